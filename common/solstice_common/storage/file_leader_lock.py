@@ -1,7 +1,4 @@
-"""A leader lock on a file: one process of this machine at a time.
-
-The kernel releases it when its holder dies.
-"""
+"""A lock on a file: one process of this machine holds it until it ends."""
 
 import asyncio
 import contextlib
@@ -17,7 +14,7 @@ POLL_SECONDS: Final = 0.5
 
 @asynccontextmanager
 async def file_lock(path: Path) -> AsyncIterator[None]:
-    """Wait until no other process holds the lock of `path`, and hold it until left. Raises OSError as `os.open` does."""
+    """Wait for the lock of `path`, and hold it until left."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while not _lock(descriptor):  # noqa: ASYNC110  another process's lock sends no notification

@@ -1,7 +1,4 @@
-"""A leader lock in PostgreSQL: an advisory lock that a connection of its own holds.
-
-The lock goes with the connection: a holder that dies frees it at once; one that is cut off or frozen frees it after
-`IDLE_SECONDS`, when the server ends a session that was silent for so long.
+"""Elects the relay: one process holds a PostgreSQL advisory lock on its own connection.
 
 Source: postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS, .../runtime-config-client.html.
 """
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS: Final = 1.0
 SPEAK_SECONDS: Final = 10.0
-"""How often the holder says that it is there."""
+"""How often the holder runs a statement to keep its session."""
 IDLE_SECONDS: Final = 45
 ANSWER_SECONDS: Final = 10.0
 RETRY_BASE_SECONDS: Final = 0.1
@@ -30,7 +27,7 @@ RETRY_CAP_SECONDS: Final = 2.0
 
 
 class LeaderLock:
-    """`held` is set while the lock is ours; opened with `LeaderLock.open`, which waits until it is."""
+    """`held` is set while we hold the lock; opened with `LeaderLock.open`, which waits for it."""
 
     def __init__(self, url: str, taken: Callable[[], None], lock: int) -> None:
         self.held = asyncio.Event()
@@ -74,7 +71,7 @@ class LeaderLock:
             )
 
     async def _hold(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-        """Until the connection is lost."""
+        """Hold the lock until the connection is lost."""
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         await connection.execute(f"SET idle_session_timeout = '{IDLE_SECONDS}s'", timeout=ANSWER_SECONDS)

@@ -1,7 +1,7 @@
-"""The file of sources: read once at start, checked whole, every mistake named with the key it is in.
+"""Reads and checks the whole file of sources at start, and names each mistake's key.
 
-TOML: `[sources.NAME]` for `POST /webhooks/NAME`. A secret stands in it as `env:NAME`, `file:PATH` (relative to the
-file) or, for trials, `plain:VALUE`.
+TOML: `[sources.NAME]` for `POST /webhooks/NAME`. A secret is written as `env:NAME`, `file:PATH` (relative to the file)
+or, for trials, `plain:VALUE`.
 """
 
 import difflib
@@ -45,9 +45,10 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 
 
 def configured_sources(settings: SecretSettings, environ: Mapping[str, str]) -> Mapping[str, Source]:
-    """The sources by name: those of the file FORGE_CONFIG, else those that have a secret in the environment.
+    """Return the sources by name, from the file FORGE_CONFIG or else from the environment.
 
-    Raises ConfigurationError that names every key that is wrong and says what to do.
+    The environment gives those sources whose secret is set. Raises ConfigurationError that names every wrong key and
+    says what to do.
     """
     if not settings.forge_config:
         return sources_of(settings)
@@ -66,7 +67,7 @@ def configured_sources(settings: SecretSettings, environ: Mapping[str, str]) -> 
 
 
 def parse_sources(content: bytes, references: References) -> Mapping[str, Source]:
-    """The sources of the file's content; ConfigurationError has a line per mistake."""
+    """Return the sources of the file's content; ConfigurationError has one line per mistake."""
     try:
         document = tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -110,7 +111,10 @@ SourceName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 
 
 class _Table(BaseModel):
-    """A table of the file: what it does not know is a mistake, with a hint at what was meant."""
+    """A table of the file; an unknown key is a mistake.
+
+    The mistake comes with a hint at the key that was probably meant.
+    """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, alias_generator=lambda name: name.replace("_", "-")
@@ -223,7 +227,7 @@ def _problem_text(error: ValidationError) -> str:
 
 
 def _is_echo(problem: ErrorDetails, problems: Sequence[ErrorDetails]) -> bool:
-    """Whether a list is empty only because what stands in it is wrong."""
+    """Whether a list is reported as empty only because its items are wrong."""
     place = problem["loc"]
     return problem["type"] == "too_short" and any(
         len(other["loc"]) > len(place) and other["loc"][: len(place)] == place for other in problems

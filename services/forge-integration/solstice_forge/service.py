@@ -1,4 +1,4 @@
-"""The composition root of forge-integration: opens everything, wires it, runs it, and ends it in order."""
+"""The composition root of forge-integration: it opens, wires, runs and ends everything in order."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ from solstice_forge.statuses.status_service import reporting
 log = structlog.get_logger("solstice_forge.service")
 
 Listening = Callable[[str, int], None]
-"""Told the address and port once webhooks can be sent there."""
+"""Called with the address and port once webhooks can be sent there."""
 
 
 def _nothing(_host: str, _port: int) -> None:
@@ -48,9 +48,9 @@ def _nothing(_host: str, _port: int) -> None:
 async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: Listening = _nothing) -> None:
     """Take webhooks and publish what they ask for, until `stop` is set.
 
-    The end: no new connections; open requests are answered; what is pending is published as long as the broker takes
-    it; each of the two within `forge_grace_seconds`. What is left stays in the inbox for the next start.
-    Raises ConfigurationError, StoreUnavailable or SchemaTooNew at the start, never for a broker that is away.
+    At the end no new connections are taken, open requests are answered, and pending requests are published while the
+    broker takes them; each of the last two may take `forge_grace_seconds`. The rest stays in the inbox for the next
+    start. Raises ConfigurationError, StoreUnavailable or SchemaTooNew at the start, never for an unreachable broker.
     """
     sources, route = configured_sources(settings, os.environ), jobs_route(settings)
     metrics = Metrics()

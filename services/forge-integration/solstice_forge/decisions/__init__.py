@@ -1,1 +1,1 @@
-"""What an event asks for, by the rules of its source. Pure."""
+"""Decides what an event asks for, by the rules of its source. Pure."""

@@ -1,4 +1,4 @@
-"""`check`: what a recorded webhook would do, without publishing or writing anything."""
+"""`check`: shows what a recorded webhook would do, without publishing or writing anything."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,9 +15,9 @@ from solstice_forge.forges.events import Command, CommentCommand, Event, Ignored
 
 
 def read_headers(text: str) -> dict[str, str]:
-    """Headers from a JSON object or from lines `Name: value`, as a server would hand them over.
+    """Read headers from a JSON object or from lines `Name: value`.
 
-    Raises ConfigurationError that names the line that is neither.
+    The names come out as a server would give them. Raises ConfigurationError that names the wrong line.
     """
     if text.lstrip().startswith("{"):
         return {name.lower(): _on_the_wire(value) for name, value in _from_json(text).items()}
@@ -32,7 +32,7 @@ def read_headers(text: str) -> dict[str, str]:
 
 
 def source_named(name: str, configured: Mapping[str, Source], *, verify: bool) -> Source:
-    """The source to check against; without `verify`, also one that has no secret here."""
+    """Return the source to check against; without `verify`, also one without a secret here."""
     if name in configured:
         return configured[name]
     if not verify and name in set(FORGES):
@@ -44,7 +44,10 @@ def source_named(name: str, configured: Mapping[str, Source], *, verify: bool) -
 def check(
     source: Source, headers: Mapping[str, str], body: bytes, *, now: float, verify: bool
 ) -> dict[str, Any]:
-    """What `POST /webhooks/{source}` would answer to a first delivery, and the request it would publish."""
+    """Return the answer to a first delivery, and the request that would be published.
+
+    The answer is that of `POST /webhooks/{source}`.
+    """
     understood = triage(source, headers, body, now=now, verify=verify)
     if isinstance(understood, Refused):
         genuine = False if understood.reason == "bad_signature" else None
@@ -71,7 +74,7 @@ def check(
 
 
 def _still_lacking(event: Event) -> str:
-    """What stands between a delivery that is accepted and its request."""
+    """Say what must be looked up before an accepted delivery becomes a request."""
     needs = ", ".join(need.value for need in lacks(event))
     if isinstance(event, Command) and event.word is CommentCommand.CANCEL:
         what = what_follows(event)
@@ -80,7 +83,7 @@ def _still_lacking(event: Event) -> str:
 
 
 def described(source: Source) -> dict[str, Any]:
-    """A source as it may be shown: nothing secret of it."""
+    """Return a description of a source without its secrets."""
     credentials = "app" if source.app else "token" if source.token else None
     return {
         "source": source.name,

@@ -1,4 +1,4 @@
-"""`rules check`: which rule decides about an event, and why the ones before it do not. Pure."""
+"""`rules check`: which rule decides about an event, and why earlier rules do not. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -13,12 +13,15 @@ from solstice_forge.forges.protocol import Unsupported
 
 
 def explain(source: Source, subject: RuleSubject, paths: Collection[str]) -> dict[str, Any]:
-    """What the rules of the source say about an event that somebody describes; no paths: they are not known."""
+    """Return what the source's rules say about a described event; empty `paths` are unknown."""
     return _explained(source, subject, decide(subject, source.rules, lambda: paths or None))
 
 
 def explain_delivery(source: Source, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
-    """The same for a recorded delivery, whose signature is not looked at; ConfigurationError when it cannot be read."""
+    """Return the same for a recorded delivery, whose signature is not checked.
+
+    Raises ConfigurationError when the delivery cannot be read.
+    """
     payload = payload_of(headers, body)
     name = source.forge.event_name(headers)
     if isinstance(payload, Unsupported) or name is None:

@@ -1,7 +1,8 @@
-"""Work in steps, done for many side by side: the first step of each, then the second of each. Pure.
+"""Runs work in steps for many items: the first step of each, then the second. Pure.
 
-A processor that hashes a hundred bodies, then reads a hundred, keeps the code and the tables of each step in its caches.
-One after the other from end to end, every webhook would find them pushed out by the one before: a fifth of the time.
+A processor that hashes a hundred bodies, then reads a hundred, keeps the code and the tables of each step in its
+caches. With one webhook after the other, each would find them evicted by the one before, which costs a fifth of the
+time.
 """
 
 from collections.abc import Generator, Sequence
@@ -9,11 +10,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Yields between two steps; returns what it made."""
+"""A generator that yields between two steps and returns its result."""
 
 
 def walk(steps: Steps[T]) -> T:
-    """Do one alone, from end to end."""
+    """Run all steps of one item and return its result."""
     while True:
         try:
             next(steps)
@@ -23,7 +24,7 @@ def walk(steps: Steps[T]) -> T:
 
 
 def lockstep(many: Sequence[Steps[T]]) -> list[T | Exception]:
-    """Do all of them; what each made, or the exception that it ended with, in their order."""
+    """Run all items; return each item's result or exception, in their order."""
     outcomes: dict[int, T | Exception] = {}
     left = list(enumerate(many))
     while left:

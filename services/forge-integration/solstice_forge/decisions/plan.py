@@ -1,4 +1,7 @@
-"""What an event asks for: a job request, or the end of what runs, with a stable id and a content key. Pure."""
+"""Builds the request or cancellation that an event asks for, with stable keys. Pure.
+
+Its id is the same for a delivery that comes again; its content key is the same for every delivery of one event.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -31,11 +34,11 @@ PUSH: Final = "push"
 CHANGE_REQUEST: Final = "change_request"
 CANCEL: Final = "cancel"
 CHECKS: Final = "solstice/"
-"""How the name of a job's check starts."""
+"""How the name of a job's check begins."""
 LATE_SECONDS: Final = 10.0
-"""As late as no delivery is that went straight here."""
+"""A delivery that arrives later than this after its event was delayed on its way."""
 WORKFLOWS: Final = ".solstice/"
-"""Where workflows of ours are; a dispatch may mean one of the forge's."""
+"""Where our workflows are; a dispatch may also name one of the forge's own."""
 _KINDS: Final[Mapping[type, str]] = MappingProxyType(
     {
         Push: PUSH,
@@ -49,36 +52,39 @@ _KINDS: Final[Mapping[type, str]] = MappingProxyType(
 
 
 class RunWanted(Value, frozen=True, kw_only=True):
-    """A run is asked for; `body` is the canonical bytes of `request`."""
+    """An event asks for a run; `body` is the canonical bytes of `request`."""
 
     request: JobRequestV1
     body: bytes
 
     @property
     def id(self) -> str:
-        """What the message is known by."""
+        """The id of the message."""
         return self.request.request_id
 
     @property
     def key(self) -> str | None:
-        """The same for every delivery of the one event."""
+        """The idempotency key, equal for every delivery of one event."""
         return self.request.idempotency_key
 
 
 class CancelWanted(Value, frozen=True, kw_only=True):
-    """What runs or waits for a change request is to end; `body` is the canonical bytes of `cancel`."""
+    """An event asks to end a change request's runs.
+
+    `body` is the canonical bytes of `cancel`.
+    """
 
     cancel: JobCancelV1
     body: bytes
 
     @property
     def id(self) -> str:
-        """As of what is Wanted."""
+        """As RunWanted.id."""
         return self.cancel.cancel_id
 
     @property
     def key(self) -> str | None:
-        """As of what is Wanted."""
+        """As RunWanted.key."""
         return self.cancel.idempotency_key
 
 
@@ -92,13 +98,13 @@ def plan(
     ruling: Ruling = BUILT,
     key: str | None = None,
 ) -> RunWanted | CancelWanted | Malformed:
-    """The request for an event, built as the ruling says; for `/cancel` the request to cancel.
+    """Return the request for an event as the ruling says, or the cancellation for `/cancel`.
 
-    The same delivery gives the same request id; two hooks that see one event give the same idempotency key.
-    A push, a release and a dispatch are trusted, since only who may write can make them. A change request is trusted
-    only when it is known to come from the same repository. What the event lacks must have been looked up.
-    `key` stands in for the content key: a person asks for what was asked for before.
-    Malformed: the message's schema refuses what the payload holds, an odd `repo_url` say.
+    The same delivery gives the same request id; two hooks that see one event give the same idempotency key. A push, a
+    release and a dispatch are trusted, since they need write access. A change request is trusted only when it is known
+    to come from the same repository. What the event lacks must have been looked up before. `key` replaces the content
+    key when a person asks for the same request again. Malformed: the message's schema refuses a value of the payload,
+    such as an odd `repo_url`.
     """
     own_id = derive_request_id(source.name, delivery_id)
     fields: dict[str, object] = {
@@ -158,9 +164,10 @@ def _ruled(ruling: Ruling) -> dict[str, object]:
 
 
 def _requested_at(event: Event, received_at: float) -> float:
-    """When it was asked for: a delivery that came late must not pass for newer than what overtook it.
+    """Return when the run was asked for, in seconds since the epoch.
 
-    The forge's clock counts only then; otherwise a little difference between two clocks would change the order.
+    A late delivery must not count as newer than the events that overtook it, so the forge's clock decides for late
+    deliveries. It decides for no others, because a small difference between two clocks would change the order.
     """
     occurred_at = event.occurred_at if isinstance(event, Push | ChangeRequest | Command) else None
     return (
@@ -171,17 +178,18 @@ def _requested_at(event: Event, received_at: float) -> float:
 
 
 def kind_of(event: Event) -> str:
-    """The word for it in messages, answers and metrics."""
+    """Return the event's kind for messages, answers and metrics."""
     return (
         CANCEL if isinstance(event, Command) and event.word is CommentCommand.CANCEL else _KINDS[type(event)]
     )
 
 
 def content_key(event: Event, source: Source, delivery_id: str) -> str:
-    """The same for two deliveries of one event, whatever hook sent them: `push:`, `change_request:`, ... and a digest.
+    """Return a key that is equal for two deliveries of one event from any hook.
 
-    What a person asks for again is another event: the payload's own mark of it is part of the key, or, where there is
-    none, the delivery's id. GitHub alone sends such events, and gives one event one id in all its hooks.
+    It is `push:`, `change_request:`, ... and a digest. A request that a person repeats is another event: the key then
+    holds the payload's own mark of it or, where there is none, the delivery's id. Only GitHub sends such events, and it
+    gives one event one id in all its hooks.
     """
     kind = kind_of(event)
     match event:
@@ -211,7 +219,7 @@ def _of_kind(event: Event) -> dict[str, object]:
                 "before_sha": event.before_sha,
             }
         case Command():
-            # The same run that a push to the change request would be, so that the next push takes its place.
+            # The same run as for a push to the change request, so that the next push supersedes it.
             return {
                 "event": CHANGE_REQUEST,
                 "trusted": event.is_fork is False,
@@ -219,7 +227,7 @@ def _of_kind(event: Event) -> dict[str, object]:
                 "head_repo_url": event.head_repo_url,
             }
         case Rerun():
-            # A commit that is not known to be of the repository's own branch may be a fork's.
+            # A commit that is not known to be on the repository's own branch may be a fork's.
             return {
                 "trusted": event.is_fork is False,
                 "change_number": event.number,
@@ -233,7 +241,10 @@ def _of_kind(event: Event) -> dict[str, object]:
 
 
 def _job(check: str | None) -> str | None:
-    """The job that a check shows; None for the check of a whole run, and for what is none of ours."""
+    """Return the job that a check shows, or None.
+
+    None means the check of a whole run, or a check that is not ours.
+    """
     return (
         (check or "").removeprefix(CHECKS) if (check or "").startswith(CHECKS) and check != CHECKS else None
     )

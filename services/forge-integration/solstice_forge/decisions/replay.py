@@ -1,4 +1,7 @@
-"""A stored delivery, once more: what it asks for by the rules of now, as a new run that a person wants. Pure."""
+"""Builds a new run from a stored delivery, by the current rules. Pure.
+
+A person asks for it.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +23,7 @@ REASON: Final = "replay"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotReplayable:
-    """Why not, and what to do instead."""
+    """Why the delivery cannot be replayed, and what to do instead."""
 
     detail: str
 
@@ -28,10 +31,10 @@ class NotReplayable:
 def replay(
     recorded: RecordedDelivery, source: Source, *, now: float, token: str, person: str
 ) -> NewDelivery | NotReplayable:
-    """The delivery to keep: what the stored body asks for now, under a key of its own.
+    """Return the delivery to store: the stored body's request under a key of its own.
 
-    Delivery id and content key are both `replay:NUMBER:TOKEN`, so that it is a run of its own, whatever was built of the
-    event before. By the rules of now it may ask for nothing; that is a delivery, too, with the rule's reason.
+    Delivery id and content key are both `replay:NUMBER:TOKEN`, so the result is a separate run, also if the event was
+    built before. By the current rules it may ask for nothing; that is a delivery, too, with the rule's reason.
     """
     entry = recorded.entry
     if why_not := _missing(recorded):
@@ -43,7 +46,7 @@ def replay(
         )
     key = f"{REPLAY}:{entry.row_id}:{token}"
     if isinstance(event, Push | ChangeRequest | Command):
-        # It is wanted now, whenever it happened.
+        # The run is asked for now, whenever the event happened.
         event = replace(event, occurred_at=None)
     wanted: RunWanted | CancelWanted | Malformed | None = None
     if not isinstance(event, Ignored):
@@ -65,7 +68,7 @@ def replay(
     understood = UnderstoodDelivery(
         delivery_id=key, event_name=entry.event_name, event=event, wanted=wanted, payload=recorded.body
     )
-    # A form was taken apart when it was kept: the body is JSON, whatever the sender said.
+    # A form was decoded when it was stored: the body is JSON, also if the sender's header says otherwise.
     headers = {**recorded.headers, "content-type": "application/json"}
     replayed = new_delivery(source, headers, understood, now)
     whose = f"replay of delivery {entry.row_id}, asked for by {person}"

@@ -1,4 +1,7 @@
-"""What of a source is built, and how: rules of the operator, the first that fits decides. Pure."""
+"""Decides what of a source is built, and how: the first matching rule decides. Pure.
+
+The operator writes the rules.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -12,10 +15,10 @@ from solstice_forge.forges.events import Ignored, IgnoreReason
 
 
 class RuleEvent(StrEnum):
-    """What a rule can speak of, whatever the forge calls it."""
+    """The events that a rule can name, the same for every forge."""
 
     PUSH = "push"
-    """To a branch."""
+    """A push to a branch."""
     TAG = "tag"
     CHANGE_REQUEST = "change_request"
     COMMENT = "comment"
@@ -27,16 +30,16 @@ class RuleEvent(StrEnum):
 
 
 class Forks(StrEnum):
-    """What becomes of a change request that is not known to come from the repository itself."""
+    """What happens to a change request that may come from a fork."""
 
     NONE = "none"
-    """Never built, not by a command either."""
+    """It is never built, not even by a command."""
     APPROVE = "approve"
-    """Planned, and its jobs wait until somebody who may says so."""
+    """It is planned, and its jobs wait for the approval of a person who may push."""
     TRUSTED = "trusted"
-    """Not built by itself; somebody who may push can ask for it by a command."""
+    """It is built only after a command from a person who may push."""
     ALL = "all"
-    """Built at once, as untrusted code."""
+    """It is built at once, as untrusted code."""
 
 
 ALL_EVENTS: Final = frozenset(RuleEvent)
@@ -45,65 +48,69 @@ ALWAYS: Final = (EVERYTHING,)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule; it is for `events` in `repositories`, and what its other conditions refuse is not built."""
+    """One rule for `events` in `repositories`.
+
+    An event that fails its other conditions is not built.
+    """
 
     name: str
-    """What answers call it: given by the operator, else `rule 1` by its place."""
+    """Its name in answers: given by the operator, else `rule 1` by its place."""
     repositories: tuple[str, ...] = ALWAYS
     """Globs of full names."""
     events: frozenset[RuleEvent] = ALL_EVENTS
     branches: tuple[str, ...] = ALWAYS
-    """Globs: of the branch that was pushed, or that a change request wants to change. Tags are not asked."""
+    """Globs of the pushed branch or a change request's target branch. They do not apply to tags."""
     paths: tuple[str, ...] = ALWAYS
-    """Globs; one changed file that fits is enough. Only asked of pushes to branches."""
+    """Globs; one changed file that matches is enough. They apply only to pushes to branches."""
     priority: Priority | None = None
-    """Never for a change request."""
+    """It never applies to a change request."""
     runs_on: str | None = None
-    """Label for jobs whose workflow names none."""
+    """The label of jobs whose workflow names none."""
     forks: Forks = Forks.APPROVE
 
 
 NO_RULES_SAID: Final = Rule(name="none, everything is built")
-"""What holds for a source without rules."""
+"""The ruling of a source without rules."""
 
 
 class RuleSubject(Value, frozen=True, kw_only=True):
-    """An event, as far as rules look at it."""
+    """The parts of an event that rules look at."""
 
     event: RuleEvent
     repository: str
-    """Full name."""
+    """The full name."""
     branch: str | None = None
-    """That was pushed, or that a change request wants to change; None: there is none, or the forge does not tell."""
+    """The pushed branch or a change request's target; None if there is none or it is unknown."""
     of_change_request: bool = False
     stranger: bool = False
-    """It is not known that the code is of somebody who may push to the repository."""
+    """Whether the code may come from a person who may not push to the repository."""
     approves: bool = False
-    """Somebody who may push asked for this very commit to be built."""
+    """Whether a person who may push asked for exactly this commit to be built."""
 
 
 class Ruling(Value, frozen=True, kw_only=True):
-    """It is built, and so."""
+    """The event is built, in this way."""
 
     rule: str
     priority: Priority | None = None
     runs_on: str | None = None
     needs_approval: bool = False
-    """Its jobs wait until somebody who may says so."""
+    """Whether its jobs wait for the approval of a person who may give it."""
     approves: bool = False
-    """It is the word for which such jobs wait."""
+    """Whether this event is the approval for which such jobs wait."""
 
 
 BUILT: Final = Ruling(rule=NO_RULES_SAID.name)
 
 Changed = Callable[[], Collection[str] | None]
-"""Asked for the changed paths when a rule looks at them; None: the forge does not tell, or not all."""
+"""Returns the changed paths when a rule looks at them; None if they are not all known."""
 
 
 def decide(subject: RuleSubject, rules: Sequence[Rule], changed: Changed) -> Ruling | Ignored:
-    """What the first rule that is for this repository and event says; what no rule is for is not built.
+    """Return the verdict of the first rule for this repository and event.
 
-    A source without rules builds everything. What is not known (a branch, all of the paths) refuses nothing.
+    An event without a matching rule is not built. A source without rules builds everything. Unknown values (a branch,
+    the changed paths) refuse nothing.
     """
     rule = next((rule for rule in rules if is_for(rule, subject)), None) if rules else NO_RULES_SAID
     if rule is None:
@@ -123,7 +130,7 @@ def decide(subject: RuleSubject, rules: Sequence[Rule], changed: Changed) -> Rul
             )
     ruling = Ruling(
         rule=rule.name,
-        # Who may not push must not choose to go first, and a change request is written by whoever likes.
+        # A person who may not push must not choose the priority, and anyone may write a change request.
         priority=None if subject.of_change_request or subject.stranger else rule.priority,
         runs_on=rule.runs_on,
         approves=subject.approves,
@@ -132,12 +139,12 @@ def decide(subject: RuleSubject, rules: Sequence[Rule], changed: Changed) -> Rul
 
 
 def is_for(rule: Rule, subject: RuleSubject) -> bool:
-    """Whether the rule decides about it, if none before it does."""
+    """Whether the rule decides about the subject if no earlier rule does."""
     return subject.event in rule.events and fits(subject.repository, rule.repositories)
 
 
 def _of_stranger(ruling: Ruling, rule: Rule, subject: RuleSubject) -> Ruling | Ignored:
-    # Only who may push can have a check run again, so that alone is somebody's word for it.
+    # Only a person who may push can run a check again, so this alone is an approval.
     asked_for = subject.approves or subject.event is RuleEvent.RERUN
     match rule.forks:
         case Forks.ALL:

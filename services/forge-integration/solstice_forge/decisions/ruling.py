@@ -1,4 +1,4 @@
-"""What the rules of its source say about an event. Pure."""
+"""Applies the rules of a source to an event. Pure."""
 
 import re
 from typing import Final
@@ -25,24 +25,25 @@ from solstice_forge.forges.push_contents import changed_paths, head_message
 _SKIP_MARK: Final = re.compile(r"\[(?:skip ci|ci skip)\]")
 _SKIP_BYTES: Final = re.compile(_SKIP_MARK.pattern.encode())
 QUEUES: Final = "refs/heads/gh-readonly-queue/"
-"""Where GitHub's merge queue puts the branches it wants an answer for: gh-readonly-queue/BASE/..."""
+"""Where GitHub's merge queue puts its branches to be tested: gh-readonly-queue/BASE/..."""
 BRANCHES: Final = "refs/heads/"
 
 
 def ruling(event: Event, source: Source, payload: bytes, *, insists: bool = False) -> Ruling | Ignored:
-    """Whether and how it is built; `payload` is the delivery's JSON text, or empty when it is not at hand.
+    """Return whether and how an event is built.
 
-    The commit's message may ask not to be built; who `insists` knows better.
+    `payload` is the delivery's JSON text, or empty when it is not available. The commit's message may ask not to be
+    built; `insists` overrides it.
     """
     # Most webhooks are pushes, and most sources have no rules: these cost one search in a commit's message.
     if isinstance(event, Push) and not source.rules:
         return _skipped(event) if not insists and _asks_to_skip(event, payload) else BUILT
     if isinstance(event, Command) and event.word is CommentCommand.CANCEL:
-        # Rules say what is built. What runs may be stopped whatever they have become.
+        # Rules say what is built. A run may be stopped also if the rules have changed since.
         return BUILT
     subject = subject_of(event)
     if lacks(event):
-        # Not known yet whether it is a stranger's: that is for the ruling after the forge was asked.
+        # Whether it comes from a fork is not known yet: the ruling after the forge's answer decides that.
         subject = replace(subject, stranger=False)
     ruled = decide(subject, source.rules, lambda: changed_paths(source.forge.SOURCE, payload))
     if (
@@ -56,7 +57,7 @@ def ruling(event: Event, source: Source, payload: bytes, *, insists: bool = Fals
 
 
 def subject_of(event: Event) -> RuleSubject:
-    """The event as far as rules look at it."""
+    """Return the parts of the event that rules look at."""
     match event:
         case Push():
             return _pushed(event)
@@ -110,11 +111,14 @@ def _branch(ref: str) -> str | None:
 
 
 def _asks_to_skip(push: Push, payload: bytes) -> bool:
-    """Whether the pushed commit's message says so; somebody who tags such a commit means it, so tags are built."""
+    """Whether the pushed commit's message asks not to be built.
+
+    Tags are built nevertheless: a person tagged the commit on purpose.
+    """
     if not push.ref.startswith(BRANCHES):
         return False
     message = push.message
-    # The list of commits is most of a payload: it is read only where the mark stands somewhere in it.
+    # The list of commits is most of a payload: it is read only if the payload holds the mark somewhere.
     if message is None and _SKIP_BYTES.search(payload):
         message = head_message(push.commit_sha, payload)
     return message is not None and _SKIP_MARK.search(message) is not None

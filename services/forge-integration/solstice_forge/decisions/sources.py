@@ -1,7 +1,7 @@
-"""The hooks we listen to: a name in the URL, the forge behind it, and the secrets that prove it. Pure.
+"""The hooks we listen to: name, forge and secrets of each. Pure.
 
-Each hook has its own URL, so nothing a sender writes chooses how it is verified: Gitea and Forgejo send GitHub's
-headers as well.
+Each hook has its own URL, so the sender cannot choose how a call is verified: Gitea and Forgejo send GitHub's headers
+as well.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from solstice_forge.forges.protocol import Forge
 from solstice_forge.settings import SecretSettings
 
 LEAST_CHARACTERS: Final = 8
-"""Of a secret that stands beside another."""
+"""The shortest secret that may be one of several."""
 
 FORGES: Final[Mapping[Origin, Forge]] = MappingProxyType(
     {forge.SOURCE: forge for forge in (github, forgejo, gitea, gitlab)}
@@ -29,12 +29,12 @@ FORGES: Final[Mapping[Origin, Forge]] = MappingProxyType(
 PUBLIC_URLS: Final[Mapping[Origin, str]] = MappingProxyType(
     {Origin.GITHUB: "https://github.com", Origin.GITLAB: "https://gitlab.com"}
 )
-"""Where a forge is that has one well-known place."""
+"""The URLs of forges that have one well-known address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceApp:
-    """A GitHub App: what is asked of the forge is asked in its name."""
+    """The GitHub App that signs in for a source."""
 
     id: int
     private_key: str = field(repr=False)
@@ -48,19 +48,22 @@ class Source:
     name: str
     forge: Forge
     secrets: tuple[str, ...] = field(repr=False)
-    """All that are live; several while one replaces another."""
+    """All secrets in use; there are several while one replaces another."""
     url: str | None = None
-    """Base URL of the forge, without a slash at the end: `https://forge.example`. None: nothing is asked of it."""
+    """Base URL of the forge, without a slash at the end: `https://forge.example`. None: the forge is never called."""
     token: str | None = field(default=None, repr=False)
-    """For its API."""
+    """The token for the forge's API."""
     app: SourceApp | None = None
-    """Instead of a token."""
+    """It replaces a token."""
     rules: tuple[Rule, ...] = ()
-    """In their order; without any, everything is built."""
+    """The rules in their order; without any, everything is built."""
 
 
 def sources_of(settings: SecretSettings) -> Mapping[str, Source]:
-    """The sources whose secret is set, by name; ConfigurationError for one that cannot be meant."""
+    """Return the sources whose secret is set, by name.
+
+    Raises ConfigurationError for a source that cannot be meant.
+    """
     secrets = {
         Origin.GITHUB: _live("GITHUB_WEBHOOK_SECRET", settings.github_webhook_secret),
         Origin.FORGEJO: _live("FORGEJO_WEBHOOK_SECRET", settings.forgejo_webhook_secret),
@@ -82,7 +85,7 @@ def sources_of(settings: SecretSettings) -> Mapping[str, Source]:
 
 
 def how_to_configure(name: str) -> str:
-    """What to tell somebody who calls a source that does not exist."""
+    """Return the answer to a call for a source that does not exist."""
     if name not in set(FORGES):
         return (
             "there is no source of that name: the file FORGE_CONFIG names them, and without it they are "
@@ -96,11 +99,14 @@ def how_to_configure(name: str) -> str:
 
 
 def _live(name: str, setting: SecretStr) -> tuple[str, ...]:
-    """The live secrets of a setting. A space is part of a secret: people use passphrases."""
+    """Return the secrets in use from a setting.
+
+    A space is part of a secret: people use passphrases.
+    """
     parts = setting.get_secret_value().replace("\n", ",").split(",")
     live = tuple(stripped for part in parts if (stripped := part.strip()))
     if len(live) > 1 and min(map(len, live)) < LEAST_CHARACTERS:
-        # Were it one passphrase with a comma in it, a word of it would do for a forged signature.
+        # If it were one passphrase with a comma, a part of it would be enough to forge a signature.
         raise ConfigurationError(
             f"{name}: holds several secrets (commas and line breaks separate them), and one is shorter than "
             f"{LEAST_CHARACTERS} characters; if it is one secret, take one without commas"

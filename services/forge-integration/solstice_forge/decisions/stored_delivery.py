@@ -1,4 +1,4 @@
-"""What is stored of a delivery, and what is left out: nothing secret goes to disk. Pure."""
+"""Builds what to store of a delivery: nothing secret goes to disk. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _STORED_HEADERS: Final = re.compile(
     r"content-type|user-agent|idempotency-key|traceparent|webhook-(id|timestamp)"
     r"|x-(github|gitlab|gitea|forgejo|gogs)-(?!.*(signature|token)).+"
 )
-"""Named one by one: GitLab lets people add headers of their own, which may hold keys."""
+"""Listed one by one: GitLab lets people add headers of their own, which may hold keys."""
 _SECRET: Final = re.compile(rb'("secret"\s*:\s*)"(?:[^"\\]|\\.)*"')
 
 
@@ -38,13 +38,16 @@ RULED_OUT: Final = frozenset(
         IgnoreReason.SKIP_CI,
     }
 )
-"""It asks for something, which is not built as things stand: its body is kept, so that it can be replayed once they changed."""
+"""Reasons of deliveries that rules exclude: their bodies are stored, to be replayed after the rules change."""
 
 
 def new_delivery(
     source: Source, headers: Mapping[str, str], understood: UnderstoodDelivery, received_at: float
 ) -> NewDelivery:
-    """The delivery as the inbox keeps it: without its body when it asks for nothing, and most deliveries do not."""
+    """Return the delivery as the inbox stores it.
+
+    It has no body when it asks for nothing, which is so for most deliveries.
+    """
     event, wanted = understood.event, understood.wanted
     asks = wanted is not None or (isinstance(event, Ignored) and event.reason in RULED_OUT)
     if wanted is None and isinstance(event, Incomplete):
@@ -71,7 +74,7 @@ def new_delivery(
 
 
 def what_follows(event: Event) -> str:
-    """A sentence about what it asks for, where its kind alone does not tell."""
+    """Return a sentence about what follows, where the kind alone does not say it."""
     if isinstance(event, Command) and event.word is CommentCommand.CANCEL:
         return f"what was asked for of #{event.number} before this is cancelled, for {event.sender or 'somebody'}"
     return ""
@@ -84,7 +87,7 @@ def _lacking(
     event: Incomplete,
     received_at: float,
 ) -> NewDelivery:
-    """A delivery that becomes a request once the forge was asked."""
+    """Return a delivery that becomes a request after the forge is asked."""
     return NewDelivery(
         source_name=source.name,
         delivery_id=understood.delivery_id,
@@ -108,10 +111,13 @@ def _is_stored(name: str) -> bool:
 
 
 def _storable(payload: bytes, source: Source) -> bytes:
-    """Without the hook's own secret, which Gitea before 1.15 wrote into its payloads; others never did."""
+    """Return the payload without the hook's own secret, which Gitea before 1.15 put into payloads.
+
+    Other forges never did.
+    """
     return without_secret(payload) if source.forge.SOURCE is Forge.GITEA else payload
 
 
 def without_secret(payload: bytes) -> bytes:
-    """The payload without the value of any key `secret`."""
+    """Return the payload without the value of any key `secret`."""
     return _SECRET.sub(rb'\1"redacted"', payload) if b'"secret"' in payload else payload

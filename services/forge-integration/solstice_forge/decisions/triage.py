@@ -1,4 +1,7 @@
-"""What one webhook call is: genuine or not, readable or not, and what it asks for. Pure; no byte was written yet."""
+"""Decides whether a webhook call is genuine and readable, and what it asks for. Pure.
+
+It runs before any byte is written.
+"""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +24,10 @@ _TRACEPARENT: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Not taken: `status` is the HTTP answer, `reason` one word of a closed list, `detail` says what to do."""
+    """The call is not taken, for this reason.
+
+    `status` is the HTTP answer, `reason` one word of a closed list, `detail` says what to do.
+    """
 
     status: int
     reason: str
@@ -29,7 +35,10 @@ class Refused:
 
 
 class UnderstoodDelivery(Value, frozen=True, kw_only=True):
-    """A genuine delivery and its meaning: `wanted` is None when `event` is Ignored, or lacks what the forge must tell."""
+    """A genuine delivery and its meaning.
+
+    `wanted` is None when `event` is Ignored, or lacks something that the forge must be asked for.
+    """
 
     delivery_id: str
     event_name: str
@@ -51,16 +60,16 @@ class WebhookCall(Value, frozen=True):
 def triage(
     source: Source, headers: Headers, body: bytes, *, now: float, verify: bool = True
 ) -> UnderstoodDelivery | Refused:
-    """What this call to `source` is.
+    """Return the meaning of this call to `source`, or its refusal.
 
-    The signature comes first: nothing else of an unproven body is looked at. Without `verify`, a recorded delivery
-    whose secret or time is gone is read as if it were genuine.
+    The signature comes first: nothing else of an unproven body is read. Without `verify`, a recorded delivery whose
+    secret or time has expired is read as if it were genuine.
     """
     return walk(triaging(WebhookCall(source, headers, body, now), verify=verify))
 
 
 def triaging(call: WebhookCall, *, verify: bool = True) -> Steps[UnderstoodDelivery | Refused]:
-    """`triage` in steps, for many calls side by side."""
+    """Run `triage` in steps, for many calls side by side."""
     source, headers, now = call.source, call.headers, call.now
     payload = _genuine(source, headers, call.body, now) if verify else payload_of(headers, call.body)
     yield
@@ -91,7 +100,7 @@ def triaging(call: WebhookCall, *, verify: bool = True) -> Steps[UnderstoodDeliv
 
 
 def proof_lacking(source: Source, headers: Headers) -> Refused | None:
-    """Why no body can prove that a call with these headers is genuine; None when one may."""
+    """Return why no body can prove these headers genuine; None when one may."""
     forged = source.forge.unproven(headers, source.secrets)
     return None if forged is None else Refused(status=401, reason="bad_signature", detail=forged.detail)
 
@@ -121,12 +130,15 @@ def _plan(
 
 
 def _is_worth_asking(event: Event, source: Source) -> bool:
-    """A re-run lacks nothing, and is trusted only when the forge says whose commit it is."""
+    """Whether to ask the forge about an event that lacks nothing.
+
+    A re-run lacks nothing, but is trusted only if the forge says whose commit it is.
+    """
     return isinstance(event, Rerun) and source.url is not None and bool(source.token or source.app)
 
 
 def _plain(name: str | None) -> str | None:
-    """The name, when it is printable ASCII without a space at either end."""
+    """Return the name if it is printable ASCII without a space at either end."""
     is_plain = (
         name and len(name) <= MAX_NAME and name.isascii() and name.isprintable() and name == name.strip(" ")
     )
@@ -134,7 +146,7 @@ def _plain(name: str | None) -> str | None:
 
 
 def _unnamed(delivery_id: str | None, event_name: str | None, source: Source) -> Refused:
-    """Why the headers name no delivery of a forge."""
+    """Return why the headers name no delivery of a forge."""
     if delivery_id is not None and event_name is not None:
         return Refused(
             status=400,

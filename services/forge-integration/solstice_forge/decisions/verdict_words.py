@@ -1,4 +1,4 @@
-"""How a delivery's fate is said, on the terminal and on the page alike. Pure."""
+"""Describes the outcome of a delivery in words, for terminal and page alike. Pure."""
 
 from typing import Final
 from urllib.parse import quote
@@ -41,18 +41,18 @@ SENTENCES: Final = {
     "too_late": "The forge could not be asked in time.",
     "unusable": "What the forge told cannot be made a request.",
 }
-"""What each reason means; a reason that is not here speaks for itself."""
+"""What each reason means; a reason that is missing here is clear by itself."""
 WITHOUT_RUN: Final = frozenset({"cancel"})
-"""Reasons of what is accepted and becomes no run of its own."""
+"""Reasons of accepted deliveries that do not become a run of their own."""
 
 
 def sentence(entry: DeliveryEntry) -> str:
-    """Why it was decided so."""
+    """Say why the delivery was decided so."""
     return SENTENCES.get(entry.reason, entry.reason.replace("_", " "))
 
 
 def fate(entry: DeliveryEntry) -> str:
-    """What became of the request; empty for what asks for nothing by itself."""
+    """Say what became of the request; empty when the delivery made none."""
     if entry.decision is not Decision.ACCEPTED:
         return ""
     match entry.published:
@@ -69,21 +69,21 @@ def fate(entry: DeliveryEntry) -> str:
 
 
 def decision_style(entry: DeliveryEntry) -> str:
-    """Its colour on a terminal."""
+    """Return the decision's colour on a terminal."""
     if entry.decision is Decision.ACCEPTED:
         return "green" if entry.published else "yellow"
     return "dim"
 
 
 def run_address(public_url: str, entry: DeliveryEntry) -> str | None:
-    """Where the orchestrators show the run, if anybody said where they are."""
+    """Return where the orchestrators show the run, if their URL is configured."""
     if not public_url or not entry.request_ids or entry.reason in WITHOUT_RUN:
         return None
     return f"{public_url.rstrip('/')}/requests/{quote(entry.request_ids[0], safe='')}"
 
 
 def age(seconds: float) -> str:
-    """How long ago, in the largest unit that fits: `12s`, `5m`, `3h`, `2d`."""
+    """Return how long ago, in the largest unit that fits: `12s`, `5m`, `3h`, `2d`."""
     whole = max(0, int(seconds))
     for unit, size in (("d", DAY), ("h", HOUR), ("m", MINUTE)):
         if whole >= size:

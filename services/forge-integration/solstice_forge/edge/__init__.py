@@ -1,1 +1,1 @@
-"""The HTTP side: webhooks in, one JSON sentence out."""
+"""The HTTP side: webhooks come in, one JSON sentence goes out."""

@@ -1,4 +1,4 @@
-"""HTTP answers in JSON, for whoever writes them: as ASGI wants it, or as the bytes of HTTP."""
+"""HTTP answers in JSON, sent through ASGI or as the bytes of HTTP."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -16,20 +16,20 @@ Field = tuple[bytes, bytes]
 
 
 class HttpAnswer(Value, frozen=True):
-    """An HTTP answer in JSON; `headers` beside those that tell what the content is."""
+    """An HTTP answer in JSON; `headers` come in addition to those that describe the content."""
 
     status: int
     content: object
     headers: Sequence[Field] = ()
 
     async def __call__(self, send: Send) -> None:
-        """Send it as ASGI wants it."""
+        """Send the answer through ASGI."""
         body = encoded(self.content)
         await send({"type": "http.response.start", "status": self.status, "headers": [*self._fields(body)]})
         await send({"type": "http.response.body", "body": body})
 
     def after(self, head: bytes, further: Iterable[Field]) -> bytes:
-        """The whole answer behind its status line, with further headers first (RFC 9112, section 2.1)."""
+        """Return the status line `head`, the `further` headers and the answer (RFC 9112, section 2.1)."""
         body = encoded(self.content)
         fields = b"".join([b"%b: %b\r\n" % field for field in (*further, *self._fields(body))])
         return b"%b%b\r\n%b" % (head, fields, body)
@@ -43,10 +43,10 @@ class HttpAnswer(Value, frozen=True):
 
 
 def encoded(content: object) -> bytes:
-    """JSON, and the end of the line for whoever asks from a terminal."""
+    """Return JSON that ends with a newline, for people who call from a terminal."""
     return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def response(status: int, content: object, headers: Mapping[str, str] | None = None) -> Response:
-    """The same as Starlette's endpoints give it."""
+    """Return the same answer as a Starlette response."""
     return Response(encoded(content), status, dict(headers or {}), JSON)

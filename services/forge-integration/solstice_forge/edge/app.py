@@ -1,4 +1,4 @@
-"""The HTTP side, put together: webhooks past the router, everything else through it."""
+"""The HTTP application: webhooks bypass the router, every other request goes through it."""
 
 import re
 import time
@@ -27,7 +27,7 @@ _WEBHOOK: Final = re.compile(r"/webhooks/[^/]+/?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppParts:
-    """What the application is wired to."""
+    """The parts that the application is wired to."""
 
     inbox: Inbox
     sources: Mapping[str, Source]
@@ -35,13 +35,16 @@ class AppParts:
     broker_health: Callable[[], BrokerHealth]
     relay_problem: Callable[[], str | None] = field(default=lambda: None)
     notices: Callable[[], Mapping[str, str]] = field(default=dict)
-    """What `/readyz` says that is no lack of readiness."""
+    """What `/readyz` reports although it does not affect readiness."""
     clock: Callable[[], float] = time.time
     max_body_bytes: int = MAX_BODY_BYTES
 
 
 def create_app(parts: AppParts, api: Sequence[BaseRoute] = ()) -> ASGIApp:
-    """`POST /webhooks/{source}`, `GET /healthz`, `/readyz`, `/metrics`, and the routes of the API."""
+    """Return the application: webhooks, probes, metrics and the routes of the API.
+
+    The paths are `POST /webhooks/{source}`, `GET /healthz`, `/readyz`, `/metrics`, and those of `api`.
+    """
     inbox, sources, metrics = parts.inbox, parts.sources, parts.metrics
     webhooks = Webhooks(inbox, sources, metrics, clock=parts.clock, max_body_bytes=parts.max_body_bytes)
     probes = Probes(inbox, sources, metrics, parts.broker_health, parts.relay_problem, parts.notices)
@@ -63,7 +66,10 @@ def create_app(parts: AppParts, api: Sequence[BaseRoute] = ()) -> ASGIApp:
 
 @dataclass(frozen=True, slots=True)
 class _WebhooksFirst:
-    """Webhooks go past the router and what it wraps around an endpoint: that was a quarter of their cost."""
+    """Passes webhooks directly to their application, and every other request to the router.
+
+    The router and its wrappers around an endpoint were a quarter of the cost of a webhook.
+    """
 
     webhooks: Webhooks
     app: ASGIApp
@@ -90,12 +96,12 @@ class _WebhooksFirst:
 def _both(
     path: str, endpoint: Callable[[Request], Awaitable[Response]] | ASGIApp, method: str
 ) -> list[Route]:
-    """The route with and without a slash at the end."""
+    """Return the route with and without a slash at the end."""
     return [Route(one, endpoint, methods=[method]) for one in (path, f"{path}/")]
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """404 and 405 of the router, in the words of everything else here."""
+    """Answer the router's 404 and 405 in the JSON of all other answers."""
     assert isinstance(error, HTTPException)  # noqa: S101  for the type checker: registered for it alone
     sentence, reason = error.detail, "failed"
     match error.status_code:

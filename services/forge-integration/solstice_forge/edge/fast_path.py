@@ -1,8 +1,8 @@
-"""A webhook that is here whole is answered without ASGI: no task, no messages, no timer of its own.
+"""Answers whole webhooks without ASGI: without a task, messages or a timer per webhook.
 
-That was a tenth of what the receiver spends on a webhook. Everything else of HTTP is uvicorn's, and goes its long way:
-what is large or slow, what is pipelined, whatever is no webhook. What this rests on of uvicorn's insides is held by
-`tests/unit/forge/edge/test_fast_path.py`.
+ASGI was a tenth of what the receiver spends on a webhook. Uvicorn handles all other HTTP in its usual way: requests
+that are large, slow or pipelined, and requests that are no webhooks. `tests/unit/forge/edge/test_fast_path.py` checks
+the internals of uvicorn that this module relies on.
 """
 
 import asyncio
@@ -18,32 +18,35 @@ from solstice_common.http.protocol import BoundedProtocol
 from solstice_forge.edge.answers import Field, HttpAnswer
 
 REST_SECONDS: Final = 0.25
-"""How long the rest of a body is waited for here; the long way knows how to wait longer."""
+"""How long this path waits for the rest of a body; ASGI can wait longer."""
 _WEBHOOK: Final = re.compile(rb"/webhooks/([A-Za-z0-9._-]+)/?")
 
 
 @runtime_checkable
 class WholeRequestApp(Protocol):
-    """An ASGI application that takes webhooks this way as well."""
+    """An ASGI application that can also take whole webhooks."""
 
     @property
     def whole_bytes(self) -> int:
-        """The largest body that it takes so."""
+        """Return the size of the largest body that it takes whole."""
         ...
 
     def take_whole(
         self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[HttpAnswer], None]
     ) -> bool:
-        """Whether it takes the webhook of that name; if so it calls `answer` once, later. If not, ASGI asks again."""
+        """Return whether it takes the webhook of that name.
+
+        If it does, it calls `answer` once, later. If not, the request comes again through ASGI.
+        """
         ...
 
     def is_unproven(self, name: str, headers: Sequence[Field]) -> bool:
-        """Whether the headers alone say that it is refused, so that its body is not waited for."""
+        """Return whether the headers alone cause a refusal, so that the body need not arrive."""
         ...
 
 
 class WholeRequestProtocol(BoundedProtocol):
-    """For `uvicorn.Config(http=...)`, with an application that is a WholeRequestApp, or any other."""
+    """For `uvicorn.Config(http=...)`, with a WholeRequestApp or any other application."""
 
     cycle: "RequestResponseCycle | _Waiting | None"  # type: ignore[assignment]  # uvicorn has its own alone
 
@@ -52,7 +55,7 @@ class WholeRequestProtocol(BoundedProtocol):
         self._taker = self.app if isinstance(self.app, WholeRequestApp) else None
         self._name = ""
         self._pieces: list[bytes] | None = None
-        """What came of the body of a webhook, until all of it is here."""
+        """The pieces of a webhook's body, until all of it has arrived."""
         self._rest: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
@@ -79,7 +82,7 @@ class WholeRequestProtocol(BoundedProtocol):
         super().shutdown()
 
     def on_message_begin(self) -> None:
-        # What else uvicorn makes here is made when the long way begins.
+        # Uvicorn makes more objects here; they are made when the ASGI request begins.
         self.begin_counting()
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
@@ -109,7 +112,7 @@ class WholeRequestProtocol(BoundedProtocol):
             and len(body) <= self._taker.whole_bytes
             and self._taker.take_whole(self._name, self.headers, body, partial(self._answer, waiting))
         ):
-            # What it counts goes with its answer, also when the connection is lost before.
+            # Uvicorn's counters change with the answer, also when the connection is lost before it.
             self.cycle, self.body = waiting, None
             self.is_under_way()
         else:
@@ -117,7 +120,10 @@ class WholeRequestProtocol(BoundedProtocol):
             HttpToolsProtocol.on_message_complete(self)
 
     def _may_be_taken(self) -> bool:
-        """A webhook by its method and path, over a connection on which nothing waits and which may stay open."""
+        """Whether this is a webhook on a connection that may stay open.
+
+        Its method and path say so, and no other request waits on the connection.
+        """
         parser = self.parser
         if (
             self._taker is None
@@ -134,7 +140,7 @@ class WholeRequestProtocol(BoundedProtocol):
         return named is not None
 
     def _is_large(self, pieces: Sequence[bytes]) -> bool:
-        """Whether it is, or will be, larger than what is taken whole."""
+        """Whether the body is, or will be, larger than `whole_bytes`."""
         most = 0 if self._taker is None else self._taker.whole_bytes
         announced = int(dict(self.headers).get(b"content-length", b"0"))
         return max(announced, sum(map(len, pieces))) > most
@@ -143,7 +149,7 @@ class WholeRequestProtocol(BoundedProtocol):
         return self._taker is not None and self._taker.is_unproven(self._name, self.headers)
 
     def _waiting_bytes(self) -> list[bytes] | None:
-        """What was held of a body, which is held no more."""
+        """Return the bytes of the body held so far, and release them."""
         if self._rest is not None:
             self._rest.cancel()
             self._rest = None
@@ -151,13 +157,13 @@ class WholeRequestProtocol(BoundedProtocol):
         return pieces
 
     def _fall_back(self) -> None:
-        """With what is held, if anything is."""
+        """Begin the ASGI request with the bytes held so far, if there are any."""
         pieces = self._waiting_bytes()
         if pieces is not None:
             self._begin(pieces)
 
     def _begin(self, pieces: Sequence[bytes]) -> None:
-        """The long way, for a request whose headers and these pieces are here."""
+        """Begin the ASGI request with its headers and these pieces of its body."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         self.make_scope()
         self.url, self.expect_100_continue = url, expects
@@ -172,7 +178,7 @@ class WholeRequestProtocol(BoundedProtocol):
         if answer.status < 300:  # noqa: PLR2004  nothing but what is genuine is answered so
             self.trust()
         if self.transport.is_closing():
-            return  # nobody is there any more
+            return  # the connection is closed
         further = self.server_state.default_headers
         if not waiting.keep_alive:
             further = [*further, (b"connection", b"close")]
@@ -183,7 +189,7 @@ class WholeRequestProtocol(BoundedProtocol):
 
 
 class _Waiting:
-    """Stands where uvicorn has its RequestResponseCycle, from the last byte of a request to its answer."""
+    """Takes the place of uvicorn's RequestResponseCycle from a request's last byte to its answer."""
 
     __slots__ = ("_body", "disconnected", "keep_alive", "response_complete")
 
@@ -192,10 +198,10 @@ class _Waiting:
         self.response_complete = False
         self.disconnected = False
         self.keep_alive = True
-        """False once the server is to end."""
+        """False once the server is ending."""
 
     def release(self) -> None:
-        """Its body is not needed any more."""
+        """Drop the body, which is not needed any more."""
         if self._body is not None:
             self._body.release()
 
@@ -204,4 +210,4 @@ class _Waiting:
         return self
 
     def set(self) -> None:
-        """Nobody waits for more of the request."""
+        """Do nothing: no task waits for more of the request."""

@@ -18,7 +18,7 @@ from solstice_forge.metrics import Metrics
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """What watches the service asks."""
+    """Answers the requests of monitoring systems."""
 
     inbox: Inbox
     sources: Mapping[str, Source]
@@ -31,10 +31,10 @@ class Probes:
         return response(200, {"status": "alive"})
 
     async def ready(self, _request: Request) -> Response:
-        """200 when a webhook would be kept and published at once; else 503 that names what is missing.
+        """200 when a webhook would be stored and published at once; else 503.
 
-        With the broker away webhooks are still taken, so a proxy must not stop sending them because of this.
-        Its notices are for the operator to read; they change nothing about readiness.
+        A 503 names what is missing. While the broker is unreachable webhooks are still taken, so a proxy must not stop
+        sending them because of this. The notices are for the operator and do not change readiness.
         """
         missing: dict[str, str] = {}
         health = self.broker_health()

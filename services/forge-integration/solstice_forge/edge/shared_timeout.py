@@ -1,19 +1,22 @@
-"""One timer for whoever waits: a timer of its own was a twentieth of what a webhook costs."""
+"""One timer shared by all tasks that wait.
+
+A timer per webhook was a twentieth of a webhook's cost.
+"""
 
 import asyncio
 from types import TracebackType
 from typing import Any, Final
 
 _LOOKS: Final = 10
-"""How often within the time it is looked whose time is up."""
+"""How many times within the timeout the timer checks which tasks are late."""
 
 Task = asyncio.Task[Any]
 
 
 class SharedTimeout:
-    """`asyncio.timeout(seconds)` for any number of tasks of one loop; late by a tenth of the time at most.
+    """`asyncio.timeout(seconds)` for any number of tasks of one loop.
 
-    A task enters it once at a time. TimeoutError in the one whose time is up.
+    It may be late by a tenth of the time. A task enters it once at a time. A task whose time is up gets TimeoutError.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -35,7 +38,7 @@ class SharedTimeout:
         del self._deadlines[task]
         if task in self._overdue:
             self._overdue.discard(task)
-            # Cancelled by somebody else as well: then that is what it is.
+            # The task was also cancelled from elsewhere: it stays cancelled.
             if task.uncancel() == 0 and kind is asyncio.CancelledError:
                 raise TimeoutError from error
 

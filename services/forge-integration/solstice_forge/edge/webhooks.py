@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: a delivery in, one JSON sentence out."""
+"""Webhooks over HTTP: a delivery comes in, one JSON sentence goes out."""
 
 import asyncio
 import time
@@ -25,18 +25,18 @@ log = structlog.get_logger("solstice_forge.edge.webhooks")
 
 RETRY_AFTER_SECONDS: Final = 10
 BODY_SECONDS: Final = 30.0
-"""Forges give up after 5 to 10 s; who takes longer to send is no forge."""
+"""How long a body may take to arrive: forges give up after 5 to 10 s, so a slower sender is no forge."""
 THREAD_BYTES: Final = 256 * 1024
-"""A larger body is checked and read in a thread, so that others need not wait for it."""
+"""A larger body is checked and parsed in a thread, so that other requests need not wait for it."""
 UNKNOWN_SOURCE: Final = "unknown"
-"""The source in metrics when the URL names none of ours."""
+"""The source in metrics when the URL names no configured source."""
 
 
 class Webhooks:
-    """Takes deliveries: what is genuine is durable before it is answered, what is not is never written.
+    """Stores genuine deliveries durably before it answers; never writes other calls.
 
-    Speaks ASGI by itself (asgi.readthedocs.io/en/latest/specs/www.html): this is where every webhook passes, and
-    Starlette's objects would cost more than what we do with them.
+    It implements ASGI itself (asgi.readthedocs.io/en/latest/specs/www.html): every webhook passes here, and Starlette's
+    objects would cost more than the work done with them.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Webhooks:
         answer = self._concluded(UNKNOWN_SOURCE if source is None else name, outcome, began)
         if isinstance(outcome, KeepResult):
             scope.get("state", {}).get("trust", _nothing)()
-        # Its body was not read, and will not be.
+        # The body was not read and will not be.
         if unread:
             return HttpAnswer(answer.status, answer.content, [*answer.headers, (b"connection", b"close")])
         return answer
@@ -92,7 +92,7 @@ class Webhooks:
     def take_whole(
         self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[HttpAnswer], None]
     ) -> bool:
-        """As WholeRequestApp says; what is for a source that there is not goes the long way."""
+        """As WholeRequestApp says; a call for an unknown source goes through ASGI."""
         source = self._sources.get(name)
         if source is None:
             return False
@@ -110,7 +110,7 @@ class Webhooks:
         return True
 
     def _concluded(self, label: str, outcome: KeepResult | Refused, began: float) -> HttpAnswer:
-        """The answer, counted and, when it is a refusal, logged."""
+        """Count the outcome, log it if it is a refusal, and return its answer."""
         decision = "refused" if isinstance(outcome, Refused) else outcome.decision.value
         self._metrics.delivery(label, decision, outcome.reason, time.perf_counter() - began)
         if isinstance(outcome, KeepResult):
@@ -139,7 +139,7 @@ class Webhooks:
         return _outcome_in(outcome)
 
     async def _body(self, source: Source, headers: Mapping[str, str], receive: Receive) -> bytes | Refused:
-        """The whole body, unless it is too large: then no byte more of it is read."""
+        """Return the whole body; stop reading once it is too large."""
         limit = self._max_body_bytes
         announced = headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > limit:
@@ -171,7 +171,7 @@ class Webhooks:
         )
 
     async def _take(self, calls: Sequence[WebhookCall]) -> Sequence[KeepResult | Refused | Exception]:
-        """What came in one turn of the event loop is looked at together, and kept together."""
+        """Examine and store together the calls that came in one iteration of the event loop."""
         looked = lockstep([_examining(call) for call in calls])
         results = iter(await self._keep([each for each in looked if isinstance(each, NewDelivery)]))
         return [next(results) if isinstance(each, NewDelivery) else each for each in looked]
@@ -186,7 +186,7 @@ def _nothing() -> None:
 
 
 def _text(headers: Iterable[Field]) -> Headers:
-    """By name; of several with one name the last."""
+    """Return the headers by name; the last one wins where several have one name."""
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
 
 
@@ -197,7 +197,7 @@ def _outcome_in(taken: KeepResult | Refused | Exception) -> KeepResult | Refused
 
 
 def _examining(call: WebhookCall) -> Steps[NewDelivery | Refused]:
-    """What a call is, and what is to be kept of it, in steps."""
+    """Decide in steps what a call is and what to store of it."""
     understood = yield from triaging(call)
     if isinstance(understood, Refused):
         return understood
@@ -206,7 +206,7 @@ def _examining(call: WebhookCall) -> Steps[NewDelivery | Refused]:
 
 
 def _logged(delivery: NewDelivery, results: KeepResult | Exception) -> KeepResult | Refused | Exception:
-    """The log has what became of it; what could not be stored is refused."""
+    """Log the outcome of a delivery; refuse a delivery that could not be stored."""
     if isinstance(results, StoreUnavailable):
         log.error(
             LogEvent.WEBHOOK_NOT_KEPT,
@@ -234,7 +234,7 @@ def _logged(delivery: NewDelivery, results: KeepResult | Exception) -> KeepResul
 
 
 def _keep_answer(results: KeepResult) -> HttpAnswer:
-    # Every answer to a genuine delivery is a 2xx: anything else counts as a failure of ours, and GitLab stops
+    # Every answer to a genuine delivery is a 2xx: the forge counts any other as our failure, and GitLab stops
     # calling a hook that fails too often.
     return HttpAnswer(
         202 if results.decision is Decision.ACCEPTED else 200,
@@ -260,13 +260,13 @@ def _refused(refused: Refused) -> HttpAnswer:
     if refused.status == 503:  # noqa: PLR2004
         headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
     if refused.reason in {"too_large", "body_incomplete"}:
-        # What is left of the body will not be read.
+        # The rest of the body will not be read.
         headers.append((b"connection", b"close"))
     return HttpAnswer(refused.status, {"error": refused.detail, "reason": refused.reason}, headers)
 
 
 def broken(path: str, error: Exception) -> HttpAnswer:
-    """What whoever met a mistake of ours is told; the log has the mistake."""
+    """Return the answer for an unexpected error, which only the log describes."""
     log.error(LogEvent.WEBHOOK_FAILED, path=path, exc_info=error)
     return HttpAnswer(
         500, {"error": "a mistake of ours, now in the log: send it again later", "reason": "internal_error"}

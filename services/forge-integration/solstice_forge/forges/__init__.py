@@ -1,1 +1,1 @@
-"""How webhooks of each forge are proven and read. Pure."""
+"""Verifies and parses the webhooks of each forge. Pure."""

@@ -1,4 +1,4 @@
-"""The JSON text of a delivery, whether it came as JSON or in a form. Pure."""
+"""Extracts the JSON text of a delivery that came as JSON or as a form. Pure."""
 
 from urllib.parse import unquote_to_bytes
 
@@ -9,7 +9,7 @@ _FIELD = b"payload="
 
 
 def payload_of(headers: Headers, body: bytes, *, form: bool = True) -> bytes | Unsupported:
-    """What to parse; empty when a form has no field `payload`."""
+    """Return the JSON text to parse; empty when a form has no field `payload`."""
     given = headers.get("content-type", "").partition(";")[0].strip().lower()
     if given == JSON:
         return body

@@ -1,4 +1,4 @@
-"""What GitHub, Gitea and Forgejo write alike when a person asks for something: commands in comments, releases. Pure."""
+"""Reads comment commands and releases, which GitHub, Gitea and Forgejo write alike. Pure."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ from solstice_forge.forges.payloads import (
 
 _WORDS: Final = frozenset(word.value for word in CommentCommand)
 _BY_WEIGHT: Final = (CommentCommand.OK_TO_TEST, CommentCommand.RETEST, CommentCommand.CANCEL)
-"""To say that a commit may be built is to ask for it as well; and a new run takes the place of what `/cancel` would end."""
+"""`/ok-to-test` includes asking for a build, and a new run supersedes what `/cancel` would end."""
 
 
 class AskedIssue(Payload, frozen=True, kw_only=True):
@@ -61,23 +61,29 @@ class ReleasePayload(Payload, frozen=True, kw_only=True):
 
 
 def words_in(text: str | None) -> frozenset[str]:
-    """The words of ours that lines of a comment start with."""
+    """Return our command words that begin a line of the comment."""
     said = {word for line in (text or "").splitlines() if (word := line.strip().partition(" ")[0])}
     return frozenset(said & _WORDS)
 
 
 def word_meant(words: frozenset[str]) -> CommentCommand | None:
-    """What a comment with these words asks for: the first of them that stands in `_BY_WEIGHT`."""
+    """Return the command that a comment with these words gives: the first in `_BY_WEIGHT`."""
     return next((word for word in _BY_WEIGHT if word in words), None)
 
 
 def why_no_command(where: str) -> tuple[IgnoreReason, str]:
-    """Why a comment under a change request (`where`, in the forge's words) asks for nothing."""
+    """Return why a comment gives no command.
+
+    `where` is the forge's name for a change request.
+    """
     return IgnoreReason.NO_COMMAND, f"no new comment with a command on a {where}"
 
 
 def comment(envelope: EventEnvelope, payload: bytes) -> Event | Ignored | Malformed:
-    """A comment on an issue or a pull request, whose head is not in the payload."""
+    """Read a comment on an issue or a pull request.
+
+    The payload does not hold the pull request's head.
+    """
     words = words_in(envelope.remark)
     word = word_meant(words)
     if word is None:
@@ -105,7 +111,10 @@ def comment(envelope: EventEnvelope, payload: bytes) -> Event | Ignored | Malfor
 
 
 def read_release(payload: bytes) -> Event | Ignored | Malformed:
-    """A published release: the payload names its tag, and a commit only by a branch that may have moved."""
+    """Read a published release.
+
+    The payload names its tag, and a commit only by a branch that may have moved.
+    """
     given = read(ReleasePayload, payload)
     if isinstance(given, Malformed):
         return given
@@ -130,7 +139,7 @@ def release_event(
     asked: str,
     sender: str | None,
 ) -> Release | Malformed:
-    """A release of `tag`, unless git allows no such tag."""
+    """Return a release of `tag`, or Malformed if git does not allow the tag's name."""
     ref = f"refs/tags/{tag}"
     if not names_a_ref(ref):
         return Malformed(detail="release: git allows no tag of that name")

@@ -1,4 +1,4 @@
-"""What a forge can say, in our words, whatever forge it was. Pure values."""
+"""Events of all forges as values, with the same names for every forge. Pure values."""
 
 from enum import StrEnum
 from typing import Final, Literal
@@ -17,40 +17,40 @@ class IgnoreReason(StrEnum):
     PUSH_FOLLOWS = "push_follows"
     """A new branch or tag: the forge sends a push for it as well, and that one is built."""
     NO_NEW_CODE = "no_new_code"
-    """The change request was closed, labelled, reviewed, ...: its head commit is the same as before."""
+    """The change request was closed, labelled, reviewed, ...: its head commit is unchanged."""
     NO_COMMAND = "no_command"
-    """A comment without a command of ours, or not on a change request."""
+    """A comment without one of our commands, or not on a change request."""
     PING = "ping"
     NOT_A_CODE_EVENT = "not_a_code_event"
-    """Bookkeeping, or made by CI itself: acting on it could go round for ever."""
+    """Bookkeeping, or an event made by CI itself: building it could cause an endless loop."""
     NO_RULE = "no_rule"
-    """The source has rules, and none is for this event of this repository."""
+    """The source has rules, and none matches this event of this repository."""
     BRANCH_NOT_BUILT = "branch_not_built"
     """The rule for it names other branches."""
     PATHS_NOT_BUILT = "paths_not_built"
-    """The rule for it names other paths than those that changed."""
+    """The rule for it names none of the changed paths."""
     FORK_NOT_BUILT = "fork_not_built"
-    """The rule for it builds nothing that comes, or may come, from a fork."""
+    """The rule for it does not build code that comes, or may come, from a fork."""
     SKIP_CI = "skip_ci"
     """The message of the pushed commit holds `[skip ci]` or `[ci skip]`."""
     NOT_ALLOWED = "not_allowed"
-    """Who wrote the command may not give it."""
+    """The author of the command may not give it."""
     CHANGE_CLOSED = "change_closed"
-    """The change request is closed or merged: a command builds it no more."""
+    """The change request is closed or merged: no command builds it any more."""
     NOT_AT_FORGE = "not_at_forge"
-    """The forge knows nothing of what the delivery names: its tag, its branch, its change request."""
+    """The forge does not know the tag, branch or change request that the delivery names."""
     FORGE_REFUSED = "forge_refused"
-    """The forge does not tell us what the delivery lacks."""
+    """The forge refuses to answer what the delivery lacks."""
     NO_ACCESS = "no_access"
-    """The forge would have to be asked, and the source has no URL or no token for that."""
+    """The source has no URL or no token to ask the forge with."""
     TOO_LATE = "too_late"
     """The forge could not be asked in time."""
     UNUSABLE = "unusable"
-    """What the forge told cannot be made a request."""
+    """No request can be made of the forge's answer."""
 
 
 class Need(StrEnum):
-    """What a payload may lack and the forge is asked for, after the delivery was answered."""
+    """What a payload may lack; the forge is asked for it after the answer."""
 
     COMMIT = "commit_sha"
     IS_FORK = "is_fork"
@@ -62,15 +62,15 @@ class CommentCommand(StrEnum):
     """A command in a comment on a change request."""
 
     RETEST = "/retest"
-    """Build the head commit again; from who may write, or who made the change request."""
+    """Build the head commit again; allowed for people who may write and the change request's author."""
     OK_TO_TEST = "/ok-to-test"
-    """The head commit was looked at and may be built; only from who may write."""
+    """Build the reviewed head commit; allowed only for people who may write."""
     CANCEL = "/cancel"
-    """What runs or waits for the change request is to end; from who may write, or who made the change request."""
+    """End all runs of the change request; allowed for people who may write and its author."""
 
 
 OF_AUTHORS: Final = frozenset({CommentCommand.RETEST, CommentCommand.CANCEL})
-"""What whoever made the change request may ask for, too."""
+"""Commands that the author of the change request may give, too."""
 
 
 class Push(Value, frozen=True, kw_only=True):
@@ -79,17 +79,17 @@ class Push(Value, frozen=True, kw_only=True):
     repo_full_name: str
     repo_url: str
     ref: str
-    """Full: `refs/heads/main`, `refs/tags/v1`."""
+    """The full ref: `refs/heads/main`, `refs/tags/v1`."""
     commit_sha: str
     before_sha: str | None
     """None for a new ref."""
     sender: str | None
     default_branch: str | None = None
-    """The repository's, without `refs/heads/`; None when the payload does not tell."""
+    """The repository's, without `refs/heads/`; None when the payload does not name it."""
     message: str | None = None
-    """Of the commit; None when it has to be looked for among all that were pushed."""
+    """The commit's message; None when it must be looked for among all pushed commits."""
     occurred_at: float | None = None
-    """By the forge's clock, in seconds since the epoch; None when the payload does not tell."""
+    """By the forge's clock, in seconds since the epoch; None when the payload gives no time."""
 
     @property
     def ref_type(self) -> Literal["branch", "tag"]:
@@ -100,7 +100,7 @@ class ChangeRequest(Value, frozen=True, kw_only=True):
     """A pull or merge request has a new head commit."""
 
     repo_full_name: str
-    """The base repository: that is where the status goes."""
+    """The base repository, where the status goes."""
     repo_url: str
     number: int
     action: str
@@ -111,36 +111,38 @@ class ChangeRequest(Value, frozen=True, kw_only=True):
     base_ref: str | None
     head_ref: str | None
     is_fork: bool | None
-    """None when the payload does not tell: to be treated as untrusted."""
+    """None when the payload does not say; it then counts as untrusted."""
     head_repo_full_name: str | None
     head_repo_url: str | None
     draft: bool | None
     sender: str | None
     before_sha: str | None = None
-    """The head commit before, where the payload tells: deliveries may come in any order."""
+    """The previous head commit, where the payload names it: deliveries may come in any order."""
     occurred_at: float | None = None
-    """As of a push."""
+    """As Push.occurred_at."""
 
 
 class Rerun(Value, frozen=True, kw_only=True, tag="rerun"):
-    """A person asked at the forge for a check of a commit to be run again."""
+    """A person asked the forge to run a commit's check again."""
 
     repo_full_name: str
     repo_url: str
     commit_sha: str
     branch: str | None
-    """What the forge takes for the commit's branch; None for a fork's."""
+    """The commit's branch according to the forge; None for a fork's."""
     number: int | None
-    """Of a change request with this head, when the payload names one."""
+    """The number of a change request with this head, when the payload names one."""
     check: str | None
-    """The name of the one check that is asked for; None: all of them."""
+    """The name of the check to run again; None: all of them."""
     action: str
     sender: str | None
     ref: str | None = None
-    """The payload has none: a branch of that name may be a fork's, and may have moved on."""
+    """The payload names none: a branch of that name may be a fork's, and may have moved."""
     is_fork: bool | None = None
-    """Whether the commit is not known to be of `branch`; the payload never tells, and where there is somebody to ask, the
-    forge is asked. None counts as a fork's."""
+    """Whether the commit may be outside `branch`; None counts as a fork's.
+
+    The payload never says it. If the source can be asked, the forge is asked.
+    """
 
 
 class Release(Value, frozen=True, kw_only=True, tag="release"):
@@ -149,12 +151,12 @@ class Release(Value, frozen=True, kw_only=True, tag="release"):
     repo_full_name: str
     repo_url: str
     ref: str
-    """Of its tag."""
+    """The ref of its tag."""
     commit_sha: str | None
-    """None: to be looked up."""
+    """None: it must be looked up."""
     action: str
     asked: str
-    """What makes this publication unlike another one of the same tag."""
+    """What distinguishes this publication from another one of the same tag."""
     sender: str | None
 
     @property
@@ -163,15 +165,18 @@ class Release(Value, frozen=True, kw_only=True, tag="release"):
 
 
 class Dispatch(Value, frozen=True, kw_only=True, tag="dispatch"):
-    """A person or a program asked for a branch or tag to be built; the forge lets only who may write."""
+    """A person or a program asked for a branch or tag to be built.
+
+    The forge allows this only to accounts that may write.
+    """
 
     repo_full_name: str
     repo_url: str
     ref: str
     commit_sha: str | None
-    """None: to be looked up."""
+    """None: it must be looked up."""
     action: str | None
-    """The word of whoever dispatched it, where there is one."""
+    """The sender's own word for it, where there is one."""
     workflow_path: str | None
     """The workflow it was meant for, which may be one of the forge's own."""
     sender: str | None
@@ -182,7 +187,10 @@ class Dispatch(Value, frozen=True, kw_only=True, tag="dispatch"):
 
 
 class Command(Value, frozen=True, kw_only=True, tag="command"):
-    """Somebody wrote a command under a change request; whether they may is always to be looked up."""
+    """A person wrote a command under a change request.
+
+    Their rights must always be looked up.
+    """
 
     word: CommentCommand
     repo_full_name: str
@@ -190,10 +198,10 @@ class Command(Value, frozen=True, kw_only=True, tag="command"):
     repo_url: str
     number: int
     ref: str
-    """As of a change request."""
+    """As ChangeRequest.ref."""
     action: str | None
     commit_sha: str | None
-    """The head commit; None: to be looked up."""
+    """The head commit; None: it must be looked up."""
     is_fork: bool | None
     base_ref: str | None = None
     head_ref: str | None = None
@@ -201,18 +209,18 @@ class Command(Value, frozen=True, kw_only=True, tag="command"):
     asked: str
     """The comment's id: a second comment is a second request."""
     by_author: bool = False
-    """Who wrote it made the change request as well."""
+    """Whether its author also made the change request."""
     permitted: bool = False
-    """The author's rights were looked up, and are enough."""
+    """Whether the author's rights were looked up and are sufficient."""
     sender: str | None
     sender_id: int | None
-    """The forge's number for the sender, where it asks by that."""
+    """The forge's number for the sender, where its API needs the number."""
     occurred_at: float | None = None
-    """As of a push."""
+    """As Push.occurred_at."""
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        # A cancel is about all commits of the change request, and whose they are does not matter.
+        # A cancel applies to all commits of the change request, and their origin does not matter.
         builds = self.word is not CommentCommand.CANCEL
         unknown = (
             (Need.COMMIT, builds and self.commit_sha is None),
@@ -223,7 +231,7 @@ class Command(Value, frozen=True, kw_only=True, tag="command"):
 
 
 Incomplete = Rerun | Release | Dispatch | Command
-"""Events of which the forge can tell more than the payload; those that have `needs` ask for nothing without it."""
+"""Events whose missing parts the forge can give; with `needs` they ask for nothing yet."""
 
 
 class Ignored(Value, frozen=True, kw_only=True):
@@ -244,17 +252,17 @@ Event = Push | ChangeRequest | Rerun | Release | Dispatch | Command
 
 
 def lacks(event: Event) -> tuple[Need, ...]:
-    """What must be looked up at the forge before the event can become a request."""
+    """Return what to look up at the forge before the event can become a request."""
     return event.needs if isinstance(event, Release | Dispatch | Command) else ()
 
 
 def encode_lacking(event: Incomplete) -> bytes:
-    """The event as it is kept until the forge was asked; `decode_lacking` reads it."""
+    """Return the event as it is stored until the forge is asked; `decode_lacking` reads it."""
     return encode(event)
 
 
 def decode_lacking(stored: bytes) -> Incomplete:
-    """What `encode_lacking` wrote, perhaps another version's; raises ValueError when it cannot be read."""
+    """Read what `encode_lacking` wrote, perhaps in another version; ValueError if it cannot be read."""
     return _LACKING.decode(stored)
 
 

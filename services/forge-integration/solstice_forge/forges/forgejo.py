@@ -1,4 +1,4 @@
-"""Forgejo. The payloads are those of `gitea_family`."""
+"""Forgejo's webhooks; the payloads are those of `gitea_family`."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""Gitea. The payloads are those of `gitea_family`."""
+"""Gitea's webhooks; the payloads are those of `gitea_family`."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""What Gitea and Forgejo have in common: everything but the names of their headers. Pure.
+"""The webhooks of Gitea and Forgejo, which differ only in their header names. Pure.
 
 Source: go-gitea/gitea services/webhook/deliver.go, modules/structs/hook.go, services/convert/pull.go;
 forgejo.org/docs/latest/user/webhooks.
@@ -55,7 +55,10 @@ class GiteaPullRequestPayload(Payload, frozen=True, kw_only=True):
 def verify(
     header: str, headers: Headers, body: bytes, secrets: Sequence[str]
 ) -> Genuine | Forged | Unsupported:
-    """Signed over the JSON text; a form is decoded first, since not its own bytes are signed."""
+    """Check the signature over the JSON text.
+
+    A form is decoded before, since its own bytes are not signed.
+    """
     payload = payload_of(headers, body)
     if isinstance(payload, Unsupported):
         return payload
@@ -102,10 +105,10 @@ def _pull_request(payload: bytes) -> ChangeRequest | Malformed:
 
 
 def _is_fork(head: PullRequestSide, base: PullRequestSide) -> bool | None:
-    """None when the payload does not tell.
+    """Whether the change request comes from a fork; None when the payload does not say.
 
-    A change request made by pushing to `refs/for/...` (AGit) comes from somebody who may only read, and yet names the
-    base repository as its head; its head ref is `refs/pull/N/head` instead of a branch.
+    The author of a change request made by pushing to `refs/for/...` (AGit) may have only read access, and yet it names
+    the base repository as its head; its head ref is `refs/pull/N/head` instead of a branch.
     """
     if head.repo is not None and base.repo is not None and head.repo.full_name != base.repo.full_name:
         return True

@@ -1,4 +1,4 @@
-"""GitHub: github.com and GitHub Enterprise Server.
+"""The webhooks of github.com and GitHub Enterprise Server.
 
 Source: docs.github.com/webhooks/webhook-events-and-payloads and .../validating-webhook-deliveries.
 """
@@ -65,7 +65,7 @@ class GitHubPullRequestPayload(Payload, frozen=True, kw_only=True):
     number: Number
     pull_request: GitHubPullRequest
     before: str | None = None
-    """Of `synchronize`: the head before."""
+    """The previous head, in `synchronize`."""
     sender: AccountPayload | None = None
 
 
@@ -99,7 +99,10 @@ def verify(
     secrets: Sequence[str],
     now: float,  # noqa: ARG001  the same shape as every forge; GitHub signs no time
 ) -> Genuine | Forged | Unsupported:
-    """Signed over the body as it came, also when that is a form. The older SHA-1 signature counts for nothing."""
+    """Check the signature over the raw body, which may be a form.
+
+    The older SHA-1 signature is ignored.
+    """
     payload = payload_of(headers, body)
     if isinstance(payload, Unsupported):
         return payload
@@ -148,7 +151,10 @@ def _pull_request(payload: bytes) -> ChangeRequest | Malformed:
 
 
 def _merge_group(payload: bytes) -> Event | Ignored | Malformed:
-    """The merge queue made a branch of its own: a push to it, and the push event of that branch is the same run."""
+    """Read a merge queue's branch as a push to it.
+
+    The push event of that branch gives the same run.
+    """
     given = read(MergeGroupPayload, payload)
     if isinstance(given, Malformed):
         return given
@@ -185,4 +191,4 @@ READERS: Final[Mapping[tuple[str, str | None], Callable[[bytes], Event | Ignored
         }
     )
 )
-"""What else asks for something: event and action, None for any."""
+"""The readers of other events that ask for something, by event and action; None for any action."""

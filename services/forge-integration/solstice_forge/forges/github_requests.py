@@ -1,4 +1,4 @@
-"""What only GitHub lets a person ask for: a check once more, or a build out of turn. Pure.
+"""Reads GitHub's re-runs of checks and its dispatches. Pure.
 
 Source: docs.github.com/webhooks/webhook-events-and-payloads, `check_run`, `check_suite`, `workflow_dispatch`,
 `repository_dispatch`. Check events with these actions reach only the App that made the check.
@@ -31,7 +31,7 @@ class CheckSuite(Payload, frozen=True, kw_only=True):
     head_branch: str | None = None
     """None for a fork's."""
     pull_requests: list[PullRequestRef] = []  # noqa: RUF012  msgspec copies it for each
-    """None of forks."""
+    """Forks' pull requests are not listed."""
 
 
 class SuiteOfRun(Payload, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class RepositoryDispatchPayload(Payload, frozen=True, kw_only=True):
 
 
 def read_check_run(payload: bytes) -> Event | Malformed:
-    """One check is to run again."""
+    """Read a request to run one check again."""
     given = read(CheckRunPayload, payload)
     if isinstance(given, Malformed):
         return given
@@ -92,7 +92,7 @@ def read_check_run(payload: bytes) -> Event | Malformed:
 
 
 def read_check_suite(payload: bytes) -> Event | Malformed:
-    """All checks of a commit are to run again."""
+    """Read a request to run all checks of a commit again."""
     given = read(CheckSuitePayload, payload)
     if isinstance(given, Malformed):
         return given
@@ -145,7 +145,7 @@ def _dispatch(
 
 
 def _number(pull_requests: list[PullRequestRef], sha: str) -> int | None:
-    """Of the pull request whose head this commit is."""
+    """Return the number of the pull request that has this commit as its head."""
     return next((each.number for each in pull_requests if each.head and each.head.sha == sha), None)
 
 

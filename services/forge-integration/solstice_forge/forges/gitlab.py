@@ -1,4 +1,4 @@
-"""GitLab: gitlab.com and self-managed, project, group and system hooks.
+"""GitLab's webhooks: gitlab.com and self-managed, project, group and system hooks.
 
 Source: docs.gitlab.com/user/project/integrations/webhooks and .../webhook_events,
 docs.gitlab.com/administration/system_hooks.
@@ -38,7 +38,7 @@ KINDS: Final = {
     "Confidential Note Hook": "note",
     "Release Hook": "release",
 }
-"""What the body calls the events that we look into; a system hook tells its kind only there."""
+"""The body's names of the events that we read; a system hook names its kind only there."""
 
 
 class Project(Payload, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class MergeRequest(Payload, frozen=True, kw_only=True):
     last_commit: GitLabCommit | None = None
     draft: bool | None = None
     work_in_progress: bool | None = None
-    """What `draft` was called before GitLab 15."""
+    """The name of `draft` before GitLab 15."""
     updated_at: str | None = None
 
 
@@ -137,7 +137,7 @@ class GitLabAttributes(Payload, frozen=True, kw_only=True):
 
 
 class GitLabEnvelope(Payload, frozen=True, kw_only=True):
-    """What is read of an event that is not built at once."""
+    """The fields that we read of an event that is not built at once."""
 
     object_kind: str | None = None
     event_name: str | None = None
@@ -154,7 +154,10 @@ class GitLabEnvelope(Payload, frozen=True, kw_only=True):
 
 
 def delivery_id(headers: Headers) -> str | None:
-    """The signed id where there is a signature; else the key that stays the same over GitLab's retries (17.4)."""
+    """Return the signed id where there is a signature, else the idempotency key.
+
+    The key stays the same over GitLab's retries (17.4).
+    """
     signed = headers.get(standard_webhooks.ID) if standard_webhooks.SIGNATURE in headers else None
     return signed or headers.get("idempotency-key") or headers.get("x-gitlab-event-uuid") or None
 
@@ -173,10 +176,10 @@ def unproven(headers: Headers, secrets: Sequence[str]) -> Forged | None:
 def verify(
     headers: Headers, body: bytes, secrets: Sequence[str], now: float
 ) -> Genuine | Forged | Unsupported:
-    """By signature when there is one, else by the secret token.
+    """Check the signature when there is one, else the secret token.
 
-    A wrong signature is never made good by a right token: whoever knows the token could drop to it. A secret that
-    starts with `whsec_` is a signing token, every other one a secret token.
+    A right token never makes up for a wrong signature: otherwise a sender who knows the token could leave the signature
+    out. A secret that starts with `whsec_` is a signing token, every other one a secret token.
     """
     payload = payload_of(headers, body, form=False)
     if isinstance(payload, Unsupported):
@@ -190,7 +193,7 @@ def verify(
 
 
 def _by_kind(secrets: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Signing tokens, and secret tokens."""
+    """Return the signing tokens and the secret tokens."""
     signing = [secret for secret in secrets if secret.startswith(standard_webhooks.TOKEN_PREFIX)]
     return signing, [secret for secret in secrets if secret not in signing]
 
@@ -249,7 +252,7 @@ def _push(payload: bytes) -> Event | Ignored | Malformed:
 def _merge_request(envelope: GitLabEnvelope, payload: bytes) -> ChangeRequest | Ignored | Malformed:
     attributes = envelope.object_attributes or GitLabAttributes()
     action = attributes.action
-    # An update without the revision before it changed a title, a label, a reviewer.
+    # An update that names no previous revision changed a title, a label or a reviewer.
     if not (action in {"open", "reopen"} or (action == "update" and attributes.oldrev)):
         return envelope.ignored(IgnoreReason.NO_NEW_CODE, f"merge request, {action}: no new code")
     given = read(MergeRequestPayload, payload)

@@ -1,6 +1,6 @@
-"""What GitHub, Gitea and Forgejo write alike in their payloads, and how a payload is read at all. Pure.
+"""Parses payloads, and the parts that GitHub, Gitea and Forgejo write alike. Pure.
 
-The models hold the fields we use and no more; what else stands in a payload is skipped unread.
+The models hold only the fields that we use; other fields of a payload are skipped.
 """
 
 import re
@@ -27,17 +27,17 @@ WITHOUT_CODE: Final = MappingProxyType(
 )
 """Events that never ask for anything, and why."""
 
-# git-check-ref-format(1): what no ref may hold; and a part that begins with "-" would be an option to somebody.
+# git-check-ref-format(1): what no ref may hold; and a command could take a part that begins with "-" as an option.
 _REF: Final = re.compile(r"refs/(heads|tags)/(?!-)[^\x00-\x20\x7f~^:?*\[\\]+")
 _SHA: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _LAST_SECOND: Final = 2**33
-"""Far ahead; what is beyond is no time in seconds."""
+"""A limit far in the future; a larger number is no time in seconds."""
 _LONGEST_NAME: Final = 255
-"""As in messages."""
+"""The limit of the messages."""
 
 
 class Payload(Struct, frozen=True, kw_only=True, gc=False):
-    """Part of a payload: strict about the type of what is read."""
+    """A part of a payload, strict about the types of its fields."""
 
 
 class RepositoryPayload(Payload, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class PushPayload(Payload, frozen=True, kw_only=True):
 
 
 class ChangeRef(Payload, frozen=True, kw_only=True):
-    """Of an issue that is a pull request."""
+    """The part of an issue that is a pull request."""
 
 
 class Comment(Payload, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class Issue(Payload, frozen=True, kw_only=True):
 
 
 class EventEnvelope(Payload, frozen=True, kw_only=True):
-    """What is read of an event that is not built at once."""
+    """The fields that we read of an event that is not built at once."""
 
     action: str | None = None
     repository: NamedRepository | None = None
@@ -97,7 +97,7 @@ class EventEnvelope(Payload, frozen=True, kw_only=True):
 
     @property
     def remark(self) -> str | None:
-        """The text of a new comment on a pull request; None for everything else."""
+        """Return the text of a new comment on a pull request; None for other events."""
         on_pull_request = self.is_pull or (self.issue is not None and self.issue.pull_request is not None)
         is_new = self.action == "created" and on_pull_request and self.comment is not None
         return self.comment.body if is_new and self.comment is not None else None
@@ -114,11 +114,14 @@ P = TypeVar("P", bound=Payload)
 
 
 def read(model: type[P], payload: bytes) -> P | Malformed:
-    """The payload as `model`, or what is wrong with it; never raises, whatever the bytes."""
+    """Return the payload as `model`, or what is wrong with it.
+
+    It never raises, for any bytes.
+    """
     try:
         document: P = _decoder(model).decode(payload)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        # They name the place and what was expected, never the input: it may be hostile, or somebody's secret.
+        # They name the place and what was expected, never the input: it may be hostile or a secret.
         return Malformed(detail=str(error))
     return document
 
@@ -129,7 +132,7 @@ def _decoder(model: type[P]) -> "Decoder[P]":
 
 
 def read_push(payload: bytes) -> Push | Ignored | Malformed:
-    """A push of GitHub, Gitea or Forgejo.
+    """Read a push of GitHub, Gitea or Forgejo.
 
     For an annotated tag, `after` is the tag object and `head_commit` the commit it points at.
     """
@@ -163,7 +166,7 @@ def push_event(
     occurred_at: int | str | None = None,
     message: str | None = None,
 ) -> Push | Ignored | Malformed:
-    """What a push means; `commit_sha` is None when the ref was deleted."""
+    """Return what a push means; `commit_sha` is None when the ref was deleted."""
     if not ref.startswith(("refs/heads/", "refs/tags/")):
         return Ignored(
             reason=IgnoreReason.NOT_A_BRANCH_OR_TAG,
@@ -190,22 +193,31 @@ def push_event(
 
 
 def _names_a_branch(name: str | None) -> bool:
-    """Good to know, and no reason to refuse a push: what is no branch is left out."""
+    """Whether this can be a branch's name; if not, the push is read without it."""
     return name is not None and len(name) <= _LONGEST_NAME and bool(_REF.fullmatch(f"refs/heads/{name}"))
 
 
 def names_a_ref(ref: str) -> bool:
-    """Whether this is the full name of a branch or tag that git allows and that is short enough for our messages."""
+    """Whether this is a valid full name of a branch or tag.
+
+    Git allows it, and it is short enough for our messages.
+    """
     return len(ref) <= _LONGEST_NAME and bool(_REF.fullmatch(ref))
 
 
 def known_commit(sha: str | None) -> str | None:
-    """The commit id, when it is one and not that of nothing: good to know, and no reason to refuse anything."""
+    """Return the commit id; None for git's id of nothing or an invalid one.
+
+    An invalid one causes no refusal.
+    """
     return sha if sha and _SHA.fullmatch(sha) and not is_zero(sha) else None
 
 
 def moment_of(text: str | None) -> float | None:
-    """A time as forges write it (RFC 3339; GitLab's `2026-01-31 12:00:00 UTC`) in seconds; None for what is none."""
+    """Return a forge's time in seconds since the epoch; None when it is no time.
+
+    Forges write RFC 3339, or GitLab's `2026-01-31 12:00:00 UTC`.
+    """
     try:
         moment = datetime.fromisoformat((text or "").replace(" UTC", "+00:00"))
         return moment.timestamp() if moment.tzinfo else None

@@ -1,4 +1,4 @@
-"""The shape that every forge module has. Pure: headers, bytes, secrets and the time in; values out."""
+"""The interface of every forge module. Pure: headers, bytes, secrets and the time in; values out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,21 +13,27 @@ Headers = Mapping[str, str]
 
 
 class Genuine(Value, frozen=True, kw_only=True):
-    """The signature is right. `payload` is the JSON text that `parse` wants (taken out of the form if it was one)."""
+    """The signature is right.
+
+    `payload` is the JSON text for `parse`, taken out of a form if necessary.
+    """
 
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forged:
-    """Not proven to come from the forge: 401. `detail` says what was missing, never what would have been right."""
+    """The call is not proven to come from the forge: 401.
+
+    `detail` says what was missing, never what would have been right.
+    """
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsupported:
-    """The content type is none that this forge sends: 415."""
+    """This forge never sends the content type: 415."""
 
     detail: str
 
@@ -48,7 +54,10 @@ class Forge(Protocol):
         ...
 
     def unproven(self, headers: Headers, secrets: Sequence[str]) -> Forged | None:
-        """Why `verify` refuses these headers with any body: what should prove them is missing; None otherwise."""
+        """Return why `verify` would refuse these headers with any body; None otherwise.
+
+        The reason is that the headers that should prove the call are missing.
+        """
         ...
 
     def verify(
@@ -61,5 +70,5 @@ class Forge(Protocol):
         ...
 
     def parse(self, event_name: str, payload: bytes) -> Event | Ignored | Malformed:
-        """What the delivery means."""
+        """Return what the delivery means."""
         ...

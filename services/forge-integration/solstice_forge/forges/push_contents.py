@@ -1,6 +1,6 @@
-"""What a push brought, as its payload tells: the head commit's message, and the paths that changed. Pure.
+"""Reads a push's payload for the head commit's message and the changed paths. Pure.
 
-Read only when a rule or a mark asks for it: the list of commits is most of a payload.
+It is called only when a rule or a mark needs them: the list of commits is most of a payload.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from solstice_forge.forges.events import Malformed
 from solstice_forge.forges.payloads import Payload, is_zero, read
 
 MOST_COMMITS: Final = 2048
-"""Of a push that GitHub tells of (docs.github.com/webhooks/webhook-events-and-payloads#push); it gives no total."""
+"""The most commits that GitHub lists (docs.github.com/webhooks/webhook-events-and-payloads#push); it gives no total."""
 
 
 class PushedCommit(Payload, frozen=True, kw_only=True):
@@ -27,13 +27,13 @@ class PushContents(Payload, frozen=True, kw_only=True):
     commits: list[PushedCommit] | None = None
     head_commit: PushedCommit | None = None
     total_commits: int | None = None
-    """Gitea, Forgejo: how many there were, of which `commits` holds the newest."""
+    """Gitea, Forgejo: how many commits there were; `commits` holds the newest of them."""
     total_commits_count: int | None = None
-    """GitLab: the same."""
+    """GitLab: how many commits there were."""
 
 
 def head_message(commit_sha: str, payload: bytes) -> str | None:
-    """The message of the commit; None when the payload does not hold it."""
+    """Return the message of the commit; None when the payload does not hold it."""
     pushed = read(PushContents, payload)
     if isinstance(pushed, Malformed):
         return None
@@ -42,10 +42,10 @@ def head_message(commit_sha: str, payload: bytes) -> str | None:
 
 
 def changed_paths(source: Source, payload: bytes) -> frozenset[str] | None:
-    """Every path that the pushed commits touched; None when the payload cannot tell.
+    """Return every path that the pushed commits touched; None when the payload cannot say.
 
-    It cannot for a new branch and for a forced push (what is listed is not the difference), for more commits than the
-    forge lists (GitHub 2048, GitLab 20, Gitea and Forgejo as configured, 15 by default), and where it names no files.
+    It cannot for a new branch and for a forced push (the list is not the difference), for more commits than the forge
+    lists (GitHub 2048, GitLab 20, Gitea and Forgejo as configured, 15 by default), and where it names no files.
     """
     pushed = read(PushContents, payload)
     if isinstance(pushed, Malformed) or is_zero(pushed.before) or pushed.forced or not pushed.commits:
@@ -64,5 +64,8 @@ def changed_paths(source: Source, payload: bytes) -> frozenset[str] | None:
 
 
 def _names_files(commit: PushedCommit) -> bool:
-    """GitLab and old Gitea leave the lists out, or null, where they did not look."""
+    """Whether the commit lists its files.
+
+    GitLab and old Gitea may omit the lists or send null.
+    """
     return not (commit.added is None and commit.modified is None and commit.removed is None)

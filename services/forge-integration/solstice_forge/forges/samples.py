@@ -1,4 +1,4 @@
-"""A minimal genuine push of each forge, for trying things, the demo, tests and benches. Pure."""
+"""A minimal genuine push of each forge, for trials, the demo, tests and benchmarks. Pure."""
 
 from typing import Final
 
@@ -10,14 +10,14 @@ SENDER: Final = "solstice"
 
 
 def push_event_name(source: Source, ref: str) -> str:
-    """What the forge calls a push to `ref` in its headers."""
+    """Return the forge's header name for a push to `ref`."""
     if source is not Source.GITLAB:
         return "push"
     return "Tag Push Hook" if ref.startswith("refs/tags/") else "Push Hook"
 
 
 def push_body(source: Source, *, repo_url: str, repo_full_name: str, ref: str, sha: str) -> bytes:
-    """The body of a push that made `ref` point at `sha`, a new ref as far as it tells."""
+    """Return the body of a push that makes the new `ref` point at `sha`."""
     new = {"ref": ref, "before": "0" * len(sha), "after": sha}
     if source is Source.GITLAB:
         kind = "tag_push" if ref.startswith("refs/tags/") else "push"

@@ -1,4 +1,4 @@
-"""What proves a sender: comparisons in constant time, over bytes, under each of several live secrets. Pure."""
+"""Compares signatures in constant time, over bytes, with each secret in use. Pure."""
 
 import hashlib
 import hmac
@@ -8,16 +8,17 @@ from solstice_forge.forges.protocol import Forged
 
 
 def hex_digest(secret: str, signed: bytes) -> str:
-    """HMAC-SHA256 in lower-case hexadecimal digits."""
+    """Return the HMAC-SHA256 in lower-case hexadecimal digits."""
     return hmac.digest(secret.encode(), signed, hashlib.sha256).hex()
 
 
 def check_hex_digest(
     header: str, given: str | None, *, prefix: str, signed: bytes, secrets: Sequence[str]
 ) -> Forged | None:
-    """None when `given`, the value of `header`, is `prefix` and the digest of `signed` under a live secret.
+    """Return None when the header's value `given` is right under a secret in use.
 
-    The digits must be lower-case, as every forge sends them: one spelling per signature.
+    It is right when it is `prefix` and the digest of `signed`. The digits must be lower-case, as every forge sends
+    them: one spelling per signature.
     """
     if problem := check_given(header, given, secrets):
         return problem
@@ -28,7 +29,7 @@ def check_hex_digest(
 
 
 def check_given(header: str, given: str | None, secrets: Sequence[str]) -> Forged | None:
-    """Refuse what proves nothing: no secret on our side, no value on theirs.
+    """Refuse a missing secret on our side and a missing value on theirs.
 
     Gitea and Forgejo send empty signatures when their hook has no secret.
     """
@@ -42,10 +43,16 @@ def check_given(header: str, given: str | None, secrets: Sequence[str]) -> Forge
 
 
 def equals_any(given: bytes, expected: Iterable[bytes]) -> bool:
-    """Whether `given` is one of `expected`; all are compared, so that the time does not tell which."""
+    """Whether `given` is one of `expected`.
+
+    All are compared, so that the time does not reveal which one.
+    """
     return True in [hmac.compare_digest(given, candidate) for candidate in expected]
 
 
 def wire_bytes(value: str) -> bytes:
-    """The bytes of a header: servers hand them over as Latin-1, and comparing text that is not ASCII raises."""
+    """Return the bytes of a header.
+
+    Servers decode headers as Latin-1, and comparing text that is not ASCII raises.
+    """
     return value.encode("latin-1", "replace")

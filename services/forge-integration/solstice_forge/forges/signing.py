@@ -1,4 +1,7 @@
-"""The sending side: the headers that a forge would put on a delivery. For trying things, tests and benches. Pure."""
+"""Makes the headers that a forge would send with a delivery. Pure.
+
+For trials, tests and benchmarks.
+"""
 
 from typing import Final
 
@@ -12,9 +15,10 @@ _CONTENT: Final = {"content-type": "application/json"}
 def sign(
     source: Source, secret: str, *, event: str, body: bytes, delivery_id: str, now: float
 ) -> dict[str, str]:
-    """Headers of a genuine JSON delivery; `event` is the forge's own name (`push`, `Push Hook`).
+    """Return the headers of a genuine JSON delivery.
 
-    A GitLab secret that starts with `whsec_` signs; any other is sent as the secret token.
+    `event` is the forge's own name (`push`, `Push Hook`). A GitLab secret that starts with `whsec_` signs; any other is
+    sent as the secret token.
     """
     match source:
         case Source.GITLAB:
@@ -34,7 +38,7 @@ def sign(
         case Source.GITEA:
             return _CONTENT | _gitea("gitea", secret, event, body, delivery_id)
         case Source.FORGEJO:
-            # Forgejo sends Gitea's headers beside its own.
+            # Forgejo sends Gitea's headers as well as its own.
             gitea = _gitea("gitea", secret, event, body, delivery_id)
             return _CONTENT | gitea | _gitea("forgejo", secret, event, body, delivery_id)
         case Source.MANUAL:

@@ -1,5 +1,6 @@
-"""The signature of Standard Webhooks, as GitLab 19.0 and later make it with a signing token. Pure.
+"""Checks the signature of Standard Webhooks, made by GitLab 19.0 and later. Pure.
 
+GitLab makes it with a signing token.
 Source: github.com/standard-webhooks/standard-webhooks spec/standard-webhooks.md; gitlab-org/gitlab!230944.
 """
 
@@ -20,7 +21,10 @@ _MAX_TIMESTAMP_DIGITS: Final = 12
 
 
 def key_of(token: str) -> bytes:
-    """The key in a signing token, with or without `whsec_`; empty when it is not base64 or holds nothing."""
+    """Return the key in a signing token, with or without `whsec_`.
+
+    It is empty when the token is not base64 or holds nothing.
+    """
     text = token.removeprefix(TOKEN_PREFIX)
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
@@ -29,12 +33,15 @@ def key_of(token: str) -> bytes:
 
 
 def sign(token: str, message_id: str, timestamp: str, body: bytes) -> str:
-    """The value of `webhook-signature`."""
+    """Return the value of `webhook-signature`."""
     return _VERSION + _digest(key_of(token), message_id, timestamp, body)
 
 
 def check(headers: Headers, body: bytes, tokens: Sequence[str], now: float) -> Forged | None:
-    """None when one of the signatures (space-separated, for rotation) is right and no older than the tolerance."""
+    """Return None when one of the signatures is right and within the time tolerance.
+
+    The header separates signatures by spaces, for rotation of the token.
+    """
     signature, message_id, timestamp = (headers.get(name) for name in (SIGNATURE, ID, TIMESTAMP))
     keys = [key for token in tokens if (key := key_of(token))]
     if problem := check_given(SIGNATURE, signature, ["set" for _ in keys]):
@@ -49,7 +56,7 @@ def check(headers: Headers, body: bytes, tokens: Sequence[str], now: float) -> F
         )
     expected = [(_VERSION + _digest(key, message_id, timestamp, body)).encode() for key in keys]
     given = [wire_bytes(one) for one in (signature or "").split(" ")]
-    # Every signature is compared with every key, so that the time does not tell which was nearly right.
+    # Every signature is compared with every key, so that the time does not reveal which was nearly right.
     if True in [equals_any(one, expected) for one in given]:
         return None
     return Forged(detail=f"{SIGNATURE} does not match")

@@ -1,4 +1,7 @@
-"""Where deliveries are kept until their requests are with the broker, and what was decided; the URL's scheme chooses."""
+"""Stores deliveries until the broker has their requests, and logs what was decided.
+
+The scheme of the inbox's URL chooses the database.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +14,7 @@ from solstice_forge.inbox.sweeping import InboxCleanup
 
 
 class InboxStore(Inbox, Lookups, DeliveryLog, InboxCleanup, Protocol):
-    """All that an inbox can do; those who use it ask for the part they need."""
+    """All interfaces of an inbox; each user asks for the part that it needs."""
 
     @property
     def reconcile_state(self) -> ReconcileState: ...
@@ -19,11 +22,12 @@ class InboxStore(Inbox, Lookups, DeliveryLog, InboxCleanup, Protocol):
 
 @asynccontextmanager
 async def open_inbox(url: str) -> AsyncIterator[InboxStore]:
-    """The inbox at `url` (`sqlite:///FILE`, `postgresql://...`), with its schema brought up to date.
+    """Open the inbox at `url` and bring its schema up to date.
 
-    Raises ConfigurationError for a URL that names none, StoreUnavailable, SchemaTooNew.
+    The URL is `sqlite:///FILE` or `postgresql://...`. Raises ConfigurationError for any other, StoreUnavailable,
+    SchemaTooNew.
     """
-    # Imported late: a process that uses one inbox does not pay for the other's client library.
+    # Imported here: a process that uses one inbox does not load the other's client library.
     if url.partition(":")[0] in {"postgresql", "postgres"}:
         from solstice_forge.inbox.postgresql import PostgreSQLInbox  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Bodies as they are stored: Zstandard frames (RFC 8878), nothing for nothing. Pure."""
+"""Compresses stored bodies as Zstandard frames (RFC 8878); an empty body stays empty. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,15 +6,16 @@ from typing import Final
 from zstandard import ZstdCompressionParameters, ZstdCompressor, ZstdDecompressor
 
 _COMPRESSION: Final = ZstdCompressionParameters.from_level(1, min_match=7)
-"""Matches of less than seven bytes are not looked for: payloads repeat long names, and it takes a quarter less time."""
+"""Matches of fewer than seven bytes are ignored: payloads repeat long names, and this saves a quarter of the time."""
 _LARGEST: Final = 1 << 28
-"""Far above what a webhook may have; bounds what a damaged row could make of itself."""
+"""Far above the limit of a webhook; it bounds the output of a damaged row."""
 
 
 def compressed(bodies: Sequence[bytes]) -> list[bytes]:
-    """A quarter of the disk, in less time than writing the rest would take.
+    """Return the bodies as frames, at a quarter of the disk space.
 
-    All in one call: each would give up the interpreter, and wait to get it back from a busy event loop.
+    Compression takes less time than writing the saved bytes. All bodies take one call: each call releases the
+    interpreter, and must wait for a busy event loop to get it back.
     """
     places = [place for place, body in enumerate(bodies) if body]
     if not places:
@@ -27,5 +28,5 @@ def compressed(bodies: Sequence[bytes]) -> list[bytes]:
 
 
 def decompressed(frame: bytes) -> bytes:
-    """The body in a frame; nothing for nothing."""
+    """Return the body in a frame; empty for an empty frame."""
     return ZstdDecompressor().decompress(frame, max_output_size=_LARGEST) if frame else b""

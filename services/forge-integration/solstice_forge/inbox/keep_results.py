@@ -1,4 +1,4 @@
-"""What keeping a delivery comes to, in the words of every inbox. Pure."""
+"""The results of storing a delivery, the same for every inbox. Pure."""
 
 from collections.abc import Mapping
 from typing import Final, TypeVar
@@ -8,18 +8,18 @@ from solstice_forge.inbox.protocol import Decision, KeepResult, NewDelivery
 T = TypeVar("T")
 
 DUPLICATE_DELIVERY: Final = "duplicate_delivery"
-"""Its source sent this delivery id before."""
+"""Its source has already sent this delivery id."""
 DUPLICATE_CONTENT: Final = "duplicate_content"
-"""The event was told before, under another id or by another hook."""
+"""The event came before under another delivery id or from another hook."""
 
 
 def contents_of(delivery: NewDelivery) -> tuple[str, ...]:
-    """The contents it is recognised by; none when it asks for nothing."""
+    """Return the content keys of the delivery; none when it asks for nothing."""
     return () if delivery.content_key is None else (delivery.content_key, *delivery.also)
 
 
 def repeated_by(delivery: NewDelivery, known: Mapping[object, T], default: T | None = None) -> T:
-    """What is known of the content that it repeats: of its own first."""
+    """Return the known value of the content that it repeats; its own key comes first."""
     found = next((known[key] for key in contents_of(delivery) if key in known), default)
     if found is None:
         raise LookupError(delivery.delivery_id)
@@ -27,7 +27,7 @@ def repeated_by(delivery: NewDelivery, known: Mapping[object, T], default: T | N
 
 
 def new(delivery: NewDelivery) -> KeepResult:
-    """It was not there before."""
+    """Return the result for a delivery that was not stored before."""
     return KeepResult(
         delivery_id=delivery.delivery_id,
         decision=Decision.IGNORED if delivery.request_id is None else Decision.ACCEPTED,
@@ -37,7 +37,7 @@ def new(delivery: NewDelivery) -> KeepResult:
 
 
 def duplicate(delivery: NewDelivery, reason: str, request_id: str | None) -> KeepResult:
-    """It repeats one that asked for the run `request_id`, or for none."""
+    """Return the result for a copy; `request_id` is the original's run, if any."""
     return KeepResult(
         delivery_id=delivery.delivery_id,
         decision=Decision.DUPLICATE,

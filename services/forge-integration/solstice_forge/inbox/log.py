@@ -1,4 +1,7 @@
-"""The decision log: what arrived, what was decided about it and why, what it asked for. What readers of the inbox get."""
+"""The decision log: which deliveries arrived, what they asked for, and why each was decided.
+
+It is the interface for readers of the inbox.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -8,22 +11,22 @@ from solstice_forge.inbox.protocol import Decision
 
 
 class DeliveryFilter(Value, frozen=True, kw_only=True):
-    """Which deliveries to list; what is None does not matter."""
+    """Which deliveries to list; None means any."""
 
     source: str | None = None
     repository: str | None = None
-    """In full, as the forge writes it: `owner/name`."""
+    """The full name as the forge writes it: `owner/name`."""
     decision: Decision | None = None
     reason: str | None = None
     since: float | None = None
-    """Received then or later, in seconds since the epoch."""
+    """Received at this time or later, in seconds since the epoch."""
 
 
 class DeliveryEntry(Value, frozen=True, kw_only=True):
-    """One genuine delivery and its verdict."""
+    """One genuine delivery and the decision about it."""
 
     row_id: int
-    """Its number here; later ones have higher numbers."""
+    """Its number in this inbox; later deliveries have higher numbers."""
     source_name: str
     delivery_id: str
     event_name: str
@@ -33,25 +36,28 @@ class DeliveryEntry(Value, frozen=True, kw_only=True):
     reason: str
     detail: str
     request_ids: tuple[str, ...]
-    """Of the run it asked for; of a duplicate, those of the delivery it repeats."""
+    """The run it asked for; for a duplicate, the run of the delivery it repeats."""
     repeats: int | None
-    """Number of the delivery that it is a copy of; also when that is no longer kept."""
+    """The number of the delivery that it copies, also when that one is no longer stored."""
     published: bool | None
-    """Whether the request is with the broker; None for what asks for nothing by itself, or not before the forge was asked."""
+    """Whether the broker has the request.
+
+    None: it asks for nothing, or the forge must be asked first.
+    """
     attempts: int
-    """How often the request was offered to the broker."""
+    """How often the relay tried to publish the request."""
     last_failure: str | None
-    """What the broker said when it last did not take it, or the forge when it last did not tell."""
+    """The last error of the broker, or of the forge when it was asked."""
 
 
 class RecordedDelivery(Value, frozen=True, kw_only=True):
-    """Everything that is kept of one delivery."""
+    """Everything that is stored of one delivery."""
 
     entry: DeliveryEntry
     headers: Mapping[str, str]
-    """Without signatures and tokens; empty for a copy, and once they are no longer kept."""
+    """Without signatures and tokens; empty for a copy, and once they are removed."""
     body: bytes
-    """The JSON text; empty for what asked for nothing, for a copy, and once it is no longer kept."""
+    """The JSON text; empty when it asked for nothing, for a copy, and once it is removed."""
     request: bytes | None
     """The canonical `jobrequest.v1` or `jobcancel.v1` that it asked for."""
 
@@ -61,30 +67,33 @@ class DeliveryPage(Value, frozen=True, kw_only=True):
 
     entries: Sequence[DeliveryEntry]
     next: int | None
-    """`before` of the page with the older ones; None at the end. A page may be short, even empty, and have a next one."""
+    """`before` of the page with the older ones; None at the end. A page may be short or empty and have a next one."""
 
 
 class DeliveryLog(Protocol):
-    """Reading the log. It may be read at any time, from any process, and holds up nobody. Raises only StoreUnavailable."""
+    """Reads the log at any time, from any process, without blocking writers. Raises only StoreUnavailable."""
 
     async def entries(
         self, filters: DeliveryFilter, *, limit: int, before: int | None = None
     ) -> DeliveryPage:
-        """Deliveries with numbers below `before` (None: the newest), newest first."""
+        """Return deliveries with numbers below `before` (None: the newest), newest first."""
         ...
 
     async def recorded(self, row_id: int) -> RecordedDelivery | None:
-        """The delivery of this number."""
+        """Return the delivery of this number."""
         ...
 
     async def numbers_of(self, delivery_id: str) -> Sequence[int]:
-        """The numbers of the deliveries that came under this id, of whatever source, copies too; oldest first."""
+        """Return the numbers of the deliveries with this id, oldest first.
+
+        They may be of any source, and copies are included.
+        """
         ...
 
     async def copies_of(self, row_id: int, *, limit: int) -> Sequence[DeliveryEntry]:
-        """The first copies of a delivery that came later: oldest first."""
+        """Return the first later copies of a delivery, oldest first."""
         ...
 
     async def replays_of(self, row_id: int, *, limit: int) -> Sequence[DeliveryEntry]:
-        """The deliveries that a person made of this one: oldest first."""
+        """Return the replays of this delivery, oldest first."""
         ...

@@ -1,4 +1,4 @@
-"""Deliveries that wait for the forge's answer to a question of ours: what is stored of them in SQLite."""
+"""Stores deliveries that wait for the forge's answer, in SQLite."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _DECLINE: Final = "UPDATE deliveries SET reason = ?, detail = ?, request_id = NU
 def insert_lookups(
     connection: sqlite3.Connection, numbered: Sequence[tuple[int, NewDelivery]], unless_there: str
 ) -> bool:
-    """Store what these deliveries lack; False when the content of one of them is there already."""
+    """Store what these deliveries lack; False when the content of one is already stored."""
     rows = [
         (row_id, each.content_key, each.request_id, each.received_at, each.lookup.decode())
         for row_id, each in numbered
@@ -42,14 +42,17 @@ def insert_lookups(
 
 
 def take(connection: sqlite3.Connection, now: float, until: float, limit: int) -> list[Lookup]:
-    """Those whose time has come, and which nobody gets before `until`, then."""
+    """Return due lookups, and lease them until `until`."""
     row_ids = [row[0] for row in connection.execute(_TAKE, (until, now, limit)).fetchall()]
     rows = connection.execute(_READ, (orjson.dumps(row_ids).decode(),)).fetchall() if row_ids else []
     return [lookup_of(row) for row in rows]
 
 
 def lookup_of(row: Sequence[Any]) -> Lookup:
-    """The lookup in a row: its number, source, delivery id, time, headers, content key, event and attempts."""
+    """Return the lookup in a row.
+
+    The columns are its number, source, delivery id, time, headers, content key, event and attempts.
+    """
     return Lookup(
         row_id=row[0],
         source_name=row[1],
@@ -68,13 +71,13 @@ def next_at(connection: sqlite3.Connection) -> float | None:
 
 
 def complete(connection: sqlite3.Connection, row_id: int, request: bytes) -> bool:
-    """False when it was settled before."""
+    """Store the request; False when the lookup was settled before."""
     connection.execute(_COMPLETE, (request, row_id))
     return connection.execute(_SETTLE, (row_id,)).rowcount == 1
 
 
 def decline(connection: sqlite3.Connection, row_id: int, reason: str, detail: str) -> bool:
-    """False when it was settled before."""
+    """Store why it asks for nothing; False when the lookup was settled before."""
     if connection.execute(_SETTLE, (row_id,)).rowcount != 1:
         return False
     connection.execute(_DECLINE, (reason, detail, row_id))

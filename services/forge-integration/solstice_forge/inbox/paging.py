@@ -1,4 +1,7 @@
-"""Asking the decision log, whatever database it is in: `fetch` runs one statement and gives its rows."""
+"""Reads pages of the decision log from any database.
+
+`fetch` runs one statement and returns its rows.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -22,7 +25,10 @@ Fetch = Callable[..., Awaitable[Sequence[Any]]]
 async def entries(
     fetch: Fetch, ask: DeliveryQueries, filters: DeliveryFilter, *, limit: int, before: int | None
 ) -> DeliveryPage:
-    """One page; short when the log is at its end, or when little of what was looked through is sought."""
+    """Return one page.
+
+    It is short when the log is at its end, or when few of the rows it looked through match.
+    """
     high = before
     if high is None:
         (newest,) = await fetch(ask.newest)
@@ -41,7 +47,7 @@ async def entries(
 
 
 async def recorded(fetch: Fetch, ask: DeliveryQueries, row_id: int) -> RecordedDelivery | None:
-    """The delivery of this number."""
+    """Return the delivery of this number."""
     for row in await fetch(ask.delivery, row_id):
         return recorded_of(row)
     for row in await fetch(ask.repeat, row_id):
@@ -50,21 +56,21 @@ async def recorded(fetch: Fetch, ask: DeliveryQueries, row_id: int) -> RecordedD
 
 
 async def numbers_of(fetch: Fetch, ask: DeliveryQueries, delivery_id: str) -> Sequence[int]:
-    """The numbers of what came under this id."""
+    """Return the numbers of the deliveries with this id."""
     return [row["row_id"] for row in await fetch(ask.numbers, delivery_id)]
 
 
 async def copies_of(
     fetch: Fetch, ask: DeliveryQueries, row_id: int, *, limit: int
 ) -> Sequence[DeliveryEntry]:
-    """The first copies."""
+    """Return the first copies."""
     return [entry_of(row) for row in await fetch(ask.copies, row_id, limit)]
 
 
 async def replays_of(
     fetch: Fetch, ask: DeliveryQueries, row_id: int, *, limit: int
 ) -> Sequence[DeliveryEntry]:
-    """What a person made of it."""
+    """Return the first replays."""
     original = await recorded(fetch, ask, row_id)
     if original is None:
         return []
@@ -73,7 +79,7 @@ async def replays_of(
 
 
 async def _ends_at(fetch: Fetch, ask: DeliveryQueries, filters: DeliveryFilter, low: int) -> bool:
-    """Whether nothing below this number can be sought."""
+    """Whether no delivery below this number can match."""
     if low == 0:
         return True
     older = await fetch(ask.age_before, low)

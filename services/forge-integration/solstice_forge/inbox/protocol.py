@@ -1,4 +1,7 @@
-"""What the inbox promises: a delivery that was kept is never lost, and asks for a run once."""
+"""The inbox never loses a stored delivery, and a delivery asks for a run once.
+
+A delivery and its copies ask for one run.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,44 +21,46 @@ class Decision(StrEnum):
 class NewDelivery(Value, frozen=True, kw_only=True):
     """A genuine delivery and what it asks for.
 
-    `content_key` is the same for two deliveries of one event, whatever hook sent them; None when it asks for nothing.
-    `request` is the canonical `jobrequest.v1`; None when it asks for nothing.
+    `content_key` is the same for two deliveries of one event, from any hook; None when it asks for nothing. `request`
+    is the canonical `jobrequest.v1`; None when it asks for nothing.
     """
 
     source_name: str
     delivery_id: str
     event_name: str
     repo_full_name: str | None = None
-    """The repository it is about, where it is about one."""
+    """The repository that it names, if it names one."""
     received_at: float
     headers: dict[str, str]
     """Without signatures, tokens and authorization."""
     body: bytes
-    """The JSON text, without secrets; empty for one that asks for nothing."""
+    """The JSON text, without secrets; empty when it asks for nothing."""
     reason: str
     detail: str
     content_key: str | None
     request_id: str | None
     request: bytes | None
     lookup: bytes | None = None
-    """The event, when only the forge can tell what it lacks; `request` is None then, and follows."""
+    """The event, when the forge must be asked for what it lacks; `request` is then None and follows later."""
     also: tuple[str, ...] = ()
-    """Further content keys that mean the same, of a delivery that we made ourselves: what comes with one of them later is a
-    copy of this one."""
+    """Further content keys with the same meaning, for a delivery that we made ourselves.
+
+    A later delivery with one of them is a copy of this one.
+    """
 
 
 class KeepResult(Value, frozen=True, kw_only=True):
-    """What became of it: the answer to the forge."""
+    """The decision about a delivery, which is the answer to the forge."""
 
     delivery_id: str
     decision: Decision
     reason: str
     request_ids: tuple[str, ...]
-    """Of the run it asked for; for a duplicate, those of the delivery it repeats."""
+    """The run it asked for; for a duplicate, the run of the delivery it repeats."""
 
 
 class PendingRequest(Value, frozen=True, kw_only=True):
-    """A request that is not with the broker yet."""
+    """A request that the broker has not confirmed yet."""
 
     row_id: int
     request_id: str
@@ -64,7 +69,7 @@ class PendingRequest(Value, frozen=True, kw_only=True):
 
 
 class Lookup(Value, frozen=True, kw_only=True):
-    """A delivery that waits until the forge was asked."""
+    """A delivery that waits until the forge is asked."""
 
     row_id: int
     source_name: str
@@ -73,74 +78,77 @@ class Lookup(Value, frozen=True, kw_only=True):
     traceparent: str | None
     content_key: str
     event: bytes
-    """As `NewDelivery.lookup` was."""
+    """As `NewDelivery.lookup`."""
     attempts: int
-    """With this one."""
+    """Including this one."""
 
 
 class Lookups(Protocol):
-    """Deliveries that become requests once the forge was asked; raises only StoreUnavailable."""
+    """Deliveries that become requests after the forge is asked; raises only StoreUnavailable."""
 
     @property
     def lookup_added(self) -> asyncio.Event:
-        """Set whenever this process kept one."""
+        """Return an event that is set whenever this process stores a lookup."""
         ...
 
     async def take_lookups(self, now: float, *, until: float, limit: int) -> Sequence[Lookup]:
-        """Those whose time has come; nobody, in whatever process, gets them again before `until`."""
+        """Return due lookups; no process gets them again before `until`."""
         ...
 
     async def next_lookup_at(self) -> float | None:
-        """When the next one's time comes; None when none waits."""
+        """Return when the next lookup is due; None when none waits."""
         ...
 
     async def looked_up(self, row_id: int, request: bytes) -> None:
-        """It became this request, which is pending now; nothing happens to one that was settled before."""
+        """Store the request, which is then pending; no effect on a settled lookup."""
         ...
 
     async def declined(self, row_id: int, reason: str, detail: str) -> None:
-        """It asks for nothing after all, for this reason; nothing happens to one that was settled before."""
+        """Store that it asks for nothing, for this reason; no effect on a settled lookup."""
         ...
 
     async def look_up_later(self, row_id: int, at: float, failure: str) -> None:
-        """The forge did not tell yet."""
+        """Store that the forge did not answer yet, and when to ask again."""
         ...
 
 
 class Inbox(Protocol):
-    """Durable deliveries. Calls made together are one commit; raises only StoreUnavailable."""
+    """Durable deliveries; calls made together are one commit. Raises only StoreUnavailable."""
 
     async def keep(self, delivery: NewDelivery) -> KeepResult:
-        """Store it, unless its delivery id or its content key (one of them) was stored before; durable on return."""
+        """Store the delivery unless it is a duplicate; durable on return.
+
+        It is a duplicate when its delivery id or one of its content keys was stored before.
+        """
         ...
 
     async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Exception]:
-        """`keep` for what came together, as if in this order: for each the answer, or the error that is its own."""
+        """Do `keep` for several, as if in this order; return each one's result or error."""
         ...
 
     async def pending(self, limit: int) -> Sequence[PendingRequest]:
-        """Requests to publish, in the order they were kept."""
+        """Return requests to publish, in the order they were stored."""
         ...
 
     async def published(self, row_ids: Sequence[int]) -> None:
-        """These are with the broker."""
+        """Record that the broker has these."""
         ...
 
     async def not_published(self, row_ids: Sequence[int], detail: str) -> None:
-        """These were tried and are not: they stay pending."""
+        """Record that publishing these failed; they stay pending."""
         ...
 
     async def backlog(self) -> int:
-        """How many requests are pending."""
+        """Return how many requests are pending."""
         ...
 
     def relaying(self) -> AbstractAsyncContextManager[None]:
-        """Waits until nobody else relays what is pending, in whatever process, and keeps it so.
+        """Wait until no other process is the relay, and hold the leader lock.
 
-        Where that can be lost (a connection is), `pending` gives nothing until it is had again.
+        Where the lock can be lost (with a connection), `pending` returns nothing until it is held again.
         """
         ...
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
-        """An event set whenever something new may be pending."""
+        """Return an event that is set whenever a new request may be pending."""
         ...

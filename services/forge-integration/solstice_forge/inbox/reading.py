@@ -1,8 +1,8 @@
 # ruff: noqa: S608  every statement is made of constants
-"""The decision log's questions, in SQL that SQLite and PostgreSQL understand alike, and what the answers mean.
+"""The decision log's queries, in SQL for both SQLite and PostgreSQL.
 
-Rows are found by their number: a page looks through a bounded
-range of them, so that a question nothing answers does not walk through everything that was ever kept.
+Rows are found by their number: a page looks through a bounded range of them, so that a query without matches does not
+read the whole log.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,20 @@ from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, RecordedDeli
 from solstice_forge.inbox.protocol import Decision
 
 RANGE: Final = 5_000
-"""How many numbers one question looks through."""
+"""How many numbers one query looks through."""
 RANGES: Final = 8
-"""How many such questions one page asks at most."""
+"""The most queries for one page."""
 OUT_OF_ORDER_SECONDS: Final = 3600.0
-"""Numbers follow time, but for clocks that were set and processes that were slow: by no more than this."""
+"""How far the order of numbers may differ from the order of times, by clock changes and slow processes."""
 REPLAY: Final = "replay"
-"""Begins the delivery id of what a person made of a stored delivery: `replay:NUMBER:TOKEN`."""
+"""The prefix of a replay's delivery id: `replay:NUMBER:TOKEN`."""
 
 
 class DeliveryQueries:
-    """The statements, for tables whose names begin with `prefix`; the first value's place is written `{place}1`."""
+    """The statements for tables whose names begin with `prefix`.
+
+    The placeholder of the first value is written `{place}1`.
+    """
 
     def __init__(self, *, prefix: str = "", place: str = "$") -> None:
         deliveries, requests, repeats = (f"{prefix}{name}" for name in ("deliveries", "requests", "repeats"))
@@ -69,7 +72,7 @@ class DeliveryQueries:
             f"SELECT {of_delivery}, d.headers, d.body, r.request {joined} WHERE d.row_id = $1"
         )
         self.repeat: Final = f"SELECT {of_repeat} FROM {repeats} WHERE row_id = $1"
-        # Source by source, of which there are few: each is found in the index behind the one before.
+        # Source by source, of which there are few: the index finds each one after the previous one.
         self.numbers: Final = said(
             "WITH RECURSIVE sources (name) AS ("
             f"SELECT min(source_name) FROM {deliveries}"
@@ -88,7 +91,7 @@ class DeliveryQueries:
 
 
 def wanted(low: int, high: int, limit: int, filters: DeliveryFilter) -> tuple[object, ...]:
-    """The values for `DeliveryQueries.range`."""
+    """Return the values for `DeliveryQueries.range`."""
     return (
         low,
         high,
@@ -102,12 +105,12 @@ def wanted(low: int, high: int, limit: int, filters: DeliveryFilter) -> tuple[ob
 
 
 def replay_ids(row_id: int) -> tuple[str, str]:
-    """From which delivery id (included) to which (excluded) the replays of a delivery are."""
+    """Return the first (included) and last (excluded) delivery id of a delivery's replays."""
     return f"{REPLAY}:{row_id}:", f"{REPLAY}:{row_id};"
 
 
 def entry_of(row: Mapping[str, Any] | Any) -> DeliveryEntry:
-    """The entry in a row."""
+    """Return the entry in a row."""
     request_id = row["request_id"]
     return DeliveryEntry(
         row_id=row["row_id"],
@@ -128,7 +131,7 @@ def entry_of(row: Mapping[str, Any] | Any) -> DeliveryEntry:
 
 
 def recorded_of(row: Mapping[str, Any] | Any) -> RecordedDelivery:
-    """All of a delivery that is no copy."""
+    """Return all of a delivery that is no copy."""
     return RecordedDelivery(
         entry=entry_of(row),
         headers=orjson.loads(row["headers"]),
@@ -138,7 +141,7 @@ def recorded_of(row: Mapping[str, Any] | Any) -> RecordedDelivery:
 
 
 def copy_of(row: Mapping[str, Any] | Any) -> RecordedDelivery:
-    """All of a delivery that is a copy."""
+    """Return all of a delivery that is a copy."""
     return RecordedDelivery(entry=entry_of(row), headers={}, body=b"", request=None)
 
 

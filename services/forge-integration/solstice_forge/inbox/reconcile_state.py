@@ -1,6 +1,7 @@
-"""What an inbox promises to remember between two comparisons with a forge: which process compares, what is known, what was asked for.
+"""The interface of what an inbox remembers between two comparisons with a forge.
 
-Nothing of it decides whether something is built: that is for the keys in `Inbox.keep`.
+It remembers which process compares, what is known, and what was asked for. None of it decides whether something is
+built: the keys in `Inbox.keep` decide that.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,40 +10,40 @@ from typing import Final, Protocol
 from solstice_common.values import Value
 
 ANYTHING: Final = ""
-"""The kind of a repository of which some delivery came, whatever it was."""
+"""The kind of a repository of which a delivery of any kind came."""
 
 
 class ResendRecord(Value, frozen=True, kw_only=True):
-    """How often a forge was asked to send a delivery again, and when last."""
+    """How often, and when last, a forge was asked to send a delivery again."""
 
     times: int
     asked_at: float
 
 
 class ReconcileRound(Value, frozen=True, kw_only=True):
-    """What is known of the comparisons of one source."""
+    """The last and the current comparison of one source."""
 
     source_name: str
     is_held: bool
-    """Somebody is at it."""
+    """Whether a process compares the source now."""
     ended_at: float | None
     report: bytes | None
-    """JSON; of the last one that ended."""
+    """JSON of the last comparison that ended."""
 
 
 class KnownRepository(Value, frozen=True, kw_only=True):
-    """What the log and earlier comparisons tell of one repository."""
+    """What the log and earlier comparisons say of one repository."""
 
     kinds: frozenset[str]
-    """Kinds of events (`push`, `change_request`) of which one came."""
+    """Kinds of events (`push`, `change_request`) of which a delivery came."""
     compared: frozenset[str]
-    """Kinds that were compared before: what is unknown of them is new."""
+    """Kinds that were compared before: unknown heads of them are new."""
     heads: Mapping[str, str]
     """The newest known commit of each full ref."""
 
 
 class RefHead(Value, frozen=True, kw_only=True):
-    """What an event says of a repository."""
+    """The commit of a repository's ref according to an event."""
 
     kind: str
     ref: str
@@ -50,67 +51,73 @@ class RefHead(Value, frozen=True, kw_only=True):
 
 
 HeadReader = Callable[[str, str, bytes], RefHead | None]
-"""(Name of the source, of the event, JSON text of a delivery that was not built) -> where the ref points since."""
+"""Reads where a ref points since a delivery that was not built.
+
+Its arguments are the source's name, the event's name, and the delivery's JSON text.
+"""
 
 
 class ReconcileState(Protocol):
-    """The part of the inbox that comparisons rest on; raises only StoreUnavailable. Times are seconds since the epoch."""
+    """The inbox's part for comparisons; raises only StoreUnavailable. Times are seconds since the epoch."""
 
     async def claim(
         self, source: str, holder: str, *, now: float, until: float, ended_before: float | None = None
     ) -> bool:
-        """Take the source until then, or for longer if it is ours; False while somebody else has it.
+        """Claim the source until `until`, or extend our claim; False while another process holds it.
 
-        `ended_before`: nor if the last comparison ended then or later.
+        False also if the last comparison ended at `ended_before` or later.
         """
         ...
 
     async def end_round(self, source: str, holder: str, *, now: float, report: bytes) -> None:
-        """The comparison is over; nothing happens if the source is somebody else's by now."""
+        """End the comparison; no effect if another process holds the source by now."""
         ...
 
     async def rounds(self, now: float) -> Sequence[ReconcileRound]:
-        """Every source that was ever compared."""
+        """Return every source that was ever compared."""
         ...
 
     async def learn(self, now: float, unbuilt: Collection[str], read: "HeadReader") -> None:
-        """Take in what came since the last time; of what was ignored for one of the reasons `unbuilt`, by `read`."""
+        """Read new deliveries since the last call, and store where their refs point.
+
+        Of deliveries ignored for a reason in `unbuilt`, `read` finds the ref.
+        """
         ...
 
     async def repositories(self, source: str) -> Sequence[str]:
-        """All that deliveries were about, in the order of their names."""
+        """Return all repositories that deliveries named, sorted by name."""
         ...
 
     async def known(self, source: str, repository: str) -> KnownRepository:
-        """What is known of a repository."""
+        """Return the stored state of a repository."""
         ...
 
     async def remember(
         self, source: str, repository: str, kind: str, heads: Mapping[str, str], at: float
     ) -> None:
-        """The heads of that kind are dealt with, and these are where the forge had them then."""
+        """Store that the heads of that kind are dealt with, and where they were."""
         ...
 
     async def delivered(self, content_keys: Collection[str]) -> frozenset[str]:
-        """Which of these contents a delivery asked for."""
+        """Return which of these content keys a delivery had."""
         ...
 
     async def arrived(self, source: str, delivery_ids: Collection[str]) -> frozenset[str]:
-        """Under which of these ids something came."""
+        """Return which of these delivery ids arrived."""
         ...
 
     async def resends(self, source: str, delivery_ids: Collection[str]) -> Mapping[str, ResendRecord]:
-        """What the forge was asked for again, of these."""
+        """Return what the forge was asked to send again, of these."""
         ...
 
     async def note_resend(self, source: str, delivery_id: str, at: float) -> None:
-        """The forge was asked for this once more."""
+        """Record that the forge was asked for this once more."""
         ...
 
     async def looked_to(self, source: str, hook: str) -> float | None:
-        """How far a hook's deliveries were dealt with."""
+        """Return how far a hook's deliveries were dealt with."""
         ...
 
     async def note_looked_to(self, source: str, hook: str, mark: float) -> None:
-        """They are dealt with up to here."""
+        """Record that they are dealt with up to here."""
         ...

@@ -1,4 +1,4 @@
-"""What is remembered between two comparisons with a forge, in SQL that SQLite and PostgreSQL understand alike.
+"""Stores the state of comparisons, in SQL for both SQLite and PostgreSQL.
 
 Each statement is a transaction of its own, and safe to repeat.
 """
@@ -27,9 +27,12 @@ from solstice_forge.inbox.reconcile_state import (
 READ_AT_ONCE: Final = 500
 WRITTEN_AT_ONCE: Final = 100
 SETTLED_SECONDS: Final = 30.0
-"""Numbers are given before a delivery is committed: the log is read up to those so old that none is missing before them."""
+"""The log is read up to numbers of this age, before which none is missing.
+
+A number is given before its delivery is committed.
+"""
 RESENDS_KEPT_SECONDS: Final = 30 * 86_400.0
-"""So long it is remembered what was asked for again; no forge keeps deliveries for longer."""
+"""How long requests to send again are remembered; no forge stores deliveries for longer."""
 
 
 class _Request(Value, frozen=True, kw_only=True):
@@ -44,9 +47,10 @@ Fetch = Callable[..., Awaitable[Sequence[Any]]]
 
 
 class ReconcileTables:
-    """Keeps the promises of `Reconciling`: `read` and `write` run one statement; `prefix` begins the tables' names.
+    """Implements `ReconcileState`: `read` and `write` run one statement; `prefix` begins the tables' names.
 
-    `listed` is the SQL of a list that is given as JSON text in `$1`, `$2`...; `place` stands before a value's number.
+    `listed` is the SQL of a list that is given as JSON text in `$1`, `$2`...; `place` is the prefix of a value's
+    number.
     """
 
     def __init__(self, read: Fetch, write: Fetch, *, prefix: str, place: str, listed: str) -> None:
@@ -69,7 +73,7 @@ class ReconcileTables:
             holder,
             until,
             now,
-            # As far ahead as no clock is.
+            # Further ahead than any clock.
             1e18 if ended_before is None else ended_before,
         )
         return bool(rows)
@@ -116,7 +120,7 @@ class ReconcileTables:
             if settled:
                 read_to = settled[-1]["row_id"]
                 await self._write("UPDATE {reconcile_read} SET read_to = $1 WHERE read_to < $1", read_to)
-            # Of so many that are not settled, the rest is read next time.
+            # If any of these rows is not settled, the next call reads the rest.
             more = len(settled) == READ_AT_ONCE
         await self._write("DELETE FROM {reconcile_asked} WHERE asked_at < $1", now - RESENDS_KEPT_SECONDS)
 
@@ -177,7 +181,10 @@ class ReconcileTables:
         )
 
     async def _know(self, heads: Sequence[tuple[str, str, str, str, float]]) -> None:
-        """Source, repository, ref, commit and time of each. Asked for together, so that many are one commit."""
+        """Store the source, repository, ref, commit and time of each head.
+
+        One call takes many, so that they are one commit.
+        """
         statement = (
             "INSERT INTO {reconcile_heads} (source_name, repo_full_name, ref, commit_sha, known_at)"
             " VALUES ($1, $2, $3, $4, $5) ON CONFLICT (source_name, repo_full_name, ref) DO UPDATE"
@@ -258,7 +265,7 @@ def _json(texts: Collection[str]) -> str:
 
 
 def _head_in(row: Any, read: HeadReader) -> RefHead | None:
-    """By the request, and by the body of what was not built."""
+    """Return the head by the request, or by the body of an unbuilt delivery."""
     if row["request"] is None:
         body = decompressed(bytes(row["body"] or b""))
         return read(row["source_name"], row["event_name"], body) if body else None

@@ -1,4 +1,4 @@
-"""What is old goes from the inbox, by itself: looked for now and then, and removed a little at a time."""
+"""Removes old data from the inbox periodically, in small steps."""
 
 import asyncio
 import random
@@ -15,11 +15,11 @@ from solstice_forge.log_events import LogEvent
 log = structlog.get_logger("solstice_forge.inbox.retention")
 
 LOOK_SECONDS: Final = 3600.0
-"""How often something old is looked for, give or take a fifth; at the start somewhere within the first of these."""
+"""The interval between two searches for old rows, give or take a fifth; the first comes at a random time within it."""
 ROWS_PER_STEP: Final = 100
-"""How many go in one transaction; whoever waits for it waits for some milliseconds."""
+"""How many rows one transaction removes; other writers wait for it for some milliseconds."""
 PAUSE_SECONDS: Final = 0.2
-"""Between two transactions, so that others always come in between."""
+"""The pause between two transactions, in which other writers continue."""
 
 
 async def run_retention(
@@ -31,7 +31,10 @@ async def run_retention(
     clock: Callable[[], float] = time.time,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Remove bodies older than `body_days` and deliveries older than `memory_days` until cancelled; 0 keeps them for ever."""
+    """Remove bodies older than `body_days` and deliveries older than `memory_days` until cancelled.
+
+    0 means that they are never removed.
+    """
 
     async def purge_old() -> None:
         bodies = await sweep(inbox.strip, _before(clock(), body_days), sleep=sleep)
@@ -57,9 +60,9 @@ async def sweep(
     *,
     sleep: Sleep = asyncio.sleep,
 ) -> int:
-    """Step after step until nothing is left that is so old; how many rows that was. None: nothing goes.
+    """Run steps until no row is older than `before`; return how many were removed.
 
-    Raises StoreUnavailable; what was removed until then is gone, and asking again goes on with the rest.
+    None: nothing is removed. Raises StoreUnavailable; rows removed until then are gone, and the next call continues.
     """
     total, more = 0, before is not None
     while more and before is not None:

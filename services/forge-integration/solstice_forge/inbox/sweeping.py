@@ -1,4 +1,4 @@
-"""What the inbox forgets: first bodies, later whole deliveries, the oldest first, a little at a time. Decisions are pure."""
+"""Removes old bodies first, whole deliveries later, oldest first, in small steps. Decisions are pure."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -8,7 +8,7 @@ from solstice_common.values import Value
 DAY_SECONDS: Final = 86_400.0
 
 Aged = tuple[int, float]
-"""Number of a delivery, and when it was received."""
+"""The number of a delivery and when it was received."""
 
 
 class SweepResult(Value, frozen=True, kw_only=True):
@@ -19,29 +19,29 @@ class SweepResult(Value, frozen=True, kw_only=True):
 
 
 class InboxCleanup(Protocol):
-    """The part of the inbox that forgets. Each step is short, and whoever keeps a delivery comes in between.
+    """The part of the inbox that removes old data, in short steps.
 
-    Raises only StoreUnavailable; times in seconds since the epoch.
+    Deliveries are stored between two steps. Raises only StoreUnavailable; times in seconds since the epoch.
     """
 
     async def strip(self, before: float, limit: int) -> SweepResult:
-        """Remove bodies and headers of the oldest deliveries that were received before; the decisions stay."""
+        """Remove bodies and headers of the oldest deliveries received before then; the decisions stay."""
         ...
 
     async def forget(self, before: float, limit: int) -> SweepResult:
-        """Remove the oldest deliveries that were received before, and with them the memory that they came.
+        """Remove the oldest deliveries received before then; their copies are not recognised afterwards.
 
-        Never one whose request is not with the broker yet.
+        A delivery whose request is not yet with the broker stays.
         """
         ...
 
     async def forgettable(self, before: float) -> int:
-        """How many deliveries `forget` would remove in all."""
+        """Return how many deliveries `forget` would remove in all."""
         ...
 
 
 class SweepStep(Value, frozen=True, kw_only=True):
-    """Which of the rows looked at are old enough, and up to which number all are dealt with."""
+    """The rows that are old enough, and the highest number dealt with."""
 
     old: Sequence[int]
     up_to: int | None
@@ -49,10 +49,10 @@ class SweepStep(Value, frozen=True, kw_only=True):
 
 
 def step(oldest: Sequence[Aged], before: float, limit: int) -> SweepStep:
-    """What to do about the oldest `limit` rows, by number.
+    """Decide about the oldest `limit` rows, by number.
 
-    Numbers follow time but for slow processes: the first that is too young ends the step, unless it is from a clock
-    that was wrong by more than a day.
+    Numbers follow time except for slow processes: the first row that is too young ends the step, unless it is from a
+    clock that was wrong by more than a day.
     """
     old: list[int] = []
     up_to: int | None = None

@@ -1,1 +1,1 @@
-"""What a delivery lacks is asked of its forge before it is planned."""
+"""Asks the forge for what a delivery lacks, before it is planned."""

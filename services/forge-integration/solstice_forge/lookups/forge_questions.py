@@ -1,6 +1,7 @@
-"""What a delivery lacks, question by question: (event, the forge's answers) -> an event that can be planned, or why not.
+"""Which questions complete an event, one after the other, and what the answers mean. Pure.
 
-Pure. Rights are asked for first: whoever may not ask for a run makes us ask the forge no further.
+(event, the forge's answers) -> an event that can be planned, or why not. Rights come first: a person who may not ask
+for a run causes no further questions.
 """
 
 from collections.abc import Callable
@@ -27,23 +28,26 @@ from solstice_forge.remote.protocol import ChangeRequestHead, Dialect, ForgeAcco
 T = TypeVar("T")
 
 GIVE_UP_SECONDS: Final = 24 * 3600.0
-"""A forge that is away for longer has other troubles, and who asked has asked again."""
+"""How long the forge may be unreachable: after that the person has probably asked again."""
 APPROVAL_SECONDS: Final = 120.0
-"""`/ok-to-test` is the word for the commit that was looked at. Where the forge does not tell which that was, the head is
-taken, and after this long it may be another one."""
+"""How long `/ok-to-test` applies to the current head.
+
+It approves the commit that the person looked at. Where the forge does not name that commit the head is taken, which may
+be another one later.
+"""
 _NOT_THERE: Final = frozenset({404, 410, 422})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeQuestion(Generic[T]):
-    """What to ask the forge next, and what its answer makes of the event."""
+    """What to ask the forge next, and how its answer changes the event."""
 
     call: ForgeCall[T]
     answered: Callable[[T], Incomplete | Ignored]
 
 
 def next_question(event: Incomplete, dialect: Dialect) -> ForgeQuestion[Any] | Incomplete | Ignored:
-    """The next question; the event itself when it lacks nothing more."""
+    """Return the next question, or the event when it lacks nothing more."""
     if isinstance(event, Rerun):
         return _of_rerun(event) if event.is_fork is None else event
     if not lacks(event):
@@ -59,7 +63,10 @@ def next_question(event: Incomplete, dialect: Dialect) -> ForgeQuestion[Any] | I
 
 
 def _of_rerun(rerun: Rerun) -> ForgeQuestion[bool] | Rerun:
-    """Whose commit it is; GitHub alone has re-runs, and names no branch for a fork's."""
+    """Ask whose commit it is.
+
+    Only GitHub has re-runs, and it names no branch for a fork's.
+    """
     if rerun.branch is None:
         return replace(rerun, is_fork=True)
     return ForgeQuestion(
@@ -91,13 +98,16 @@ def _with_rights(command: Command, *, may: bool) -> Incomplete | Ignored:
 
 
 def _with_head(command: Command, head: ChangeRequestHead) -> Incomplete | Ignored:
-    """What the delivery told stays: it is what the author of the command saw."""
+    """Return the command with the forge's head.
+
+    What the delivery named stays: the author of the command saw that.
+    """
     if not head.is_open:
         return ignored(command, IgnoreReason.CHANGE_CLOSED, f"#{command.number} is not open any more")
     return replace(
         command,
         commit_sha=command.commit_sha or head.commit_sha,
-        # What is not known now will not be.
+        # What is unknown now stays unknown.
         is_fork=head.is_fork is not False if command.is_fork is None else command.is_fork,
         base_ref=command.base_ref or head.base_ref,
         head_ref=command.head_ref or head.head_ref,
@@ -106,7 +116,7 @@ def _with_head(command: Command, head: ChangeRequestHead) -> Incomplete | Ignore
 
 
 def refused(event: Incomplete, never: Never) -> Ignored:
-    """The forge will not tell."""
+    """Return why the event is ignored: the forge refuses to answer."""
     if never.status in _NOT_THERE:
         return ignored(event, IgnoreReason.NOT_AT_FORGE, f"the forge answered {never.status} {never.detail}")
     words = f"{never.status} {never.detail}" if never.status else never.detail
@@ -114,7 +124,7 @@ def refused(event: Incomplete, never: Never) -> Ignored:
 
 
 def without_access(event: Incomplete, source_name: str) -> Ignored:
-    """There is nobody to ask."""
+    """Return why the event is ignored: there is no forge to ask."""
     missing = ", ".join(need.value for need in lacks(event))
     return ignored(
         event,
@@ -124,7 +134,10 @@ def without_access(event: Incomplete, source_name: str) -> Ignored:
 
 
 def too_late(event: Incomplete, age_seconds: float, why: Later | None) -> Ignored | None:
-    """Whether it is too late to ask (again); `why` is what the forge last said."""
+    """Return why the event is ignored if it is too late to ask; None otherwise.
+
+    `why` is the last result that the forge gave.
+    """
     words = f": {why.why}" if why else ""
     if isinstance(event, Command) and event.word is CommentCommand.OK_TO_TEST and event.commit_sha is None:
         if age_seconds <= APPROVAL_SECONDS:

@@ -1,4 +1,4 @@
-"""Asks the forges for what deliveries lack, after they were answered; what is complete becomes a request like others."""
+"""Asks the forges for what answered deliveries lack, and makes requests of complete ones."""
 
 import asyncio
 import random
@@ -34,12 +34,15 @@ log = structlog.get_logger("solstice_forge.lookups.lookup_service")
 
 GROUP: Final = 8
 LEASE_SECONDS: Final = 90.0
-"""So long nobody else takes what was taken: two calls for each of a group, four at a time, all of them slow. Less than an
-approval is good for, so that it outlives a restart."""
+"""How long no other process takes a taken lookup.
+
+It is enough for a group with two calls each, four at a time, all of them slow. It is shorter than an approval is valid,
+so that an approval outlives a restart.
+"""
 LOOK_AGAIN_SECONDS: Final = 30.0
-"""For what another process kept and then died with."""
+"""The longest wait between two looks, for lookups of a process that died."""
 MOST_MISTAKES: Final = 5
-"""So often something that brings out a mistake of ours is tried, once per lease."""
+"""How often a lookup that raises an unexpected error is tried, once per lease."""
 FIRST_RETRY_SECONDS: Final = 1.0
 LAST_RETRY_SECONDS: Final = 300.0
 STORE_RETRY_SECONDS: Final = 2.0
@@ -47,7 +50,10 @@ STORE_RETRY_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupService:
-    """Completes deliveries until cancelled. Any number of processes may do so: each takes others."""
+    """Completes deliveries until cancelled.
+
+    Any number of processes may do so: each takes others.
+    """
 
     inbox: Lookups
     sources: Mapping[str, Source]
@@ -69,7 +75,7 @@ class LookupService:
             await pause(seconds, unless=self.inbox.lookup_added)
 
     async def ask_due(self) -> float:
-        """Ask for all whose time has come; the seconds until the next one's."""
+        """Ask for all due lookups; return the seconds until the next one."""
         while True:
             now = self.clock()
             taken = await self.inbox.take_lookups(now, until=now + LEASE_SECONDS, limit=GROUP)
@@ -94,7 +100,7 @@ class LookupService:
         except StoreUnavailable:
             raise
         except Exception as error:
-            # One delivery that brings out a mistake of ours must neither end the service nor come back for ever.
+            # A delivery that causes an unexpected error must neither end the service nor come back for ever.
             log.exception(LogEvent.LOOKUP_BROKE, source=lookup.source_name, delivery_id=lookup.delivery_id)
             if lookup.attempts >= MOST_MISTAKES:
                 words = f"a mistake of ours, now in the log: {type(error).__name__}"
@@ -130,13 +136,13 @@ class LookupService:
     async def _ask_forge(
         self, lookup: Lookup, event: Incomplete
     ) -> RunWanted | CancelWanted | Ignored | Later:
-        """Question after question, until nothing is lacking or the forge does not tell."""
+        """Ask question after question, until nothing is lacking or the forge does not answer."""
         source, remote = self.sources.get(lookup.source_name), self.remotes.get(lookup.source_name)
         if source is None or remote is None:
             return without_access(event, lookup.source_name)
         state: Incomplete | Ignored = event
         while not isinstance(state, Ignored):
-            # Also before the first question: nobody may have been here to ask it for a long time.
+            # Also before the first question: no process may have run to ask it for a long time.
             late = too_late(state, self.clock() - lookup.received_at, None)
             question: ForgeQuestion[Any] | Incomplete | Ignored = late or next_question(state, remote.dialect)
             if not isinstance(question, ForgeQuestion):
@@ -203,5 +209,5 @@ class LookupService:
         )
 
     def _count(self, lookup: Lookup, outcome: str) -> None:
-        # Labels are of closed lists: a source that is configured no more is none of them.
+        # Metric labels are closed lists: a source that is no longer configured is not in them.
         self.metrics.lookup(lookup.source_name if lookup.source_name in self.sources else "unknown", outcome)

@@ -1,1 +1,4 @@
-"""What a forge could not tell us, found out and made up for: by its own record of deliveries, or by its heads."""
+"""Finds what a forge could not deliver, and makes up for it.
+
+It reads the forge's own record of deliveries, or its heads.
+"""

@@ -1,4 +1,4 @@
-"""The forge's answers to one comparison: asked one after the other, within its limits, while the source is ours."""
+"""Asks the forge for one comparison, call after call, within its limits and our claim."""
 
 import random
 import uuid
@@ -14,25 +14,25 @@ from solstice_forge.remote.protocol import Done, ForgeCall, Later, Never, Page
 T = TypeVar("T")
 
 LEASE_SECONDS: Final = 120.0
-"""So long nobody else takes the source after we were last heard of."""
+"""How long no other process takes the source after our last claim."""
 TRIES: Final = 3
 FIRST_RETRY_SECONDS: Final = 1.0
 LAST_RETRY_SECONDS: Final = 10.0
 LEAST_WAIT_SECONDS: Final = 0.05
-"""A limit that is over already, by two clocks that differ, is not asked about without end."""
+"""The shortest wait for a limit: two clocks that differ must not cause calls without end."""
 MOST_PAGES: Final = 200
-"""What is longer than this is not a list that we could deal with in one go."""
+"""A longer list is too long to handle in one comparison."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
 
 class ReconcileStopped(Exception):
-    """The comparison of this source cannot go on now; its words say why."""
+    """The comparison of this source cannot continue now; its text says why."""
 
 
 @dataclass(slots=True)
 class ReconcileSession:
-    """Asks the forge of one source. Claims the source before it does, unless `dry_run`."""
+    """Asks the forge of one source, which it claims before, unless `dry_run`."""
 
     remote: Remote
     tables: ReconcileState
@@ -40,15 +40,15 @@ class ReconcileSession:
     sleep: Sleep
     rng: random.Random
     report_progress: Callable[[str], None]
-    """Told what it waits for, in words for people."""
+    """Called with the reason of a wait, in words for people."""
     limit_wait_seconds: float
-    """So long the forge's limits are waited for, in all."""
+    """How long to wait for the forge's limits, in all."""
     dry_run: bool = False
     holder: str = field(default_factory=lambda: str(uuid.uuid4()))
     _claimed_until: float = 0.0
 
     async def claim(self, ended_before: float | None = None) -> bool:
-        """Whether the source is ours."""
+        """Claim the source; return whether we hold it."""
         now = self.clock()
         claimed = self.dry_run or await self.tables.claim(
             self.remote.access.name,
@@ -61,14 +61,14 @@ class ReconcileSession:
         return claimed
 
     async def ensure_claimed(self) -> None:
-        """Raises Stopped when somebody else took the source."""
+        """Raise ReconcileStopped when another process took the source."""
         if self._claimed_until - self.clock() > LEASE_SECONDS / 2:
             return
         if not await self.claim():
             raise ReconcileStopped("somebody else compares this source now")
 
     async def pause(self, seconds: float, why: str) -> None:
-        """Wait, and stay the one who compares."""
+        """Wait, and keep the claim."""
         if seconds >= 1.0:
             self.report_progress(f"waiting {seconds:.0f} s: {why}")
         left = seconds
@@ -79,7 +79,10 @@ class ReconcileSession:
             left -= step
 
     async def ask(self, call: ForgeCall[T]) -> Done[T] | Later | Never:
-        """The answer; what may be better in a moment is tried again. Raises Stopped for a limit that lasts too long."""
+        """Return the answer; try again what may succeed in a moment.
+
+        Raises ReconcileStopped for a limit that lasts too long.
+        """
         failures = 0
         while True:
             await self.ensure_claimed()
@@ -106,7 +109,7 @@ class ReconcileSession:
             await self.pause(max(wait, backoff), answer.why)
 
     async def pages(self, call: ForgeCall[Page[T]]) -> AsyncIterator[Page[T]]:
-        """Page after page, until the caller has enough; raises Unanswered when one of them is not to be had."""
+        """Yield page after page, until the caller has enough; raises Unanswered when one fails."""
         following: ForgeCall[Page[T]] | None = call
         for _ in range(MOST_PAGES):
             if following is None:
@@ -120,12 +123,12 @@ class ReconcileSession:
             raise Unanswered(Never(status=0, detail=f"its list has more than {MOST_PAGES} pages"))
 
     async def all_items(self, call: ForgeCall[Page[T]]) -> list[T]:
-        """All items of a list; raises as `pages`."""
+        """Return all items of a list; raises as `pages`."""
         return [item async for page in self.pages(call) for item in page.items]
 
 
 class Unanswered(Exception):
-    """The forge did not answer a question, or said no."""
+    """The forge did not answer a question, or refused it."""
 
     def __init__(self, answer: Later | Never) -> None:
         super().__init__(answer)
@@ -133,7 +136,7 @@ class Unanswered(Exception):
 
     @property
     def is_refusal(self) -> bool:
-        """It said no, and will again: there is nothing, or nothing for us."""
+        """Whether the forge refused and will refuse again: there is nothing, or nothing for us."""
         return isinstance(self.answer, Never)
 
     def __str__(self) -> str:

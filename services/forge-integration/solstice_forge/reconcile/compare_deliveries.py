@@ -1,4 +1,4 @@
-"""GitHub and GitLab: what they failed to deliver is looked up in their own record, and they are asked to send it again."""
+"""Finds failed deliveries in the records of GitHub and GitLab, and has them sent again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ log = structlog.get_logger("solstice_forge.reconcile.compare_deliveries")
 HOOKS: Final[Mapping[Origin, HookDialect]] = MappingProxyType(
     {Origin.GITHUB: github_hooks, Origin.GITLAB: gitlab_hooks}
 )
-"""Forges that remember what they delivered."""
+"""Forges that remember their deliveries."""
 _NOT_FOR_US: Final = frozenset({401, 403})
 MOST_AT_ONCE: Final = 50
-"""So many deliveries of one hook are asked for in one comparison; the rest in the next one."""
+"""The most deliveries of one hook to ask for in one comparison; the rest follow in the next one."""
 
 
 @dataclass(slots=True)
@@ -37,12 +37,12 @@ class DeliveryComparison:
     session: ReconcileSession
     findings: ReconcileFindings
     since: float
-    """Older attempts are left alone, where the forge tells times."""
+    """Older attempts are ignored, where the forge gives times."""
     everything: bool
-    """Also what was looked through before."""
+    """Look also through what was looked through before."""
 
     async def compare(self, repositories: Sequence[str]) -> None:
-        """Every hook that may tell of these repositories, once."""
+        """Look once through every hook that may report these repositories."""
         if self.session.remote.access.app is not None and await self._by_app():
             return
         looked: dict[str, bool] = {}
@@ -61,7 +61,7 @@ class DeliveryComparison:
                 self._trouble(repository, "; ".join(refusals))
 
     async def _by_app(self) -> bool:
-        """Whether the GitHub App itself calls us: then it does for all repositories."""
+        """Whether the GitHub App itself calls us, which it then does for all repositories."""
         found = await self.session.ask(github_hooks.find_app_hook())
         if not isinstance(found, Done):
             self._trouble("the GitHub App", str(Unanswered(found)))
@@ -74,7 +74,10 @@ class DeliveryComparison:
         return True
 
     async def _owner(self, owner: HookOwner, refusals: list[str]) -> bool:
-        """Whether a hook of this place calls us. A shared place that is closed to us is not worth a word."""
+        """Whether a hook of this owner calls us.
+
+        A shared owner that refuses us is not reported.
+        """
         try:
             hooks = await self.session.all_items(self.dialect.find_hooks(owner))
         except Unanswered as error:
@@ -107,7 +110,7 @@ class DeliveryComparison:
             await tables.note_looked_to(name, hook.path, reached)
 
     async def _send_lost(self, hook: Hook, attempts: Sequence[Attempt]) -> bool:
-        """Whether all of them are here, or given up."""
+        """Have lost deliveries sent again; return whether all are here or given up."""
         lost = failed(attempts)
         ids = [attempt.delivery_id for attempt in lost]
         arrived = await self.session.tables.arrived(self.source.name, ids)
@@ -130,7 +133,7 @@ class DeliveryComparison:
         return not due and not waiting
 
     async def _send_all(self, hook: Hook, due: Sequence[tuple[Attempt, int]]) -> None:
-        """Until the forge will not, for a reason that is none of this delivery's."""
+        """Ask for each, until the forge refuses for a reason that concerns all."""
         for number, (attempt, times) in enumerate(due):
             if not self.session.dry_run:
                 if number and self.dialect.SPACING_SECONDS:

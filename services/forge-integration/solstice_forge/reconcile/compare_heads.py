@@ -1,4 +1,7 @@
-"""Gitea and Forgejo: branch heads and open pull requests are compared with what we know; what was missed is kept."""
+"""Compares heads of Gitea and Forgejo with known ones, and stores missed deliveries.
+
+Heads are those of branches and of open pull requests.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,12 +35,12 @@ from solstice_forge.remote.protocol import Done
 log = structlog.get_logger("solstice_forge.reconcile.compare_heads")
 
 SETTLE_SECONDS: Final = 10.0
-"""A webhook may be under way: the forges give up after five seconds."""
+"""The wait for a webhook that is under way: the forges give up after five seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedHeads:
-    """The heads of one kind of one repository at the forge, and which of them nobody told us of."""
+    """One repository's heads of one kind, and which of them we missed."""
 
     repository: str
     kind: str
@@ -52,13 +55,13 @@ class HeadComparison:
 
     source: Source
     sources: Mapping[str, Source]
-    """All there are: the log is read for all of them at once."""
+    """All sources: the log is read for all of them at once."""
     inbox: InboxStore
     session: ReconcileSession
     findings: ReconcileFindings
 
     async def compare(self, repositories: Sequence[str], named: Collection[str]) -> None:
-        """Repository by repository; what was missed is looked at once more before it is kept."""
+        """Compare each repository; look once more at missed heads before storing them."""
         named = {*named, *named_repositories(self.source.rules)}
         compared: list[ComparedHeads] = []
         for repository in repositories:
@@ -105,7 +108,7 @@ class HeadComparison:
         for one in found:
             head = one.head
             if head is None:
-                # A name that git allows and we do not, say: nothing that could be built.
+                # For example a name that git allows and we do not: it cannot be built.
                 continue
             heads[head.ref] = head.commit_sha
             match judge(head, known, delivered=head in delivered):
@@ -118,7 +121,7 @@ class HeadComparison:
         return ComparedHeads(repository=name, kind=kind, at=at, heads=heads, missed=missed)
 
     async def _settle(self, compared: ComparedHeads) -> None:
-        """Keep what is still missed, and remember the rest."""
+        """Store deliveries for heads that are still missed, and remember the others."""
         known = await self.session.tables.known(self.source.name, compared.repository)
         delivered = await self._delivered(compared.missed)
         for found in compared.missed:
@@ -168,14 +171,14 @@ class HeadComparison:
         self.findings.made.append(made)
 
     async def _delivered(self, found: Sequence[ForgeHead]) -> frozenset[RefHead]:
-        """The heads of which a delivery told."""
+        """Return the heads of which a delivery came."""
         keys = {one.head: one.keys(self.source) for one in found if one.head is not None}
         delivered = await self.session.tables.delivered([key for each in keys.values() for key in each])
         return frozenset(head for head, of_head in keys.items() if not delivered.isdisjoint(of_head))
 
 
 async def learn(inbox: InboxStore, sources: Mapping[str, Source], now: float) -> None:
-    """Have the inbox take in what its log says of repositories and their heads."""
+    """Have the inbox read repositories and heads from its log."""
 
     def read(source_name: str, event_name: str, body: bytes) -> RefHead | None:
         source = sources.get(source_name)

@@ -1,7 +1,7 @@
-"""What Gitea and Forgejo could not tell us, by where branches and open pull requests are now. Pure.
+"""Decides which heads of Gitea and Forgejo were missed, and makes their deliveries. Pure.
 
-What was missed is put into the words of the webhook that should have come, so that rules, approval, `[skip ci]` and the
-content key are those of any other delivery: the real one, should it come late, is a copy of it.
+A missed head becomes the payload of the webhook that should have come, so that rules, approval, `[skip ci]` and the
+content key are those of any other delivery: if the real one comes late, it is a copy.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from solstice_forge.remote.gitea_heads import GiteaBranch, GiteaRepository, Open
 
 REASON: Final = "reconciled"
 KEY: Final = "reconcile"
-"""Begins the delivery id of what was made up for: `reconcile:CONTENT KEY`."""
+"""The prefix of such a delivery's id: `reconcile:CONTENT KEY`."""
 KINDS: Final = (PUSH, CHANGE_REQUEST)
 """What is compared: branches, and open pull requests. Tags are not."""
 _NO_COMMIT: Final = "0"
@@ -33,16 +33,19 @@ _GLOB_SIGNS: Final = frozenset("*?[")
 
 
 class HeadVerdict(StrEnum):
-    """About one head."""
+    """The verdict about one head."""
 
     KNOWN = "known"
     BASELINE = "baseline"
-    """It was there before we began to look: remembered, not built."""
+    """It existed before the first comparison: remembered, not built."""
     MISSED = "missed"
 
 
 def judge(head: RefHead, known: KnownRepository, *, delivered: bool) -> HeadVerdict:
-    """What the forge's head is to us; `delivered`: a delivery asked for this very content."""
+    """Return the verdict about the forge's head.
+
+    `delivered`: a delivery had this content.
+    """
     here = known.heads.get(head.ref)
     if delivered or here == head.commit_sha:
         return HeadVerdict.KNOWN
@@ -52,33 +55,34 @@ def judge(head: RefHead, known: KnownRepository, *, delivered: bool) -> HeadVerd
 
 
 def named_repositories(rules: Sequence[Rule]) -> frozenset[str]:
-    """The repositories that rules name in full."""
+    """Return the repositories that rules name in full."""
     return frozenset(name for rule in rules for name in rule.repositories if not _GLOB_SIGNS & set(name))
 
 
 def kinds_of(known: KnownRepository, *, is_named: bool) -> tuple[str, ...]:
-    """What to compare of a repository.
+    """Return which kinds to compare of a repository.
 
-    Of one that nobody named, what its webhook has told of before: who leaves pull requests out of it wants none built.
+    If no rule names it, these are the kinds that its webhook has sent before: a hook without pull requests wants none
+    built.
     """
     return tuple(kind for kind in KINDS if is_named or kind in known.kinds)
 
 
 class ForgeHead:
-    """One head at the forge, as the webhook would have told of it."""
+    """One head at the forge, as its webhook would describe it."""
 
     def __init__(self, source: Source, kind: str, document: dict[str, Any]) -> None:
         self.payload = orjson.dumps(document)
         self.event_name = "push" if kind == PUSH else "pull_request"
         self.event = source.forge.parse(self.event_name, self.payload)
-        """Ignored or Malformed: nothing that could be built."""
+        """It is Ignored or Malformed if it cannot be built."""
 
     @property
     def head(self) -> RefHead | None:
         return head_of(self.event)
 
     def keys(self, source: Source) -> tuple[str, ...]:
-        """Its content keys: nobody knows which action the webhook of a pull request would have named."""
+        """Return its content keys, one for each action that a pull request's webhook may name."""
         match self.event:
             case Push():
                 return (content_key(self.event, source, ""),)
@@ -92,7 +96,7 @@ class ForgeHead:
 def pushed(
     source: Source, repository: GiteaRepository, branch: GiteaBranch, known: KnownRepository
 ) -> ForgeHead:
-    """The push that leads to a branch as it is."""
+    """Return the push that leads to a branch's current commit."""
     ref = f"refs/heads/{branch.name}"
     commit = {"id": branch.commit_sha, "message": branch.message}
     document = {
@@ -109,7 +113,7 @@ def pushed(
 def changed(
     source: Source, repository: GiteaRepository, change: OpenChange, known: KnownRepository
 ) -> ForgeHead:
-    """The event of a pull request that leads to its head as it is."""
+    """Return the pull request event that leads to its current head."""
     is_new = f"refs/pull/{change.number}/head" not in known.heads
     document = {
         "action": "opened" if is_new else "synchronized",
@@ -121,7 +125,7 @@ def changed(
 
 
 def head_of(event: Event | Ignored | Malformed) -> RefHead | None:
-    """Where a push or a pull request says that its ref points."""
+    """Return where a push or a pull request says that its ref points."""
     if isinstance(event, Push | ChangeRequest):
         kind = PUSH if isinstance(event, Push) else CHANGE_REQUEST
         return RefHead(kind=kind, ref=event.ref, commit_sha=event.commit_sha)
@@ -129,7 +133,10 @@ def head_of(event: Event | Ignored | Malformed) -> RefHead | None:
 
 
 def delivery_instead(found: ForgeHead, source: Source, *, now: float) -> NewDelivery | Ignored | Malformed:
-    """The delivery to keep instead of the one that was missed; Ignored: by the rules it is not built."""
+    """Return the delivery to store for the missed one, or why it is ignored.
+
+    Ignored: the rules do not build it.
+    """
     event = found.event
     if isinstance(event, Ignored | Malformed):
         return event

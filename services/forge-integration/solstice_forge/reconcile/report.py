@@ -1,4 +1,7 @@
-"""What came of comparing one source with its forge: values for people, programs and the page. Pure."""
+"""The report of comparing one source with its forge. Pure.
+
+People, programs and the page read it.
+"""
 
 from dataclasses import dataclass, field
 
@@ -8,25 +11,25 @@ from solstice_common.values import Value
 
 
 class ResentDelivery(Value, frozen=True, kw_only=True):
-    """A delivery that the forge was asked to send again (or would have been)."""
+    """A delivery that the forge was (or would have been) asked to send again."""
 
     place: str
     delivery_id: str
     event: str
     failure: str
-    """What came of the forge's last attempt, in its words."""
+    """The forge's description of its last attempt."""
     times: int
-    """With this one."""
+    """Including this one."""
 
 
 class MissedHead(Value, frozen=True, kw_only=True):
-    """A head that no webhook told of, and what became of it (or would have)."""
+    """A head without a webhook, and what was (or would have been) done."""
 
     repository: str
     ref: str
     commit_sha: str
     decision: str
-    """`accepted`, `duplicate`, or `ignored`: by the rules it is not built."""
+    """`accepted`, `duplicate`, or `ignored`: the rules do not build it."""
     reason: str
     delivery_id: str | None = None
     request_ids: tuple[str, ...] = ()
@@ -49,11 +52,11 @@ class ReconcileReport(Value, frozen=True, kw_only=True):
     sent: tuple[ResentDelivery, ...] = ()
     made: tuple[MissedHead, ...] = ()
     baseline: int = 0
-    """Heads that were met for the first time, and are only remembered."""
+    """Heads that were seen for the first time, and are only remembered."""
     waiting: int = 0
-    """Deliveries that the forge was asked for lately and that did not come yet."""
+    """Deliveries that the forge was asked for recently and that did not come yet."""
     given_up: tuple[str, ...] = ()
-    """Delivery ids that the forge was asked for often enough."""
+    """Ids of deliveries that the forge was asked for often enough."""
     troubles: tuple[ReconcileProblem, ...] = ()
 
     def encoded(self) -> bytes:
@@ -87,7 +90,7 @@ class ReconcileFindings:
 
 
 def decode_report(stored: bytes) -> ReconcileReport | None:
-    """What `ReconcileReport.encoded` wrote; None for another version's."""
+    """Read what `ReconcileReport.encoded` wrote; None for another version's."""
     try:
         return msgspec.json.decode(stored, type=ReconcileReport)
     except msgspec.DecodeError:
@@ -95,7 +98,7 @@ def decode_report(stored: bytes) -> ReconcileReport | None:
 
 
 def sentence(report: ReconcileReport) -> str:
-    """One line: `12 repositories: 2 deliveries asked for again, 1 run made, 1 problem`."""
+    """Return one line: `12 repositories: 2 deliveries asked for again, 1 run made, 1 problem`."""
     would = "to be " if report.dry_run else ""
     accepted = sum(each.decision == "accepted" for each in report.made)
     parts = [

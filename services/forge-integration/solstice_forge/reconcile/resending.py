@@ -1,7 +1,8 @@
-"""Which lost deliveries a forge is asked to send again: (its attempts, what arrived, what was asked) -> verdicts. Pure.
+"""Decides which lost deliveries a forge is asked to send again. Pure.
 
-GitHub and GitLab say which attempts failed. A delivery is lost when none of its attempts succeeded and nothing came under its
-id: we may have kept what the forge took for a failure, because our answer was too late for it.
+(its attempts, what arrived, what was asked) -> verdicts. GitHub and GitLab report failed attempts. A delivery is lost
+when none of its attempts succeeded and nothing came under its id: the forge also counts a delivery as failed that we
+stored but answered too late.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,27 +13,27 @@ from solstice_forge.inbox.reconcile_state import ResendRecord
 from solstice_forge.remote.hooks import Attempt
 
 MOST_TIMES: Final = 3
-"""So often a forge is asked for one delivery: what we refuse each time, it need not send for ever."""
+"""How often a forge is asked for one delivery: one that we refuse each time need not come for ever."""
 FIRST_PAUSE_SECONDS: Final = 600.0
-"""After the first time; doubled after each further one."""
+"""The pause after the first time; it doubles each further time."""
 OVERLAP_SECONDS: Final = 3600.0
-"""So much of what was looked through before is looked at again: attempts are listed when they have ended."""
+"""How much of the searched time is searched again: attempts are listed when they have ended."""
 
 
 class ResendVerdict(StrEnum):
-    """About one lost delivery."""
+    """The verdict about one lost delivery."""
 
     ARRIVED = "arrived"
-    """It came after all."""
+    """It came nevertheless."""
     SEND = "send"
     WAIT = "wait"
-    """The forge was asked for it lately."""
+    """The forge was asked for it recently."""
     GIVEN_UP = "given_up"
     """The forge was asked for it often enough."""
 
 
 def failed(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """The newest attempt of each delivery of which none succeeded, oldest first."""
+    """Return the newest attempt of each delivery without a successful one, oldest first."""
     newest: dict[str, Attempt] = {}
     succeeded: set[str] = set()
     for attempt in attempts:
@@ -47,7 +48,7 @@ def failed(attempts: Iterable[Attempt]) -> list[Attempt]:
 
 
 def verdict(*, arrived: bool, resends: ResendRecord | None, now: float) -> ResendVerdict:
-    """What to do about a delivery that failed."""
+    """Return what to do about a failed delivery."""
     if arrived:
         return ResendVerdict.ARRIVED
     if resends is None:
@@ -55,14 +56,15 @@ def verdict(*, arrived: bool, resends: ResendRecord | None, now: float) -> Resen
     if resends.times >= MOST_TIMES:
         return ResendVerdict.GIVEN_UP
     pause = FIRST_PAUSE_SECONDS * 2.0 ** (resends.times - 1)
-    # A clock that was set back must not stop it for longer.
+    # A clock that was set back must not extend the pause.
     return ResendVerdict.WAIT if abs(now - resends.asked_at) < pause else ResendVerdict.SEND
 
 
 def is_past(attempt: Attempt, *, since: float, looked_to: float | None) -> bool:
-    """Whether it, and so whatever is listed after it, was dealt with before or is too old.
+    """Whether this attempt, and so all later in the list, needs no look.
 
-    `looked_to` is what `mark` gave: a time where the forge tells times, else an id.
+    It was dealt with, or is too old. `looked_to` is what `mark` returned: a time where the forge gives times, else an
+    id.
     """
     if attempt.delivered_at is None:
         return looked_to is not None and attempt.id <= looked_to
@@ -70,7 +72,7 @@ def is_past(attempt: Attempt, *, since: float, looked_to: float | None) -> bool:
 
 
 def mark(attempts: Sequence[Attempt], *, began: float, looked_to: float | None) -> float | None:
-    """Up to where everything is dealt with once these are."""
+    """Return up to where everything is dealt with once these attempts are."""
     if any(attempt.delivered_at is None for attempt in attempts):
         return float(max(attempt.id for attempt in attempts))
     return began if attempts else looked_to

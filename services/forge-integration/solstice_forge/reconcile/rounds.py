@@ -1,4 +1,4 @@
-"""Comparing sources with their forges: one source at a time is somebody's, by command and by the clock."""
+"""Compares sources with their forges, by command and periodically, one process per source."""
 
 import asyncio
 import random
@@ -24,12 +24,14 @@ from solstice_forge.remote.http import Remote
 log = structlog.get_logger("solstice_forge.reconcile.rounds")
 
 FORGE_RECORD_SECONDS: Final = 3 * 86_400.0
-"""So long GitHub keeps its deliveries."""
+"""How long GitHub stores its deliveries."""
 LIMIT_WAIT_SECONDS: Final = 900.0
-"""So long a forge's limits are waited for in one comparison."""
+"""How long one comparison waits for a forge's limits."""
 FIRST_SHARE: Final = (0.05, 0.15)
-"""After which part of an interval the first comparison begins: a start has other things to do, but after an hour away it
-should not wait for long."""
+"""After which part of an interval the first comparison begins.
+
+A start has other work to do, but a service that was down for an hour should not wait long.
+"""
 JITTER: Final = 0.1
 NOT_NOW: Final = "it is being compared by another process now: try again in a moment"
 
@@ -40,7 +42,10 @@ def _silent(_words: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciler:
-    """Compares sources with their forges. Any number of processes may: each source is one's at a time."""
+    """Compares sources with their forges.
+
+    Any number of processes may do so: one process at a time compares a source.
+    """
 
     inbox: InboxStore
     sources: Mapping[str, Source]
@@ -51,9 +56,9 @@ class Reconciler:
     clock: Callable[[], float] = time.time
     sleep: Sleep = asyncio.sleep
     report_progress: Callable[[str], None] = _silent
-    """Told what goes on, in words for people."""
+    """Called with what happens, in words for people."""
     _last_progress: dict[str, frozenset[ReconcileProblem]] = field(default_factory=dict)
-    """The troubles of each source that were logged last."""
+    """The problems of each source that were logged last."""
 
     async def compare(
         self,
@@ -64,10 +69,11 @@ class Reconciler:
         dry_run: bool = False,
         ended_before: float | None = None,
     ) -> ReconcileReport | None:
-        """Compare one source; None when it is somebody else's now, or was compared at `ended_before` or later.
+        """Compare one source; None when another process does, or did recently.
 
-        `repository`: only this one. `since_seconds`: look at all that forges tell of so long, also what was looked at before.
-        Raises StoreUnavailable.
+        Recently means that the last comparison ended at `ended_before` or later. `repository`: compare only this one.
+        `since_seconds`: look at all that the forge reports of this period, also at what was looked at before. Raises
+        StoreUnavailable.
         """
         source, findings = self.sources[name], ReconcileFindings()
         session = ReconcileSession(
@@ -123,7 +129,7 @@ class Reconciler:
 
     async def _compare_in_turn(self, name: str, interval_seconds: float) -> None:
         try:
-            # Another replica may have done it: in a whole interval, once.
+            # Another replica may have done it: once per interval is enough.
             await self.compare(name, ended_before=self.clock() - interval_seconds * (1.0 - 2 * JITTER))
         except StoreUnavailable as error:
             log.warning(LogEvent.RECONCILE_HELD, detail=str(error))
@@ -134,7 +140,7 @@ class Reconciler:
     async def _repositories(self, source: Source) -> list[str]:
         known = await self.inbox.reconcile_state.repositories(source.name)
         repositories = sorted({*known, *named_repositories(source.rules)})
-        # Where a limit always ends it early, the last ones shall have their turn as well.
+        # If a limit always ends it early, the last ones must also be compared at some time.
         self.rng.shuffle(repositories)
         return repositories
 

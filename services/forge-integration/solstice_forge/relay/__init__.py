@@ -1,1 +1,1 @@
-"""From the inbox to the broker, with confirms."""
+"""Publishes the inbox's requests to the broker, with confirms."""

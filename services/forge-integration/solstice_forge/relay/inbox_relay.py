@@ -1,4 +1,7 @@
-"""From the inbox to the broker: in the order kept, in groups, with confirms; nothing is forgotten, nothing hurried."""
+"""The relay publishes pending requests in the order they were stored, with confirms.
+
+It publishes in groups, and a request stays pending until the broker has confirmed it.
+"""
 
 import asyncio
 import random
@@ -21,13 +24,13 @@ from solstice_forge.relay.publication import publication
 log = structlog.get_logger("solstice_forge.relay.inbox_relay")
 
 LOOK_AGAIN_SECONDS: Final = 30.0
-"""In case a wake-up went astray."""
+"""The longest wait between two looks, in case a notification was lost."""
 
 
 def split(
     group: Sequence[PendingRequest], outcomes: Sequence[Published]
 ) -> tuple[list[PendingRequest], list[tuple[PendingRequest, Published]]]:
-    """Which of the group are with the broker, and which are not, each in the order kept."""
+    """Return which of the group the broker has, and which not, each in order."""
     pairs = list(zip(group, outcomes, strict=True))
     return (
         [one for one, outcome in pairs if outcome.confirmed],
@@ -36,7 +39,7 @@ def split(
 
 
 class Relay(Forwarder[PendingRequest]):
-    """One relay: publishes what the inbox keeps; its `problem` is for `/readyz`."""
+    """Publishes what the inbox stores; `/readyz` shows its `problem`."""
 
     def __init__(
         self,
@@ -55,14 +58,14 @@ class Relay(Forwarder[PendingRequest]):
             topology=topology,
             rng=rng,
             look_again_seconds=LOOK_AGAIN_SECONDS,
-            # What is wrong with the broker should be known before the first webhook.
+            # A problem with the broker should be known before the first webhook.
             declare_early=True,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PendingRequests:
-    """A Backlog: the requests that are pending in the inbox."""
+    """A Backlog of the inbox's pending requests."""
 
     inbox: Inbox
     route: Route
@@ -99,7 +102,7 @@ class _PendingRequests:
         group: Sequence[PendingRequest],  # noqa: ARG002  Backlog's
         failed: Sequence[tuple[PendingRequest, Published]],
     ) -> None:
-        """They stay pending: what cannot be routed or taken now may be later."""
+        """Leave failed requests pending: the broker may route or take them later."""
         if not failed:
             return
         first = failed[0][1]

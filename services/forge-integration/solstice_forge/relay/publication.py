@@ -1,4 +1,4 @@
-"""A job request, or the request to cancel, as the broker carries it. Pure."""
+"""Builds the broker message of a job request or a request to cancel. Pure."""
 
 from types import MappingProxyType
 from typing import Final
@@ -16,14 +16,15 @@ TRACE_HEADER: Final = "traceparent"
 AMQP_PRIORITY: Final = MappingProxyType(
     {Priority.CRITICAL: 9, Priority.HIGH: 7, Priority.DEFAULT: 4, Priority.LOW: 1}
 )
-"""For the management page, and for quorum queues, which serve anything above 4 first."""
+"""Shown on the management page; quorum queues serve priorities above 4 first."""
 
 
 def publication(body: bytes, jobs: Route, *, attempt: int) -> Message:
-    """The message of a request, by the route `jobs`, or of a request to cancel, by its own; `attempt` counts our tries from 1.
+    """Return the message of a request; `attempt` counts our tries from 1.
 
-    `body`, its canonical bytes, was validated when it was made, perhaps by another version than this one: it is published
-    as it is, and what an orchestrator does not understand of it becomes a dead letter there.
+    A job request takes the route `jobs`, a request to cancel its own. `body`, its canonical bytes, was validated when
+    it was made, perhaps by another version: it is published unchanged, and an orchestrator that does not understand it
+    makes it a dead letter.
     """
     request = orjson.loads(body)
     cancels = request["schema_version"] == JobCancelV1.VERSION

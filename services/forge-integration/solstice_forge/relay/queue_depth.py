@@ -1,4 +1,7 @@
-"""How many requests lie in the jobs' queue, looked at now and then: more than there should be are not asked for."""
+"""Polls how many requests wait in the jobs' queue.
+
+While there are too many, API callers get 503 (shed).
+"""
 
 import asyncio
 import random
@@ -18,7 +21,10 @@ LOOK_SECONDS: Final = 1.0
 
 
 class QueueDepth:
-    """What waits in the queue for an orchestrator; 0 while the broker cannot be asked, since then the inbox fills."""
+    """The number of requests waiting in the queue for an orchestrator.
+
+    0 while the broker cannot be asked: the inbox fills then.
+    """
 
     def __init__(self, broker: Broker, queue: str, metrics: Metrics) -> None:
         self._broker = broker
@@ -27,7 +33,7 @@ class QueueDepth:
         self.count = 0
 
     async def look(self) -> None:
-        """Ask the broker."""
+        """Ask the broker for the number."""
         try:
             depth = await self._broker.depth(self._queue)
         except BrokerUnavailable:
@@ -42,7 +48,7 @@ async def run_queue_depth(
     rng: random.Random,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Look about every LOOK_SECONDS, until cancelled."""
+    """Look about every LOOK_SECONDS until cancelled."""
     await periodic(
         queued.look,
         every_seconds=LOOK_SECONDS,

@@ -1,1 +1,1 @@
-"""The forges as we call them: one module per forge that says how, one client that does."""
+"""Calls the forges: one module per forge builds calls, one client makes them."""

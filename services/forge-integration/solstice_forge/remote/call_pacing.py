@@ -1,9 +1,10 @@
-"""When the next call to a forge may go out: (what its answers said, our own pace, now) -> a moment. Pure.
+"""Computes when the next call to a forge may go out. Pure.
 
+(what its answers said, our own pace, now) -> a moment.
 Sources: docs.github.com, "Rate limits for the REST API" and "Best practices" (`retry-after`, `x-ratelimit-*`, secondary
-limits: wait as told, else a minute, then longer and longer); docs.gitlab.com, "Rate limits" (`ratelimit-*`,
+limits: wait as long as they say, else a minute, then longer and longer); docs.gitlab.com, "Rate limits" (`ratelimit-*`,
 `retry-after`); RFC 9110, section 10.2.3 (`retry-after` as seconds or as a date). Gitea and Forgejo have no limits of
-their own; a proxy before them answers 429.
+their own; a proxy in front of them answers 429.
 """
 
 import math
@@ -16,9 +17,9 @@ from typing import Final
 from solstice_forge.remote.protocol import CallPace
 
 SECONDARY_SECONDS: Final = 60.0
-"""The wait after a limit that does not say for how long; doubled each time in a row."""
+"""The wait after a limit that names no time; it doubles each time in a row."""
 LONGEST_SECONDS: Final = 3600.0
-"""No limit of these forges has a longer window; what says more is not believed."""
+"""The longest wait: no limit of these forges has a longer window."""
 _STRIKES: Final = 6
 """Doubling further would pass `LONGEST_SECONDS`."""
 _LIMIT_STATUSES: Final = frozenset({403, 429})
@@ -27,44 +28,47 @@ _LIMIT_WORDS: Final = ("rate limit", "secondary limit", "abuse detection")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallLimits:
-    """All that is remembered of one forge's limits and of our own pace; seconds since the epoch."""
+    """The remembered limits of one forge and our own pace; seconds since the epoch."""
 
     not_before: float = 0.0
-    """The forge's word: no call before."""
+    """The forge allows no call before."""
     paced_until: float = 0.0
-    """Our own: the moment at which all calls so far would be due, one per interval (GCRA's theoretical arrival time)."""
+    """When all calls so far would be due, at one per interval (GCRA's theoretical arrival time)."""
     strikes: int = 0
-    """Limits in a row that did not say how long to wait."""
+    """Limits in a row that named no time to wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeAnswer:
-    """What of an answer matters here; header names in lower case."""
+    """The parts of an answer that matter here; header names in lower case."""
 
     status: int
     headers: Mapping[str, str]
     detail: str = ""
-    """The forge's words."""
+    """The forge's text."""
 
 
 def next_call_at(limits: CallLimits, pace: CallPace, now: float) -> float:
-    """The earliest moment for the next call; `now` or before means at once."""
+    """Return the earliest moment for the next call; `now` or before means at once."""
     burst_seconds = pace.interval_seconds * (pace.burst - 1)
-    # A clock that was set back must not stop us for longer than a whole burst is worth.
+    # A clock that was set back must not stop us for longer than the time of a whole burst.
     paced_until = min(limits.paced_until, now + burst_seconds + pace.interval_seconds)
     not_before = min(limits.not_before, now + LONGEST_SECONDS)
     return max(not_before, paced_until - burst_seconds)
 
 
 def called(limits: CallLimits, pace: CallPace, now: float) -> CallLimits:
-    """After a call went out: in any `n` intervals there are at most `n + burst` of them."""
+    """Return the limits after a call.
+
+    Any `n` intervals have at most `n + burst` calls.
+    """
     burst_seconds = pace.interval_seconds * pace.burst
     begun = min(max(limits.paced_until, now), now + burst_seconds)
     return replace(limits, paced_until=begun + pace.interval_seconds)
 
 
 def is_limited(answer: ForgeAnswer) -> bool:
-    """Whether a refusal is for the number of calls, and not for what was asked."""
+    """Whether a refusal is about the number of calls, and not about the call itself."""
     if answer.status == 429:  # noqa: PLR2004  Too Many Requests
         return True
     if answer.status not in _LIMIT_STATUSES:
@@ -76,7 +80,10 @@ def is_limited(answer: ForgeAnswer) -> bool:
 
 
 def answered(limits: CallLimits, answer: ForgeAnswer, *, reserve: int, now: float) -> CallLimits:
-    """What an answer teaches; `reserve`: with so few calls left, those under way may already use them up."""
+    """Return the limits after an answer.
+
+    `reserve`: when only so many calls are left, the calls under way may already use them up.
+    """
     if is_limited(answer):
         limited_until = _limited_until(answer.headers, now)
         if limited_until is None:
@@ -102,7 +109,10 @@ def _succeeded(status: int) -> bool:
 
 
 def _limited_until(headers: Mapping[str, str], now: float) -> float | None:
-    """When the forge says to come back, if it does: `retry-after` goes before the end of the window."""
+    """Return when the forge asks us to come back, or None.
+
+    `retry-after` takes precedence over the end of the window.
+    """
     after = _retry_after(headers, now)
     if after is not None:
         return after
@@ -132,7 +142,7 @@ def _remaining(headers: Mapping[str, str]) -> int | None:
 
 
 def _reset(headers: Mapping[str, str], now: float) -> float | None:
-    """The end of the window, a second later: both clocks count whole seconds."""
+    """Return the end of the window plus a second: both clocks count whole seconds."""
     for name in ("x-ratelimit-reset", "ratelimit-reset"):
         number = _number(headers.get(name, ""))
         if number is not None:

@@ -1,7 +1,8 @@
-"""The API of Gitea, which Forgejo shares: commit statuses, and what a delivery lacks. Pure.
+"""Calls of Gitea's API, which Forgejo shares: statuses, and what deliveries lack. Pure.
 
-Source: routers/api/v1/repo/status.go, branch.go, tag.go, pull.go, collaborators.go, modules/structs/status.go and modules/commitstatus of both projects. Their
-database keeps context and description as text without a limit; the pages show one line of it.
+Source: routers/api/v1/repo/status.go, branch.go, tag.go, pull.go, collaborators.go, modules/structs/status.go and
+modules/commitstatus of both projects. Their database stores context and description as text without a limit; the pages
+show one line of it.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from solstice_forge.remote.protocol import (
 from solstice_forge.remote.texts import link, shortened
 
 PACE: Final = CallPace(interval_seconds=0.05, burst=20, at_once=4)
-"""They have no limit that we know of; this is what a small server on one disk bears beside its users."""
+"""They have no known limit; a small server on one disk can bear this beside its users."""
 DESCRIPTION_CHARACTERS: Final = 255
 CONTEXT_CHARACTERS: Final = 255
 LINK_CHARACTERS: Final = 2048
@@ -38,7 +39,7 @@ _STATES: Final[Mapping[str, str]] = MappingProxyType(
         JobState.ERRORED: "error",
     }
 )
-"""Everything else is pending. A skipped job is told as `success` with its reason: older ones know no `skipped`."""
+"""Every other state is pending. A skipped job becomes `success` with its reason: older versions know no `skipped`."""
 
 
 def api_url(url: str) -> str:
@@ -50,7 +51,7 @@ def headers(token: str) -> Mapping[str, str]:
 
 
 def repository_path(repository: str) -> str:
-    """The path of a repository, `owner/name` encoded."""
+    """Return the path of a repository, with `owner/name` encoded."""
     return f"/repos/{quote(repository, safe='/')}"
 
 
@@ -72,7 +73,10 @@ def set_status(status: CommitStatus) -> ForgeCall[None]:
 
 
 def find_commit(repository: str, ref: str) -> ForgeCall[str]:
-    """The route takes slashes in names. A tag's `commit` is what it leads to, its `id` the tag object."""
+    """Find the commit of a branch or tag; the route takes slashes in names.
+
+    A tag's `commit` is the commit it leads to, its `id` the tag object.
+    """
     kind, name = ref.removeprefix("refs/").split("/", 1)
     is_tag = kind == "tags"
     return ForgeCall(
@@ -87,7 +91,7 @@ def find_head(repository: str, number: int) -> ForgeCall[ChangeRequestHead]:
 
 
 def may_write(repository: str, account: ForgeAccount) -> ForgeCall[bool] | None:
-    """By GetRepoPermissions: only administrators of the repository may ask about others."""
+    """Ask GetRepoPermissions, which only administrators of the repository may ask about others."""
     if account.login is None:
         return None
     return ForgeCall(
@@ -113,7 +117,10 @@ def _head(pull: Any) -> ChangeRequestHead:
 
 
 def _is_fork(head: Any, base: Any) -> bool | None:
-    """None for what was pushed to `refs/for/...` (AGit): it names the base repository, whoever made it."""
+    """Whether the head is a fork's; None for a push to `refs/for/...` (AGit).
+
+    Such a change names the base repository as its head, for every author.
+    """
     if head.get("repo") is None or head["repo_id"] is None or head["repo_id"] != base["repo_id"]:
         return True
     return None if head["ref"].startswith("refs/") else False

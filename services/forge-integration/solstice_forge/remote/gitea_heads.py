@@ -1,7 +1,8 @@
-"""What Gitea and Forgejo, which tell nothing of their deliveries, are asked instead: branch heads and open changes. Pure.
+"""Lists branch heads and open pull requests of Gitea and Forgejo. Pure.
 
-Source: routers/api/v1/repo/{repo,branch,pull}.go, services/convert/{convert,pull}.go of both projects; a page has at most 50
-(`[api] MAX_RESPONSE_ITEMS`), the next one stands in the Link header.
+These forges report nothing of their deliveries, so heads are compared instead.
+Source: routers/api/v1/repo/{repo,branch,pull}.go, services/convert/{convert,pull}.go of both projects; a page has at
+most 50 (`[api] MAX_RESPONSE_ITEMS`), and the Link header names the next one.
 """
 
 from dataclasses import dataclass
@@ -25,13 +26,13 @@ PER_PAGE: Final = "50"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiteaRepository:
-    """What a webhook would say of a repository."""
+    """A repository as a webhook would describe it."""
 
     full_name: str
     clone_url: str
     default_branch: str | None
     has_changes: bool = True
-    """Pull requests can be switched off; then there is no list of them."""
+    """Whether pull requests are switched on; without them there is no list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ class GiteaBranch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenChange:
-    """An open pull request; `document` is what a webhook would send of it, as far as we read it."""
+    """An open pull request; `document` is the part of a webhook's payload that we read."""
 
     number: int
     commit_sha: str
@@ -67,7 +68,10 @@ def find_branches(repository: str) -> ForgeCall[Page[GiteaBranch]]:
 
 
 def find_changes(repository: str) -> ForgeCall[Page[OpenChange]]:
-    """Newest first, so that one that is opened meanwhile moves no other one off the next page unseen."""
+    """List open changes, newest first.
+
+    So a change that is opened meanwhile moves no other one off the next page unseen.
+    """
     call: ForgeCall[None] = ForgeCall(
         method="GET",
         path=f"{repository_path(repository)}/pulls",

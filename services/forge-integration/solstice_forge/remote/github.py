@@ -1,8 +1,8 @@
-"""GitHub's API as we call it: commit statuses, and what a delivery lacks. Pure.
+"""Calls of GitHub's API: commit statuses and checks, and what a delivery lacks. Pure.
 
 Source: docs.github.com/rest/commits/statuses (1,000 statuses for a commit and context), /rest/checks/runs,
-/rest/using-the-rest-api/rate-limits-for-the-rest-api, /apps/creating-github-apps/authenticating-with-a-github-app. What
-its pages do not say: a description has at most 140 characters, none of them of four bytes ("doesn't accept 4-byte
+/rest/using-the-rest-api/rate-limits-for-the-rest-api, /apps/creating-github-apps/authenticating-with-a-github-app. Its
+pages do not say that a description has at most 140 characters, none of them of four bytes ("doesn't accept 4-byte
 Unicode", 422).
 """
 
@@ -26,7 +26,7 @@ from solstice_forge.remote.protocol import (
 from solstice_forge.remote.texts import link, shortened
 
 PACE: Final = CallPace(interval_seconds=0.8, burst=40, at_once=4)
-"""900 points a minute at 5 for a write are 180 calls: this is 115 in the busiest minute, 75 in those after it."""
+"""900 points a minute at 5 for a write are 180 calls: this is 115 in the busiest minute, 75 in later ones."""
 API_VERSION: Final = "2022-11-28"
 DESCRIPTION_CHARACTERS: Final = 140
 CONTEXT_CHARACTERS: Final = 255
@@ -43,11 +43,11 @@ _STATES: Final[Mapping[str, str]] = MappingProxyType(
         JobState.CANCELLED: "error",
     }
 )
-"""Everything else is pending."""
+"""Every other state is pending."""
 
 
 def api_url(url: str) -> str:
-    """GitHub's own API has a host of its own; that of an Enterprise Server a path."""
+    """Return the API's URL: a separate host for github.com, a path for an Enterprise Server."""
     base = url.rstrip("/")
     host = urlsplit(base).hostname or ""
     if host in {"github.com", "www.github.com", "api.github.com"}:
@@ -66,7 +66,7 @@ def headers(token: str) -> Mapping[str, str]:
 
 
 def repository_path(repository: str) -> str:
-    """The path of a repository, `owner/name` encoded."""
+    """Return the path of a repository, with `owner/name` encoded."""
     return f"/repos/{quote(repository, safe='/')}"
 
 
@@ -110,7 +110,7 @@ def find_head(repository: str, number: int) -> ForgeCall[ChangeRequestHead]:
 
 
 def is_on_branch(repository: str, sha: str, branch: str) -> ForgeCall[bool]:
-    """Whether the repository's own branch holds the commit, by /rest/commits#compare-two-commits."""
+    """Ask whether the repository's own branch holds the commit (/rest/commits#compare-two-commits)."""
     return ForgeCall(
         method="GET",
         path=f"{repository_path(repository)}/compare/{sha}...{quote(branch, safe='/')}",
@@ -123,7 +123,7 @@ def is_on_branch(repository: str, sha: str, branch: str) -> ForgeCall[bool]:
 
 
 def may_write(repository: str, account: ForgeAccount) -> ForgeCall[bool] | None:
-    """By /rest/collaborators: `maintain` counts as `write`, `triage` as `read` in its `permission`."""
+    """Ask /rest/collaborators: its `permission` gives `maintain` as `write`, `triage` as `read`."""
     if account.login is None:
         return None
     return ForgeCall(
@@ -161,11 +161,14 @@ _CONCLUSIONS: Final[Mapping[str, str]] = MappingProxyType(
         JobState.CANCELLED: "cancelled",
     }
 )
-"""Everything else is not completed."""
+"""Every other state is not completed."""
 
 
 def set_check(status: CommitStatus, check_id: int | None) -> ForgeCall[int]:
-    """Have a check run of ours say this; a new one unless `check_id` is given. Only for Apps; its id."""
+    """Make or update a check run, and return its id; only for Apps.
+
+    It is a new one unless `check_id` is given.
+    """
     conclusion = _CONCLUSIONS.get(status.state)
     title = shortened(status.description, TITLE_CHARACTERS, astral=False)
     body: dict[str, object] = {
@@ -195,7 +198,10 @@ def set_check(status: CommitStatus, check_id: int | None) -> ForgeCall[int]:
 
 
 def forbids_checks(status: int, detail: str) -> bool:
-    """Whether a refusal means that the App has no right to check runs: then statuses will have to do."""
+    """Whether a refusal means that the App has no right to check runs.
+
+    Commit statuses are used then.
+    """
     return status in {403, 422} and any(
         word in detail for word in ("permission", "not accessible by integration")
     )

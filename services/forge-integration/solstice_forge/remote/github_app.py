@@ -1,5 +1,6 @@
-"""Tokens of a GitHub App: asked for by its key, for one repository and what a call needs, used until they run out.
+"""Gets and caches tokens of a GitHub App, each for one repository.
 
+A token has only the permissions that a call needs, and is used until it expires.
 Source: docs.github.com/apps/creating-github-apps/authenticating-with-a-github-app (a JWT of at most ten minutes, its
 clock a minute in the past; a token of an hour, narrowed by `repositories` and `permissions`).
 """
@@ -22,14 +23,14 @@ JWT_SECONDS: Final = 540
 CLOCK_SECONDS: Final = 60
 """How far GitHub's clock may be behind ours."""
 SPARE_SECONDS: Final = 300.0
-"""A token is not used in its last minutes: a call may take a while."""
+"""A token is not used in its last minutes, because a call may take a while."""
 REMEMBERED: Final = 1000
-"""Tokens and installations that are kept; far more repositories than one App of ours meets within an hour."""
+"""How many tokens and installations are cached, far more than the repositories of one App in an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppToken:
-    """A token of an installation, and when it runs out."""
+    """A token of an installation, and when it expires."""
 
     token: str = field(repr=False)
     expires_at: float
@@ -51,11 +52,11 @@ class AppTokens:
         self._tokens: dict[_Key, AppToken] = {}
 
     def forget(self) -> None:
-        """No token is used any more: one was refused."""
+        """Drop all tokens, because one was refused."""
         self._tokens.clear()
 
     async def token_for(self, call: ForgeCall[Any], now: float) -> Result[str]:
-        """The token that the call goes out with."""
+        """Return the token for the call."""
         if call.as_app:
             return Done(jwt(self._app.id, self._key, now))
         permissions = dict(call.permissions) or {"metadata": "read"}
@@ -69,7 +70,7 @@ class AppTokens:
         asked = access_token(installation.value, call.repository, permissions)
         made: Result[AppToken] = await self._send(asked, jwt(self._app.id, self._key, now))
         if not isinstance(made, Done):
-            # The App may have been installed anew.
+            # The App may have been installed again.
             self._installations.pop(call.repository, None)
             return made
         _remember(self._tokens, key, made.value)
@@ -91,7 +92,7 @@ def _remember(cache: dict[Any, Any], key: object, value: object) -> None:
 
 
 def installation(repository: str) -> ForgeCall[int]:
-    """Which installation of the App may act on a repository."""
+    """Ask which installation of the App may act on a repository."""
     return ForgeCall(
         method="GET",
         path=f"/repos/{quote(repository, safe='/')}/installation",
@@ -103,7 +104,7 @@ def installation(repository: str) -> ForgeCall[int]:
 def access_token(
     installation_id: int, repository: str, permissions: Mapping[str, str]
 ) -> ForgeCall[AppToken]:
-    """A token for this one repository, and for no more than these permissions."""
+    """Ask for a token for this one repository with only these permissions."""
     return ForgeCall(
         method="POST",
         path=f"/app/installations/{installation_id}/access_tokens",
@@ -120,7 +121,7 @@ def _token(document: Any) -> AppToken:
 
 
 def signing_key(pem: str) -> rsa.RSAPrivateKey:
-    """The App's key; ConfigurationError, without a word of the key, when it is none."""
+    """Return the App's key; ConfigurationError, without any of the key, when it is invalid."""
     try:
         key = serialization.load_pem_private_key(pem.encode(), password=None)
     except (ValueError, TypeError) as error:
@@ -133,7 +134,7 @@ def signing_key(pem: str) -> rsa.RSAPrivateKey:
 
 
 def jwt(app_id: int, key: rsa.RSAPrivateKey, now: float) -> str:
-    """What an App signs in with (RFC 7519, RS256)."""
+    """Return the token with which an App signs in (RFC 7519, RS256)."""
     claims = {"iat": int(now) - CLOCK_SECONDS, "exp": int(now) + JWT_SECONDS, "iss": str(app_id)}
     signed = f"{_segment({'alg': 'RS256', 'typ': 'JWT'})}.{_segment(claims)}"
     return f"{signed}.{_base64(key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}"

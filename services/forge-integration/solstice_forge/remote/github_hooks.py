@@ -1,8 +1,9 @@
-"""GitHub's deliveries: of repositories, organisations and Apps, kept for three days (Enterprise Server: seven). Pure.
+"""Calls for GitHub's record of deliveries, of repositories, organisations and Apps. Pure.
 
-Source: docs.github.com/rest/repos/webhooks, /rest/orgs/webhooks, /rest/apps/webhooks (`cursor` from the Link header; `guid`
-is one for an event, in all hooks and all attempts; `status_code` of what never connected is none of HTTP's),
-/webhooks/using-webhooks/redelivering-webhooks.
+GitHub stores them for three days, an Enterprise Server for seven.
+Source: docs.github.com/rest/repos/webhooks, /rest/orgs/webhooks, /rest/apps/webhooks (`cursor` from the Link header;
+`guid` is one for an event, in all hooks and all attempts; `status_code` of an attempt that never connected is no HTTP
+status), /webhooks/using-webhooks/redelivering-webhooks.
 """
 
 from datetime import datetime
@@ -15,7 +16,7 @@ from solstice_forge.remote.hooks import PER_PAGE, Attempt, Hook, HookOwner
 from solstice_forge.remote.protocol import ForgeCall, Page, Unreadable, name_in, nothing, paged
 
 SPACING_SECONDS: Final = 0.0
-"""The pace of all that writes is enough: GitHub names no limit of its own for this."""
+"""The pace of all writing calls is enough: GitHub names no separate limit for this."""
 _SUCCESS: Final = range(200, 300)
 _OF_APP: Final = HookOwner(name="the GitHub App", path="/app/hook", repository="")
 

@@ -1,4 +1,4 @@
-"""GitLab's API as we call it: commit statuses, and what a delivery lacks. Pure.
+"""Calls of GitLab's API: commit statuses, and what a delivery lacks. Pure.
 
 Source: docs.gitlab.com/api/commits ("Set commit pipeline status": name, description, target_url and ref of at most 255
 characters), /api/rest/authentication, /security/rate_limits.
@@ -39,7 +39,7 @@ _STATES: Final[Mapping[str, str]] = MappingProxyType(
         JobState.CANCELLED: "canceled",
     }
 )
-"""Everything else is pending. `skipped` is told as success with its reason: only newer ones know the word."""
+"""Every other state is pending. `skipped` becomes success with its reason: only newer versions know the word."""
 
 
 def api_url(url: str) -> str:
@@ -51,7 +51,7 @@ def headers(token: str) -> Mapping[str, str]:
 
 
 def project_path(repository: str) -> str:
-    """The path of a project: its full name is one encoded segment."""
+    """Return the path of a project: its full name is one encoded segment."""
     return f"/projects/{quote(repository, safe='')}"
 
 
@@ -77,7 +77,7 @@ def set_status(status: CommitStatus) -> ForgeCall[None]:
 
 
 def _branch(ref: str | None) -> str | None:
-    """The branch or tag; what a merge request is called by is none."""
+    """Return the branch or tag; None for a merge request's ref."""
     for prefix in ("refs/heads/", "refs/tags/"):
         if ref is not None and ref.startswith(prefix):
             return ref.removeprefix(prefix)
@@ -85,7 +85,10 @@ def _branch(ref: str | None) -> str | None:
 
 
 def _shows_it_already(status: int, detail: str) -> bool:
-    """The same state twice is an error until GitLab 18: `Cannot transition status via :enqueue from :pending`."""
+    """Whether the refusal means that the commit already shows this state.
+
+    The same state twice is an error until GitLab 18: `Cannot transition status via :enqueue from :pending`.
+    """
     words = detail.lower()
     return status == 400 and "cannot transition status" in words and _same_state(words)  # noqa: PLR2004  Bad Request
 
@@ -104,7 +107,10 @@ def _same_state(words: str) -> bool:
 
 
 def find_commit(repository: str, ref: str) -> ForgeCall[str]:
-    """By /api/branches and /api/tags; of a tag, `commit` is what it leads to, `target` the tag object."""
+    """Ask /api/branches or /api/tags for the commit.
+
+    A tag's `commit` is the commit it leads to, its `target` the tag object.
+    """
     kind, name = ref.removeprefix("refs/").split("/", 1)
     what = "tags" if kind == "tags" else "branches"
     return ForgeCall(
@@ -119,7 +125,10 @@ def find_head(repository: str, number: int) -> ForgeCall[ChangeRequestHead]:
 
 
 def may_write(repository: str, account: ForgeAccount) -> ForgeCall[bool] | None:
-    """By /api/members, with those of the groups above: 30 is a developer, who may push to what is not protected."""
+    """Ask /api/members, which includes members of the groups above.
+
+    30 is a developer, who may push to branches that are not protected.
+    """
     if account.id is None:
         return None
     return ForgeCall(

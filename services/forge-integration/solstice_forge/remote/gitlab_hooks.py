@@ -1,8 +1,9 @@
-"""GitLab's deliveries (17.3 and later): of projects and groups, kept for seven days. Pure.
+"""Calls for GitLab's record of deliveries (17.3 and later), of projects and groups. Pure.
 
-Source: docs.gitlab.com/api/project_webhooks and /api/group_webhooks ("List all events", "Resend": five a minute for each hook
-and user), lib/api/entities/web_hook_log.rb: an event tells no time; `response_status` is a code, or `internal error` when
-nothing was reached. A redirect counts as success (app/services/web_hook_service.rb).
+GitLab stores them for seven days.
+Source: docs.gitlab.com/api/project_webhooks and /api/group_webhooks ("List all events", "Resend": five a minute for
+each hook and user), lib/api/entities/web_hook_log.rb: an event has no time; `response_status` is a code, or `internal
+error` when nothing was reached. A redirect counts as success (app/services/web_hook_service.rb).
 """
 
 from types import MappingProxyType
@@ -14,9 +15,9 @@ from solstice_forge.remote.hooks import PER_PAGE, Attempt, Hook, HookOwner
 from solstice_forge.remote.protocol import ForgeCall, Page, Unreadable, nothing, paged
 
 SPACING_SECONDS: Final = 13.0
-"""Five a minute are allowed."""
+"""Five per minute are allowed."""
 EVENTS_PER_PAGE: Final = "20"
-"""They come with all that was sent."""
+"""Few, because each event comes with all that was sent."""
 _SUCCESS: Final = range(200, 400)
 
 
@@ -63,7 +64,7 @@ def send_again(hook: Hook, attempt: Attempt) -> ForgeCall[None]:
 
 def _attempt(given: Any) -> Attempt:
     headers = {str(name).lower(): str(value) for name, value in given["request_headers"].items()}
-    # `webhook-id`, by which a signed one comes, is the same as the key. Before 17.4 there was no key.
+    # A signed delivery's `webhook-id` is the same as the key. Before 17.4 there was no key.
     delivery_id = headers.get("idempotency-key") or headers.get("x-gitlab-event-uuid")
     if not delivery_id:
         raise Unreadable("no delivery id")

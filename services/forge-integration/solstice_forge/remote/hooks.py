@@ -1,4 +1,4 @@
-"""What forges that remember their deliveries are asked: which hooks call us, what failed there, to send it again. Pure."""
+"""Questions to forges that record deliveries: our hooks, their failures, and sending again. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,16 +12,16 @@ PER_PAGE: Final = "100"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookOwner:
-    """Where hooks are set up: a repository, or what is above it."""
+    """Where hooks are configured: a repository, an organisation, a group or an App."""
 
     name: str
     """For people: `river/otter`, `organisation river`."""
     path: str
-    """Of its list of hooks."""
+    """The path of its list of hooks."""
     repository: str
-    """By whose installation a GitHub App asks."""
+    """The repository whose installation a GitHub App uses to ask."""
     shared: bool = False
-    """An organisation or group; not every token may look there, and not every owner is one."""
+    """Whether it is an organisation or group; not every token may look there, and not every owner is one."""
     permissions: Mapping[str, str] = field(default_factory=lambda: NOTHING)
 
 
@@ -32,51 +32,51 @@ class Hook:
     owner: HookOwner
     path: str
     url: str
-    """That it calls."""
+    """The URL that it calls."""
     as_app: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One time that a forge tried to deliver."""
+    """One attempt of a forge to deliver."""
 
     id: int
-    """Later ones have higher ids."""
+    """Later attempts have higher ids."""
     delivery_id: str
-    """The id that it came, or would have come, to us by: the same for all attempts."""
+    """The id of the delivery, the same for all attempts."""
     event: str
     succeeded: bool
     why: str
-    """What came of it, in the forge's words."""
+    """The forge's description of the result."""
     delivered_at: float | None
-    """In seconds since the epoch; None: the forge does not tell."""
+    """In seconds since the epoch; None: the forge does not say."""
 
 
 class HookDialect(Protocol):
-    """The shape of every module of a forge that can be asked for its deliveries."""
+    """The interface of every module of a forge that records its deliveries."""
 
     SPACING_SECONDS: float
-    """Between two requests to send something again, for one hook."""
+    """The time between two requests to send again, for one hook."""
 
     def hook_owners(self, repository: str) -> tuple[HookOwner, ...]:
-        """Where a hook may be that tells of a repository: itself first, then what is above it."""
+        """Return where a repository's hooks may be: itself first, then its owners."""
         ...
 
     def find_hooks(self, owner: HookOwner) -> ForgeCall[Page[Hook]]:
-        """The hooks of a place."""
+        """List the hooks of an owner."""
         ...
 
     def find_attempts(self, hook: Hook) -> ForgeCall[Page[Attempt]]:
-        """What the hook delivered, or did not, newest first."""
+        """List the hook's attempts to deliver, newest first."""
         ...
 
     def send_again(self, hook: Hook, attempt: Attempt) -> ForgeCall[None]:
-        """Have the forge deliver it once more, under the same delivery id."""
+        """Ask the forge to deliver it once more, under the same delivery id."""
         ...
 
 
 def calls_us(hook: Hook, source_name: str) -> bool:
-    """Whether the hook's address is ours, whatever proxy stands in front: it ends in `/webhooks/SOURCE`."""
+    """Whether the hook's URL is ours, behind any proxy: it ends in `/webhooks/SOURCE`."""
     try:
         path = urlsplit(hook.url).path
     except ValueError:

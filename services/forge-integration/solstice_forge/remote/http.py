@@ -1,4 +1,7 @@
-"""The calls to one forge: with credentials that go nowhere else, within its limits, bounded in time and in bytes."""
+"""Calls one forge within its limits, bounded in time and bytes.
+
+Credentials go to no other host.
+"""
 
 import asyncio
 import time
@@ -41,9 +44,12 @@ DIALECTS: Final[Mapping[Origin, Dialect]] = MappingProxyType(
 )
 
 ANSWER_BYTES: Final = 16 * 1024 * 1024
-"""A page of a hundred deliveries with their bodies has a few; what is larger is no answer to any of our questions."""
+"""The largest answer: a page of a hundred deliveries with their bodies has a few megabytes."""
 RESERVES: Final = 2
-"""So many times the calls that may be under way are left unused of a limit: a process may die, and another go on."""
+"""How many times the calls under way stay unused of a limit.
+
+Another process may continue for one that dies.
+"""
 REDIRECTS: Final = 2
 """A renamed repository answers with one, to the same host."""
 USER_AGENT: Final = "solstice-ci"
@@ -55,7 +61,7 @@ class CallTimeouts:
 
     connect: float = 5.0
     read: float = 10.0
-    """For the forge's next byte."""
+    """The time until the forge's next byte."""
     whole: float = 15.0
 
 
@@ -63,7 +69,10 @@ DEFAULT_TIMEOUTS: Final = CallTimeouts()
 
 
 class Remote:
-    """One forge, called by one right. Open with `Remote.open`; any number of tasks may ask at once."""
+    """One forge, called with one set of credentials.
+
+    Open with `Remote.open`; any number of tasks may ask at once.
+    """
 
     def __init__(
         self,
@@ -83,7 +92,7 @@ class Remote:
         self._slots = asyncio.Semaphore(self.dialect.PACE.at_once)
         self._app = None if access.app is None else AppTokens(access.app, self._send)
         self.limits = CallLimits()
-        """What is known of the forge's limits and our pace; may be set to what another process knew."""
+        """The known limits of the forge and our pace; may be set to those that another process stored."""
 
     @classmethod
     @asynccontextmanager
@@ -95,8 +104,11 @@ class Remote:
         clock: Callable[[], float] = time.time,
         timer: Timer = asyncio.timeout,
     ) -> AsyncIterator["Remote"]:
-        """The forge of `access`; `clock` tells seconds since the epoch, `timer` ends calls that take too long."""
-        # A proxy of the environment is for the world outside, never for this machine.
+        """Open the forge of `access`.
+
+        `clock` returns seconds since the epoch; `timer` ends calls that take too long.
+        """
+        # The environment's proxy is for other hosts, never for this machine.
         is_local = urlsplit(access.url).hostname in {"127.0.0.1", "::1", "localhost"}
         async with httpx2.AsyncClient(
             timeout=httpx2.Timeout(timeouts.read, connect=timeouts.connect),
@@ -107,17 +119,20 @@ class Remote:
             yield cls(access, http, timeouts, clock, timer)
 
     def next_call_at(self, *, writes: bool = True) -> float:
-        """When the next call makes sense, in seconds since the epoch."""
+        """Return when the next call makes sense, in seconds since the epoch."""
         return (
             next_call_at(self.limits, self.dialect.PACE, self._clock()) if writes else self.limits.not_before
         )
 
     def count(self) -> None:
-        """A call that writes is about to be made: for who begins several at once, and asks as `counted`."""
+        """Count a writing call that will be made with `counted`, for callers that begin several."""
         self.limits = called(self.limits, self.dialect.PACE, self._clock())
 
     async def ask(self, call: ForgeCall[T], *, counted: bool = False) -> Result[T]:
-        """Make the call, unless a limit forbids it now: then `Later` at once. Never raises for the forge's sake."""
+        """Make the call, or return `Later` at once if a limit forbids it.
+
+        It never raises for an error of the forge.
+        """
         async with self._slots:
             now = self._clock()
             paced = call.writes and not counted
@@ -131,7 +146,7 @@ class Remote:
                 return token
             result = await self._send(call, token.value)
             if isinstance(result, Later) and result.why.startswith("401") and self._app is not None:
-                # Taken back before its time: the next call has a fresh one.
+                # The token was revoked before it expired: the next call gets a new one.
                 self._app.forget()
             return result
 
@@ -165,7 +180,7 @@ class Remote:
         return ended or _read(call, body, answer, now)
 
     def _later(self, error: Exception, *, perhaps_done: bool) -> Later:
-        # The library's words may hold a URL, never a header.
+        # The library's message may hold a URL, never a header.
         why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return Later(at=self._clock(), why=why, perhaps_done=perhaps_done)
 
@@ -196,7 +211,7 @@ class Remote:
             if not call.unread:
                 body = await _bounded(response)
             return ForgeAnswer(status=response.status_code, headers=headers), body
-        # A refusal that is cut off is none: what was meant by it may stand in the rest.
+        # A truncated refusal does not count as one: its meaning may be in the rest.
         body = await _bounded(response)
         detail = words_of(body, (token,))
         if response.is_redirect:
@@ -208,7 +223,10 @@ class Remote:
 async def open_remotes(
     accesses: Iterable[ForgeAccess], *, timeouts: CallTimeouts = DEFAULT_TIMEOUTS
 ) -> AsyncIterator[Mapping[str, Remote]]:
-    """All forges that can be called, by the names of their sources. ConfigurationError for an App without a key."""
+    """Open all forges that can be called, by the names of their sources.
+
+    Raises ConfigurationError for an App without a key.
+    """
     async with AsyncExitStack() as opened:
         yield {
             access.name: await opened.enter_async_context(Remote.open(access, timeouts=timeouts))
@@ -217,7 +235,7 @@ async def open_remotes(
 
 
 class _TooLong(Exception):
-    """The answer has no end."""
+    """The answer is too long."""
 
     def __str__(self) -> str:
         return f"the answer is longer than {ANSWER_BYTES} bytes"
@@ -235,7 +253,10 @@ async def _bounded(response: httpx2.Response) -> bytes:
 
 
 def _same_place(url: httpx2.URL, response: httpx2.Response, call: ForgeCall[T]) -> httpx2.URL | None:
-    """Where a redirect leads that may be followed with credentials: the same scheme, host and port, the same question."""
+    """Return where a redirect leads if credentials may follow it.
+
+    It must lead to the same scheme, host and port, and ask the same question.
+    """
     if not response.is_redirect:
         return None
     if call.writes and response.status_code not in {307, 308}:

@@ -1,7 +1,8 @@
-"""What is asked of a forge, and how it can end: values for everybody who calls one. Pure.
+"""Calls to a forge and their results, as values. Pure.
 
-A module per API (`github`, `gitlab`, and `gitea_family` for Gitea and Forgejo) has one shape, `Dialect`: it turns a question into a `ForgeCall`,
-and knows how to read the answer. `remote.http.Remote` makes the call. No module of a forge does any I/O.
+A module per API (`github`, `gitlab`, and `gitea_family` for Gitea and Forgejo) implements `Dialect`: it turns a
+question into a `ForgeCall`, and knows how to read the answer. `remote.http.Remote` makes the call. No module of a forge
+does any I/O.
 """
 
 import re
@@ -21,62 +22,68 @@ NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[T_co]):
-    """The forge did it, or told it."""
+    """The forge did it, or answered the question."""
 
     value: T_co
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Later:
-    """Not now: the forge is away, slow or full. `at`: no call to it makes sense before, in seconds since the epoch."""
+    """The call did not succeed now: the forge is unreachable, slow or full.
+
+    `at`: no call to it makes sense before, in seconds since the epoch.
+    """
 
     at: float
     why: str
     limited: bool = False
-    """It was the forge's limit, not its trouble."""
+    """Whether the forge's limit was the reason."""
     perhaps_done: bool = False
-    """The call went out and no answer came: the forge may have carried it out, or may do so yet."""
+    """Whether the call went out without an answer: the forge may have carried it out, or may do so yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Never:
-    """The forge said no, and will say so again; `detail` is its answer, without credentials."""
+    """The forge refused, and will refuse again; `detail` is its answer, without credentials."""
 
     status: int
     detail: str
 
 
 Result = Done[T] | Later | Never
-"""How a call ended. Matched by the caller, who knows what to do."""
+"""How a call ended; the caller matches it and decides what to do."""
 
 
 class Unreadable(ValueError):
-    """An answer that is not what the forge's documentation says; `ForgeCall.read` raises it, or KeyError and the like."""
+    """An answer that contradicts the forge's documentation.
+
+    `ForgeCall.read` raises it, or KeyError and the like.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeCall(Generic[T]):
-    """One HTTP call: `path` is below the API's URL, percent-encoded where it holds names."""
+    """One HTTP call; `path` is below the API's URL, with names percent-encoded."""
 
     method: str
     path: str
     read: Callable[[Any], T]
-    """The value of the answer's JSON (None when it has no body). Whatever it raises counts as a truncated answer."""
+    """Reads the answer's JSON (None when it has no body); any exception counts as a truncated answer."""
     linked: bool = False
-    """It is a page of a list: `read` gets the JSON as `LinkedPage`."""
+    """Whether it is a page of a list: `read` gets the JSON as `LinkedPage`."""
     query: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     body: Mapping[str, object] | None = None
-    """JSON to send."""
+    """The JSON to send."""
     unread: bool = False
-    """The answer's status says all: its body is not looked at, and `read` gets None."""
+    """Whether the answer's status is enough: its body is ignored, and `read` gets None."""
     repository: str = ""
-    """`owner/name` that it is about: a GitHub App's token is narrowed to it."""
+    """The repository of the call, `owner/name`, to which a GitHub App's token is narrowed."""
     permissions: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    """What a GitHub App's token needs for it (`{"statuses": "write"}`); nothing: reading the metadata will do."""
+    """The permissions for a GitHub App's token (`{"statuses": "write"}`); empty: reading the metadata is enough."""
     as_app: bool = False
-    """By the key of a GitHub App itself, not by a token of an installation."""
+    """Whether the key of the GitHub App signs the call, not a token of an installation."""
     already: Callable[[int, str], bool] = field(default=lambda _status, _detail: False)
-    """Whether a refusal (status, the forge's words) means that everything is as wished."""
+    """Whether a refusal (status, the forge's text) means that the result already holds."""
 
     @property
     def writes(self) -> bool:
@@ -89,21 +96,21 @@ def is_missing(status: int, _detail: str) -> bool:
 
 
 def commit_id(given: object) -> str:
-    """A full commit id out of an answer; Unreadable when it is none."""
+    """Return a full commit id from an answer; raise Unreadable when it is none."""
     if not isinstance(given, str) or not _COMMIT.fullmatch(given):
         raise Unreadable("no commit id")
     return given
 
 
 def name_in(given: object) -> str:
-    """A name out of an answer; Unreadable when it is none."""
+    """Return a name from an answer; raise Unreadable when it is none."""
     if not isinstance(given, str) or not given:
         raise Unreadable("no name")
     return given
 
 
 def nothing(_document: object) -> None:
-    """`ForgeCall.read` of a call whose answer nobody needs."""
+    """`ForgeCall.read` for an answer that is not needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +123,20 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedPage:
-    """The JSON of one page, and the query of the page after it as the forge's `Link` header tells it (RFC 8288)."""
+    """The JSON of one page, and the next page's query.
+
+    The query comes from the `Link` header (RFC 8288).
+    """
 
     document: Any
     next: Mapping[str, str] | None
 
 
 def paged(call: ForgeCall[Any], item: Callable[[Any], T]) -> ForgeCall[Page[T]]:
-    """The call for one page of a list; `item` reads one of its objects. Only the query of the next page is believed."""
+    """Return the call for one page of a list; `item` reads one of its objects.
+
+    Only the query of the next page's link is used.
+    """
 
     def read(linked: LinkedPage) -> Page[T]:
         if not isinstance(linked.document, list):
@@ -136,7 +149,7 @@ def paged(call: ForgeCall[Any], item: Callable[[Any], T]) -> ForgeCall[Page[T]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitStatus:
-    """What a commit shall show, in our words; each forge's module puts it into its own."""
+    """What a commit shows, the same for all forges; each forge's module translates it."""
 
     repository: str
     """`owner/name`, on GitLab `group/sub/name`."""
@@ -149,23 +162,23 @@ class CommitStatus:
     """RFC 3339, UTC."""
     target_url: str | None = None
     ref: str | None = None
-    """The full ref, where it is known."""
+    """The full ref, if it is known."""
     external_id: str = ""
-    """Our id of what is told about."""
+    """Our id of the job or run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRequestHead:
-    """A change request as the forge knows it now."""
+    """The current head of a change request at the forge."""
 
     commit_sha: str
     is_fork: bool | None
-    """None: the forge does not tell, so it counts as one."""
+    """None: the forge does not say, so it counts as one."""
     is_open: bool
     base_ref: str | None = None
     head_ref: str | None = None
     head_repo_url: str | None = None
-    """Where a fork is; None when it is none, is gone, or the forge does not tell."""
+    """The URL of a fork; None when it is none, is gone, or the forge does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +191,10 @@ class ForgeAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPace:
-    """How often we may call: `burst` at once, and one more every `interval_seconds`; `at_once` calls under way."""
+    """How often we may call.
+
+    `burst` calls at once and one more every `interval_seconds`; at most `at_once` calls under way.
+    """
 
     interval_seconds: float
     burst: int
@@ -187,7 +203,10 @@ class CallPace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppCredentials:
-    """A GitHub App: it signs in by its key, and acts through tokens of its installations."""
+    """The credentials of a GitHub App.
+
+    It signs in with its key, and uses tokens of its installations.
+    """
 
     id: int
     private_key: str = field(repr=False)
@@ -196,43 +215,46 @@ class AppCredentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeAccess:
-    """One forge, and by what right we call it."""
+    """One forge and our credentials for it."""
 
     name: str
-    """Of the source, for logs."""
+    """The source's name, for logs."""
     origin: Origin
     url: str
-    """The forge's base URL, as people know it: `https://forge.example`."""
+    """The forge's base URL for people: `https://forge.example`."""
     token: str | None = field(default=None, repr=False)
     app: AppCredentials | None = None
 
 
 class Dialect(Protocol):
-    """The shape of the module of every API."""
+    """The interface of every API's module."""
 
     PACE: CallPace
-    """Of calls that write, for one source."""
+    """The pace of writing calls for one source."""
 
     def api_url(self, url: str) -> str:
-        """Where the API is, of a forge whose base URL is `url`; without a trailing slash."""
+        """Return the API's URL for a forge's base URL, without a trailing slash."""
         ...
 
     def headers(self, token: str) -> Mapping[str, str]:
-        """Of every call: what we accept, and the credentials."""
+        """Return the headers of every call: the accepted type, and the credentials."""
         ...
 
     def set_status(self, status: CommitStatus) -> ForgeCall[None]:
-        """Have the commit show this."""
+        """Set a status of the commit."""
         ...
 
     def find_commit(self, repository: str, ref: str) -> ForgeCall[str]:
-        """The commit that `refs/heads/...` or `refs/tags/...` leads to, also through an annotated tag."""
+        """Find the commit of `refs/heads/...` or `refs/tags/...`, also through an annotated tag."""
         ...
 
     def find_head(self, repository: str, number: int) -> ForgeCall[ChangeRequestHead]:
-        """What a change request asks to be merged."""
+        """Find the head of a change request."""
         ...
 
     def may_write(self, repository: str, account: ForgeAccount) -> ForgeCall[bool] | None:
-        """Whether this person may push to the repository; None: the forge cannot be asked about who is not named."""
+        """Ask whether this person may push to the repository.
+
+        None: the account lacks the name or number that the forge needs.
+        """
         ...

@@ -1,4 +1,7 @@
-"""How a call ended: (status, headers, the forge's words) -> `Never`, `Later` or "read it". Pure."""
+"""Decides from an answer how a call ended. Pure.
+
+(status, headers, the forge's text) -> `Never`, `Later` or "read it".
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,19 +14,19 @@ from solstice_forge.remote.call_pacing import ForgeAnswer, is_limited
 from solstice_forge.remote.protocol import Later, Never
 
 DETAIL_CHARACTERS: Final = 500
-"""Of a forge's answer so much is kept."""
+"""How much of a forge's answer is stored."""
 
 _LATER: Final = frozenset({401, 408, 409, 423, 425, 429})
-"""Beside what the server is to blame for. 401: a token that ran out, or is being replaced; a person will do it."""
+"""Statuses to retry besides the server's errors. 401: a token that expired or is being replaced by a person."""
 _PERHAPS_DONE: Final = frozenset({408, 502, 504})
-"""The words of a proxy: what stands behind it may have done it, or may do so yet."""
+"""Answers of a proxy: the forge behind it may have carried out the call, or may do so yet."""
 _LINK: Final = re.compile(r"<([^<>]*)>((?:\s*;[^,<]*)*)")
 _NEXT: Final = re.compile(r""";\s*rel\s*=\s*(?:"next"|'next'|next(?![\w-]))""", re.IGNORECASE)
 _LAST_SUCCESS, _FIRST_SERVER_ERROR = 299, 500
 
 
 def result_of(answer: ForgeAnswer, now: float) -> Later | Never | None:
-    """The end that the status alone decides; None: the forge did it."""
+    """Return the result that the status alone decides; None: the forge did it."""
     if answer.status <= _LAST_SUCCESS:
         return None
     why = f"{answer.status} {answer.detail}".strip()
@@ -35,9 +38,9 @@ def result_of(answer: ForgeAnswer, now: float) -> Later | Never | None:
 
 
 def next_query(link: str) -> Mapping[str, str] | None:
-    """The query of the next page in a `Link` header (RFC 8288); None when it names none.
+    """Return the next page's query from a `Link` header (RFC 8288), or None.
 
-    Only the query: where the list is, and that our credentials go there, was decided by whoever asked first.
+    Only the query is used: the first call decided the list's address and that our credentials go there.
     """
     for url, parameters in _LINK.findall(link):
         if _NEXT.search(parameters):
@@ -46,7 +49,7 @@ def next_query(link: str) -> Mapping[str, str] | None:
 
 
 def words_of(body: bytes, secrets: Sequence[str] = ()) -> str:
-    """What the forge says about its refusal: on one line, cut, and without our credentials."""
+    """Return the forge's text about its refusal: on one line, shortened, without our credentials."""
     text = _message(body) or body.decode("utf-8", "replace")
     for secret in secrets:
         if secret:
@@ -56,7 +59,10 @@ def words_of(body: bytes, secrets: Sequence[str] = ()) -> str:
 
 
 def _message(body: bytes) -> str:
-    """GitHub, Gitea: `message`, with `errors` beside it; GitLab: `message` (a text or an object) or `error`."""
+    """Return the text in the JSON of a refusal.
+
+    GitHub, Gitea: `message`, with `errors` beside it; GitLab: `message` (a text or an object) or `error`.
+    """
     try:
         document: Any = orjson.loads(body)
     except orjson.JSONDecodeError:

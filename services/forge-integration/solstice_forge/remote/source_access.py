@@ -1,4 +1,4 @@
-"""By what right a source's forge is called, and how patiently. Pure."""
+"""Builds the credentials and timeouts for calling a source's forge. Pure."""
 
 from solstice_forge.decisions.sources import Source
 from solstice_forge.remote.http import CallTimeouts
@@ -6,7 +6,7 @@ from solstice_forge.remote.protocol import AppCredentials, ForgeAccess
 
 
 def access_of(source: Source) -> ForgeAccess | None:
-    """The forge behind a source and its credentials; None when the source has no URL or no credentials."""
+    """Return a source's forge and credentials; None when it has no URL or credentials."""
     if source.url is None or (source.token is None and source.app is None):
         return None
     app = source.app
@@ -20,5 +20,5 @@ def access_of(source: Source) -> ForgeAccess | None:
 
 
 def timeouts_of(call_seconds: float) -> CallTimeouts:
-    """How long a call to a forge may take."""
+    """Return the timeouts of a call to a forge."""
     return CallTimeouts(connect=min(5.0, call_seconds), read=call_seconds * 2 / 3, whole=call_seconds)

@@ -1,4 +1,4 @@
-"""Texts as a forge takes them: cut to its limits, in the characters it knows. Pure."""
+"""Shortens texts to a forge's limits, in the characters it supports. Pure."""
 
 from typing import Final
 
@@ -7,9 +7,10 @@ _LAST_OF_THREE_BYTES: Final = 0xFFFF
 
 
 def shortened(text: str, characters: int, *, bytes_limit: int | None = None, astral: bool = True) -> str:
-    """`text` on one line, at most so many characters, and so many bytes of UTF-8; an ellipsis tells of a cut.
+    """Return `text` on one line within the limits, with an ellipsis if it was cut.
 
-    `astral=False`: characters that need four bytes of UTF-8 become a replacement character.
+    The limits are characters, and bytes of UTF-8. `astral=False`: characters that need four bytes of UTF-8 become a
+    replacement character.
     """
     clean = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     clean = clean.encode("utf-8", "replace").decode()
@@ -23,7 +24,10 @@ def shortened(text: str, characters: int, *, bytes_limit: int | None = None, ast
 
 
 def link(url: str | None, characters: int) -> str | None:
-    """A link that is not cut, since half of one leads nowhere: too long, or no web address, is none."""
+    """Return the link, or None when it is too long or no web address.
+
+    A link is never cut, since half of one leads nowhere.
+    """
     if url is None or len(url) > characters or not url.startswith(("http://", "https://")):
         return None
     return url

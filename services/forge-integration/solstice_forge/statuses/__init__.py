@@ -1,1 +1,4 @@
-"""What became of jobs, told to the forges: in order, only the newest, never twice, however often we die."""
+"""Sends statuses of jobs to the forges: the newest of each context, in order, once.
+
+This holds also if a process dies.
+"""

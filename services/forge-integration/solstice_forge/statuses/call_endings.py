@@ -1,4 +1,4 @@
-"""What follows from how a call ended: told, again later, or never. Pure."""
+"""Decides from a call's result whether a status is reported, tried again, or undeliverable. Pure."""
 
 import random
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from solstice_forge.remote.protocol import Done, Later, Never, Result
 FIRST_RETRY_SECONDS: Final = 2.0
 LAST_RETRY_SECONDS: Final = 120.0
 GIVE_UP_SECONDS: Final = 24 * 3600.0
-"""A forge that has not taken a status for this long is not going to."""
+"""A forge that has not taken a status for this long will not take it."""
 MOST_CALLS: Final = 950
-"""GitHub takes a thousand statuses for a commit and context; what is left is for the states that end something."""
+"""GitHub takes a thousand statuses for a commit and context; the rest is for final states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryRules:
-    """How patient we are, in seconds; the defaults are what production uses."""
+    """The times of retries, in seconds; production uses the defaults."""
 
     first_retry: float = FIRST_RETRY_SECONDS
     last_retry: float = LAST_RETRY_SECONDS
     give_up: float = GIVE_UP_SECONDS
     horizon: float = 30.0
-    """After it went out, a call without an answer may be carried out for this long; no other goes out meanwhile."""
+    """How long the forge may still carry out a call without an answer; no other call goes out meanwhile."""
 
 
 DEFAULT_RETRY_RULES: Final = RetryRules()
@@ -31,21 +31,21 @@ DEFAULT_RETRY_RULES: Final = RetryRules()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """The forge shows it; `check_id`: as this check run."""
+    """The forge shows the status; `check_id`: the check run that shows it."""
 
     check_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryLater:
-    """It is tried again at `at`."""
+    """The status is tried again at `at`."""
 
     at: float
     why: str
     failed: bool
     """Whether it counts as a failure: a limit does not."""
     unsure: bool
-    """Whether the forge may have got it, or get it yet."""
+    """Whether the forge may have received it, or may receive it yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Undeliverable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotSent:
-    """It is not told: the forge takes no more of its context but what ends it."""
+    """The status is not sent: the forge takes only final statuses of its context now."""
 
 
 CallEnding = Reported | RetryLater | Undeliverable | NotSent
@@ -73,7 +73,10 @@ def ending(
     rng: random.Random,
     rules: RetryRules,
 ) -> CallEnding:
-    """What becomes of a status after a call; `failures` in a row before it, the first of them at `failing_since`."""
+    """Return what becomes of a status after a call.
+
+    `failures`: how many came in a row before it, the first of them at `failing_since`.
+    """
     match result:
         case Done(check_id):
             return Reported(check_id=check_id)
@@ -95,7 +98,7 @@ def ending(
 
 
 def _word(never: Never) -> str:
-    """One word for headers and metrics."""
+    """Return one word for headers and metrics."""
     if "maximum number of statuses" in never.detail:
         return "too_many_statuses"
     return {0: "no_credentials", 403: "forbidden", 404: "not_found", 422: "unprocessable"}.get(

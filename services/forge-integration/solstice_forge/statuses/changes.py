@@ -1,4 +1,7 @@
-"""What a call's end changes in the row of its context: (row, outgoing status, ending) -> new columns. Pure."""
+"""Computes how the end of a call changes the row of its context. Pure.
+
+(row, outgoing status, ending) -> new columns.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -16,14 +19,15 @@ NOT_UNDER_WAY: Final[Mapping[str, Any]] = {"flying_since": None, "flying": ""}
 
 
 def place_of(row: Mapping[str, Any]) -> str:
-    """The place of the newest status of a row."""
+    """Return the place of a row's newest status."""
     return place(row["run_id"], row["sequence"], row["revision"])
 
 
 def not_before(row: Mapping[str, Any], at: float) -> float:
-    """The moment from which the row's newest status may go out, that would otherwise at `at`.
+    """Return when the row's newest status may go out, `at` or later.
 
-    As long as an older one may still reach the forge it waits: it could be overtaken. The same one need not.
+    It waits while an older one may still reach the forge, which could then show the older one. The same status need not
+    wait.
     """
     return at if row["unsure"] in {"", place_of(row)} else max(at, row["unsure_until"])
 
@@ -31,7 +35,7 @@ def not_before(row: Mapping[str, Any], at: float) -> float:
 def after(
     row: Mapping[str, Any], outgoing: OutgoingStatus, ending: CallEnding, *, now: float, horizon: float
 ) -> dict[str, Any]:
-    """The columns that change; `row` may hold a newer status than the one that was told."""
+    """Return the changed columns; `row` may hold a newer status than the one sent."""
     newest = place_of(row) == outgoing.place
     columns: dict[str, Any] = {**NOT_UNDER_WAY, "next_at": now}
     match ending:
@@ -74,14 +78,14 @@ def _retried(
         columns |= {
             "calls": row["calls"] + 1,
             "unsure": outgoing.place,
-            # From its end as well: a machine that stalls may send long after it began.
+            # Counted from its end as well: a machine that stalls may send long after the call began.
             "unsure_until": max(row["unsure_until"], outgoing.since + horizon, now + horizon / 2),
         }
     return columns
 
 
 def orphaned(row: Mapping[str, Any], now: float, horizon: float) -> dict[str, Any]:
-    """The columns that change when whoever had a call under way has died."""
+    """Return the changed columns after the process with a call under way died."""
     columns: dict[str, Any] = {
         **NOT_UNDER_WAY,
         "calls": row["calls"] + 1,
@@ -93,14 +97,17 @@ def orphaned(row: Mapping[str, Any], now: float, horizon: float) -> dict[str, An
 
 
 def is_under_way(row: Mapping[str, Any], outgoing: OutgoingStatus) -> bool:
-    """Whether the row still waits for the end of this call; otherwise another process has taken over."""
+    """Whether the row still waits for the end of this call.
+
+    Otherwise another process has taken over.
+    """
     return bool(row["flying_since"] == outgoing.since and row["flying"] == outgoing.place)
 
 
 def dead_letter_headers(
     outgoing: OutgoingStatus, undeliverable: Undeliverable, now: float
 ) -> dict[str, str | int]:
-    """What the dead letter says of itself, like every dead letter of ours."""
+    """Return the headers of a dead letter, named as in other dead letters."""
     return {
         "x-solstice-reason": undeliverable.reason,
         "x-solstice-detail": undeliverable.detail[:DETAIL_CHARACTERS],

@@ -1,4 +1,4 @@
-"""The dead letters of statuses: looked at without being taken, and sent once more."""
+"""Lists the dead letters of statuses without taking them, and sends them again."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from solstice_common.values import Value
 
 CONNECT_SECONDS: Final = 10.0
 ARRIVAL_SECONDS: Final = 5.0
-"""A dead letter that has not come by then is with somebody else who looks."""
+"""A dead letter that has not come by then is with another reader of the queue."""
 PREFETCH: Final = 200
 _OURS: Final = "x-solstice-"
 
 
 class DeadStatus(Value, frozen=True, kw_only=True):
-    """One dead letter, as people see it; what cannot be read is empty."""
+    """One dead letter, for people; fields that cannot be read are empty."""
 
     reason: str
     detail: str
@@ -36,21 +36,30 @@ class DeadStatus(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """How many were sent again, and how many were not taken by the broker and stay where they are."""
+    """How many were sent again, and how many the broker did not take.
+
+    The latter stay where they are.
+    """
 
     sent: int
     left: int
 
 
 async def dead_statuses(broker: Broker, topology: Topology, limit: int) -> Sequence[DeadStatus]:
-    """The oldest dead letters; all stay in the queue. Raises BrokerUnavailable, TopologyMismatch."""
+    """Return the oldest dead letters; all of them stay in the queue.
+
+    Raises BrokerUnavailable, TopologyMismatch.
+    """
     count = min(await _count(broker, topology, limit), PREFETCH)
     async with broker.consume(STATUSES.dlq, prefetch=max(1, count)) as consumer:
         return [dead_status(dead_letter) for dead_letter in await _arrived(consumer, count)]
 
 
 async def replay(broker: Broker, topology: Topology, limit: int, *, reason: str | None = None) -> Replayed:
-    """Publish the oldest dead letters once more, those with `reason` if it is given, and remove what is published."""
+    """Publish the oldest dead letters again, and remove the published ones.
+
+    `reason`: only those with this reason.
+    """
     count = min(await _count(broker, topology, limit), PREFETCH)
     async with broker.consume(STATUSES.dlq, prefetch=max(1, count)) as consumer:
         dead_letters = [
@@ -69,7 +78,7 @@ async def replay(broker: Broker, topology: Topology, limit: int, *, reason: str 
 
 
 def status_message(dead_letter: Delivery) -> Message:
-    """The status as it was before it was refused: what a dead letter says of itself is taken off."""
+    """Return the original status, without the dead letter's headers."""
     return Message(
         exchange=STATUSES.exchange,
         routing_key=STATUSES.routing_key,
@@ -85,7 +94,7 @@ def status_message(dead_letter: Delivery) -> Message:
 
 
 def dead_status(dead_letter: Delivery) -> DeadStatus:
-    """What a dead letter tells."""
+    """Return the contents of a dead letter."""
     headers = dead_letter.headers
     attempt = headers.get("x-solstice-attempt")
     try:

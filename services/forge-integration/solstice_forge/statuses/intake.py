@@ -1,4 +1,4 @@
-"""From the broker into the store of statuses: read, kept durably, and only then acked."""
+"""Takes statuses from the broker, stores them durably, and only then acks them."""
 
 import asyncio
 import random
@@ -27,7 +27,10 @@ LAST_RETRY_SECONDS: Final = 10.0
 
 
 class StatusIntake:
-    """One consumer of statuses. A store that is away stops it: what was delivered stays unacked with the broker."""
+    """One consumer of statuses.
+
+    It stops while the store is unreachable: its deliveries stay unacked with the broker.
+    """
 
     def __init__(
         self,
@@ -47,14 +50,20 @@ class StatusIntake:
         self._clock = clock
 
     async def run(self, queue: str, topology: Topology, *, prefetch: int) -> None:
-        """Take statuses until cancelled; what is under way then comes again, and is known. Raises TopologyMismatch."""
+        """Take statuses until cancelled; unacked ones come again and are recognised.
+
+        Raises TopologyMismatch.
+        """
         await self._declare(topology)
         async with self._broker.consume(queue, prefetch=prefetch) as consumer:
             while True:
                 await self.take(consumer, await consumer.batch())
 
     async def take(self, consumer: Consumer, batch: Sequence[Delivery]) -> None:
-        """Keep what the batch asks for and settle all of it; poison stops nobody else."""
+        """Store what the batch asks for and settle all of it.
+
+        A poison message does not stop the others.
+        """
         verdicts: list[tuple[Delivery, Verdict]] = []
         accepted: list[tuple[Delivery, WantedStatus]] = []
         counted: Counter[str] = Counter()
@@ -79,7 +88,10 @@ class StatusIntake:
             self._metrics.status_taken(outcome, count)
 
     def _examine(self, delivery: Delivery) -> WantedStatus | NotReported | Refuse:
-        """What the status asks for, or its refusal, which is logged. Nothing in a delivery may end the process."""
+        """Return what the status asks for, or its refusal, which is logged.
+
+        No content of a delivery may end the process.
+        """
         try:
             found = wanted(delivery.body, self._tellable)
             if isinstance(found, Refuse):
@@ -95,7 +107,7 @@ class StatusIntake:
         return found
 
     async def _keep(self, statuses: Sequence[WantedStatus]) -> Sequence[str]:
-        """Durable on return, however long the store is away."""
+        """Store the statuses; durable on return, however long the store is unreachable."""
         failures = 0
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Statuses on a PostgreSQL database, for several forge-integrations. All keep them in it; one of them tells the forges."""
+"""Statuses in a PostgreSQL database: several forge-integrations store them, and one sends them."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CHANNEL: Final = "solstice_statuses"
 MIGRATIONS: Final = "statuses_migrations"
 LOCK: Final = 5_075_117_325
-"""The advisory lock of whoever tells; a number of our own, the same in every version."""
+"""The leader's advisory lock: our own number, the same in every version."""
 _KEEP: Final = """
 INSERT INTO forge_statuses AS s (source_name, repository, commit_sha, context, run_id, sequence, revision, state, final,
     request_id, body, kept_at, next_at)
@@ -52,7 +52,7 @@ RETURNING true
 """
 _WAITS: Final = "source_name = $1 AND phase = 'pending' AND flying_since IS NULL"
 _LOOKED_AT: Final = 200
-"""Among so many that are due the most urgent is chosen."""
+"""The most urgent of this many due statuses is chosen."""
 _NEXT: Final = f"""
 SELECT * FROM (SELECT * FROM forge_statuses WHERE {_WAITS} AND next_at <= $2 ORDER BY next_at LIMIT {_LOOKED_AT}) AS due
 ORDER BY (final OR calls = 0) DESC, next_at LIMIT 1
@@ -97,13 +97,16 @@ class PostgreSQLStatuses:
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str) -> AsyncIterator["PostgreSQLStatuses"]:
-        """The statuses in the database of `url`. ConfigurationError, StoreUnavailable, SchemaTooNew."""
+        """Open the statuses in the database of `url`.
+
+        Raises ConfigurationError, StoreUnavailable, SchemaTooNew.
+        """
         migrations = migrations_of("solstice_forge.statuses.postgresql_schema")
         async with PostgreSQLDatabase.open(url, migrations, connections=4, applied=MIGRATIONS) as database:
             yield cls(url, database)
 
     async def keep(self, statuses: Sequence[WantedStatus], now: float) -> Sequence[StatusKeepResult]:
-        # In the order of the key, everywhere: two that keep the same contexts wait for each other, not in a circle.
+        # Always in the order of the key: two writers of the same contexts then wait without a deadlock.
         order = sorted(range(len(statuses)), key=lambda index: _key(statuses[index]))
 
         async def work(connection: "Connection") -> Sequence[StatusKeepResult]:
@@ -152,7 +155,7 @@ class PostgreSQLStatuses:
             row = await connection.fetchrow(_NEXT, source_name, now)
             if row is None:
                 return None
-            # Anew, and locked: a newer one may have come since.
+            # Read again, and locked: a newer one may have come since.
             row = await connection.fetchrow(
                 "SELECT * FROM forge_statuses WHERE row_id = $1 AND phase = 'pending' AND next_at <= $2 FOR UPDATE",
                 row["row_id"],
@@ -237,7 +240,7 @@ def _key(status: WantedStatus) -> tuple[str, str, str, str]:
 
 
 async def _set(connection: "Connection", row_id: int, columns: Mapping[str, Any]) -> None:
-    """Names of columns are ours, never a stranger's."""
+    """Set columns of a row; their names come from our code, never from input."""
     assignments = ", ".join(f"{name} = ${number}" for number, name in enumerate(columns, start=2))
     await connection.execute(
         f"UPDATE forge_statuses SET {assignments} WHERE row_id = $1",  # noqa: S608

@@ -1,4 +1,7 @@
-"""What the store of statuses promises: the newest of each context is never lost, and one at a time tells the forges."""
+"""The interface of the store of statuses: it never loses the newest of a context.
+
+One process at a time, the leader, sends statuses to the forges.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,16 +15,16 @@ from solstice_forge.statuses.call_endings import CallEnding
 from solstice_forge.statuses.wanted_status import WantedStatus
 
 SETTLED_DAYS: Final = 30.0
-"""A row outlives its telling by this: an older status that comes late must find it."""
+"""How long a row stays after its status was sent: an older status that comes late must find it."""
 
 
 class StatusKeepResult(StrEnum):
     """What became of a status that arrived."""
 
     WANTED = "wanted"
-    """It will be told, also instead of one of its context that was not told yet."""
+    """It will be sent, and replaces an unsent one of its context."""
     STALE = "stale"
-    """A newer one of its context, or the same, was here before."""
+    """The same or a newer one of its context came before."""
 
 
 class Phase(StrEnum):
@@ -31,7 +34,7 @@ class Phase(StrEnum):
 
 
 class OutgoingStatus(Value, frozen=True, kw_only=True):
-    """A status that is about to be told; marked as under way."""
+    """A status that is about to be sent, marked as under way."""
 
     row_id: int
     repository: str
@@ -48,7 +51,7 @@ class OutgoingStatus(Value, frozen=True, kw_only=True):
     """When it was marked."""
     calls: int
     check_id: int | None
-    """Of the check run that shows this run's context, if there is one."""
+    """The check run that shows this run's context, if there is one."""
 
 
 class StatusDeadLetter(Value, frozen=True, kw_only=True):
@@ -61,7 +64,7 @@ class StatusDeadLetter(Value, frozen=True, kw_only=True):
 
 
 class ContextStatus(Value, frozen=True, kw_only=True):
-    """What is known of one context, for people."""
+    """The status of one context, for people."""
 
     source_name: str
     repository: str
@@ -71,7 +74,7 @@ class ContextStatus(Value, frozen=True, kw_only=True):
     state: str
     phase: Phase
     told_state: str
-    """What the forge shows; empty: nothing yet."""
+    """The state that the forge shows; empty: none yet."""
     told_at: float | None
     failures: int
     last_failure: str
@@ -82,65 +85,72 @@ class StatusStore(Protocol):
     """Durable statuses, one row for each context. Raises only StoreUnavailable; `now` in seconds since the epoch."""
 
     async def keep(self, statuses: Sequence[WantedStatus], now: float) -> Sequence[StatusKeepResult]:
-        """Store what is newer than what is known; durable on return. A dead one that comes again is tried again."""
+        """Store statuses newer than the known ones; durable on return.
+
+        A dead one that comes again is tried again.
+        """
         ...
 
     def lead(self) -> AbstractAsyncContextManager[None]:
-        """Waits until nobody else tells, in whatever process, and keeps it so."""
+        """Wait until no other process is the leader, and hold the leader lock."""
         ...
 
     async def take_over(self, now: float, horizon: float) -> int:
-        """How many calls a dead process left under way; to be called first by whoever tells.
+        """Return how many calls a dead process left under way; the leader calls it first.
 
         They may arrive for `horizon` seconds from now.
         """
         ...
 
     async def take(self, source_name: str, now: float, limits: CallLimits) -> OutgoingStatus | float | None:
-        """The next status to tell, marked as under way, and `limits` kept with it; or when there will be one.
+        """Return the next status to send, or when there will be one; None: nothing waits.
 
-        None: nothing waits. First statuses and final ones go before others. One whose context may still be reached
-        by an older call waits for that.
+        The status is marked as under way, and `limits` are stored with the mark. First statuses and final ones go
+        before others. A status waits while an older call may still reach its context.
         """
         ...
 
     async def ended(
         self, outgoing: OutgoingStatus, ending: CallEnding, *, now: float, horizon: float, limits: CallLimits
     ) -> None:
-        """What became of it. A newer one that arrived meanwhile is pending; an undeliverable one leaves a dead letter.
+        """Store what became of a call.
 
-        Nothing happens when another has taken over: to that one the call is uncertain.
+        A newer status that arrived meanwhile is pending; an undeliverable one leaves a dead letter. There is no effect
+        when another process has taken over, for which the call is uncertain.
         """
         ...
 
     async def retry_now(self, source_name: str, now: float) -> None:
-        """The forge is back: what waits for another try is due now, unless an older call may still arrive."""
+        """Make waiting retries due now, because the forge works again.
+
+        Not those whose older call may still arrive.
+        """
         ...
 
     async def limits(self, source_name: str) -> CallLimits:
-        """Those kept last."""
+        """Return the limits that were stored last."""
         ...
 
     async def dead_letters(self, limit: int) -> Sequence[StatusDeadLetter]:
-        """Dead letters to publish, oldest first."""
+        """Return dead letters to publish, oldest first."""
         ...
 
     async def published(self, row_ids: Sequence[int]) -> None:
-        """These dead letters are with the broker."""
+        """Record that the broker has these dead letters."""
         ...
 
     async def pending(self) -> int:
-        """How many statuses are to be told."""
+        """Return how many statuses are to be sent."""
         ...
 
     async def shown(self, request_id: str) -> Sequence[ContextStatus]:
-        """The contexts whose newest status is of a request."""
+        """Return the contexts whose newest status is of a request."""
         ...
 
     async def purge(self, before: float) -> int:
-        """Forget what was settled before that moment; how many."""
+        """Remove rows settled before that time; return how many."""
         ...
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
-        """An event set whenever something new may be pending."""
+        """Return an event that is set whenever a new status may be pending."""
         ...

@@ -1,4 +1,7 @@
-"""From the store of statuses to the forges: one process at a time, each context in order, every forge at its own pace."""
+"""The leader sends stored statuses to the forges, each context in order.
+
+Each forge has its own pace.
+"""
 
 import asyncio
 import contextlib
@@ -31,7 +34,7 @@ LAST_RETRY_SECONDS: Final = 10.0
 
 
 class StatusReporter:
-    """Tells what the store holds, of all sources."""
+    """Sends the statuses of all sources from the store."""
 
     def __init__(
         self,
@@ -46,7 +49,10 @@ class StatusReporter:
         clock: Callable[[], float] = time.time,
         timer: Timer = asyncio.timeout,
     ) -> None:
-        """`clock` and `timer`: by what time forges are told; what is between us and the broker goes by the loop's."""
+        """`clock` and `timer` are for calls to forges.
+
+        What concerns the broker uses the event loop's clock.
+        """
         self._store = store
         self._remotes = remotes
         self._broker = broker
@@ -58,14 +64,17 @@ class StatusReporter:
         self._timer = timer
         self._finishing = asyncio.Event()
         self.is_leader = False
-        """Whether it is we who tell; otherwise another process does."""
+        """Whether this process is the leader and sends statuses."""
 
     def finish(self) -> None:
         """Begin no more calls; `run` returns once those under way have ended."""
         self._finishing.set()
 
     async def run(self) -> None:
-        """Tell until finished, or cancelled: what is under way then may or may not have reached its forge."""
+        """Send statuses until finished or cancelled.
+
+        When cancelled, a call under way may or may not have reached its forge.
+        """
         failures = 0
         while not self._finishing.is_set():
             try:
@@ -116,7 +125,7 @@ class StatusReporter:
                 task.cancel()
 
     async def _publish_dead_letters(self) -> None:
-        """What no forge takes goes to the dead letters; it stays in the store until the broker has it."""
+        """Publish undeliverable statuses as dead letters; each stays stored until the broker has it."""
         failures = 0
         async with self._store.changes() as changed:
             while True:

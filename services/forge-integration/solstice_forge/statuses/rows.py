@@ -1,4 +1,4 @@
-"""Rows of statuses as values, and values as rows; the same for every database. Pure."""
+"""Converts rows of statuses to values and back, the same for every database. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from solstice_forge.statuses.wanted_status import WantedStatus
 
 
 def columns_of(status: WantedStatus, now: float) -> dict[str, Any]:
-    """What is stored of a status that arrived, by name; `place` and `now` beside it."""
+    """Return the stored columns of a status that arrived, with `place` and `now`."""
     return {
         "source_name": status.source_name,
         "repository": status.repository,
@@ -28,7 +28,7 @@ def columns_of(status: WantedStatus, now: float) -> dict[str, Any]:
 
 
 def dead_letter_of(row: Mapping[str, Any]) -> StatusDeadLetter:
-    """A dead letter."""
+    """Return the dead letter in a row."""
     return StatusDeadLetter(
         row_id=row["row_id"],
         request_id=row["request_id"],
@@ -38,7 +38,7 @@ def dead_letter_of(row: Mapping[str, Any]) -> StatusDeadLetter:
 
 
 def context_status_of(row: Mapping[str, Any]) -> ContextStatus:
-    """A row as people see it."""
+    """Return a row as a value for people."""
     return ContextStatus(
         source_name=row["source_name"],
         repository=row["repository"],
@@ -56,7 +56,7 @@ def context_status_of(row: Mapping[str, Any]) -> ContextStatus:
 
 
 def outgoing_status_of(row: Mapping[str, Any], place: str, now: float) -> OutgoingStatus:
-    """A row's newest status as it is told."""
+    """Return a row's newest status as it is sent."""
     return OutgoingStatus(
         row_id=row["row_id"],
         repository=row["repository"],

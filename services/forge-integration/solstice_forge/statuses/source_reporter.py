@@ -1,4 +1,4 @@
-"""Tells one forge what commits shall show: each context in order, at the forge's own pace."""
+"""Sends statuses to one forge: each context in order, at the forge's own pace."""
 
 import asyncio
 import random
@@ -31,13 +31,13 @@ from solstice_forge.statuses.wanted_status import commit_status
 log = structlog.get_logger("solstice_forge.statuses")
 
 LOOK_AGAIN_SECONDS: Final = 30.0
-"""In case a wake-up went astray."""
+"""The longest wait between two looks, in case a notification was lost."""
 AWAY: Final = 3
-"""Calls in a row that failed: then the forge counts as away, and a success as its return."""
+"""After this many failed calls in a row the forge counts as unreachable, and a success as its return."""
 
 
 class SourceReporter:
-    """The statuses of one source, on their way to its forge."""
+    """Sends the statuses of one source to its forge."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class SourceReporter:
         self._pace = remote.dialect.PACE
         self._under_way = 0
         self._failures = 0
-        """Calls in a row that found no working forge."""
+        """Failed calls in a row, for which the forge did not work."""
         self._checks = remote.access.app is not None
-        """Whether check runs are used: until the App turns out to have no right to them."""
+        """Whether check runs are used, which ends when the App has no right to them."""
 
     async def run(self) -> None:
-        """Tell until finishing; then return when the last call has ended."""
+        """Send statuses until finishing; then return when the last call has ended."""
         async with self._store.changes() as changed, asyncio.TaskGroup() as calls:
             waker = calls.create_task(self._wake(changed), name=f"end of {self._name}")
             while not self._finishing.is_set():
@@ -82,14 +82,14 @@ class SourceReporter:
         changed.set()
 
     async def _begin_all(self, calls: asyncio.TaskGroup, changed: asyncio.Event) -> float:
-        """Begin as many calls as may be under way; for how long there is nothing more to do, in seconds."""
+        """Begin as many calls as allowed; return for how many seconds to wait."""
         while self._under_way < self._pace.at_once:
             now = self._clock()
             wait = self._remote.next_call_at() - now
             if wait <= 0:
                 found = await self._store.take(self._name, now, called(self._remote.limits, self._pace, now))
                 if isinstance(found, OutgoingStatus):
-                    # Counted now, and not when the call goes out: others are begun in the same moment.
+                    # Counted now, and not when the call goes out: other calls begin at the same time.
                     self._remote.count()
                     self._under_way += 1
                     calls.create_task(self._send(found, changed), name=f"status {found.place}")
@@ -119,7 +119,7 @@ class SourceReporter:
         try:
             return await self._called(outgoing)
         except Exception as error:
-            # A mistake of ours that one status brings out must not stop the others, now or at every new start.
+            # An unexpected error of one status must not stop the others, now or at every new start.
             log.exception(LogEvent.STATUS_BROKE, source=self._name, request_id=outgoing.request_id)
             return Undeliverable(reason="internal_error", detail=f"{type(error).__name__}: {error}")
 

@@ -1,4 +1,4 @@
-"""Statuses in one SQLite file. Several processes may keep them in it; one of them tells the forges."""
+"""Statuses in one SQLite file: several processes store them, and one sends them."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ WHERE (excluded.run_id, excluded.sequence, excluded.revision) > (run_id, sequenc
 """
 _WAITS: Final = "source_name = ? AND phase = 'pending' AND flying_since IS NULL"
 _LOOKED_AT: Final = 200
-"""Among so many that are due the most urgent is chosen."""
+"""The most urgent of this many due statuses is chosen."""
 _NEXT: Final = f"""
 SELECT * FROM (SELECT * FROM statuses WHERE {_WAITS} AND next_at <= ? ORDER BY next_at LIMIT {_LOOKED_AT})
 ORDER BY (final OR calls = 0) DESC, next_at LIMIT 1
@@ -73,7 +73,10 @@ class SqliteStatuses:
     @classmethod
     @asynccontextmanager
     async def open(cls, path: Path) -> AsyncIterator["SqliteStatuses"]:
-        """The statuses in that file, made when missing. StoreUnavailable, SchemaTooNew, ConfigurationError."""
+        """Open the statuses in that file, and create it when missing.
+
+        Raises StoreUnavailable, SchemaTooNew, ConfigurationError.
+        """
         migrations = migrations_of("solstice_forge.statuses.sqlite_schema")
         async with SqliteDatabase.open(path, migrations, busy_seconds=BUSY_SECONDS) as database:
             yield cls(database, FileNotifier(path.with_name(path.name + ".bell")))
@@ -92,7 +95,7 @@ class SqliteStatuses:
         return await self._database.write(lambda connection: _take_over(connection, now, horizon))
 
     async def take(self, source_name: str, now: float, limits: CallLimits) -> OutgoingStatus | float | None:
-        # Looked for beside the writes first: most looks find nothing.
+        # First a read apart from the writes: most looks find nothing.
         earliest = await self._database.read(
             lambda connection: connection.execute(_EARLIEST, (source_name,)).fetchone()[0]
         )
@@ -224,7 +227,7 @@ def _ended(
 
 
 def _set(connection: sqlite3.Connection, row_id: int, columns: Mapping[str, Any]) -> None:
-    """Names of columns are ours, never a stranger's."""
+    """Set columns of a row; their names come from our code, never from input."""
     assignments = ", ".join(f"{name} = ?" for name in columns)
     connection.execute(
         f"UPDATE statuses SET {assignments} WHERE row_id = ?",  # noqa: S608

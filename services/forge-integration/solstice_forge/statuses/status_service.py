@@ -1,4 +1,7 @@
-"""The statuses of one process: taken from the broker, kept, told to the forges, and ended in order."""
+"""Runs the statuses of one process: from the broker through the store to the forges.
+
+It also ends them in order.
+"""
 
 import asyncio
 import random
@@ -19,7 +22,7 @@ from solstice_forge.statuses.reporter import StatusReporter
 
 
 def rules_of(settings: ForgeSettings) -> RetryRules:
-    """How patiently forges are told."""
+    """Return the times of retries from the settings."""
     return RetryRules(
         first_retry=min(FIRST_RETRY_SECONDS, settings.forge_retry_seconds),
         last_retry=settings.forge_retry_seconds,
@@ -29,15 +32,18 @@ def rules_of(settings: ForgeSettings) -> RetryRules:
 
 
 def statuses_path(inbox_url: str) -> Path:
-    """The file of the statuses, beside that of the inbox."""
+    """Return the file of the statuses, beside that of the inbox."""
     path = sqlite_path(inbox_url)
     return path.with_name(path.name + ".statuses")
 
 
 @asynccontextmanager
 async def open_statuses(inbox_url: str) -> AsyncIterator[StatusStore]:
-    """The store of statuses that goes with an inbox. ConfigurationError, StoreUnavailable, SchemaTooNew."""
-    # Imported late: a process that uses one store does not pay for the other's client library.
+    """Open the store of statuses that goes with an inbox.
+
+    Raises ConfigurationError, StoreUnavailable, SchemaTooNew.
+    """
+    # Imported here: a process that uses one store does not load the other's client library.
     if inbox_url.partition(":")[0] in {"postgresql", "postgres"}:
         from solstice_forge.statuses.postgresql import PostgreSQLStatuses  # noqa: PLC0415
 
@@ -59,12 +65,12 @@ async def reporting(
     broker: Broker,
     metrics: Metrics,
 ) -> AsyncIterator[StatusStore | None]:
-    """Forges are told of their jobs until left, from the store that is given.
+    """Send statuses to the forges until left; give the store, or None.
 
-    `sources` are all that are configured, `remotes` those we may tell.
+    `sources` are all that are configured, `remotes` those that we may call.
 
-    The end: no new calls; those under way are waited for, for `forge_grace_seconds`. Without any forge that may be told
-    nothing is taken from the broker: others may be there to do it. Raises TopologyMismatch.
+    At the end no new calls begin, and those under way have `forge_grace_seconds` to finish. Without any forge that we
+    may call nothing is taken from the broker: other processes may do it. Raises TopologyMismatch.
     """
     if not remotes:
         yield None

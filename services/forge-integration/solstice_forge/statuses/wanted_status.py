@@ -1,4 +1,7 @@
-"""What a message asks us to show, and on which commit: `jobstatus.v1` -> `WantedStatus`, or why not. Pure."""
+"""Reads from a `jobstatus.v1` which status to show on which commit. Pure.
+
+`jobstatus.v1` -> `WantedStatus`, or why not.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,11 +15,9 @@ from solstice_common.messages.states import FINAL
 from solstice_common.values import Value
 from solstice_forge.remote.protocol import CommitStatus
 
-"""States that a job or run never leaves."""
-
 
 class WantedStatus(Value, frozen=True, kw_only=True):
-    """The newest that is known of one context of one commit."""
+    """The newest known status of one context of one commit."""
 
     source_name: str
     repository: str
@@ -40,25 +41,28 @@ class WantedStatus(Value, frozen=True, kw_only=True):
 
 
 def place(run_id: str, sequence: int, revision: int) -> str:
-    """A status's place in its context, as one word; equal for a message that comes again."""
+    """Return a status's place in its context; equal for a message that comes again."""
     return f"{run_id}.{sequence}.{revision}"
 
 
 @dataclass(frozen=True, slots=True)
 class NotReported:
-    """Nobody is to be told; `reason` is one word of a closed list."""
+    """The status goes to no forge; `reason` is one word of a closed list."""
 
     reason: str
 
 
 NO_SOURCE: Final = NotReported("no_source")
-"""It was asked for by hand, no hook received it."""
+"""The run was requested by hand; no hook received it."""
 NO_CREDENTIALS: Final = NotReported("no_credentials")
-"""Its source has no token: the forge is not told of anything."""
+"""Its source has no token, so its forge gets no statuses."""
 
 
 def wanted(body: bytes, tellable: Mapping[str, bool]) -> WantedStatus | NotReported | Refuse:
-    """What `body` asks for; `tellable`: the names of the sources, and whether their forge can be told."""
+    """Return what `body` asks for.
+
+    `tellable` says for each source, by name, whether its forge can be called.
+    """
     try:
         status = JobStatusV1.decode(body)
     except InvalidMessage as error:
@@ -91,7 +95,7 @@ def wanted(body: bytes, tellable: Mapping[str, bool]) -> WantedStatus | NotRepor
 
 
 def commit_status(repository: str, body: bytes) -> CommitStatus:
-    """What the forge is told; `body` was `wanted` before."""
+    """Return the status for the forge; `wanted` accepted `body` before."""
     status = JobStatusV1.decode(body)
     return CommitStatus(
         repository=repository,

@@ -1,4 +1,4 @@
-"""The inbox on a PostgreSQL database, shared by any number of forge-integrations."""
+"""The inbox in a PostgreSQL database, shared by any number of forge-integrations."""
 
 from solstice_forge.inbox.postgresql.inbox import PostgreSQLInbox
 

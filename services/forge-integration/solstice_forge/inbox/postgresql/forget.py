@@ -1,4 +1,4 @@
-"""What the inbox forgets, in PostgreSQL."""
+"""Removes old bodies and deliveries from the inbox, in PostgreSQL."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +28,7 @@ COUNT: Final = (
 
 
 async def strip(connection: "Connection", before: float, limit: int) -> SweepResult:
-    # Two who sweep at once take turns.
+    # Two processes that sweep at once do so one after the other.
     stripped_to = await connection.fetchval("SELECT stripped_to FROM inbox_swept FOR UPDATE")
     rows = await connection.fetch(_TO_STRIP, stripped_to, limit)
     found = step([(row["row_id"], row["received_at"]) for row in rows], before, limit)

@@ -1,4 +1,7 @@
-"""What comes while a group is being written is the next group: one transaction at a time, in the order it came."""
+"""Groups concurrent writes: items that come during one transaction form the next.
+
+There is one transaction at a time, in the order the items came.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -15,10 +18,10 @@ END_SECONDS: Final = 2.0
 
 
 class Groups(Generic[A, R]):
-    """Call it with an item, get that item's answer; opened with `Groups.open`.
+    """Call it with an item to get that item's answer; opened with `Groups.open`.
 
-    `write` handles a group and gives the answers in its order. Who waits longer than `timeout_seconds` for a group's
-    answer gets StoreUnavailable, and the next group goes on: whether the group was written is then unknown.
+    `write` handles a group and returns the answers in its order. After `timeout_seconds` without the group's answer its
+    callers get StoreUnavailable, and the next group continues: whether the group was written is then unknown.
     """
 
     def __init__(
@@ -36,7 +39,7 @@ class Groups(Generic[A, R]):
     async def open(
         cls, where: str, write: Callable[[Sequence[A]], Awaitable[Sequence[R]]], timeout_seconds: float
     ) -> AsyncIterator["Groups[A, R]"]:
-        """Leaving waits a moment for what was asked for."""
+        """Open the groups; leaving waits briefly for the open writes."""
         groups = cls(where, write, timeout_seconds)
         try:
             yield groups
@@ -47,7 +50,7 @@ class Groups(Generic[A, R]):
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, answer))
         if self._serving is None:
-            # It begins with the next turn of the loop, and so takes along whatever else came in this one.
+            # It begins in the loop's next iteration, and so includes all items that come in this one.
             self._serving = asyncio.create_task(self._serve(), name="inbox-groups")
         return await answer
 
@@ -57,7 +60,7 @@ class Groups(Generic[A, R]):
                 group, self._waiting = self._waiting[:AT_ONCE], self._waiting[AT_ONCE:]
                 await self._answer(group)
         finally:
-            # In the same turn in which nobody was found waiting: whoever comes next has a new one begun.
+            # In the same iteration in which no item was waiting: the next item starts a new task.
             self._serving = None
 
     async def _answer(self, group: Sequence[tuple[A, "asyncio.Future[R]"]]) -> None:
@@ -69,7 +72,7 @@ class Groups(Generic[A, R]):
                     if not answer.done():
                         answer.set_exception(error)
                 return
-            # One of them is at fault; the others are innocent.
+            # One item caused the error: write each alone, so that the others succeed.
             for one in group:
                 await self._answer([one])
             return
@@ -78,7 +81,7 @@ class Groups(Generic[A, R]):
                 answer.set_result(given)
 
     async def _written(self, items: Sequence[A]) -> Sequence[R]:
-        # A task of its own, which is left behind when the server hangs: undoing it would hang as well.
+        # A separate task, which is abandoned when the server hangs: a rollback would hang as well.
         writing = asyncio.ensure_future(self._write(items))
         self._writing.add(writing)
         writing.add_done_callback(self._forget)

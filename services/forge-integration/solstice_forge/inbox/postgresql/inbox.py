@@ -1,4 +1,4 @@
-"""The inbox on PostgreSQL. Several forge-integrations keep deliveries in it; one of them relays."""
+"""The inbox on PostgreSQL: several forge-integrations store deliveries, and one relays."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -26,7 +26,7 @@ CHANNEL: Final = "solstice_inbox"
 LOCK: Final = 5_075_117_324
 """Of the leader that relays, the same in every version."""
 MIGRATIONS: Final = "inbox_migrations"
-"""The table of what was applied, beside that of an orchestrators' store in the same database."""
+"""The table of applied migrations, apart from an orchestrator store's in the same database."""
 KEEP_SECONDS: Final = 4.0
 """How long a delivery may wait for its commit: Gitea and Forgejo wait 5 s for an answer."""
 _PENDING: Final = "SELECT row_id, request_id, request, attempts FROM inbox_requests WHERE NOT published ORDER BY row_id LIMIT $1"
@@ -41,7 +41,7 @@ _QUESTIONS: Final = DeliveryQueries(prefix="inbox_")
 
 
 class PostgreSQLInbox:
-    """Keeps the promises of `Inbox`, `Lookups`, `DeliveryLog` and `Forgetting`; opened with `PostgreSQLInbox.open`."""
+    """Implements `Inbox`, `Lookups`, `DeliveryLog` and `InboxCleanup`; opened with `PostgreSQLInbox.open`."""
 
     def __init__(
         self, url: str, database: PostgreSQLDatabase, keeping: Groups[NewDelivery, KeepResult]
@@ -62,7 +62,10 @@ class PostgreSQLInbox:
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str) -> AsyncIterator["PostgreSQLInbox"]:
-        """The inbox in the database of `url`, made when missing. ConfigurationError, StoreUnavailable, SchemaTooNew."""
+        """Open the inbox in the database of `url`, and create it when missing.
+
+        Raises ConfigurationError, StoreUnavailable, SchemaTooNew.
+        """
         migrations = migrations_of("solstice_forge.inbox.postgresql.migrations")
         async with PostgreSQLDatabase.open(url, migrations, applied=MIGRATIONS) as database:
 

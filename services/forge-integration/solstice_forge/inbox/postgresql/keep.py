@@ -1,4 +1,4 @@
-"""Deliveries become rows of PostgreSQL: a group in three statements, each delivery and each content once."""
+"""Writes deliveries to PostgreSQL: a group in three statements, without duplicates."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -32,7 +32,7 @@ _INSERT_REQUESTS: Final = (
     " WHERE NOT EXISTS (SELECT 1 FROM inbox_aliases WHERE content_key = asked.key)"
     " ON CONFLICT DO NOTHING RETURNING row_id"
 )
-# Only for what has several contents, and that is rare: whoever keeps one of them meanwhile has to see these, or be seen.
+# Only for deliveries with several contents, which are rare: a concurrent writer of one must see these or be seen.
 _SINGLE: Final = "LOCK TABLE inbox_requests IN SHARE ROW EXCLUSIVE MODE"
 _INSERT_ALIASES_OF: Final = (
     "SELECT content_key FROM inbox_requests WHERE content_key = ANY($1)"
@@ -67,11 +67,14 @@ _BY_CONTENT: Final = (
 _Numbered = tuple[int, NewDelivery]
 _Known = dict[object, tuple[int | None, str | None]]
 _UNKNOWN: Final = (None, None)
-"""Of what went while we looked."""
+"""For a delivery that was removed while we looked."""
 
 
 async def keep_all(connection: "Connection", deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult]:
-    """Store those that are new, numbered in the order given, and of the others that they came; the answer to each."""
+    """Store new deliveries, and of the others that they came; return each one's result.
+
+    The new ones are numbered in the order given.
+    """
     if any(each.also for each in deliveries):
         await connection.execute(_SINGLE)
         if len(deliveries) > 1:
@@ -82,7 +85,7 @@ async def keep_all(connection: "Connection", deliveries: Sequence[NewDelivery]) 
     stored = [each for each in numbered if each[0] in by_id]
     new_contents = await _insert_contents(connection, stored)
     if len(new_contents) < len(stored):
-        # The delivery is new, but another one told of the same.
+        # The delivery is new, but another one had the same content.
         copy_ids = [row_id for row_id, _ in stored if row_id not in new_contents]
         await connection.execute("DELETE FROM inbox_deliveries WHERE row_id = ANY($1)", copy_ids)
     copies = [each for each in numbered if each[0] not in new_contents]
@@ -94,8 +97,8 @@ async def keep_all(connection: "Connection", deliveries: Sequence[NewDelivery]) 
 
 
 async def _insert_deliveries(connection: "Connection", numbered: Sequence[_Numbered]) -> set[int]:
-    """The numbers of those whose delivery id was not there."""
-    # In the order of the key, everywhere: two replicas that are told of the same wait for each other, not in a circle.
+    """Insert deliveries; return the numbers of those whose delivery id is new."""
+    # Always in the order of the key: two replicas that get the same deliveries then wait without a deadlock.
     rows = sorted(numbered, key=lambda each: (each[1].source_name, each[1].delivery_id))
     bodies = compressed([each.body for _, each in rows])
     inserted = await connection.fetch(
@@ -116,7 +119,10 @@ async def _insert_deliveries(connection: "Connection", numbered: Sequence[_Numbe
 
 
 async def _insert_contents(connection: "Connection", stored: Sequence[_Numbered]) -> set[int]:
-    """The numbers of those that ask for nothing, or for what was not asked for before."""
+    """Insert requests; return the numbers of deliveries that repeat no stored content.
+
+    Those are deliveries that ask for nothing, or for something new.
+    """
     rows = sorted(stored, key=lambda each: each[1].content_key or "")
     new_contents = {row_id for row_id, each in rows if each.request is None and each.lookup is None}
     others = await _known_under_another_id(connection, rows)
@@ -150,7 +156,7 @@ async def _insert_contents(connection: "Connection", stored: Sequence[_Numbered]
 
 
 async def _known_under_another_id(connection: "Connection", rows: Sequence[_Numbered]) -> set[int]:
-    """The numbers of those of which one of several contents is there."""
+    """Return the numbers of those of which one of several contents is stored."""
     several = [(row_id, contents_of(each)) for row_id, each in rows if each.also]
     if not several:
         return set()
@@ -162,9 +168,10 @@ async def _known_under_another_id(connection: "Connection", rows: Sequence[_Numb
 async def _remember(
     connection: "Connection", copies: Sequence[_Numbered], new_ids: set[int]
 ) -> tuple[dict[int, KeepResult], list[_Numbered]]:
-    """Store that these came; the answers, by number. Of those in `new_ids` it is the content that is known.
+    """Store that these copies came; return their results by number.
 
-    Also gives those whose delivery id is not known after all: it went with another one's content.
+    For those in `new_ids` the content is known. Also returns copies whose delivery id is not known after all: it was
+    removed with another delivery's content.
     """
     rows = await connection.fetch(
         _BY_ID, [each.source_name for _, each in copies], [each.delivery_id for _, each in copies]

@@ -1,4 +1,4 @@
-"""Deliveries that wait for the forge's answer to a question of ours: what is stored of them in PostgreSQL."""
+"""Stores deliveries that wait for the forge's answer, in PostgreSQL."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -33,13 +33,13 @@ LATER: Final = (
 
 
 async def take(connection: "Connection", now: float, until: float, limit: int) -> Sequence[Lookup]:
-    """Those whose time has come, and which nobody gets before `until`, then."""
+    """Return due lookups, and lease them until `until`."""
     taken = [row["row_id"] for row in await connection.fetch(_TAKE, until, now, limit)]
     return [lookup_of(tuple(row)) for row in await connection.fetch(_READ, taken)] if taken else []
 
 
 async def complete(connection: "Connection", row_id: int, request: bytes) -> bool:
-    """False when it was settled before."""
+    """Store the request; False when the lookup was settled before."""
     if not await connection.fetchval(_SETTLE, row_id):
         return False
     await connection.execute(_COMPLETE, row_id, request)
@@ -47,7 +47,7 @@ async def complete(connection: "Connection", row_id: int, request: bytes) -> boo
 
 
 async def decline(connection: "Connection", row_id: int, reason: str, detail: str) -> bool:
-    """False when it was settled before."""
+    """Store why it asks for nothing; False when the lookup was settled before."""
     if not await connection.fetchval(_SETTLE, row_id):
         return False
     await connection.execute(_DECLINE, row_id, reason, detail)

@@ -1,1 +1,1 @@
-"""The inbox on one SQLite file."""
+"""The inbox in one SQLite file."""

@@ -1,4 +1,4 @@
-"""What the inbox forgets, in SQLite."""
+"""Removes old bodies and deliveries from the inbox, in SQLite."""
 
 import sqlite3
 from typing import Final

@@ -1,4 +1,4 @@
-"""The inbox in one SQLite file. Several processes may keep deliveries in it; one of them relays."""
+"""The inbox in one SQLite file: several processes store deliveries, and one relays."""
 
 import asyncio
 import sqlite3
@@ -24,11 +24,11 @@ from solstice_forge.inbox.sqlite.keep import keep_all
 from solstice_forge.inbox.sweeping import SweepResult
 
 BUSY_SECONDS: Final = 3.0
-"""How long another process may hold the file: Gitea and Forgejo wait 5 s for an answer."""
+"""How long to wait for a file that another process locks: Gitea and Forgejo wait 5 s for an answer."""
 MARK_SECONDS: Final = 0.005
-"""How long what was published may wait to be marked along with something else."""
-# The rows as one JSON text: Python's module gives up the interpreter once per row it fetches or binds, and takes it
-# back from a busy event loop each time.
+"""How long the mark of a published request may wait to share another commit."""
+# The rows as one JSON text: Python's module releases the interpreter for each row that it fetches or binds, and must
+# wait for a busy event loop each time to get it back.
 _PENDING: Final = (
     "SELECT json_group_array(json_array(row_id, request_id, CAST(request AS TEXT), attempts)) FROM"
     " (SELECT * FROM requests WHERE published = 0 ORDER BY row_id LIMIT ?)"
@@ -39,7 +39,7 @@ _QUESTIONS: Final = DeliveryQueries(place="?")
 
 
 class SqliteInbox:
-    """Keeps the promises of `Inbox` and `DeliveryLog`. Open with `SqliteInbox.open`."""
+    """Implements `Inbox` and `DeliveryLog`. Open with `SqliteInbox.open`."""
 
     def __init__(self, database: SqliteDatabase, notifier: FileNotifier) -> None:
         self._database = database
@@ -52,7 +52,10 @@ class SqliteInbox:
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str, *, busy_seconds: float = BUSY_SECONDS) -> AsyncIterator["SqliteInbox"]:
-        """The inbox in the file of `url`, made when missing. ConfigurationError, StoreUnavailable, SchemaTooNew."""
+        """Open the inbox in the file of `url`, and create it when missing.
+
+        Raises ConfigurationError, StoreUnavailable, SchemaTooNew.
+        """
         path = sqlite_path(url)
         migrations = migrations_of("solstice_forge.inbox.sqlite.migrations")
         async with SqliteDatabase.open(path, migrations, busy_seconds=busy_seconds) as database:
@@ -87,7 +90,7 @@ class SqliteInbox:
 
     async def published(self, row_ids: Sequence[int]) -> None:
         marks = (_json(row_ids),)
-        # Under load there is always a delivery to be kept next: no commit, and no fsync, for the marks alone.
+        # Under load the next delivery always follows soon: the marks need no commit and fsync of their own.
         await self._database.write_along(
             lambda connection: connection.execute(_PUBLISHED, marks).rowcount, within_seconds=MARK_SECONDS
         )

@@ -1,4 +1,4 @@
-"""Deliveries become rows of SQLite: a group in a few statements, each delivery and each content once."""
+"""Writes deliveries to SQLite: a group in a few statements, without duplicates."""
 
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -32,13 +32,13 @@ _INSERT_REPEATS: Final = (
 _UNLESS_THERE: Final = "ON CONFLICT DO NOTHING"
 
 _Known = dict[object, tuple[int, str | None]]
-"""Number and request of the delivery of that id, or of that content."""
+"""The number and request of the delivery with that id or content."""
 
 
 def keep_all(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult]:
-    """Store those that are new, in the order given, and of the others that they came; the answer to each."""
-    # Nearly always all are new. Then asking first would only be more statements, at each of which Python's module
-    # gives up the interpreter, and takes it back from a busy event loop.
+    """Store new deliveries in order, and of the others that they came; return each result."""
+    # Nearly always all are new. A query first would then only add statements, at each of which Python's module
+    # releases the interpreter, and must wait for a busy event loop to get it back.
     if not any(delivery.also for delivery in deliveries) and _insert(connection, deliveries):
         return [new(delivery) for delivery in deliveries]
     fresh, copies = _sorted_out(connection, deliveries)
@@ -51,7 +51,7 @@ def keep_all(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) 
 def _sorted_out(
     connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]
 ) -> tuple[list[NewDelivery], list[NewDelivery]]:
-    """Those that are new, and those that repeat what is stored or what comes earlier in the same group."""
+    """Return new deliveries, and those that repeat a stored or an earlier one."""
     ids: set[object] = set(_stored_by_id(connection, deliveries))
     contents: set[object] = set(_stored_by_content(connection, deliveries))
     fresh: list[NewDelivery] = []
@@ -69,7 +69,7 @@ def _sorted_out(
 
 
 def _remember(connection: sqlite3.Connection, copies: Sequence[NewDelivery]) -> dict[int, KeepResult]:
-    """Store that these came; the answers, by the identity of the delivery."""
+    """Store that these copies came; return their results by the identity of the delivery."""
     by_id, by_content = _stored_by_id(connection, copies), _stored_by_content(connection, copies)
     first = _next_number(connection)
     rows: list[tuple[object, ...]] = []
@@ -101,8 +101,8 @@ def _remember(connection: sqlite3.Connection, copies: Sequence[NewDelivery]) -> 
 
 
 def _insert(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -> bool:
-    """Store all of them, or, when one of them or its content is there already, none."""
-    # Ids are given out by us, under the transaction's lock, so that many rows can be one statement.
+    """Insert all of them, or none when one or its content is already stored."""
+    # We assign the ids, under the transaction's lock, so that one statement can insert many rows.
     first = _next_number(connection)
     numbered = list(enumerate(deliveries, start=first))
     bodies = compressed([delivery.body for delivery in deliveries])

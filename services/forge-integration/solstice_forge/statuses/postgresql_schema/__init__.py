@@ -1,1 +1,1 @@
-"""The steps of the schema on PostgreSQL."""
+"""The schema of the statuses on PostgreSQL, as numbered SQL files."""

@@ -1,1 +1,1 @@
-"""The steps of the schema on SQLite."""
+"""The schema of the statuses on SQLite, as numbered SQL files."""

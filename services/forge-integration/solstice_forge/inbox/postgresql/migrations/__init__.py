@@ -1,1 +1,1 @@
-"""Numbered SQL files: the inbox on PostgreSQL."""
+"""The schema of the inbox on PostgreSQL, as numbered SQL files."""
