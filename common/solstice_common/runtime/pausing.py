@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 Timer = Callable[[float], AbstractAsyncContextManager[object]]
-"""As `asyncio.timeout`: TimeoutError in the block that it opens, after so many seconds. Of whatever clock it goes by."""
+"""Like `asyncio.timeout`, with a clock of its own: TimeoutError in its block after so many seconds."""
 
 
 async def pause(seconds: float, *, unless: asyncio.Event, timer: Timer = asyncio.timeout) -> None:
