@@ -20,8 +20,6 @@ class References:
         """The value of the reference, without line breaks at its end.
 
         ValueError says what is missing and what to do, and never what a secret is.
-
-        ValueError says what is missing and what to do, and never what a secret is.
         """
         kind, rest = split(reference)
         match kind:

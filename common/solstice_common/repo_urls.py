@@ -49,7 +49,8 @@ def canonical(url: str) -> str:
 def name_of(repo_url: str) -> str:
     """The name of a repository in rules.
 
-    For example `forge.example/river/otter`, `forge.example:8443/river/otter`, `/srv/git/otter`. Without scheme, user and `.git`. ValueError as of `canonical`.
+    For example `forge.example/river/otter`, `forge.example:8443/river/otter`, `/srv/git/otter`. Without scheme, user
+    and `.git`. ValueError as of `canonical`.
     """
     _, _, rest = canonical(repo_url).partition("://")
     place, slash, path = rest.partition("/")

@@ -161,10 +161,7 @@ class OrchestratorClient:
         return self._events(f"/api/v1/jobs/{job_id}/log/events", parameters)
 
     def run_events(self, run_id: str) -> AsyncGenerator[ApiEvent, None]:
-        """The run whenever it changed, beginning with the present state.
-
-        The stream ends with the run.
-        """
+        """The run whenever it changed, beginning with the present state, until its end."""
         return self._events(f"/api/v1/runs/{run_id}/events", {})
 
     async def cancel_job(self, job_id: str) -> Document:

@@ -71,9 +71,6 @@ def remote_url(commit: Commit) -> str | None:
 
     That is the remote of the branch, else `origin`, else the only one. ConfigurationError when the commit is on no
     branch of it, as of the last fetch or push.
-
-    That is the remote of the branch, else `origin`, else the only one. ConfigurationError when the commit is on no
-    branch of it, as far as the last fetch or push told.
     """
     names = (_git(commit.folder, "remote") or "").splitlines()
     branch = (commit.ref or "").removeprefix("refs/heads/")

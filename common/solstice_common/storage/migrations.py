@@ -3,9 +3,6 @@
 All that are missing are applied in one transaction.
 
 The rules are the same for every database; this module also applies them on SQLite. PostgreSQL has `postgresql_schema`.
-
-The rules are the same for every database; here is also how they are carried out on SQLite. PostgreSQL does it in
-`postgresql_schema`.
 """
 
 import hashlib

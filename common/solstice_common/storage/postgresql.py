@@ -6,13 +6,6 @@ time limits on what would delay others: a process that was frozen in the middle 
 
 Source: magicstack.github.io/asyncpg; postgresql.org/docs/current/errcodes-appendix.html,
 .../runtime-config-client.html.
-
-A write is durable when its call returns, unless the server says otherwise (`synchronous_commit`). Every connection is
-told to give up early on what would hold others back: a process that was frozen in the middle of a transaction loses
-it after `IDLE_SECONDS`, a machine that vanished is noticed after a minute.
-
-Source: magicstack.github.io/asyncpg; postgresql.org/docs/current/errcodes-appendix.html,
-.../runtime-config-client.html.
 """
 
 import asyncio

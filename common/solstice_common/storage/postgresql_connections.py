@@ -159,9 +159,6 @@ async def transaction(connection: Connection, mode: TransactionMode) -> AsyncIte
 
     It begins with the first statement: `BEGIN` is sent without asking for its answer, which comes with the statement's.
     Raises `CONNECTION_ERRORS`.
-
-    It begins with the first statement: `BEGIN` is sent without asking for its answer, which comes with the statement's.
-    Raises `CONNECTION_ERRORS`.
     """
     # The library itself has no way to send something without waiting for the answer. The pool's proxy passes on what its
     # connection has, which its type does not say.

@@ -27,9 +27,6 @@ def open_private(path: Path, flags: int) -> int:
 
     OSError ELOOP for a symbolic link and EPERM for a file of another user: its maker would choose what we read, or
     which file we write to.
-
-    OSError ELOOP for a symbolic link and EPERM for a file of another user: whoever made those would choose what we
-    read, or which file we write to.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, OWNER_ONLY)

@@ -7,12 +7,6 @@ The embedded broker, the inbox and the job store all use this. A write is durabl
 own lock puts their groups one after the other.
 
 Source: sqlite.org/wal.html, sqlite.org/lang_transaction.html (errors that end a transaction), sqlite.org/rescode.html.
-
-The embedded broker, the inbox and the job store all stand on this. A write is durable when its call returns
-(WAL, `synchronous=FULL`); a group costs one fsync however many calls it holds. Several processes may share a file:
-SQLite's own lock puts their groups one after the other.
-
-Source: sqlite.org/wal.html, sqlite.org/lang_transaction.html (errors that end a transaction), sqlite.org/rescode.html.
 """
 
 import asyncio
@@ -373,8 +367,6 @@ def _for_its_owner(path: Path) -> None:
     """Make the file, and those beside it, 0600 whatever the umask.
 
     SQLite gives a WAL the mode of its file. A file of another user is left unchanged.
-
-    A file of another user is left as that user has it.
     """
     # Only a new file is opened here, and no other code of this process runs before it is closed: closing any descriptor
     # of a file drops all POSIX locks that the process has on it, also those of another connection of SQLite's.

@@ -140,8 +140,6 @@ class RabbitMQBroker:
         """Declare everything again: a broker may have returned empty.
 
         An object that has changed stops only its own consumer; LinkLost when the broker does not answer.
-
-        An object that is now another stops nothing but its own consumer; LinkLost when the broker does not answer.
         """
         mismatches: dict[str, TopologyMismatch] = {}
         for topology in self._topologies:

@@ -4,10 +4,6 @@ aiormq's own receiver awaits three reads for each frame, and a delivery is three
 split into all the frames it holds. The most frequent frames are read here, the rest by pamqp; the properties of a
 message only when they are needed: most readers want the body alone.
 
-aiormq's own receiver awaits three reads for each frame, and a delivery is three frames; here a piece of the stream is
-cut into all the frames it holds. What arrives most is read here, the rest by pamqp; and the properties of a message
-only when somebody asks for them: most readers want the body alone.
-
 Source: the AMQP 0-9-1 specification, sections 2.3.5 (frames), 4.2.3 and 4.2.5 (their layout and field types).
 """
 
@@ -62,8 +58,6 @@ class UnreadHeader:
         """Read the properties, as far as that is possible.
 
         Never raises: a strange message must not end the connection, on which it would come again and again.
-
-        Never raises: that a message is strange must not cost the connection, on which it would come again and again.
         """
         try:
             return read_properties(self._data)

@@ -120,9 +120,6 @@ async def background(works: Mapping[str, Coroutine[Any, Any, None]]) -> AsyncIte
 
     Not a TaskGroup: that would wrap every error of the body in a group. An error of a task itself is a bug of ours; it
     is logged when it happens and raised on leaving.
-
-    Not a TaskGroup: that would wrap every error of the body in a group. An error of a work itself is a bug of ours;
-    it is logged when it happens and raised on leaving.
     """
     tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
     for task in tasks:

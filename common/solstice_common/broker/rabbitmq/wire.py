@@ -56,10 +56,6 @@ def link_errors() -> Iterator[None]:
     aiormq reports a failed heartbeat to waiting callers as CancelledError, though nothing cancelled them: passed on, it
     would end a task, or a whole TaskGroup, silently. And where an answer and a cancellation come in the same turn of
     the event loop, `asyncio.wait_for` below aiormq keeps the answer and forgets the cancellation.
-
-    A heartbeat that fails is told to waiting callers as CancelledError, though nobody cancelled them: passed on, it
-    would end a task, or a whole TaskGroup, without a word. And where an answer and a cancellation come in the same
-    turn of the event loop, `asyncio.wait_for` below aiormq keeps the answer and forgets the cancellation.
     """
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()
