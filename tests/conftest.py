@@ -136,7 +136,7 @@ def own_rabbitmq_vhost(rabbitmq_flavour: str, _own_servers: dict[str, RabbitMQSe
         with server.vhost() as vhost:
             yield vhost
     except BaseException:
-        # Whatever state the test left it in, the next one gets a fresh server.
+        # The next test gets a fresh server, in any case.
         _own_servers.pop(rabbitmq_flavour).close()
         raise
 
@@ -192,6 +192,6 @@ def own_postgresql_database(_own_postgresql: list[PostgreSQLServer]) -> Iterator
         with server.database() as database:
             yield database
     except BaseException:
-        # Whatever state the test left it in, the next one gets a fresh server.
+        # The next test gets a fresh server, in any case.
         _own_postgresql.pop().close()
         raise

@@ -46,7 +46,10 @@ def age_seconds(text: str) -> float:
 
 
 def duration(seconds: float) -> str:
-    """A duration for people: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 05 min`."""
+    """A duration for people, such as `0.4 s`, `12 s`, `3 min 05 s`.
+
+    From an hour on it is `2 h 05 min`.
+    """
     if seconds < 10:  # noqa: PLR2004  below ten a digit more is worth showing
         return f"{seconds:.1f} s"
     whole = int(seconds)

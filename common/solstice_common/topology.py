@@ -1,8 +1,8 @@
 """The exchanges, queues and bindings of Solstice CI, as frozen values.
 
 The names are those published for Solstice CI v1, so that services written in other languages interoperate. Publishers
-and consumers declare the same value, idempotently. Arguments that RabbitMQ lets nobody change later are kept to the
-few that decide safety; numeric limits belong in a policy (`docs/operations.md`).
+and consumers declare the same value, idempotently. RabbitMQ allows no later change of arguments, so only the few that
+decide safety are set; numeric limits belong in a policy (`docs/operations.md`).
 
 Source: rabbitmq.com/docs/quorum-queues (dead-letter-strategy, overflow), rabbitmq.com/docs/dlx.
 """

@@ -83,7 +83,7 @@ def bench(
     quick: Annotated[bool, typer.Option(help="Few messages, one round: to see that it runs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
 ) -> None:
-    """Measure; every rate is paired with its yardstick round by round, and the ratio is what counts."""
+    """Measure each rate and its yardstick in pairs; the ratio counts."""
     configure_logs("console", "error")
     chosen = what or list(MEASURES)
     if unknown := set(chosen) - set(MEASURES):

@@ -91,7 +91,7 @@ def cache_directory() -> Path:
 def locked(name: str) -> Iterator[None]:
     """Hold a lock that excludes other processes of this user.
 
-    The lock ends with the process. The time limit of a test stands meanwhile.
+    The lock ends with the process. A test's time limit is paused meanwhile.
     """
     with (cache_directory() / f"{name}.lock").open("w") as lock, unhurried():
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""A scripted fake of a forge's API: real HTTP on loopback, with every way in which a forge can misbehave.
+"""A scripted fake of a forge's API, over real HTTP on loopback.
 
 async with forge_api(Origin.GITHUB) as forge:
     forge.on("GET", r"/repos/(?P<repository>.+)/commits/(?P<sha>\\w+)", lambda request: Reply(document={...}))

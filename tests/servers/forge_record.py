@@ -1,4 +1,6 @@
-"""What a fake forge delivers and remembers of it (GitHub, GitLab), and the heads it shows (Gitea, Forgejo).
+"""The deliveries and hooks of a fake forge, and its heads.
+
+GitHub and GitLab have the deliveries, Gitea and Forgejo the heads.
 
 record = Record(forge, url=lambda: f"{service}/webhooks/acme", secret="...")
 hook = record.hook("repos/river/otter")                     # or "orgs/river", "app", "projects/river/otter", "groups/river"

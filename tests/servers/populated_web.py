@@ -71,7 +71,7 @@ def required_scope(method: str) -> TokenScope:
 
 
 class WebThread:
-    """The web part over a store, in a thread with an event loop of its own."""
+    """The web part over a store, in a thread with its own event loop."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self._store_url = url

@@ -38,7 +38,7 @@ def soak(
         Path | None, typer.Option(help="Work here and leave it; otherwise in a temporary one.")
     ] = None,
 ) -> None:
-    """Run tiny jobs and watch the services: exit 1 when something grew, was left behind or went wrong."""
+    """Run tiny jobs and watch the services; exit 1 on any problem."""
     with ExitStack() as stack:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))

@@ -59,7 +59,7 @@ def of_readings(name: str, readings: Sequence[Reading]) -> list[str]:
 
 
 def events_of(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """The events of a JSON log; a line that is none becomes one without a level."""
+    """The events of a JSON log; other lines become events without a level."""
     events = []
     for line in filter(str.strip, lines):
         try:

@@ -27,7 +27,10 @@ CONNECT_SECONDS: Final = 1.0
 So soon is `finish` noticed while the broker is down.
 """
 LEAST_RETRY_SECONDS: Final = 0.01
-"""The shortest pause: jitter may be zero, and a broker that refuses at once must not be asked in a tight loop."""
+"""The shortest pause before a retry.
+
+Jitter may be zero, and a broker that refuses at once must not be asked in a tight loop.
+"""
 FIRST_RETRY_SECONDS: Final = 0.5
 LAST_RETRY_SECONDS: Final = 15.0
 STORE_FAILURES: Final = 3
@@ -43,7 +46,7 @@ class Backlog(Protocol[Row]):
     def lead(self) -> AbstractAsyncContextManager[asyncio.Event]:
         """Enter while rows are forwarded; gives an event for new rows.
 
-        Entering may wait until nobody else forwards them.
+        Entering may wait until no other process forwards them.
         """
         ...
 

@@ -56,7 +56,10 @@ class PublishStatus(StrEnum):
     REJECTED = "rejected"
     """The broker rejected it (queue full, exchange missing): it does not have it."""
     UNKNOWN = "unknown"
-    """Timeout or lost link: the broker may have it. Publish again with the same idempotency key."""
+    """Timeout or lost link: the broker may have it.
+
+    Publish again with the same idempotency key.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +163,9 @@ class QueueDepth:
 class Broker(Protocol):
     """The connection of one process to the broker.
 
-    It connects in the background, and again whenever the link is lost.
-
-    Opened by `solstice_common.broker.open_broker(url)` as an async context manager; leaving it closes every
-    connection, whatever state they are in, within a few seconds.
+    It connects in the background, and again whenever the link is lost. Opened by
+    `solstice_common.broker.open_broker(url)` as an async context manager; leaving it closes every connection, in any
+    state, within a few seconds.
     """
 
     @property

@@ -102,10 +102,8 @@ async def follow_run(
 class LogWriter:
     """Writes a log, with our marks at the margin and a job's output indented.
 
-    So a job cannot imitate a mark.
-
-    Each line stands behind `label`. With `whole_lines`, so that several logs can share one output, a line is written
-    once it has ended. With `terminal`, only what colours a terminal and does not command it.
+    So a job cannot imitate a mark. Each line follows `label`. With `whole_lines`, so that several logs can share one
+    output, a line is written once it has ended. With `terminal`, only what colours a terminal and does not command it.
     """
 
     def __init__(

@@ -33,12 +33,11 @@ def with_settings(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a Typer command one flag per field of `model`.
 
-    The finished object is its first argument.
+    The finished object is its first argument. A flag wins over the environment; a wrong value of either is a
+    ConfigurationError that names it. A secret has no flag: every user of the machine can read the arguments of a
+    running command.
 
-    A flag that is given wins over the environment; a wrong value of either is a ConfigurationError that names it.
-    A secret has no flag: everybody on the machine can read the arguments of a running command.
-
-    A command that `serves` nothing takes the addresses that it was not told from the running `solstice up`.
+    A command that `serves` nothing takes addresses that were not given from the running `solstice up`.
     """
     flagged = {name: field for name, field in model.model_fields.items() if not _is_secret(field)}
 

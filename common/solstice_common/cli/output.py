@@ -16,9 +16,7 @@ SLOW_SECONDS: Final = 2.0
 def said_when_slow(what: str) -> Iterator[Callable[[], None]]:
     """Say on a terminal what a command waits for after two seconds.
 
-    Yields what ends the wait early.
-
-    Scripts are not told: nothing is written in a pipe, nor with --json.
+    Yields what ends the wait early. Nothing is written in a pipe, nor with --json.
     """
     if "--json" in sys.argv or not (sys.stderr.isatty() and sys.stdout.isatty()):
         yield lambda: None

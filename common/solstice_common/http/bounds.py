@@ -27,7 +27,10 @@ class Bounds(Value, frozen=True, kw_only=True):
     head_seconds: float = 10.0
     """Seconds from the first byte of a head to its last."""
     silence_seconds: float = 15.0
-    """Seconds without a byte: on a new connection, within a body, or while a client should read our answer."""
+    """Seconds without a byte before a connection is closed.
+
+    They count on a new connection, within a body, and while a client should read our answer.
+    """
     body_bytes: int = 32 * 1024 * 1024
     """Bytes of all bodies together, from their arrival to the end of their request."""
 

@@ -21,13 +21,16 @@ class OneWriteTransport:
         self._transport = transport
         self._loop = loop
         self._closing = closing
-        """Called once, at `close`: whether the caller reads on for a while and closes the connection itself."""
+        """Called once, at `close`.
+
+        True: the caller reads on for a while and closes the connection itself.
+        """
         self._parts: list[bytes] = []
         self._is_closed = False
         self._written = 0
         """Bytes written since the connection began."""
         self._taken = -1
-        """Bytes the other side had taken at the last look; -1 when it had taken all."""
+        """Bytes the other side had taken at the last look; -1 for all."""
         self._stuck_at = math.inf
 
     def is_closing(self) -> bool:

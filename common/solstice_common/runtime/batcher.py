@@ -1,4 +1,4 @@
-"""Handles the calls of many tasks in one turn of the event loop as one batch."""
+"""Handles many tasks' calls in one turn of the event loop as one batch."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,10 +12,9 @@ R = TypeVar("R")
 class Batcher(Generic[A, R]):
     """Call it with an item to get its answer.
 
-    All items of one turn of the event loop are handled in one call.
-
-    `handle` begins the work on some items, in the order they came, and returns the future of their answers, in the
-    same order; its exception is that of every caller of the batch. A caller that is cancelled cancels nobody else.
+    All items of one turn of the event loop are handled in one call. `handle` begins the work on some items, in the
+    order they came, and returns the future of their answers, in the same order; every caller of the batch gets its
+    exception. A cancelled caller cancels no other.
     """
 
     def __init__(self, handle: Callable[[Sequence[A]], "asyncio.Future[Sequence[R]]"]) -> None:

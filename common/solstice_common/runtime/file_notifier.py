@@ -1,8 +1,8 @@
 """Wakes other processes of this machine that wait for a change.
 
 Each listening process owns a FIFO in a shared directory; `notify` writes one byte to every FIFO there. A notification
-while nobody listens is not remembered, so a listener looks at the data once after it began to listen, and again at a
-slow interval in case a notification was lost.
+without a listener is lost, so a listener looks at the data once after it began to listen, and again at a slow interval
+in case a notification was lost.
 """
 
 import asyncio

@@ -21,11 +21,11 @@ URLS_WITH_PASSWORDS: Final = frozenset({"amqp_url", "database_url"})
 
 
 def hide_secrets(settings: BaseSettings) -> None:
-    """Let no other process of this user read this one's memory or environment; call it once settings are read.
+    """Prevent this user's other processes from reading this one's memory and environment.
 
-    The kernel keeps the environment of the start in memory, whatever becomes of `os.environ`: so the process is made
-    undumpable (prctl(2), Linux), whereby its files in /proc belong to root. Besides, secrets leave `os.environ`, but
-    for names that a file of sources or secrets may refer to.
+    Call it once settings are read. The kernel keeps the environment of the start in memory, also after changes of
+    `os.environ`: so the process is made undumpable (prctl(2), Linux), and its files in /proc belong to root. Besides,
+    secrets are removed from `os.environ`, except for names that a file of sources or secrets may refer to.
     """
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError, AttributeError):

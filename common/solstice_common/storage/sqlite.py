@@ -364,7 +364,7 @@ def _prepare(
 
 
 def _for_its_owner(path: Path) -> None:
-    """Make the file, and those beside it, 0600 whatever the umask.
+    """Make the file, and those beside it, 0600 under any umask.
 
     SQLite gives a WAL the mode of its file. A file of another user is left unchanged.
     """
@@ -377,7 +377,10 @@ def _for_its_owner(path: Path) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
-    """Switch the file to a write-ahead log; SQLite does not wait for the lock here by itself."""
+    """Switch the file to a write-ahead log.
+
+    SQLite does not wait for the lock here by itself.
+    """
     deadline = time.monotonic() + busy_seconds
     while True:
         try:

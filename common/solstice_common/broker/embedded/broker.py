@@ -134,7 +134,7 @@ class EmbeddedBroker:
         outcome: asyncio.Future[Sequence[Published]] = loop.create_future()
         self._waiting.append((stored, outcome))
         if not self._sending:
-            # One turn of the loop later, so that whatever else is published in this turn comes along.
+            # One turn of the loop later, so that everything else published in this turn is included.
             self._sending = True
             loop.call_soon(self._send)
         return await outcome

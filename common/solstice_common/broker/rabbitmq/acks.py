@@ -9,7 +9,7 @@ from pamqp import commands as spec
 
 
 class AckAction(Enum):
-    """What a consumer may tell the broker about a delivery."""
+    """The ways to settle a delivery at the broker."""
 
     ACK = "ack"
     REQUEUE = "requeue"
@@ -89,9 +89,10 @@ class AckLedger:
         )
 
     def give_back(self) -> spec.Basic.Nack | None:
-        """The frame that returns everything open to the queue; None when there is nothing.
+        """The frame that returns every open delivery to the queue; None without one.
 
-        `basic.nack`, since nothing was wrong with these: where a version tells the two apart, it does not count.
+        `basic.nack`, since nothing was wrong with these: versions that count it and `basic.reject` differently do not
+        count it.
         """
         if not self.open:
             return None

@@ -6,7 +6,7 @@ from typing import Any, Final
 from solstice_common.broker.rabbitmq.received_properties import encoded_size, publishable
 
 RESERVED_BYTES: Final = 12 + 2 + 4 + 1 + 1 + 8 + 7 * 256
-"""Bytes of a content header's fixed parts and of every other property of a dead letter."""
+"""Bytes of everything in a dead letter's content header except the headers."""
 OURS: Final = "x-solstice-"
 _DETAIL: Final = "x-solstice-detail"
 _SHORT_DETAIL_CHARACTERS: Final = 256

@@ -1,4 +1,4 @@
-"""Reads the properties of a received message, whatever bytes its publisher put there.
+"""Reads the properties of a received message, even when they are malformed.
 
 Pure. RabbitMQ passes on tables nested thousands deep and strings that are not UTF-8. Each value is measured before
 pamqp decodes it: pamqp recurses into tables, trusts their lengths, and gives up a whole header for one bad value.

@@ -183,7 +183,7 @@ class _RememberingTransport(TransportFactory):
         reader, writer = await self._factory.create(url, **options)
         self._writer = writer
         if writer.get_extra_info("sockname") == writer.get_extra_info("peername"):
-            # TCP lets a socket reach itself on a port of the ephemeral range where nobody listens any more.
+            # TCP lets a socket reach itself on a port of the ephemeral range that has no listener any more.
             self.abort()
             raise ConnectionRefusedError("nobody listens there (the socket had connected to itself)")
         return reader, writer
