@@ -1,4 +1,4 @@
-"""Parse the moments and delays that people write for a later start. Pure."""
+"""Parses the moments and delays that people write for a later start. Pure."""
 
 import re
 from datetime import UTC, datetime, timedelta

@@ -24,7 +24,7 @@ Two hundred keep a broker busy; more would only repeat more after a crash.
 CONNECT_SECONDS: Final = 1.0
 """Seconds of one wait for the connection.
 
-So soon is `finish` noticed while the broker is down.
+While the broker is down, `finish` is noticed that soon.
 """
 LEAST_RETRY_SECONDS: Final = 0.01
 """The shortest pause before a retry.

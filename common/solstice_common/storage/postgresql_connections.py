@@ -160,8 +160,8 @@ async def transaction(connection: Connection, mode: TransactionMode) -> AsyncIte
     It begins with the first statement: `BEGIN` is sent without asking for its answer, which comes with the statement's.
     Raises `CONNECTION_ERRORS`.
     """
-    # The library itself has no way to send something without waiting for the answer. The pool's proxy passes on what its
-    # connection has, which its type does not say.
+    # The library itself has no way to send something without waiting for the answer. The pool's proxy passes on what
+    # its connection has, which its type does not say.
     connection._transport.write(_MESSAGES[mode])  # type: ignore[attr-defined]  # noqa: SLF001  see above
     try:
         yield
@@ -179,8 +179,8 @@ async def _undo(connection: Connection) -> None:
     Both have the same effect. A statement that was cancelled goes on when the server heard of that before it had begun;
     and a cancelled caller must end nevertheless.
     """
-    # In a task of its own: in one that was cancelled no `asyncio.timeout` can be relied on, the library's neither, before
-    # Python 3.11.3 (github.com/python/cpython/issues/102780).
+    # In a task of its own: `asyncio.timeout` is not reliable in a cancelled task, nor is the library's, before Python
+    # 3.11.3 (github.com/python/cpython/issues/102780).
     undone = asyncio.gather(connection.execute("ROLLBACK"), return_exceptions=True)
     try:
         await asyncio.wait({undone}, timeout=CLOSE_SECONDS)

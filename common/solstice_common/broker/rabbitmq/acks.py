@@ -91,7 +91,7 @@ class AckLedger:
     def give_back(self) -> spec.Basic.Nack | None:
         """The frame that returns every open delivery to the queue; None without one.
 
-        `basic.nack`, since nothing was wrong with these: versions that count it and `basic.reject` differently do not
+        `basic.nack`, since nothing was wrong with these: a version that distinguishes it from `basic.reject` does not
         count it.
         """
         if not self.open:
