@@ -19,9 +19,11 @@ PACKAGES: Final[Mapping[str, Path]] = {
 
 
 def modules(package: Path) -> Iterator[tuple[str, str]]:
-    """Each module of a package by its path in it, and its first sentence; a folder stands for its `__init__.py`.
+    """Each module of a package by its path in it, and its first sentence.
 
-    A folder that says nothing is left out; a module that says nothing has an empty sentence.
+    A folder represents its `__init__.py`.
+
+    A folder without a sentence is left out; a module without one has an empty sentence.
     """
     for path in sorted(package.rglob("*.py"), key=_order_of):
         docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
@@ -38,7 +40,10 @@ def modules_table(package: Path) -> str:
 
 
 def rooms_table(package: Path) -> str:
-    """One row per room of a package, in the order of its layers: the upper may import the lower."""
+    """One row per room of a package, in the order of its layers.
+
+    The upper may import the lower.
+    """
     sentences = {name.removesuffix(".py").removesuffix("/"): sentence for name, sentence in modules(package)}
     (contract,) = (each for each in _contracts() if each.get("containers") == [package.name])
     return table(
@@ -52,7 +57,7 @@ def rooms_table(package: Path) -> str:
 
 
 def contracts_table() -> str:
-    """One row per contract of import-linter: whom it binds, and to what."""
+    """One row per contract of import-linter: the bound modules, and their limits."""
     return table(
         ("contract", "holds for", "rule"),
         [(each["name"], *RULES[each["type"]](each)) for each in _contracts()],
@@ -73,7 +78,10 @@ def _layers(contract: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _layer(layer: str) -> str:
-    """Neighbours with a bar between them must not import each other; with a comma they may."""
+    """The modules of one layer.
+
+    Modules with a bar between them must not import each other; with a comma they may.
+    """
     names = re.findall(r"[\w.]+", layer)
     return (", " if ":" in layer else " | ").join(f"`{name}`" for name in names)
 
@@ -99,5 +107,5 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _order_of(path: Path) -> tuple[str, bool, str]:
-    """Folder by folder, what a folder says of itself first."""
+    """Sort folder by folder, with each folder's own sentence first."""
     return path.parent.as_posix(), path.name != "__init__.py", path.name

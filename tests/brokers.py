@@ -1,4 +1,6 @@
-"""Every kind of broker, for suites that run on each: the embedded one, and RabbitMQ in each flavour at hand.
+"""Every kind of broker, for suites that run on each.
+
+That is the embedded one, and RabbitMQ in each available flavour.
 
 A `conftest.py` that imports everything in `__all__` gives its tests `broker_kind` and `broker_url`.
 """
@@ -27,7 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def broker_url(
     broker_kind: str, rabbitmq_servers: Callable[[str], RabbitMQServer], tmp_path: Path
 ) -> Iterator[str]:
-    """A broker that only this test sees."""
+    """A broker that only this test uses."""
     if broker_kind == EMBEDDED:
         yield f"sqlite:///{tmp_path / 'broker.db'}"
     else:

@@ -1,4 +1,4 @@
-"""Valid values with telling names, of which a test changes only what it is about."""
+"""Builds valid values, of which a test changes only what it is about."""
 
 import uuid
 from typing import Any
@@ -35,7 +35,7 @@ def job_request(**changes: Any) -> JobRequestV1:
 
 
 def job_cancel(**changes: Any) -> JobCancelV1:
-    """A wish to cancel pull request 7 of the repository of `job_request`."""
+    """A request to cancel pull request 7 of the repository of `job_request`."""
     return JobCancelV1.model_validate(
         {
             "schema_version": "jobcancel.v1",
@@ -67,7 +67,7 @@ def execution(spec: JobSpec, request: JobRequestV1 | None = None, *, attempt: in
 
 
 def run_of_one_job(number: int) -> SingleJobRun:
-    """A run of one job that runs; jobs' ids fall where runs' ids rise."""
+    """A running run of one job; job ids descend where run ids ascend."""
     request = job_request()
     run = Run(
         state=RunState.RUNNING,

@@ -1,4 +1,4 @@
-"""Fixtures of every tier: the servers, and what the header says of them."""
+"""Fixtures of every tier: the servers, and their lines in pytest's header."""
 
 import ast
 import sys
@@ -46,7 +46,10 @@ if sys.version_info < (3, 11, 8):
 
 @pytest.fixture(autouse=True)
 def logs_as_they_were() -> Iterator[None]:
-    """Commands configure the logs of their process, which here is that of all the tests after them."""
+    """Restore the log configuration after each test.
+
+    A command configures the logs of its process, which here is that of all later tests.
+    """
     before = {**structlog.get_config()}
     yield
     structlog.configure(**before)
@@ -60,7 +63,7 @@ def pytest_report_header() -> list[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A skip says what it was not asked for; any other is a failure."""
+    """Allow a skip that says what was not requested; any other skip fails."""
     report = yield
     if report.skipped and not hasattr(report, "wasxfail") and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")
@@ -80,21 +83,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def rabbitmq_servers() -> Iterator[Callable[[str], RabbitMQServer]]:
-    """The shared server of a flavour, started when first asked for: for suites that run on other brokers as well."""
+    """The shared server of a flavour, started on first use.
+
+    For suites that run on other brokers as well.
+    """
     with ExitStack() as stack:
         yield cache(lambda flavour: stack.enter_context(shared_rabbitmq(flavour)))
 
 
 @pytest.fixture(scope="session")
 def rabbitmq(rabbitmq_flavour: str, rabbitmq_servers: Callable[[str], RabbitMQServer]) -> RabbitMQServer:
-    """A running RabbitMQ, once per flavour and test process; leave it running and use a vhost of it."""
+    """A running RabbitMQ, once per flavour and test process.
+
+    Leave it running and use a vhost of it.
+    """
     assert rabbitmq_flavour in FLAVOURS
     return rabbitmq_servers(rabbitmq_flavour)
 
 
 @pytest.fixture
 def rabbitmq_vhost(rabbitmq: RabbitMQServer) -> Iterator[Vhost]:
-    """A vhost that only this test sees; `.url` is its AMQP URL."""
+    """A vhost that only this test uses; `.url` is its AMQP URL."""
     with rabbitmq.vhost() as vhost:
         yield vhost
 
@@ -109,7 +118,9 @@ def _own_servers() -> Iterator[dict[str, RabbitMQServer]]:
 
 @pytest.fixture
 def own_rabbitmq_vhost(rabbitmq_flavour: str, _own_servers: dict[str, RabbitMQServer]) -> Iterator[Vhost]:
-    """A vhost on a server that the test may stop, kill and alarm (`.server`); afterwards it runs again.
+    """A vhost on a server that the test may stop, kill and alarm (`.server`).
+
+    Afterwards the server runs again.
 
     The server is this process's own, started with the first such test and kept for the next.
     """
@@ -125,28 +136,31 @@ def own_rabbitmq_vhost(rabbitmq_flavour: str, _own_servers: dict[str, RabbitMQSe
         with server.vhost() as vhost:
             yield vhost
     except BaseException:
-        # Whatever state the test left it in, the next one gets a fresh server.
+        # The next test gets a fresh server, in any case.
         _own_servers.pop(rabbitmq_flavour).close()
         raise
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgreSQLServer]:
-    """A running PostgreSQL, once per test process; leave it running and use a database of it."""
+    """A running PostgreSQL, once per test process.
+
+    Leave it running and use a database of it.
+    """
     with shared_postgresql() as server:
         yield server
 
 
 @pytest.fixture
 def postgresql_database(postgresql: PostgreSQLServer) -> Iterator[ScratchDatabase]:
-    """An empty database that only this test sees; `.url` is its address."""
+    """An empty database that only this test uses; `.url` is its address."""
     with postgresql.database() as database:
         yield database
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of a job store that only this test uses."""
+    """The URL of a job store that only this test uses."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'store.db'}"
     database: ScratchDatabase = request.getfixturevalue("postgresql_database")
@@ -163,7 +177,9 @@ def _own_postgresql() -> Iterator[list[PostgreSQLServer]]:
 
 @pytest.fixture
 def own_postgresql_database(_own_postgresql: list[PostgreSQLServer]) -> Iterator[ScratchDatabase]:
-    """A database on a server that the test may stop and kill (`.server`); afterwards it runs again.
+    """A database on a server that the test may stop and kill (`.server`).
+
+    Afterwards the server runs again.
 
     The server is this process's own, started with the first such test and kept for the next.
     """
@@ -176,6 +192,6 @@ def own_postgresql_database(_own_postgresql: list[PostgreSQLServer]) -> Iterator
         with server.database() as database:
             yield database
     except BaseException:
-        # Whatever state the test left it in, the next one gets a fresh server.
+        # The next test gets a fresh server, in any case.
         _own_postgresql.pop().close()
         raise

@@ -1,4 +1,4 @@
-"""The pages of the documentation as tests read them: their links, their commands, the names they quote."""
+"""Reads the documentation's pages: links, commands, quoted names."""
 
 import re
 import shlex
@@ -31,7 +31,7 @@ def text_of(page: str) -> str:
 
 
 def blocks(page: str, language: str) -> Sequence[str]:
-    """The fenced blocks in that language."""
+    """The fenced blocks in this language."""
     return [body for name, body in _FENCE.findall(text_of(page)) if name == language]
 
 
@@ -41,7 +41,7 @@ def prose(page: str) -> str:
 
 
 def quoted(page: str) -> Iterator[str]:
-    """What stands between backticks in the text."""
+    """The texts between backticks."""
     for span in re.findall(r"`([^`]+)`", prose(page)):
         yield " ".join(span.split())
 
@@ -53,7 +53,10 @@ def headings(page: str) -> set[str]:
 
 
 def links(page: str) -> Iterator[tuple[str, str]]:
-    """Each link inside the repository: the path it leads to (this page's own when empty) and its anchor."""
+    """Each link inside the repository: its path and its anchor.
+
+    The path is empty for a link within the page.
+    """
     for link in re.findall(r"\]\(([^)]+)\)", prose(page)):
         if "://" not in link:
             path, _, anchor = link.partition("#")
@@ -70,7 +73,10 @@ def shell_lines(page: str) -> Iterator[str]:
 
 
 def command_lines(page: str) -> Iterator[str]:
-    """Those of our programs: of the `sh` blocks, and quoted in the text with more than the program's name."""
+    """The command lines of our programs on the page.
+
+    They are those of `sh` blocks, and those quoted in the text with more than the program's name.
+    """
     for line in (*shell_lines(page), *quoted(page)):
         try:
             words = shlex.split(line)
@@ -101,5 +107,5 @@ def subcommand(arguments: Sequence[str]) -> list[str]:
 
 
 def recipes() -> set[str]:
-    """What `./just` can be asked for."""
+    """The recipes of `./just`."""
     return set(re.findall(r"^([a-z]+)(?: \*ARGS)?:", text_of("Justfile"), re.MULTILINE))

@@ -1,4 +1,4 @@
-"""A place to run jobs as real processes in, and to see what is left of them."""
+"""A place to run jobs as real processes, and to inspect what remains."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ NEEDS_DISKS = pytest.mark.skipif(
 
 
 def _may_group() -> bool:
-    """Whether this process may make control groups where it is."""
+    """Whether this process may make control groups in its own group."""
     place = (
         control_groups.our_place(
             *(Path(f"/proc/self/{name}").read_text().splitlines() for name in ("cgroup", "mountinfo"))
@@ -56,7 +56,10 @@ AS_NOBODY = (
     *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
     *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
 )
-"""Before a command that root gives: it runs as nobody, who may still read the Python that tests run on, wherever that is."""
+"""The prefix of a command that root starts as the user `nobody`.
+
+That user may still read the Python that tests run on, in any folder.
+"""
 MAY_BE_NOBODY = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("setpriv"),
     reason="not asked for: only root may become another user, and this is not root or lacks setpriv(1)",
@@ -65,7 +68,7 @@ MAY_BE_NOBODY = pytest.mark.skipif(
 
 @contextmanager
 def mounted_disk(path: Path, *, mib: int) -> Iterator[Path]:
-    """A new directory that has room for so much."""
+    """A new directory with at least so much space."""
     path.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", str(path)], check=True)
     try:
@@ -80,7 +83,7 @@ def unique_sleep() -> str:
 
 
 def processes_sleeping(seconds_asleep: str) -> set[int]:
-    """The processes that sleep so long."""
+    """The processes with this sleep time."""
     found = set()
     for pid in process_ids():
         try:
@@ -92,7 +95,10 @@ def processes_sleeping(seconds_asleep: str) -> set[int]:
 
 
 def child_processes() -> set[int]:
-    """Our direct children: servers of other tests among them, so only a difference says anything."""
+    """Our direct children.
+
+    Servers of other tests are among them, so only a difference is meaningful.
+    """
     found = set()
     for pid in descendants(os.getpid()):
         with contextlib.suppress(OSError):
@@ -104,7 +110,7 @@ def child_processes() -> set[int]:
 
 @dataclass
 class ExecutorHarness:
-    """An executor in its workspaces, and what jobs wrote."""
+    """An executor with its workspaces and the output of its jobs."""
 
     executor: ProcessExecutor
     workspaces: Workspaces
@@ -131,7 +137,7 @@ class ExecutorHarness:
             assert child_processes() <= before
 
     def remaining_workspaces(self) -> list[str]:
-        """The workspaces that are still there."""
+        """The workspaces that still exist."""
         return [path.name for path in self.workspaces.directory.iterdir() if path.name != "git"]
 
 
@@ -150,5 +156,5 @@ async def open_harness(directory: Path, repository: Repository) -> AsyncIterator
 
 
 def replace_executor(harness: ExecutorHarness, **changes: Any) -> None:
-    """Give the harness another executor, with these of its fields changed."""
+    """Replace the harness's executor by one with these fields changed."""
     harness.executor = replace(harness.executor, **changes)

@@ -1,7 +1,8 @@
-"""Time that passes when nothing is left to do: hours of waiting in seconds, every wait as long as it was meant.
+"""A fake clock that advances when nothing is left to do.
 
-Real sockets, databases and threads take real time, during which this clock stands; so a busy machine makes a test
-slower and changes nothing that it sees. Whoever waits has been given a timer of this time:
+So hours of waiting take seconds, and every wait is as long as it was meant. Real sockets, databases and threads take
+real time, during which this clock stands; so a busy machine makes a test slower and changes nothing that it sees. The
+code under test gets a timer of this time:
 
     time = FakeTime()
     polls = time.timer()
@@ -21,11 +22,11 @@ from typing import Final
 from tests.polling import LONG_WAIT_SECONDS
 
 QUIET_ITERATIONS: Final = 12
-"""Iterations of the event loop without anything to do, after which all tasks wait."""
+"""Iterations of the event loop without work, after which all tasks wait."""
 
 
 class Wait:
-    """Somebody who waits from `begun` until `due`, both in seconds since the epoch."""
+    """A task that waits from `begun` until `due`, in seconds since the epoch."""
 
     def __init__(self, begun: float, due: float, timeout: asyncio.Timeout) -> None:
         self.begun = begun
@@ -34,17 +35,17 @@ class Wait:
         self._timeout = timeout
 
     def expire(self) -> None:
-        """Its time is up."""
+        """End the wait."""
         self.expired = True
         self._timeout.reschedule(asyncio.get_running_loop().time())
 
 
 class Timer:
-    """Those who wait for one kind of thing."""
+    """The waits of one kind."""
 
     def __init__(self, time: "FakeTime") -> None:
         self.begun = 0
-        """How often somebody began to wait."""
+        """How often a task began to wait."""
         self._time = time
         self._waits: set[Wait] = set()
 
@@ -72,7 +73,7 @@ class Timer:
 
 
 class FakeTime:
-    """A clock; called, it tells the seconds since the epoch."""
+    """A clock; calling it returns the seconds since the epoch."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self.now = now
@@ -82,7 +83,7 @@ class FakeTime:
         return self.now
 
     def timer(self) -> Timer:
-        """A timer that goes by this clock."""
+        """A timer of this clock."""
         timer = Timer(self)
         self._timers.append(timer)
         return timer
@@ -90,7 +91,10 @@ class FakeTime:
     async def advance_until(
         self, moment: float, *, idle: Callable[[], bool], unless: Callable[[], bool] = lambda: False
     ) -> None:
-        """Let the time pass, from one wait's end to the next, or until `unless`; it stands while not `idle`."""
+        """Advance from one wait's end to the next, or until `unless`.
+
+        The clock stands while not `idle`.
+        """
         while True:
             await self.settle(idle)
             if unless():
@@ -104,7 +108,7 @@ class FakeTime:
                     wait.expire()
 
     async def settle(self, idle: Callable[[], bool]) -> None:
-        """Until all that is to be done at this moment was done; it may take any real time."""
+        """Wait until everything of this moment is done; it may take any real time."""
         late = time.monotonic() + LONG_WAIT_SECONDS
         quiet = 0
         while quiet < QUIET_ITERATIONS:

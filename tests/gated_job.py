@@ -1,4 +1,7 @@
-"""Jobs that wait for the test, and what becomes of them in a store that real orchestrators work on."""
+"""Jobs that wait for the test, and their fate in a shared store.
+
+Real orchestrators work on the store.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -24,13 +27,13 @@ echo it ends
 
 
 class GatedJob:
-    """A repository whose job runs until the gate is opened, and writes down how often it was begun.
+    """A repository whose job waits for a gate and records each start.
 
-    `workflow` is what it does instead, with the places `{gate}` and `{record}`.
+    `workflow` replaces the job's workflow; it has the places `{gate}` and `{record}`.
     """
 
     name: str | None = None
-    """Of the repository, for those who tell one from another by it."""
+    """The name of the repository, to tell one from another."""
 
     def __init__(self, directory: Path, workflow: str = "") -> None:
         self.gate, self.record = directory / "gate", directory / "record"
@@ -74,7 +77,7 @@ async def publish_requests(shared_files: SharedFiles, gated_job: GatedJob, count
 
 
 async def wait_for_jobs(store: JobStore, condition: Callable[[Sequence[JobView]], bool]) -> Sequence[JobView]:
-    """The jobs, as soon as they are as wanted."""
+    """Wait until the jobs are as expected; return them."""
     async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
         while True:
             changed.clear()
@@ -89,14 +92,14 @@ async def wait_for_jobs(store: JobStore, condition: Callable[[Sequence[JobView]]
 
 
 async def wait_until_running(store: JobStore) -> JobView:
-    """The only job, once it has written its first words."""
+    """The only job, once it has written its first output."""
     (view,) = await wait_for_jobs(store, lambda views: [view.state for view in views] == [JobState.RUNNING])
     await wait_for_log(store, view.job_id, b"it runs")
     return view
 
 
 async def wait_for_log(store: JobStore, job_id: str, words: bytes) -> None:
-    """Wait until the log of the job has these words."""
+    """Wait until the log of the job has this text."""
     async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
         while words not in await read_log(store, job_id):
             changed.clear()

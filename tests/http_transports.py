@@ -1,4 +1,4 @@
-"""A connection without a network under uvicorn's protocols."""
+"""Connections without a network under uvicorn's protocols."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class Socket(asyncio.Transport):
-    """A transport that only remembers."""
+    """A transport that only records what is written."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
         self.written: list[bytes] = []
         self.late: list[bytes] = []
-        """What was written when it was closed, and goes nowhere."""
+        """What was written before it was closed, and goes nowhere."""
         self.closed = False
 
     def write(self, data: Any) -> None:
@@ -31,7 +31,7 @@ class Socket(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        """Nothing more is written; what still arrives is nobody's concern here."""
+        """Nothing more is written; what still arrives is ignored."""
         self.closed = True
 
     def get_write_buffer_size(self) -> int:
@@ -48,7 +48,7 @@ class Socket(asyncio.Transport):
 
 
 def connected(kind: type[HttpToolsProtocol], app: Any) -> tuple[HttpToolsProtocol, Socket]:
-    """The server's end of a new connection to `app`, and what it writes to."""
+    """The server's end of a new connection to `app`, and its transport."""
     config = uvicorn.Config(app, http=kind, lifespan="off", log_config=None, proxy_headers=False)
     config.load()
     protocol = kind(config, uvicorn.server.ServerState(), {}, asyncio.get_running_loop())
@@ -58,13 +58,13 @@ def connected(kind: type[HttpToolsProtocol], app: Any) -> tuple[HttpToolsProtoco
 
 
 async def loop_iterations(count: int = 20) -> None:
-    """Let whoever can go on do so."""
+    """Let other tasks run for some iterations of the loop."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 async def feed(protocol: HttpToolsProtocol, socket: Socket, pieces: Sequence[bytes]) -> None:
-    """Let these arrive one after the other, until the connection is closed."""
+    """Let these pieces arrive one after the other, until the connection is closed."""
     for piece in pieces:
         if not socket.closed:
             protocol.data_received(piece)

@@ -1,4 +1,4 @@
-"""Inboxes for tests: deliveries to keep in them."""
+"""Deliveries for tests of inboxes."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from solstice_forge.inbox.protocol import Inbox, KeepResult, NewDelivery
 
 NOON = 1_790_000_000.0
 REQUEST = b'{"request_id":"r","schema_version":"jobrequest.v1"}'
-"""As much of a request as is needed to publish it."""
+"""The smallest request that can be published."""
 
 
 def delivery(
@@ -20,7 +20,7 @@ def delivery(
     received_at: float = NOON,
     body: bytes | None = None,
 ) -> NewDelivery:
-    """A push, or, when it does not ask for anything, a ping."""
+    """A push, or a ping when there is no request."""
     return NewDelivery(
         source_name=source,
         delivery_id=name,
@@ -38,7 +38,7 @@ def delivery(
 
 
 async def keep_in_one_batch(inbox: Inbox, *deliveries: NewDelivery) -> Sequence[KeepResult]:
-    """What came together, kept together; raises the first error."""
+    """Keep these deliveries in one batch; raise the first error."""
     kept: list[KeepResult] = []
     for each in await inbox.keep_all(deliveries):
         if isinstance(each, Exception):

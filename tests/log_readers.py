@@ -1,4 +1,7 @@
-"""A log that grows while several read it, over the real server in a process of its own: nothing unseen, and flat memory."""
+"""Tests a growing log with several readers over a real server.
+
+The server is a process of its own. The readers must get every chunk, and the server's memory must stay flat.
+"""
 
 import asyncio
 import json
@@ -19,44 +22,47 @@ from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchest
 from tests.stores import SUCCEEDED, claimed, planned
 
 CHUNK_BYTES: Final = 16 * 1024
-"""As much as the orchestrator writes at once."""
+"""Bytes that the orchestrator writes at once."""
 AT_ONCE: Final = 32
 READERS: Final = 3
 LABEL: Final = "nowhere"
-"""No worker of the server's has it: the test plays the one that runs the job."""
+"""A label that no worker of the server has: the test plays the worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderResult:
-    """What one reader was told."""
+    """What one reader received."""
 
     sequences: int
-    """How many chunks came."""
+    """How many chunks it received."""
     missing: list[tuple[int, int]]
     connections: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingResult:
-    """How it went."""
+    """The result of one test."""
 
     written: int
-    """Chunks."""
+    """How many chunks were written."""
     gaps: list[tuple[int, int]]
     readers: list[ReaderResult]
     before_kib: int
-    """Resident memory of the server, when the readers had come and nothing was written."""
+    """Resident memory of the server after the readers connected, before any write."""
     peak_kib: int
 
 
 async def write_and_read(
     directory: Path, size: int, *, database_url: str | None = None, seed: int = 7
 ) -> ReadingResult:
-    """`size` bytes are written in chunks, some of which never arrive, while three read; one of them hangs up now and then."""
+    """Write `size` bytes in chunks while three readers follow.
+
+    Some chunks never arrive, and one reader hangs up now and then.
+    """
     shared_files = SharedFiles(directory=directory)
     url = database_url or shared_files.database_url
     async with open_store(url, lease_seconds=600.0) as store:
-        # Before there is a server, which would plan the run itself; the lease outlives the test.
+        # Before a server runs, which would plan the run itself; the lease outlives the test.
         await planned(store, job("true", runs_on=LABEL))
         (claim,) = await claimed(store, free={LABEL: 1})
         assert await store.append_log(claim.key, [_chunk(1)])
@@ -91,7 +97,7 @@ async def _write_and_read(
 
 
 def resident_kib(pid: int) -> int:
-    """How much of a process is in memory."""
+    """The resident memory of a process, in KiB."""
     for line in Path(f"/proc/{pid}/status").read_text("utf-8").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1])
@@ -121,7 +127,10 @@ def _chunk(sequence: int) -> LogChunk:
 async def _read(
     client: httpx2.AsyncClient, path: str, hangs_up: random.Random | None, begun: asyncio.Event
 ) -> ReaderResult:
-    """Everything to the end; with `hangs_up` over several connections, going on where the last one was."""
+    """Read everything to the end.
+
+    With `hangs_up` over several connections, each of which continues where the last one stopped.
+    """
     known, sequences, missing, connections, last_id = 0, 0, list[tuple[int, int]](), 0, ""
     while True:
         connections += 1
@@ -140,7 +149,7 @@ async def _read(
                     assert gap[0] == known + 1
                     continue
                 assert event.event == "chunk"
-                # Every chunk follows the one before, or what was said to be missing.
+                # Every chunk follows the one before, or a reported gap.
                 assert data["sequence"] == (gap[1] if gap else known) + 1
                 assert data["text"].startswith(f"{data['sequence']:09d} ")
                 assert data["text"].count("\n") == CHUNK_BYTES // 64

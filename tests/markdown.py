@@ -1,10 +1,10 @@
-"""Tables of the reference pages, as GitHub's Markdown has them."""
+"""Writes tables in GitHub's Markdown, for the reference pages."""
 
 from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """One line per row; a bar in a cell stays in its cell."""
+    """One line per row; a bar in a cell is escaped."""
     return "".join(_row(line) for line in [head, ["---"] * len(head), *rows])
 
 

@@ -1,4 +1,4 @@
-"""Stores as an older version left them, row by row."""
+"""Fills stores as an older version left them, row by row."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def migrations_before(dialect: str, since: int) -> tuple[tuple[Migration, ...], tuple[Migration, ...]]:
-    """The migrations of the orchestrator's store before that one, and all."""
+    """The migrations of the orchestrator's store before that one, and all migrations."""
     steps = migrations_of(f"solstice_orchestrator.store.schema.{dialect}")
     return tuple(step for step in steps if step.version < since), tuple(steps)
 

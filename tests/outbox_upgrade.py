@@ -1,4 +1,7 @@
-"""What an outbox held when its rows were single messages, and what becomes of that in every store."""
+"""Checks that messages in an outbox of the old schema survive the upgrade.
+
+Its rows were single messages.
+"""
 
 from typing import Final
 
@@ -6,17 +9,17 @@ from solstice_orchestrator.store.protocol import JobStore, OutboxKind
 from tests.builders import job_request
 
 BATCHES_VERSION: Final = 14
-"""The version of the schema from which on a row may be many messages."""
+"""The schema version since which a row may be many messages."""
 OLD_ROWS: Final = (
     ("status", "r-1", b'{"first":1}', "{}"),
     ("dead_letter", "r-1", b'{"request":1}', '{"x-solstice-reason": "agent_lost"}'),
     ("status", "r-2", b'{"second":1}', "{}"),
 )
-"""Rows of its four columns."""
+"""Rows of the old table's four columns."""
 
 
 async def check_outbox_after_upgrade(store: JobStore) -> None:
-    """What waited comes first and as it was; what is told together from now on comes after it."""
+    """Check that waiting messages come first and unchanged, and new batches after them."""
     await store.admit([job_request() for _ in range(3)])
     found = list(await store.outbox(100))
     assert [(each.kind, each.request_id, each.body) for each in found[:3]] == [

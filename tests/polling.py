@@ -1,4 +1,7 @@
-"""How tests wait: for a fact that sends no notification, as long as a busy machine may take, and not a moment longer."""
+"""Polls in tests for facts that send no notification.
+
+A wait lasts no longer than necessary, on a busy machine too.
+"""
 
 import asyncio
 import time
@@ -7,18 +10,18 @@ from typing import Final
 
 WAIT_SECONDS: Final = 60.0
 LONG_WAIT_SECONDS: Final = 180.0
-"""For what several processes have to do; a test's own timeout may be shorter."""
+"""The limit for work of several processes; a test's own timeout may be shorter."""
 
 
 async def wait_until(condition: Callable[[], object]) -> None:
-    """Wait until `condition` holds, which this process can see for itself."""
+    """Wait until `condition` holds, which this process can check itself."""
     async with asyncio.timeout(WAIT_SECONDS):
         while not condition():  # noqa: ASYNC110  whatever it asks has no event to wait for
             await asyncio.sleep(0.01)
 
 
 async def wait_until_true(what: str, condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until `condition` holds, which has to be asked for; `what` says in the failure what was waited for."""
+    """Wait until `condition`, which is awaited, holds. On failure, `what` says what was waited for."""
     deadline = time.monotonic() + LONG_WAIT_SECONDS
     while not await condition():
         assert time.monotonic() < deadline, f"not within {LONG_WAIT_SECONDS:g} s: {what}"

@@ -1,4 +1,4 @@
-"""A job store in which something of everything has happened."""
+"""A job store that holds every kind of state."""
 
 from dataclasses import dataclass
 
@@ -17,18 +17,18 @@ LOG = (b"building\n", b"\x00\xff not text\n", "größer\n".encode())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopulatedStore:
-    """What there is in it."""
+    """The ids of what the store holds."""
 
     finished: str
     """A run of two jobs, both with a log, the second of which failed."""
     errored: str
-    """A run whose job the world spoiled until its budget was spent."""
+    """A run whose job was retried until its retries ran out."""
     running: str
-    """A run with a job that runs, one that waits for it, and one whose cancellation was asked for."""
+    """A run with a running job, a waiting one, and one being cancelled."""
     waiting: str
     planning: str
     delayed: str
-    """A run that is to start in a day."""
+    """A run that starts in a day."""
     cancelled: str
 
     @property
@@ -45,7 +45,7 @@ class PopulatedStore:
 
 
 async def populate_schedules(store: JobStore, clock: ManualClock) -> None:
-    """Of its two schedules one has missed ticks and has one that is due, the other is paused."""
+    """Add two schedules: one with missed and due ticks, one paused."""
     await added_schedule(store.schedule_store, cron="*/5 * * * *")
     await added_schedule(store.schedule_store, name="weekly", cron="@weekly", timezone="Europe/Berlin")
     clock.forward(900.0)
@@ -55,7 +55,10 @@ async def populate_schedules(store: JobStore, clock: ManualClock) -> None:
 
 
 async def populate(store: JobStore, clock: ManualClock, *, with_marks: bool = True) -> PopulatedStore:
-    """Let all this happen; the clock goes forward by some hours, and little that is young is left to be told."""
+    """Fill the store; the clock advances by some hours.
+
+    Few of its statuses still wait to be reported.
+    """
     await populate_schedules(store, clock)
     finished = await planned(
         store,
@@ -78,7 +81,7 @@ async def populate(store: JobStore, clock: ManualClock, *, with_marks: bool = Tr
     for _ in range(3):
         clock.forward(3600.0)
         await store.rescue()
-        # Not by the worker of all the rest, which would be left alone after that.
+        # Not by the worker of all other jobs, which would be quarantined after that.
         (claim,) = await claimed(store, worker="unlucky")
         detail = "no route to host: forge.example"
         gone = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail=detail)

@@ -1,4 +1,4 @@
-"""A publisher that writes AMQP 0-9-1 byte by byte: for messages that no client library would send.
+"""Publishes AMQP 0-9-1 byte by byte, with messages that no client would send.
 
 Source: the AMQP 0-9-1 specification, sections 2.3.5 (frames, content headers) and 4.2 (their layout);
 rabbitmq.com/docs/amqp-0-9-1-errata (the letters of field types).
@@ -23,26 +23,29 @@ _SELECT_OK, _ACK, _NACK = (85, 11), (60, 80), (60, 120)
 
 
 class BrokerClosed(Exception):
-    """The broker closed the channel or the connection over what was written."""
+    """The broker closed the channel or the connection because of these bytes."""
 
 
 def short(text: bytes) -> bytes:
-    """A short string."""
+    """Encode a short string."""
     return bytes((len(text),)) + text
 
 
 def long(data: bytes) -> bytes:
-    """A long string, and the layout of tables and arrays, too: four bytes of length, and the content."""
+    """Encode a long string: four bytes of length, then the content.
+
+    Tables and arrays have the same layout.
+    """
     return struct.pack(">I", len(data)) + data
 
 
 def field(name: bytes, kind: bytes, value: bytes) -> bytes:
-    """One field of a table."""
+    """Encode one field of a table."""
     return short(name) + kind + value
 
 
 def nested(depth: int, *, kind: bytes = b"A") -> bytes:
-    """The content of an array (`A`) or table (`F`) that holds another of its kind, and so on, `depth` in all."""
+    """The content of `depth` arrays (`A`) or tables (`F`) inside each other."""
     content = b""
     for _ in range(depth - 1):
         content = (b"" if kind == b"A" else short(b"k")) + kind + long(content)
@@ -50,7 +53,7 @@ def nested(depth: int, *, kind: bytes = b"A") -> bytes:
 
 
 def properties(table: bytes, *, correlation_id: bytes | None = None) -> bytes:
-    """The flags and values of a message whose header table has this content, whatever it is."""
+    """The flags and values of a message whose header table has this content."""
     flags = HEADERS_FLAG | (0 if correlation_id is None else CORRELATION_ID_FLAG)
     return struct.pack(">H", flags) + long(table) + (b"" if correlation_id is None else short(correlation_id))
 
@@ -90,7 +93,7 @@ class RawPublisher:
         self._socket.close()
 
     def publish(self, exchange: str, routing_key: str, properties: bytes, body: bytes) -> bool:
-        """Publish, with these bytes as flags and values of the properties; whether the broker says that it has it.
+        """Publish these bytes as properties; return whether the broker confirms them.
 
         Raises BrokerClosed when the broker would not even read it; the publisher is of no use then.
         """
@@ -111,7 +114,7 @@ class RawPublisher:
         self._frame(METHOD, channel, struct.pack(">HH", *method) + arguments)
 
     def _expect(self, *methods: tuple[int, int]) -> bytes:
-        """The arguments of the next method, which must be one of these."""
+        """Read the arguments of the next method, which must be one of these."""
         while True:
             head = self._stream.read(7)
             if len(head) < 7:
@@ -129,6 +132,6 @@ class RawPublisher:
 
 @contextmanager
 def raw_publisher(url: str) -> Iterator[RawPublisher]:
-    """A publisher of this kind, connected."""
+    """A connected publisher."""
     with RawPublisher(url) as publisher:
         yield publisher

@@ -1,4 +1,4 @@
-"""What strangers do to a service over raw sockets, and how a genuine sender fares meanwhile."""
+"""Sends arbitrary bytes to a service, and measures how genuine senders fare meanwhile."""
 
 import contextlib
 import socket
@@ -20,7 +20,7 @@ def address(url: str) -> tuple[str, int]:
 
 
 def resident_mib(pid: int) -> float:
-    """What the process holds in memory now."""
+    """The process's present memory in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -28,7 +28,7 @@ def resident_mib(pid: int) -> float:
 
 
 def peak_mib(pid: int) -> float:
-    """The most that it ever held."""
+    """The largest memory the process ever had, in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
@@ -41,17 +41,20 @@ def open_files(pid: int) -> int:
 
 
 def seconds_queued(pid: int) -> float:
-    """How long its threads, ever, were ready to run while the machine ran others instead.
+    """Seconds that its threads were ready while the machine ran others.
 
-    Of the threads of a Python process one runs at a time: what one of them waits for a processor, all may have to wait.
+    Of the threads of a Python process one runs at a time: while one waits for a processor, all may have to wait.
     """
-    # `schedstat` holds the nanoseconds on a processor, those of waiting for one, and how often it got one.
+    # `schedstat` holds the nanoseconds on a processor, the nanoseconds of waiting for one, and how often it got one.
     waits = [path.read_text().split()[1] for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
     return sum(map(int, waits)) / 1e9
 
 
 def exchange(url: str, pieces: Sequence[bytes], *, seconds: float = 20.0) -> bytes:
-    """Send these, as far as the other side takes them; all that it said until it closed or fell silent."""
+    """Send these bytes, and return all that the server sent.
+
+    It sends as far as the server reads, and reads until the server closes or sends no more.
+    """
     with socket.create_connection(address(url), timeout=seconds) as connection:
         for piece in pieces:
             try:
@@ -62,7 +65,7 @@ def exchange(url: str, pieces: Sequence[bytes], *, seconds: float = 20.0) -> byt
 
 
 def read_to_end(connection: socket.socket) -> bytes:
-    """Everything until the end; what was read when the connection was reset."""
+    """Everything until the end, or until the connection is reset."""
     said = b""
     try:
         while got := connection.recv(65536):
@@ -73,7 +76,7 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 
 def status_code(answer: bytes) -> int:
-    """Of the first answer; 0 when there is none."""
+    """The status of the first answer; 0 without one."""
     return int(answer[9:12]) if answer.startswith(b"HTTP/1.1 ") else 0
 
 
@@ -86,7 +89,10 @@ def webhook_bytes(number: int, *, path: str = "/webhooks/forgejo", more: str = "
 
 
 def send_genuine(url: str, number: int) -> tuple[int, float]:
-    """Send a genuine webhook over a connection of its own: the status, and how long its answer took."""
+    """Send a genuine webhook over a new connection.
+
+    Returns the status and the seconds until the answer.
+    """
     began = time.monotonic()
     try:
         answer = exchange(url, [webhook_bytes(number)])
@@ -97,7 +103,7 @@ def send_genuine(url: str, number: int) -> tuple[int, float]:
 
 @contextlib.contextmanager
 def connections(url: str, count: int) -> Iterator[list[socket.socket]]:
-    """So many, open at once."""
+    """Open so many connections at once."""
     with contextlib.ExitStack() as stack:
         opened = []
         for _ in range(count):
@@ -107,7 +113,7 @@ def connections(url: str, count: int) -> Iterator[list[socket.socket]]:
 
 
 def send_some(connection: socket.socket, data: bytes) -> int:
-    """As much of it as goes now; -1 when the other side has ended it."""
+    """Send as much as possible now; -1 when the server closed the connection."""
     try:
         return connection.send(data)
     except BlockingIOError:

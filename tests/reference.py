@@ -1,4 +1,4 @@
-"""The tables of the reference pages, rendered from what is declared in the code.
+"""Renders the tables of the reference pages from the declarations in the code.
 
 `python -m tests.reference` writes them into the pages, between their markers; `tests/unit/test_reference.py` fails when
 a page says something else.
@@ -46,7 +46,7 @@ REFERENCE: Final = ROOT / "docs" / "reference"
 
 
 def settings_table(model: type[SolsticeSettings], *without: type[SolsticeSettings]) -> str:
-    """One row per setting; those of `without` stand in tables of their own."""
+    """One row per setting; those of `without` have tables of their own."""
     skipped = {name for other in without for name in other.model_fields}
     rows = [
         (
@@ -125,7 +125,7 @@ PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
 
 
 def rendered(page: Path) -> str:
-    """The page as it should be: its own words, with every table made anew."""
+    """The page as it should be: its own text, with every table rendered again."""
     text = page.read_text("utf-8")
     for name, render in PAGES[page].items():
         start, end = f"<!-- table: {name} -->\n", "<!-- end -->"

@@ -1,4 +1,4 @@
-"""Real git repositories for tests, made with the machine's git and nobody's configuration."""
+"""Makes real git repositories for tests, with the machine's git and no configuration."""
 
 import os
 import subprocess

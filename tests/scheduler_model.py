@@ -1,4 +1,7 @@
-"""A small world of waiting jobs in memory that does with `scheduling/order.py` what the stores do with it."""
+"""A model of waiting jobs in memory, for tests of `scheduling/order.py`.
+
+It uses the order as the stores do.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +34,7 @@ QueueKey = tuple[str, Priority]
 
 @dataclass
 class SchedulerModel:
-    """Jobs come, start, end, get lost and are cancelled; nothing here decides anything by itself."""
+    """Jobs arrive, start, end, get lost and are cancelled, only when called."""
 
     caps: Caps = field(default_factory=Caps)
     quotas: Quotas = field(default_factory=Quotas)
@@ -40,12 +43,12 @@ class SchedulerModel:
     now: float = 0.0
     waiting: list[Candidate] = field(default_factory=list)
     running: dict[str, tuple[str, Candidate]] = field(default_factory=dict)
-    """By job: the worker that has it."""
+    """The worker that has each job, by job."""
     started: list[Candidate] = field(default_factory=list)
     clocks: defaultdict[QueueKey, int] = field(default_factory=lambda: defaultdict(int))
     next_turns: dict[tuple[QueueKey, str], int] = field(default_factory=dict)
     started_of: defaultdict[str, list[OwnerStarts]] = field(default_factory=lambda: defaultdict(list))
-    """By owner."""
+    """The starts of each owner."""
     buckets: dict[BucketKey, Bucket] = field(default_factory=dict)
     arrivals: int = 0
 
@@ -76,7 +79,10 @@ class SchedulerModel:
         return [each.job_id for each in new]
 
     def claim(self, worker: str, free: Mapping[str, int], limit: int = 32) -> Sequence[Candidate]:
-        """What the worker starts, in order; every question is cut off at what could start, as a store's is."""
+        """What the worker starts, in order.
+
+        Every query is limited to what could start, as a store's is.
+        """
         left, chosen = self.start_limits().fit(free), list[Candidate]()
         while True:
             more = self._room()
@@ -96,14 +102,14 @@ class SchedulerModel:
         del self.running[job_id]
 
     def lose(self, worker: str) -> None:
-        """What the worker had waits again, with the turns it had."""
+        """The worker's jobs wait again and keep their `turn`."""
         for job_id, (holder, job) in list(self.running.items()):
             if holder == worker:
                 del self.running[job_id]
                 self.waiting.append(replace(job, waiting_since=self.now))
 
     def cancel(self, job_ids: Iterable[str]) -> None:
-        """Jobs that wait are not wanted any more."""
+        """Cancel waiting jobs."""
         gone = [each for each in self.waiting if each.job_id in set(job_ids)]
         self.waiting = [each for each in self.waiting if each not in gone]
         for key, turn in self.next_turns.items():
@@ -115,7 +121,7 @@ class SchedulerModel:
         return Counter(job.repository for _, job in self.running.values())
 
     def start_limits(self) -> StartBudget:
-        """As a store finds it."""
+        """The start limits, as a store computes them."""
         return StartBudget(
             limits=StartLimits(caps=self.caps, quotas=self.quotas, rates=self.rates),
             running=self.running_of(),

@@ -1,4 +1,4 @@
-"""Schedules for tests: what is asked for regularly, and how a tick is fired without a forge."""
+"""Schedules and ticks for tests, without a forge."""
 
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ HOLDER: Final = "worker-a"
 
 
 def spec(**fields: Any) -> ScheduleSpec:
-    """Every hour, unless told otherwise."""
+    """A schedule for every hour, unless given otherwise."""
     return ScheduleSpec(
         **{
             "name": "nightly",
@@ -50,7 +50,7 @@ async def claimed_tick(timetable: ScheduleStore, holder: str = HOLDER) -> TickTa
 
 
 async def history(timetable: ScheduleStore, which: str = "nightly") -> list[TickView]:
-    """Oldest first."""
+    """The ticks, oldest first."""
     view = await the_schedule(timetable, which)
     return [*reversed(await timetable.ticks(view.schedule_id, 1000))]
 

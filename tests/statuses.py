@@ -1,4 +1,4 @@
-"""`jobstatus.v1` messages of invented runs, for tests of what forges are told."""
+"""Sample `jobstatus.v1` messages for tests of forge statuses."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -20,7 +20,7 @@ FORGE_STATES: Final[Mapping[Source, Mapping[str, str]]] = {
         "succeeded": "success", "failed": "failed", "errored": "failed", "cancelled": "canceled", "timed_out": "failed",
     },
 }  # fmt: skip
-"""How each forge calls the end of a job."""
+"""The name of a job's end at each forge."""
 
 
 def run_id(number: int) -> str:
@@ -55,7 +55,7 @@ def job_status(
 
 
 def wanted_status(state: str = "waiting", **changes: Any) -> WantedStatus:
-    """The same as the store keeps it."""
+    """The same status as the store keeps it."""
     status = job_status(state, **changes)
     return WantedStatus(
         source_name=status.source_name or "",

@@ -1,4 +1,4 @@
-"""Job stores for tests: a clock that is moved by hand, and the first steps of a job's life."""
+"""Job stores for tests, with a manual clock and a job's first steps."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -15,7 +15,7 @@ from solstice_orchestrator.store.protocol import Claim, JobStore, OutboxKind, Pl
 from tests.builders import job, job_request
 
 OpenStore = Callable[..., AbstractAsyncContextManager[JobStore]]
-"""Opens a store; what it is given are the rules of `open_store`."""
+"""Opens a store; its arguments are those of `open_store`."""
 
 WORKER = "worker-a"
 LEASE = 60.0
@@ -28,7 +28,7 @@ PROVISION_ERRORED = Outcome(state=JobState.ERRORED, reason=Reason.PROVISION_FAIL
 
 
 def worker_record(worker_id: str, *, name: str = "", capacity: Capacity | None = None) -> WorkerRegistration:
-    """What a worker says of itself; its name is its id unless told."""
+    """A worker's own record; its name is its id unless given."""
     return WorkerRegistration(
         worker_id=worker_id,
         name=name or worker_id,
@@ -40,7 +40,7 @@ def worker_record(worker_id: str, *, name: str = "", capacity: Capacity | None =
 
 @dataclass
 class ManualClock:
-    """Seconds since the epoch, as the test wants them."""
+    """A clock that the test sets, in seconds since the epoch."""
 
     now: float = 1_800_000_000.0
 
@@ -52,7 +52,7 @@ class ManualClock:
 
 
 async def admitted(store: JobStore, request: JobRequestV1 | None = None) -> str:
-    """The id of a new run."""
+    """Admit a new run; return its id."""
     (admission,) = await store.admit([request or job_request()])
     return admission.run_id
 
@@ -65,7 +65,7 @@ async def planning_task(store: JobStore, worker: str = WORKER) -> PlanningTask:
 async def planned(
     store: JobStore, *specs: JobSpec, request: JobRequestV1 | None = None, planner: str = WORKER
 ) -> str:
-    """The id of a new run with these jobs (or one)."""
+    """Plan a new run with these jobs (or one); return its id."""
     run_id = await admitted(store, request)
     assert await store.planned(await planning_task(store, planner), specs or (job("true"),))
     return run_id
@@ -82,7 +82,7 @@ async def claimed(
 
 
 async def running(store: JobStore, *specs: JobSpec) -> Claim:
-    """The first claimed job of a new run."""
+    """The first job of a new run, claimed."""
     await planned(store, *specs)
     return (await claimed(store))[0]
 

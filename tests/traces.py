@@ -1,4 +1,7 @@
-"""Traces for tests, and a trace carried out on a real store, step by step, in the time of the trace."""
+"""Random traces, and a real store that runs a trace step by step.
+
+The store's clock follows the trace.
+"""
 
 import heapq
 import math
@@ -29,18 +32,19 @@ def trace_job(
 
 
 def one_by_one(*jobs: TraceJob) -> Sequence[TraceRun]:
-    """Each a run of its own."""
+    """Each job as a run of its own."""
     return [[each] for each in jobs]
 
 
 def random_trace(
     rng: random.Random, runs: int, *, labels: Sequence[str] = ("linux",), entangled: bool = True
 ) -> Sequence[TraceRun]:
-    """Some repositories of which one sends most, all classes; more than few slots can take at once.
+    """A trace of repositories of which one sends most, in all classes.
 
-    Unless `entangled`, with needs and groups, each run is one job, and no two come at the same moment.
+    More jobs come than few slots can take at once. Unless `entangled`, with needs and groups, each run is one job, and
+    no two come at the same moment.
 
-    Times are multiples of an eighth of a second, so that they are what they are also when counted from the epoch.
+    Times are multiples of an eighth of a second, so that they stay exact when counted from the epoch.
     """
     trace, at = list[TraceRun](), 0.0
     for number in range(runs):
@@ -72,7 +76,7 @@ def random_trace(
 
 
 class StartTimes(Tally):
-    """A tally that knows when each job started, by its name."""
+    """A tally that records when each job started, by its name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,13 +95,13 @@ def simulated_starts(trace: Sequence[TraceRun], configuration: SimulationConfig)
 
 @dataclass
 class RealStore:
-    """A trace carried out with one worker on a store, whose clock it moves; everything that happens, happens there."""
+    """Runs a trace with one worker on a store, and moves the store's clock."""
 
     store: JobStore
     clock: ManualClock
     configuration: SimulationConfig
     at: dict[str, float] = field(default_factory=dict)
-    """When each job started, by its name, in the order of their starts."""
+    """When each job started, by its name, in the order of the starts."""
     _ends: list[tuple[float, int, AttemptKey]] = field(default_factory=list)
     _running: dict[AttemptKey, tuple[str, int]] = field(default_factory=dict)
     _stopping: set[AttemptKey] = field(default_factory=set)
@@ -142,7 +146,7 @@ class RealStore:
 
 
 async def plan(store: JobStore, run: TraceRun, clock: ManualClock) -> str:
-    """The run, admitted and planned now; its id."""
+    """Admit and plan the run now; return its id."""
     begun = run[0]
     request = job_request(
         repo_full_name=begun.repository,
@@ -157,7 +161,7 @@ async def plan(store: JobStore, run: TraceRun, clock: ManualClock) -> str:
 
 
 def spec_of(each: TraceJob) -> JobSpec:
-    """As a job that a scripted executor plays."""
+    """The spec of a job that a scripted executor plays."""
     return job(
         f"sleep {each.seconds:.3f}",
         name=each.name,

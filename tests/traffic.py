@@ -1,4 +1,4 @@
-"""Messages to and fro for tests of a broker: numbered, and counted at both ends."""
+"""Publishes and consumes numbered messages for tests of a broker."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ async def connected(
 
 
 async def take(consumer: Consumer, count: int) -> list[Delivery]:
-    """The next `count` deliveries, not settled; more would be a failure."""
+    """The next `count` deliveries, not settled; more than that fails the test."""
     taken: list[Delivery] = []
     async with asyncio.timeout(WAIT_SECONDS):
         while len(taken) < count:
@@ -66,7 +66,10 @@ async def wait_for_ready(broker: Broker, queue: str, expected: int) -> None:
 
 
 class Traffic:
-    """Publishes numbers and consumes them until told to stop; remembers what was confirmed and what was seen."""
+    """Publishes numbers and consumes them until stopped.
+
+    It remembers which were confirmed and which were seen.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

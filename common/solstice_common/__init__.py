@@ -1,4 +1,4 @@
-"""What two services must agree on: the messages, the topology, the broker and the durable ground under both."""
+"""What both services share: messages, topology, broker, storage and HTTP."""
 
 from importlib.metadata import version
 

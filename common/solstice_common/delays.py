@@ -1,4 +1,4 @@
-"""When a run is to start that is not to start at once: moments and spans as people write them, and how far off. Pure."""
+"""Parses the moments and delays that people write for a later start. Pure."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -6,9 +6,12 @@ from types import MappingProxyType
 from typing import Final
 
 MAX_DELAY: Final = timedelta(days=366)
-"""What is to start later than this is refused where it is asked for: a slip of the pen would lie here for ever."""
+"""The latest start that is accepted.
+
+A later one is probably a typing error, and would stay here for ever.
+"""
 CLOCKS_APART: Final = timedelta(days=1)
-"""As much later may it be by the clock of whoever did not check it first."""
+"""The tolerance of the limit, for a check by another clock."""
 MOMENT_PATTERN: Final = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$"
 )
@@ -18,7 +21,10 @@ _UNITS: Final = MappingProxyType({"": "seconds", "s": "seconds", "m": "minutes",
 
 
 def parse_moment(text: str) -> datetime:
-    """The moment that an RFC 3339 time with any offset names, in UTC; ValueError says what is wrong."""
+    """The moment of an RFC 3339 time with any offset, in UTC.
+
+    ValueError says what is wrong.
+    """
     if not _MOMENT.fullmatch(text):
         raise ValueError(
             "must be an RFC 3339 time with its offset from UTC, like 2026-01-31T22:00:00+01:00 or 2026-01-31T21:00:00Z"
@@ -30,7 +36,7 @@ def parse_moment(text: str) -> datetime:
 
 
 def parse_delay(text: str) -> timedelta:
-    """A span like `90` (seconds), `30s`, `15m`, `2h`, `1d`; ValueError says what is wrong."""
+    """A delay like `90` (seconds), `30s`, `15m`, `2h`, `1d`; ValueError says what is wrong."""
     match = _DELAY.fullmatch(text)
     if match is None:
         raise ValueError("must be a number with a unit: 90 (seconds), 30s, 15m, 2h or 1d")
@@ -38,5 +44,5 @@ def parse_delay(text: str) -> timedelta:
 
 
 def too_far(not_before: datetime, now: datetime) -> bool:
-    """Whether that is later than anybody may ask for."""
+    """Whether that moment is later than the limit."""
     return not_before - now > MAX_DELAY

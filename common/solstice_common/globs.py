@@ -1,8 +1,8 @@
-"""Patterns for repositories, branches and paths. Pure.
+"""Matches names of repositories, branches and paths with patterns. Pure.
 
-A pattern and a name are taken apart at `/`. `*` stands for any characters of one part, `?` for one character, `[abc]`,
-`[a-z]` and `[!abc]` for one of a set; `**` as a whole part stands for any number of parts, also none, and at the end for
-whatever is below. A pattern has to fit the whole name, upper and lower case differ, and there is no escape but a set: `[*]`.
+A pattern and a name are split at `/`. `*` matches any characters of one part, `?` one character, `[abc]`, `[a-z]` and
+`[!abc]` one of a set; `**` as a whole part matches any number of parts, also none, and at the end everything below. A
+pattern has to match the whole name, upper and lower case differ, and there is no escape but a set: `[*]`.
 """
 
 import re
@@ -21,11 +21,11 @@ class InvalidGlob(ValueError):
 
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern as a regular expression; InvalidGlob says what is wrong with it.
+    """The pattern as a regular expression.
 
-    Names come from strangers: whatever they are, it takes time in proportion to their length. Of what stands between two
-    stars, or two `**`, the first place is as good as any later one, so what was found once is never looked for again
-    (atomic groups).
+    InvalidGlob says what is wrong with it. Names come from strangers: matching takes time in proportion to their
+    length. Between two stars, or two `**`, the first match is as good as any later one, so what was found once is never
+    looked for again (atomic groups).
     """
     if not pattern:
         raise InvalidGlob("an empty pattern fits nothing: write ** for everything")
@@ -39,18 +39,18 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def meaningful(pattern: str) -> str:
-    """The pattern itself; InvalidGlob says what is wrong with it."""
+    """The pattern itself. InvalidGlob says what is wrong with it."""
     compiled(pattern)
     return pattern
 
 
 def fits(name: str, patterns: Iterable[str]) -> bool:
-    """Whether the whole name is what one of the patterns stands for."""
+    """Whether the whole name matches one of the patterns."""
     return any(pattern == EVERYTHING or compiled(pattern).fullmatch(name) for pattern in patterns)
 
 
 def _runs(pattern: str) -> Sequence[str]:
-    """Expressions for what stands before, between and after the `**`."""
+    """Expressions for the parts before, between and after the `**`."""
     runs: list[list[str]] = [[]]
     for part in pattern.split("/"):
         if part == EVERYTHING:
@@ -61,7 +61,7 @@ def _runs(pattern: str) -> Sequence[str]:
 
 
 def _part(part: str, pattern: str) -> str:
-    """An expression for a part."""
+    """An expression for one part."""
     pieces = [""]
     for token in _TOKEN.finditer(part):
         if token[0].startswith("*"):

@@ -1,4 +1,4 @@
-"""Secrets that a file only names: `env:NAME`, `file:PATH`, or `plain:VALUE` for trials."""
+"""Resolves references to secrets: `env:NAME`, `file:PATH`, or `plain:VALUE` for trials."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ ADVICE: Final = "write env:NAME, file:PATH or plain:VALUE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
-    """Where they are found: relative paths count from `folder`."""
+    """Resolves references; relative paths count from `folder`."""
 
     folder: Path
     environ: Mapping[str, str] = field(repr=False)
 
     def value(self, reference: str) -> str:
-        """What the reference stands for, without line breaks at its end.
+        """The value of the reference, without line breaks at its end.
 
         ValueError says what is missing and what to do, and never what a secret is.
         """
@@ -38,7 +38,7 @@ class References:
 
 
 def split(reference: str) -> tuple[str, str]:
-    """Kind and rest of a reference; ValueError for what is none."""
+    """The kind and the rest of a reference; ValueError for anything else."""
     kind, separator, rest = reference.partition(":")
     if not separator or kind not in KINDS:
         raise ValueError(f"a secret does not stand here as it is: {ADVICE}")

@@ -1,8 +1,9 @@
-"""Canonical URLs of repositories: what the rules see is what git fetches. Pure.
+"""Makes the canonical URL of a repository: rules see what git fetches. Pure.
 
-Every door calls `canonical` before any rule, secret, key, group or rate sees a URL: the fields of messages (webhooks,
-`enqueue`, the API, the queue), schedules, secret rules and git itself. What has one meaning for git and another for a
-rule is refused; what is only another spelling of one repository becomes the one spelling (RFC 3986, section 6.2).
+Every entry point calls `canonical` before any rule, secret, key, group or rate sees a URL: the fields of messages
+(webhooks, `enqueue`, the API, the queue), schedules, secret rules and git itself. A URL that means one thing for git
+and another for a rule is refused; another spelling of the same repository becomes the one spelling (RFC 3986, section
+6.2).
 """
 
 import re
@@ -13,13 +14,13 @@ from unicodedata import normalize
 from urllib.parse import SplitResult, unquote, unquote_to_bytes, urlsplit
 
 REPO_URL_SCHEMES: Final = frozenset({"https", "http", "ssh", "git", "file"})
-"""What may stand in `repo_url`; which of them are fetched is for each orchestrator to say (`GIT_PROTOCOLS`)."""
+"""The schemes of `repo_url`; each orchestrator chooses those it fetches (`GIT_PROTOCOLS`)."""
 
 _DEFAULT_PORTS: Final = {"https": 443, "http": 80, "ssh": 22, "git": 9418}
 _ESCAPES: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HIDDEN: Final = re.compile(rb"%(?:[01][0-9a-f]|7f|2f|5c|c[01])", re.IGNORECASE)
-"""A control character, a slash or a backslash; and 0xC0 and 0xC1, with which only an overlong form of one begins."""
+"""Control characters, slashes and backslashes; also 0xC0 and 0xC1, which begin only overlong forms."""
 _HOST: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
 _NUMBER: Final = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -28,13 +29,13 @@ _SCP: Final = re.compile(
 )
 _LONGEST_NAME: Final = 255
 _MOST_LAYERS: Final = 4
-"""How often a path may be encoded; nobody writes one more than twice."""
+"""How often a path may be percent-encoded; honest paths are encoded at most twice."""
 
 
-# Few repositories are pushed to again and again, and taking a URL apart costs more than the rest of a message.
+# Few repositories are pushed to repeatedly, and parsing a URL costs more than the rest of a message.
 @lru_cache(maxsize=1024)
 def canonical(url: str) -> str:
-    """The one spelling of a repository's URL; ValueError says what no URL of a repository may hold.
+    """The one spelling of a repository's URL; ValueError says what is not allowed.
 
     Idempotent. The scheme stays, and so does a trailing `.git`: some servers know a repository by one of both alone.
     """
@@ -46,9 +47,10 @@ def canonical(url: str) -> str:
 
 
 def name_of(repo_url: str) -> str:
-    """How rules call a repository: `forge.example/river/otter`, `forge.example:8443/river/otter`, `/srv/git/otter`.
+    """The name of a repository in rules.
 
-    Without scheme, user and `.git`. ValueError as of `canonical`.
+    For example `forge.example/river/otter`, `forge.example:8443/river/otter`, `/srv/git/otter`. Without scheme, user
+    and `.git`. ValueError as of `canonical`.
     """
     _, _, rest = canonical(repo_url).partition("://")
     place, slash, path = rest.partition("/")
@@ -56,7 +58,7 @@ def name_of(repo_url: str) -> str:
 
 
 def full_name_of(repo_url: str) -> str | None:
-    """How the forge that serves this URL calls the repository: `river/otter`; None when it cannot be told.
+    """The forge's name of the repository at this URL (`river/otter`); None when unknown.
 
     Of a folder of this machine the last two parts, as nothing above them names it.
     """
@@ -71,13 +73,13 @@ def full_name_of(repo_url: str) -> str | None:
 
 
 def from_scp(text: str) -> str | None:
-    """The ssh:// URL of what git also takes as `git@host:path` or `host:path`; None for anything else."""
+    """The ssh:// URL of git's `git@host:path` or `host:path`. None for anything else."""
     match = None if "://" in text else _SCP.fullmatch(text)
     return match and f"ssh://{match['place']}/{match['path'].lstrip('/')}"
 
 
 def without_user(url: str) -> str:
-    """An http(s) URL without the user and password that a clone may have kept in it; any other as it is."""
+    """An http(s) URL without the user and password of a clone; others unchanged."""
     scheme, separator, rest = url.partition("://")
     if scheme not in {"http", "https"} or not separator:
         return url
@@ -86,7 +88,10 @@ def without_user(url: str) -> str:
 
 
 def spelled(url: str) -> str:
-    """The canonical URL, or the text as it is when it has none: for keys of what is refused a moment later."""
+    """The canonical URL, or the text itself when it has none.
+
+    For keys of requests that are refused a moment later.
+    """
     try:
         return canonical(url)
     except ValueError:
@@ -94,7 +99,7 @@ def spelled(url: str) -> str:
 
 
 def _scheme(url: str) -> str:
-    """The scheme of what is a URL at all."""
+    """The scheme of a URL."""
     if url.startswith("-"):
         raise ValueError("must not start with '-': git would take it for an option")
     if not url.isprintable() or " " in url:
@@ -160,7 +165,7 @@ def _path(path: str) -> str:
 
 
 def _refuse_hidden(path: bytes) -> None:
-    """Look through every layer of escapes: servers behind proxies decode more than once."""
+    """Check every layer of escapes: servers behind proxies decode more than once."""
     for layer in range(_MOST_LAYERS + 1):
         if any(part.partition(b";")[0].strip() in {b".", b".."} for part in path.split(b"/")):
             raise ValueError("must not hold '.' or '..' as a part of its path, encoded or not")
@@ -175,7 +180,7 @@ def _refuse_hidden(path: bytes) -> None:
 
 
 def _decoded(run: str) -> str:
-    """What needs no escape as itself, the rest as escapes in capitals."""
+    """Decode what needs no escape; write the rest as escapes in capitals."""
     raw = unquote_to_bytes(run)
     try:
         characters = list(raw.decode("utf-8"))

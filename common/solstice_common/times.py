@@ -1,4 +1,4 @@
-"""Moments as messages and APIs write them: RFC 3339 in UTC; and ages as people write them. Pure."""
+"""Parses and writes timestamps (RFC 3339, UTC) and ages. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,10 @@ _UNIT_SECONDS: Final[Mapping[str, float]] = {"d": 86_400.0, "h": 3600.0, "m": 60
 
 
 def parse_timestamp(text: str) -> datetime:
-    """The moment an RFC 3339 time in UTC names, to the microsecond; ValueError when there is no such moment."""
+    """The moment of an RFC 3339 time in UTC, to the microsecond.
+
+    ValueError when there is no such moment.
+    """
     moment = datetime.fromisoformat(text[:19].upper()).replace(tzinfo=UTC)
     fraction = re.match(r"\.([0-9]+)", text[19:])
     return moment.replace(microsecond=int(fraction[1][:6].ljust(6, "0"))) if fraction else moment
@@ -43,7 +46,10 @@ def age_seconds(text: str) -> float:
 
 
 def duration(seconds: float) -> str:
-    """A span for people: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 05 min`."""
+    """A duration for people, such as `0.4 s`, `12 s`, `3 min 05 s`.
+
+    From an hour on it is `2 h 05 min`.
+    """
     if seconds < 10:  # noqa: PLR2004  below ten a digit more is worth showing
         return f"{seconds:.1f} s"
     whole = int(seconds)

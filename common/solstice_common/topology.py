@@ -1,8 +1,8 @@
 """The exchanges, queues and bindings of Solstice CI, as frozen values.
 
 The names are those published for Solstice CI v1, so that services written in other languages interoperate. Publishers
-and consumers declare the same value, idempotently. Arguments that RabbitMQ lets nobody change later are kept to the
-few that decide safety; numeric limits belong in a policy (`docs/operations.md`).
+and consumers declare the same value, idempotently. RabbitMQ allows no later change of arguments, so only the few that
+decide safety are set; numeric limits belong in a policy (`docs/operations.md`).
 
 Source: rabbitmq.com/docs/quorum-queues (dead-letter-strategy, overflow), rabbitmq.com/docs/dlx.
 """
@@ -33,14 +33,14 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A durable queue; `arguments` are the immutable ones of its declaration."""
+    """A durable queue. `arguments` are the immutable ones of its declaration."""
 
     name: str
     arguments: Mapping[str, Argument] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def dead_letter_exchange(self) -> str | None:
-        """Where refused messages of this queue go, if anywhere."""
+        """The exchange for refused messages of this queue, if any."""
         name = self.arguments.get("x-dead-letter-exchange")
         return None if name is None else str(name)
 
@@ -68,7 +68,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One kind of message from its exchange to its queue, with the dead-letter pair beside it."""
+    """The path of one kind of message: exchange, queue and their dead-letter pair."""
 
     exchange: str
     queue: str
@@ -119,7 +119,7 @@ def jobs_route(settings: BrokerSettings) -> Route:
 
 
 def full_topology(settings: BrokerSettings) -> Topology:
-    """All routes together: what `solstice topology declare` makes sure of."""
+    """All routes together: what `solstice topology declare` declares."""
     return _together(settings, jobs_route(settings), CANCELS, STATUSES)
 
 

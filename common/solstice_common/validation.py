@@ -1,4 +1,4 @@
-"""What is wrong with a value that pydantic refused, in words of ours. Pure."""
+"""Explains in our words what is wrong with a value that pydantic refused. Pure."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -46,7 +46,7 @@ _WORDS: Final[Mapping[str, Callable[[Context], str]]] = MappingProxyType(
 
 
 def in_words(problem: ErrorDetails) -> str:
-    """The end of a sentence that begins with the name of what is wrong: `must be at least 1`."""
+    """The explanation, to follow a name: `must be at least 1`."""
     say = _WORDS.get(problem["type"])
     if say is not None:
         return say(problem.get("ctx", {}))

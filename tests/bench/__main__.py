@@ -1,4 +1,7 @@
-"""`./just bench`: our figures beside a yardstick, in one run. It measures and prints; it never judges."""
+"""`./just bench`: measures our figures beside a yardstick, in one run.
+
+It measures and prints; it never judges.
+"""
 
 import asyncio
 import json
@@ -80,7 +83,7 @@ def bench(
     quick: Annotated[bool, typer.Option(help="Few messages, one round: to see that it runs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
 ) -> None:
-    """Measure; every rate is paired with its yardstick round by round, and the ratio is what counts."""
+    """Measure each rate and its yardstick in pairs; the ratio counts."""
     configure_logs("console", "error")
     chosen = what or list(MEASURES)
     if unknown := set(chosen) - set(MEASURES):
@@ -95,7 +98,7 @@ def bench(
 
 
 async def measure_all(server: RabbitMQServer, chosen: list[str], *, quick: bool) -> dict[str, Figures]:
-    """One after the other: nothing else may run beside a measurement."""
+    """Measure one after the other: nothing else may run beside a measurement."""
     console, figures = Console(stderr=True), {}
     for name in chosen:
         with console.status(f"measuring: {name}"):
@@ -105,7 +108,7 @@ async def measure_all(server: RabbitMQServer, chosen: list[str], *, quick: bool)
 
 
 def show(figures: Mapping[str, Figures], version: str) -> None:
-    """The figures for people."""
+    """Print the figures for people."""
     console = Console()
     console.print(
         f"RabbitMQ {version}, quorum queues; Python {platform.python_version()}; {os.cpu_count()} processors\n"

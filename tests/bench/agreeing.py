@@ -1,7 +1,7 @@
-"""What `solstice simulate` says of a trace, beside the orchestrator that has just run it, process, broker and all.
+"""Compares `solstice simulate` with an orchestrator that has just run the trace.
 
-The scripted executor sleeps for as long as a job is to last; time is the world's, so a minute of jobs takes a minute.
-What makes the number of slots depend on the host is switched off: the simulator knows of no load.
+The scripted executor sleeps for as long as a job is to last; time is real, so a minute of jobs takes a minute. What
+makes the number of slots depend on the host is switched off: the simulator has no load.
 """
 
 import asyncio
@@ -27,9 +27,15 @@ from tests.servers.rabbitmq import RabbitMQServer
 SLOTS: Final = 3
 PER_SECOND: Final = 5.0
 DURATIONS: Final = (0.3, 0.6, 1.0, 1.5, 3.0)
-"""Seconds; with so many jobs a second twice of what the slots can do, so a line grows."""
+"""Seconds of the jobs.
+
+At this rate they need twice the slots, so a queue grows.
+"""
 PRIORITIES: Final = {Priority.HIGH: 3, Priority.DEFAULT: 1, Priority.LOW: 1}
-"""The high ones alone are more than the slots can do: everybody waits for seconds, not for the next free slot."""
+"""How often each priority comes.
+
+The high ones alone exceed the slots: every job waits for seconds, not for the next free slot.
+"""
 REPOSITORIES: Final = {"river/otter": 4, "river/heron": 2, "reef/tide": 1}
 GOAL: Final = 0.10
 TIMEOUT_SECONDS: Final = 600.0
@@ -37,7 +43,7 @@ TIMEOUT_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """Mean waits, in seconds, of each priority that jobs had."""
+    """Mean waits, in seconds, by the jobs' priority."""
 
     jobs: int
     really: Mapping[str, float]
@@ -45,7 +51,7 @@ class Agreement:
 
     @property
     def summary(self) -> str:
-        """For people."""
+        """The figures, for people."""
         waits = ", ".join(
             f"{priority} {seconds:.1f} s, simulated {self.simulated[priority]:.1f} s ({self.simulated[priority] / seconds - 1:+.1%})"
             for priority, seconds in self.really.items()
@@ -57,7 +63,10 @@ class Agreement:
 
 
 async def measure(server: RabbitMQServer, *, count: int) -> Agreement:
-    """`count` runs of one job each come at random moments, from one seed; their record is played."""
+    """Run `count` one-job runs at random moments, and simulate their record.
+
+    The moments come from one seed.
+    """
     rng = random.Random(7)
     with server.vhost() as vhost, tempfile.TemporaryDirectory() as name:
         directory = Path(name)

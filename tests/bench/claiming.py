@@ -1,8 +1,8 @@
-"""Jobs claimed and finished per second, and what a claim costs in a store that is full, on both stores.
+"""Measures jobs claimed and finished per second, and claims in a full store.
 
-`finish` is told for each job of a batch by itself, as the orchestrator does it; everything is kept that is kept in
-production: attempts, states of runs, statuses in the outbox. The clock starts once each claimer has done a batch:
-an orchestrator opens its connections and prepares its statements once in its life.
+It does so on both stores. Each job of a batch is finished by itself, as the orchestrator does it; everything is kept
+that is kept in production: attempts, states of runs, statuses in the outbox. The clock starts once each claimer has
+done a batch: an orchestrator opens its connections and prepares its statements once in its life.
 """
 
 import asyncio
@@ -29,7 +29,10 @@ from tests.servers.postgresql import own_postgresql
 
 BATCH: Final = 32
 WORKERS: Final = 4
-"""Claimers at work at once, in two processes: enough to keep both processors busy; more only push each other out of the caches."""
+"""Claimers at work at once, in two processes.
+
+So many keep both processors busy; more only displace each other from the caches.
+"""
 RATE_GOAL: Final = 8000.0
 COST_GOAL: Final = 1.5
 
@@ -48,29 +51,35 @@ SPEC: Final = encode_spec(
 REPOSITORIES: Final = 500
 BODY: Final = requests(1, "claiming")[0]
 REQUEST_ID: Final = str(json.loads(BODY)["request_id"])
-"""Each run gets another: a request that was read before is remembered."""
+"""Each run gets another id, since a request that was read before is cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claiming:
-    """What one store can do."""
+    """The figures of one store."""
 
     store: str
     per_second: list[float]
     """Jobs claimed in batches and finished, round by round."""
     bare: list[float]
-    """The same rows written by two bare statements for each batch, in turn with ours; none for SQLite."""
+    """The same rows written by two bare statements per batch, in turn with ours.
+
+    None for SQLite.
+    """
     cpu_microseconds: float
-    """Of the claiming processes, per job; the server's own time is not in it."""
+    """Processor seconds of the claiming processes per job, without the server's own."""
     empty_ms: list[float]
-    """Claims of a batch in a store that holds nothing but what they take; medians, round by round."""
+    """Claims of a batch in a nearly empty store: medians, round by round.
+
+    The store holds only what they take.
+    """
     full_ms: list[float]
     finished: int
     waiting: int
 
     @property
     def of_bare(self) -> float | None:
-        """Our rate as a part of what the database does when nobody decides anything; the median pair by pair."""
+        """Our rate as a share of the bare database's; the median of pairs."""
         if not self.bare:
             return None
         return statistics.median(ours / bare for ours, bare in zip(self.per_second, self.bare, strict=True))
@@ -84,7 +93,7 @@ class Claiming:
 
 
 async def measure(*, count: int, finished: int, waiting: int, rounds: int) -> list[Claiming]:
-    """`count` jobs are claimed and finished; a full store has so many finished and waiting ones."""
+    """Claim and finish `count` jobs. A full store has so many finished and waiting ones."""
     figures = []
     with ExitStack() as opened:
         places: list[tuple[str, Callable[[], str]]] = [
@@ -119,15 +128,15 @@ async def measure(*, count: int, finished: int, waiting: int, rounds: int) -> li
 
 
 class Rate(NamedTuple):
-    """Of all claimers together."""
+    """The rate of all claimers together."""
 
     per_second: float
     cpu_microseconds: float
-    """Of their processors, per job."""
+    """Processor seconds of all claimers, per job."""
 
 
 async def claimed_and_finished(claimer: str, url: str, count: int) -> Rate:
-    """How fast the claimers of that role (roles.py) take and end `count` jobs."""
+    """The rate at which that role's claimers (roles.py) claim and finish `count` jobs."""
     async with (
         role(claimer, url=url, name="a", workers=WORKERS // 2) as one,
         role(claimer, url=url, name="b", workers=WORKERS // 2) as other,
@@ -144,7 +153,7 @@ async def claimed_and_finished(claimer: str, url: str, count: int) -> Rate:
 
 
 async def claim_ms(url: str, claims: int = 100) -> float:
-    """The median time of a claim of a batch by somebody who is alone."""
+    """The median time of a claim of a batch without other claimers."""
     async with open_store(url) as store:
         took = []
         for _ in range(claims):
@@ -157,7 +166,7 @@ async def claim_ms(url: str, claims: int = 100) -> float:
 
 
 async def claim_and_finish_batch(store: JobStore, worker: str) -> int:
-    """Take and end a batch of jobs, or what there is of it; how many those were."""
+    """Claim and finish a batch of jobs, or the rest; return how many."""
     claims = await store.claim(worker, {LABEL: BATCH}, BATCH)
     ends = [store.finish(claim.key, DONE) for claim in claims]
     if not all([await end for end in ends]):
@@ -167,7 +176,10 @@ async def claim_and_finish_batch(store: JobStore, worker: str) -> int:
 
 @contextmanager
 def postgresql_places() -> Iterator[Callable[[], str]]:
-    """A new database at every call, on a server that writes to its disk and cleans up as in production."""
+    """A new database at every call, on a server set up as in production.
+
+    It writes to its disk and runs autovacuum.
+    """
     settings = {"shared_buffers": "512MB", "max_wal_size": "4GB", "autovacuum_naptime": "1min"}
     with own_postgresql(synced=True, settings=settings) as server, ExitStack() as databases:
         yield lambda: databases.enter_context(server.database()).url
@@ -181,7 +193,7 @@ def sqlite_places() -> Iterator[Callable[[], str]]:
 
 
 async def fill(url: str, *, finished: int, waiting: int) -> None:
-    """Runs of one job each, by the database's own means: nobody waits for a million calls."""
+    """Insert runs of one job each by plain SQL, instead of a million calls."""
     async with open_store(url):
         pass  # the schema
     if url.startswith("sqlite"):

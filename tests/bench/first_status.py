@@ -1,4 +1,7 @@
-"""From the webhook to its commit's first status at the forge, a fake one that answers after 100 ms."""
+"""Measures from the webhook to the commit's first status at the forge.
+
+The forge is a fake one that answers after 100 ms.
+"""
 
 import asyncio
 import statistics
@@ -23,18 +26,18 @@ WARM_UP: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstStatus:
-    """Seconds from the moment a webhook was due to be sent to the forge's having its commit's first status."""
+    """Seconds from a webhook's due moment to its commit's first status."""
 
     count: int
     p50: float
     p99: float
     worst: float
     calls: int
-    """Statuses set, in all."""
+    """How many statuses were set."""
 
     @property
     def summary(self) -> str:
-        """For people."""
+        """The figures, for people."""
         return (
             f"webhook to first status at {PER_SECOND:.0f}/s, {self.count} pushes, a forge that answers in "
             f"{1000 * ANSWER_SECONDS:.0f} ms: p50 {self.p50:.2f} s, p99 {self.p99:.2f} s, worst {self.worst:.2f} s "
@@ -43,7 +46,7 @@ class FirstStatus:
 
 
 async def measure(server: RabbitMQServer, *, count: int) -> FirstStatus:
-    """`count` pushes after a warm-up, every one a commit of its own, at a steady rate."""
+    """Send `count` pushes after a warm-up, each with its own commit, steadily."""
     with server.vhost() as vhost, tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         commits = repository(directory / "otter.git", count + WARM_UP)

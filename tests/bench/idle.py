@@ -1,4 +1,7 @@
-"""What each service costs while nothing happens: processor time and memory, as the kernel counts them."""
+"""Measures the processor time and memory of each idle service.
+
+The figures are those of the kernel.
+"""
 
 import asyncio
 import os
@@ -15,14 +18,14 @@ SETTLE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
-    """Share of one core in per cent; resident set size in MiB."""
+    """The share of one core in per cent; the resident set size in MiB."""
 
     cpu_percent: float
     mebibytes: float
 
 
 async def measure(server: RabbitMQServer, *, seconds: float) -> Mapping[str, Idle]:
-    """Both services, connected to RabbitMQ and otherwise left alone."""
+    """Measure both services, connected to RabbitMQ and otherwise idle."""
     with server.vhost() as vhost, tempfile.TemporaryDirectory() as name:
         async with services(vhost.url, Path(name), slots=4) as running:
             await asyncio.sleep(SETTLE_SECONDS)

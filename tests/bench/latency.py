@@ -1,4 +1,7 @@
-"""From the webhook to the start of its job, at a steady 50 a second: every push a commit of its own, fetched by git."""
+"""Measures from the webhook to its job's start, at 50 a second.
+
+Every push has its own commit, which git fetches.
+"""
 
 import asyncio
 import statistics
@@ -24,7 +27,7 @@ WORKFLOW = b'job "build" {\n    step "nothing" run="exit 0"\n}\n'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """Milliseconds."""
+    """The latencies in milliseconds."""
 
     count: int
     p50: float
@@ -33,7 +36,7 @@ class Latency:
 
     @property
     def summary(self) -> str:
-        """For people."""
+        """The figures, for people."""
         return (
             f"webhook to job start at {PER_SECOND:.0f}/s, {self.count} pushes, each its own commit fetched by git: "
             f"p50 {self.p50:.0f} ms, p99 {self.p99:.0f} ms, worst {self.worst:.0f} ms"
@@ -41,7 +44,10 @@ class Latency:
 
 
 async def measure(server: RabbitMQServer, *, count: int) -> Latency:
-    """`count` webhooks after a warm-up; the figures run from the moment each was due to be sent."""
+    """Send `count` webhooks after a warm-up.
+
+    Each latency counts from the moment when the webhook was due.
+    """
     with server.vhost() as vhost, tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         commits = repository(directory / "otter.git", count + WARM_UP)
@@ -62,7 +68,7 @@ async def measure(server: RabbitMQServer, *, count: int) -> Latency:
 
 
 async def starts(running: Services, count: int) -> dict[str, float]:
-    """When the job of each commit started, in seconds since the epoch, once all have."""
+    """When each commit's job started, in seconds since the epoch, after all have."""
     async with (
         httpx2.AsyncClient(base_url=running.orchestrator_url) as client,
         asyncio.timeout(TIMEOUT_SECONDS),
@@ -84,7 +90,10 @@ async def starts(running: Services, count: int) -> dict[str, float]:
 
 
 def repository(directory: Path, count: int) -> Sequence[str]:
-    """A bare repository with so many commits, every one a workflow of its own; their ids, oldest first."""
+    """A bare repository with so many commits, each with its own workflow.
+
+    Returns their ids, oldest first.
+    """
     git = ["git", "-C", str(directory)]
     directory.mkdir(parents=True)
     subprocess.run([*git, "init", "--quiet", "--bare", "--initial-branch=main"], check=True)

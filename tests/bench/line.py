@@ -1,8 +1,8 @@
-"""The whole line: signed 10 KB webhook, kept, confirmed, consumed, stored, acked, handed to dispatch.
+"""Measures the whole path of a webhook, from the signed 10 KB to dispatch.
 
-Ours is forge-integration as it is and the orchestrator's intake; the yardstick keeps no inbox, awaits one publish in
-each request, and makes one transaction and one ack for each message. Receiver, consumer, broker and load share the
-machine in both.
+It is kept, confirmed, consumed, stored, acked, and handed to dispatch. Ours is forge-integration as it is and the
+orchestrator's intake; the yardstick keeps no inbox, awaits one publish in each request, and makes one transaction and
+one ack for each message. Receiver, consumer, broker and load share the machine in both.
 """
 
 import statistics
@@ -24,7 +24,7 @@ CONNECTIONS = 128
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The roles of one way of doing it."""
+    """The roles of one of the two ways."""
 
     receiver: str
     consumer: str

@@ -1,4 +1,7 @@
-"""Signed webhooks by the thousand, and an HTTP client that costs little enough to share two cores with the server."""
+"""Sends signed webhooks by the thousand, with a cheap HTTP client.
+
+The client costs little enough to share two cores with the server.
+"""
 
 import asyncio
 import hashlib
@@ -17,20 +20,26 @@ ACCEPTED = 202
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`latency_seconds` runs from the moment the request was due, so a queue in front of the server counts."""
+    """One answer.
+
+    `latency_seconds` runs from the moment the request was due, so a queue in front of the server counts.
+    """
 
     status: int
     latency_seconds: float
 
 
 def push(number: int, repository: str = "https://forge.example/river/otter.git") -> tuple[bytes, str]:
-    """A Forgejo push of about 10 KB that is not like any other, and its commit."""
+    """A unique Forgejo push of about 10 KB, and its commit."""
     commit = hashlib.sha1(f"{number}-{uuid.uuid4()}".encode(), usedforsecurity=False).hexdigest()
     return push_of(commit, repository, ref=f"refs/heads/topic-{number}"), commit
 
 
 def push_of(commit: str, repository: str, *, ref: str) -> bytes:
-    """A Forgejo push of that commit, with as many others before it as make it about BODY_BYTES long."""
+    """A Forgejo push of that commit, about BODY_BYTES long.
+
+    Other commits before it fill the length.
+    """
     document: dict[str, Any] = {
         "ref": ref,
         "before": "0" * 40,
@@ -58,7 +67,7 @@ def push_of(commit: str, repository: str, *, ref: str) -> bytes:
 
 
 def _commit(commit: str, repository: str) -> dict[str, Any]:
-    """A commit as Forgejo tells it, with as much in it that no other has as a real one."""
+    """A commit as Forgejo sends it, as unique in content as a real one."""
     files = [f"services/{commit[at : at + 6]}/module_{commit[at + 6 : at + 8]}.py" for at in (0, 10, 20)]
     person = {"name": "Marten", "email": "marten@forge.example", "username": "marten"}
     return {
@@ -76,7 +85,7 @@ def _commit(commit: str, repository: str) -> dict[str, Any]:
 
 
 def request_bytes(body: bytes, *, host: str = "127.0.0.1") -> bytes:
-    """The whole HTTP/1.1 request, signed as Forgejo signs, under a fresh delivery id."""
+    """The whole HTTP/1.1 request, signed as by Forgejo, with a new delivery id."""
     signature = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
     head = (
         "POST /webhooks/forgejo HTTP/1.1\r\n"
@@ -87,7 +96,7 @@ def request_bytes(body: bytes, *, host: str = "127.0.0.1") -> bytes:
 
 
 async def flood(port: int, requests: Sequence[bytes], *, connections: int) -> list[Answer]:
-    """Send all requests as fast as the answers come, over that many kept-alive connections."""
+    """Send all requests as fast as answers come, over so many kept-alive connections."""
     waiting = iter(requests)
     answers: list[Answer] = []
 
@@ -108,7 +117,10 @@ async def flood(port: int, requests: Sequence[bytes], *, connections: int) -> li
 
 
 async def at_rate(port: int, requests: Sequence[bytes], *, per_second: float) -> list[float]:
-    """`paced`; the moments when each was due, in seconds since the epoch. RuntimeError when one is not accepted."""
+    """`paced`, with the moments when each was due, in seconds since the epoch.
+
+    RuntimeError when one is not accepted.
+    """
     began_at = time.time()
     for answer in await paced(port, requests, per_second=per_second):
         if answer.status != ACCEPTED:
@@ -117,7 +129,7 @@ async def at_rate(port: int, requests: Sequence[bytes], *, per_second: float) ->
 
 
 async def paced(port: int, requests: Sequence[bytes], *, per_second: float) -> list[Answer]:
-    """Send each request at its own moment, whatever became of the ones before (open loop); the answers in that order."""
+    """Send each request at its own moment (open loop); return the answers in order."""
     free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
     began = time.perf_counter()
 

@@ -1,4 +1,7 @@
-"""Webhooks at a steady 200 a second while the broker is stopped for a minute: what was answered, how soon, and what arrived."""
+"""Measures webhooks while the broker is stopped for a minute.
+
+They come at a steady 200 a second. The figures are the answers, their latencies, and what arrived.
+"""
 
 import asyncio
 import json
@@ -22,21 +25,24 @@ PER_SECOND: Final = 200.0
 OUTAGE_SECONDS: Final = 60.0
 GOAL_SECONDS: Final = 0.25
 BEFORE_SECONDS: Final = 2.0
-"""Of traffic before the broker goes, and after it is told to come back."""
+"""Seconds of traffic before the broker stops, and after it starts again."""
 TIMEOUT_SECONDS: Final = 180.0
 PREFETCH: Final = 256
 UNCONFIRMED: Final = forwarder.GROUP
-"""So many may have arrived without a confirm when the broker stops, and arrive again."""
+"""The most messages that may arrive twice.
+
+They arrived without a confirm when the broker stopped.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """Latencies in milliseconds, each from the moment its webhook was due to be sent."""
+    """Latencies in milliseconds, each from the moment its webhook was due."""
 
     sent: int
     down_seconds: float
     statuses: Mapping[int, int]
-    """How many webhooks got which HTTP status."""
+    """How many webhooks got each HTTP status."""
     published: int
     """Different requests that the broker got."""
     copies: int
@@ -47,7 +53,7 @@ class Outage:
 
     @property
     def summary(self) -> str:
-        """For people."""
+        """The figures, for people."""
         answered = ", ".join(f"{count:,} x {status}" for status, count in self.statuses.items())
         return (
             f"broker stopped for {self.down_seconds:.0f} s under {PER_SECOND:.0f} webhooks/s: {answered}; "
@@ -57,7 +63,7 @@ class Outage:
 
 
 async def measure(server: RabbitMQServer, *, outage_seconds: float = OUTAGE_SECONDS) -> Outage:
-    """The server really ends, and starts again on the same data."""
+    """Stop the server and start it again on the same data."""
     count = round(PER_SECOND * (outage_seconds + 2 * BEFORE_SECONDS))
     requests = [load.request_bytes(load.push(number)[0]) for number in range(count)]
     with server.vhost() as vhost, tempfile.TemporaryDirectory() as directory:
@@ -92,7 +98,7 @@ async def measure(server: RabbitMQServer, *, outage_seconds: float = OUTAGE_SECO
 
 
 async def _arrived(vhost: Vhost, count: int) -> Counter[str]:
-    """How often each request arrived, once there are so many different ones and nothing more comes."""
+    """How often each request arrived, once enough have and no more come."""
     route, seen = route_named("outage"), Counter[str]()
     async with open_broker(vhost.url, name="bench-outage") as broker, asyncio.timeout(TIMEOUT_SECONDS):
         await broker.ready(TIMEOUT_SECONDS)

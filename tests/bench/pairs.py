@@ -1,11 +1,17 @@
-"""Two ways of doing the same thing, measured in turn, A B A B: the ratio holds when the machine's speed drifts."""
+"""Measures two ways of doing the same thing in turn.
+
+In the order A B A B the ratio holds when the machine's speed drifts.
+"""
 
 import statistics
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 Round = Callable[[int], Awaitable[float]]
-"""Does one round, under a number that no other round has, and returns its rate in things per second."""
+"""Runs one round and returns its rate in things per second.
+
+Its argument is the round's number, which no other round has.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,12 +22,12 @@ class Comparison:
     ours: list[float]
     yardstick: list[float]
     goal: float
-    """The ratio that the project asks of itself."""
+    """The ratio that the project aims at."""
     note: str = ""
 
     @property
     def ratio(self) -> float:
-        """Median of the ratios pair by pair."""
+        """The median of the ratios of the pairs."""
         return statistics.median(a / b for a, b in zip(self.ours, self.yardstick, strict=True))
 
 

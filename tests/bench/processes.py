@@ -1,4 +1,7 @@
-"""Start the processes of a measurement, read what they say, and end them by their own pid."""
+"""Starts the processes of a measurement, reads their output, and ends them.
+
+Each is ended by its own pid.
+"""
 
 import asyncio
 import json
@@ -27,7 +30,7 @@ class Role:
         return count / float(facts["done_at"] - facts["began_at"])
 
     async def heard(self) -> dict[str, Any]:
-        """The next line it says; RuntimeError when it ended instead."""
+        """The next line of its output; RuntimeError when it ended instead."""
         if self._process.stdout is None:
             raise RuntimeError("opened without a pipe")
         line = await asyncio.wait_for(self._process.stdout.readline(), TIMEOUT_SECONDS)
@@ -37,7 +40,7 @@ class Role:
         return facts
 
     async def go(self) -> None:
-        """Tell it to begin."""
+        """Start its work."""
         if self._process.stdin is None:
             raise RuntimeError("opened without a pipe")
         self._process.stdin.write(b"\n")
@@ -46,7 +49,7 @@ class Role:
 
 @asynccontextmanager
 async def role(name: str, /, **arguments: Any) -> AsyncIterator[Role]:
-    """A running role; terminated on leaving, killed when it does not listen."""
+    """A running role: terminated on leaving, killed when it does not end."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""Confirmed publishing: ours against plain aio-pika, both with the same number of publishes under way."""
+"""Measures confirmed publishing against plain aio-pika. Both have the same number of publishes under way."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ IN_FLIGHT = 200
 
 
 def requests(count: int, seed: str) -> list[bytes]:
-    """Canonical job requests, no two alike, of about 500 bytes."""
+    """Canonical job requests, all different, of about 500 bytes."""
     return [
         JobRequestV1(
             schema_version="jobrequest.v1",
@@ -49,7 +49,10 @@ def message(route: Route, body: bytes) -> Message:
 
 
 async def publish_ours(broker: Broker, messages: Sequence[Message], in_flight: int) -> None:
-    """As many tasks as may be in flight, each publishing one message at a time: the yardstick's shape exactly."""
+    """Run as many tasks as may be in flight; each publishes one by one.
+
+    That is exactly the shape of the yardstick.
+    """
     waiting = iter(messages)
 
     async def worker() -> None:

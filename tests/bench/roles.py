@@ -1,4 +1,6 @@
-"""The processes of the whole line, so that every stretch of it has an interpreter of its own, as in production.
+"""The processes of the whole path, each with its own interpreter.
+
+In production it is the same.
 
 `python -m tests.bench.roles ROLE JSON`: prints one JSON line when it is ready and one when it is done. Times are of the
 system-wide monotonic clock, so that the lines of several processes can be compared.
@@ -37,7 +39,7 @@ PREFETCH = 256
 
 
 def say(**facts: Any) -> None:
-    """One line for the parent."""
+    """Print one line for the parent."""
     print(json.dumps(facts), flush=True)  # noqa: T201  the pipe to the parent
 
 
@@ -93,14 +95,17 @@ async def consumer(url: str, name: str, database: str, count: int) -> None:
 
 
 async def line_end(url: str, name: str, database: str, count: int) -> None:
-    """The same, and each run handed over to the next stop of the line."""
+    """The same, with each run handed to the next stage."""
     async with taking(url, name, database, Metrics()) as store:
         await handed_over(store, count)
         say(done_at=time.monotonic())
 
 
 class Admissions(Metrics):
-    """Metrics that tell when so many requests were admitted; they are counted when their acks are next."""
+    """Metrics that signal when so many requests were admitted.
+
+    They are counted when their acks are next.
+    """
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -134,7 +139,7 @@ async def taking(url: str, name: str, database: str, metrics: Metrics) -> AsyncI
 
 
 async def handed_over(store: JobStore, count: int) -> None:
-    """Take every run for planning, as the orchestrator's planning loop does, and let go of it."""
+    """Claim every run for planning, as the orchestrator does, and drop it."""
     left = count
     async with store.changes() as changed:
         while left > 0:
@@ -161,7 +166,7 @@ async def flood(port: int, count: int, connections: int) -> None:
 
 
 async def claimer(url: str, name: str, workers: int) -> None:
-    """Several workers on one store, until there is nothing to claim."""
+    """Several workers on one store, until no job is left."""
     async with open_store(url) as store:
         await _claim_all(
             [
@@ -172,7 +177,7 @@ async def claimer(url: str, name: str, workers: int) -> None:
 
 
 async def bare_claimer(url: str, name: str, workers: int) -> None:
-    """The yardstick's workers, a connection each."""
+    """The yardstick's workers, each with its own connection."""
     async with AsyncExitStack() as opened:
         batches = []
         for number in range(workers):
@@ -187,7 +192,7 @@ async def bare_claimer(url: str, name: str, workers: int) -> None:
 
 
 async def _claim_all(batches: Sequence[Callable[[], Awaitable[int]]]) -> None:
-    """Have each worker do one batch, and, once it is told to go, all that are left."""
+    """Let each worker do one batch and, after the start, all others."""
     await asyncio.gather(*[batch() for batch in batches])
     tune_garbage_collection()
     say(ready=True)

@@ -1,4 +1,4 @@
-"""Exchange and queues of a round's own, so that no round works on what another left."""
+"""An exchange and queues for each round. So no round works on what another left."""
 
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import Route, jobs_route

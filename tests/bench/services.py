@@ -1,4 +1,4 @@
-"""The two services as an operator runs them, each a process of its own, on one RabbitMQ."""
+"""Runs both services as processes on one RabbitMQ, as an operator does."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ TIMEOUT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Where they listen, and their pids."""
+    """The addresses and pids of the services."""
 
     forge_port: int
     orchestrator_url: str
@@ -27,7 +27,7 @@ class Services:
 
 @asynccontextmanager
 async def services(amqp_url: str, directory: Path, *, slots: int, **settings: str) -> AsyncIterator[Services]:
-    """forge-integration and an orchestrator with the scripted executor, ready; ended by SIGTERM on leaving."""
+    """forge-integration and an orchestrator with the scripted executor, ready. Leaving ends them by SIGTERM."""
     forge_port, orchestrator_port = free_ports(2)
     environment = {
         **os.environ,

@@ -1,4 +1,7 @@
-"""A year of a million jobs of ten thousand repositories, played as `solstice simulate` plays it: time and memory."""
+"""Measures time and memory of simulating a year of a million jobs.
+
+The trace has ten thousand repositories; `solstice simulate` plays it.
+"""
 
 import asyncio
 import json
@@ -16,7 +19,7 @@ MEBIBYTES_GOAL: Final = 1024.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulating:
-    """One trace, played once as it is and once with a slot more."""
+    """One trace, played once unchanged and once with another slot."""
 
     jobs: int
     over: str
@@ -25,11 +28,11 @@ class Simulating:
     cpu_seconds: float
     """The same as `seconds`, where nothing else runs."""
     mebibytes: float
-    """Its largest size in memory."""
+    """Its largest memory."""
 
     @property
     def summary(self) -> str:
-        """For people."""
+        """The figures, for people."""
         return (
             f"simulate, {self.jobs:,} jobs in {self.over} on {self.slots}: {self.seconds:.0f} s "
             f"(goal <= {SECONDS_GOAL:.0f} s), {self.cpu_seconds:.0f} s of a processor, "
@@ -38,7 +41,7 @@ class Simulating:
 
 
 async def measure(*, jobs: int, over: str = "365d", slots: str = "linux=8") -> Simulating:
-    """A trace is generated, then played by a process of its own."""
+    """Generate a trace, then play it in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "jobs.jsonl"
         await solstice("generate", "--out", str(trace), "--jobs", str(jobs), "--over", over)
@@ -58,7 +61,7 @@ async def measure(*, jobs: int, over: str = "365d", slots: str = "linux=8") -> S
 
 
 async def solstice(*words: str) -> bytes:
-    """What `solstice simulate` prints, in JSON; RuntimeError where it fails."""
+    """Run `solstice simulate`; return its JSON, or RuntimeError when it fails."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "solstice_cli", "simulate", *words, "--json", stdout=asyncio.subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""What our figures are held against: the plainest correct program on each stretch of the line, nothing clever.
+"""The yardsticks of our figures: the plainest correct program for each part.
 
 Each is what a careful engineer writes from the library's own documentation in an afternoon.
 """
@@ -43,7 +43,10 @@ async def declare(url: str, exchange: str, queue: str, routing_key: str) -> None
 async def publish(
     url: str, exchange: str, routing_key: str, bodies: Sequence[bytes], in_flight: int
 ) -> float:
-    """Publish all with confirms, mandatory and persistent, `in_flight` at a time; the seconds that took."""
+    """Publish all with confirms, mandatory and persistent; return the seconds.
+
+    `in_flight` publishes are under way at a time.
+    """
     async with channel(url) as opened:
         direct = await opened.get_exchange(exchange)
         waiting = iter(bodies)
@@ -113,7 +116,10 @@ def naive_app(url: str, exchange: str, routing_key: str, secret: bytes) -> Starl
 
 
 async def naive_consumer(url: str, queue: str, database: Path, count: int, prefetch: int) -> None:
-    """Consume `count` messages: one transaction and one ack for each, then hand it to the dispatcher's queue."""
+    """Consume `count` messages with one transaction and one ack for each.
+
+    Each goes to the dispatcher's queue afterwards.
+    """
     connection = sqlite3.connect(database, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -167,15 +173,16 @@ UPDATE runs SET state = 'succeeded', sequence = sequence + 2, started_at = ended
 FROM ended WHERE runs.run_id = ended.run_id
 """
 _STATUSES = bytes(range(256)) * 8
-"""About what the statuses of a batch take when they are compressed."""
+"""The typical size of a compressed batch of statuses."""
 
 
 async def claim_and_end(
     connection: "asyncpg.Connection[asyncpg.Record]", worker: str, label: str, batch: int
 ) -> int:
-    """Start the first `batch` jobs of a label and end them, a statement each, deciding nothing; how many those were.
+    """Start and end the first `batch` jobs of a label; return how many.
 
-    The rows are those that our store writes: nobody can write them with fewer statements.
+    It uses one statement for each and decides nothing. The rows are those that our store writes: fewer statements
+    cannot write them.
     """
     rows = await connection.fetch(_CLAIM, label, batch, worker, _STATUSES)
     if rows:

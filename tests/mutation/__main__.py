@@ -1,4 +1,4 @@
-"""`./just mutate`: change one thing of a module at a time, and see whether a test notices."""
+"""`./just mutate`: changes a module once per mutant, and checks that a test fails."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def mutate(
     """Say for each module how many mutants its tests kill, and show those that survive."""
     chosen = _chosen(modules, base, decisions=decisions)
     made = {module: _mutants_of(module, each, seed) for module in chosen}
-    # In turn, so that time that runs out is short for all of them.
+    # Modules take turns, so that all of them share a shortage of time.
     plan = [mutant for row in zip_longest(*made.values()) for mutant in row if mutant]
     if not plan:
         sys.stderr.write("Nothing to change: no module of ours was named or differs from --base.\n")
@@ -88,7 +88,7 @@ def _mutants_of(module: str, each: int, seed: int) -> Sequence[Mutant]:
 
 
 def _run(plan: Sequence[Mutant], files: Sequence[str], seconds: float) -> Mapping[int, str]:
-    """How each mutant ended that there was time for, by its place in the plan."""
+    """Run the mutants that time allows; return their results by place."""
     sys.stderr.write(f"{len(plan)} mutants; {len(files)} test files run once unchanged first\n")
     with tempfile.TemporaryDirectory(prefix="solstice-mutate-") as folder:
         written, results = Path(folder, "plan.json"), Path(folder, "results")
@@ -106,7 +106,10 @@ def _run(plan: Sequence[Mutant], files: Sequence[str], seconds: float) -> Mappin
 
 
 def _pytest(arguments: Sequence[str], plan: Path, temporary: str) -> tuple[str, int]:
-    """What it printed, and its exit code. Whoever stops us stops it, once, and it ends what it has begun."""
+    """Run pytest; return its output and exit code.
+
+    An interrupt stops it once, and it ends what it has begun.
+    """
     plugins = ["-p", "tests.mutation.session", "-p", "no:xdist", "-p", "no:cacheprovider"]
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", *plugins, *arguments],
@@ -133,7 +136,7 @@ def _pytest(arguments: Sequence[str], plan: Path, temporary: str) -> tuple[str, 
 
 
 def judged() -> Mapping[tuple[str, str, str], str]:
-    """Survivors that were looked at, and why they may live."""
+    """The survivors that were reviewed, and why they are acceptable."""
     entries = tomllib.loads(JUDGED.read_text()).get("judged", [])
     return {(each["module"], each["was"], each["becomes"]): each["why"] for each in entries}
 
@@ -179,7 +182,10 @@ def _row(counts: Mapping[str, int]) -> Sequence[str]:
 
 
 def _share(counts: Mapping[str, int]) -> float:
-    """Of those tried; a judged survivor is neither killed nor alive. What there was no time for shows nothing."""
+    """The share of killed mutants among those tried.
+
+    A reviewed survivor counts as neither killed nor alive. Untried mutants do not count.
+    """
     killed = sum(counts.get(each, 0) for each in KILLED)
     tried = killed + counts.get("survived", 0)
     if not tried:

@@ -1,7 +1,7 @@
-"""Make the mutants of a module: its source with one thing changed in each.
+"""Makes the mutants of a module: its source with one change each.
 
-What is changed into what is mutmut's list of operators, and one of ours: a condition becomes its contrary. Left alone is what
-no test is about: annotations, decorators, docstrings, sentences (a string with a space in it), type aliases, and numbers
+The changes are mutmut's list of operators, and one of ours: a condition becomes its negation. What no test is about
+stays unchanged: annotations, decorators, docstrings, sentences (a string with a space in it), type aliases, and numbers
 that have a name of their own.
 """
 
@@ -18,7 +18,10 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation.mutators import mutation_operators
 
 LEFT_ALONE: Final = frozenset({"len", "isinstance", "TypeVar", "cast", "NewType"})
-"""Calls whose arguments mutmut leaves alone as well, or which say something to the type checker only."""
+"""Calls whose arguments stay unchanged.
+
+mutmut does not change them either, or they only inform the type checker.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +30,13 @@ class Mutant:
 
     module: str
     function: str | None
-    """The outermost function that was changed, by its qualified name; None: what runs when the module is imported."""
+    """The outermost changed function, by its qualified name.
+
+    None: the change acts when the module is imported.
+    """
     first_line: int
     last_line: int
-    """Of the changed statement."""
+    """The last line of the changed statement."""
     was: str
     becomes: str
     """The lines that the change touched, without indentation."""
@@ -38,7 +44,7 @@ class Mutant:
 
     @property
     def diff(self) -> str:
-        """For people."""
+        """The change, for people."""
         old, new = self.was.splitlines(), self.becomes.splitlines()
         return "\n".join(
             [
@@ -59,7 +65,7 @@ class _Site:
 
 
 def contrary(test: cst.BaseExpression) -> cst.BaseExpression | None:
-    """Its negation, where no operator in it says so already."""
+    """The negation of a condition; None where its operators are changed anyway."""
     if isinstance(test, cst.Name | cst.Attribute | cst.Call | cst.NamedExpr):
         inner = (
             test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
@@ -80,7 +86,7 @@ def _conditions(node: cst.CSTNode) -> Iterable[cst.CSTNode]:
 
 
 def _first_string(node: cst.BaseString) -> Iterable[cst.CSTNode]:
-    """Strings get one change each: that they were written in capitals as well tells nothing new."""
+    """Change a string once: a second change, to capitals, shows nothing new."""
     for kind, operator in mutation_operators:
         if kind is cst.BaseString:
             yield from islice(operator(node), 1)
@@ -136,7 +142,7 @@ class _Finder(cst.CSTVisitor):
         return max(first, self.get_metadata(PositionProvider, body).start.line - 1)
 
     def _enter(self, node: cst.FunctionDef | cst.ClassDef) -> None:
-        """Names, decorators and annotations stay; of a function also what its arguments are unless told."""
+        """Keep names, decorators and annotations, and the default values of functions."""
         self._names.append(node.name.value)
         self._depth += isinstance(node, cst.FunctionDef)
         node.body.visit(self)
@@ -183,7 +189,10 @@ class _Finder(cst.CSTVisitor):
 
 
 def mutants(module: str, source: str, each: int | None = None, seed: int = 0) -> Sequence[Mutant]:
-    """All of them, or `each` by lot, taking the kinds of change in turn so that arguments do not crowd out conditions."""
+    """All mutants of a module, or `each` at random.
+
+    Kinds of change take turns, so that arguments do not displace conditions.
+    """
     wrapper = MetadataWrapper(cst.parse_module(source))
     finder = _Finder()
     wrapper.visit(finder)
@@ -208,7 +217,7 @@ def _lot(sites: Sequence[_Site], seed: int) -> Iterator[_Site]:
 
 
 def _mutant(module: str, source: str, tree: cst.Module, site: _Site) -> Mutant | None:
-    """None: the change is none, or no Python."""
+    """The mutant; None: the change changes nothing, or is no Python."""
     changed = tree.deep_replace(site.node, site.mutated)
     text = changed.code if isinstance(changed, cst.Module) else source
     try:

@@ -1,4 +1,7 @@
-"""Choose modules to mutate, and the test files that may notice: by name, and by what they import."""
+"""Chooses modules to mutate and the tests that may notice.
+
+It goes by name, and by what the tests import.
+"""
 
 import ast
 import subprocess
@@ -21,7 +24,7 @@ TIERS: Final = ("tests/unit", "tests/contract")
 
 
 def path_of(module: str) -> Path | None:
-    """Of a module or a package's `__init__`; None: there is none."""
+    """The path of a module or a package's `__init__`; None without one."""
     base = PACKAGES.get(module.partition(".")[0])
     if base is None:
         return None
@@ -30,7 +33,7 @@ def path_of(module: str) -> Path | None:
 
 
 def module_of(path: Path) -> str | None:
-    """The module that this file is, given from the root of the checkout."""
+    """The module of this file, given from the root of the checkout."""
     for base in PACKAGES.values():
         if path.suffix == ".py" and (ROOT / path).is_relative_to(base):
             parts = (ROOT / path).relative_to(base).with_suffix("").parts
@@ -39,7 +42,10 @@ def module_of(path: Path) -> str | None:
 
 
 def named(words: Iterable[str]) -> Sequence[str]:
-    """The modules that these words name: in full, by the end of the name, as a file, or all below a package."""
+    """The modules that these words name.
+
+    A word is a full name, the end of a name, a file, or a folder.
+    """
     found = []
     for word in words:
         module = module_of(Path(word)) or word
@@ -67,7 +73,7 @@ def everything() -> Sequence[str]:
 
 
 def decisions() -> Sequence[str]:
-    """The modules that the contract `decisions-do-no-io` calls pure, with those of its packages."""
+    """The modules of the contract `decisions-do-no-io`, including those of its packages."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (pure,) = (each["source_modules"] for each in contracts if each["id"] == "decisions-do-no-io")
     return [each for each in everything() if any(f"{each}.".startswith(f"{name}.") for name in pure)]
@@ -86,7 +92,10 @@ def changed(base: str) -> Sequence[str]:
 
 
 def files_of_tests(modules: Iterable[str]) -> Sequence[str]:
-    """Those of the same name, those that import one of the modules, and the contract suites that reach one."""
+    """The test files for these modules.
+
+    They have the same name, import one of the modules, or are contract suites that reach one.
+    """
     graph = grimp.build_graph(*PACKAGES)
     chosen: list[str] = []
     reach: set[str] = set()
@@ -98,7 +107,7 @@ def files_of_tests(modules: Iterable[str]) -> Sequence[str]:
 
 
 def unit_tests(module: str) -> Sequence[str]:
-    """The files of unit tests that have its name or import it."""
+    """The unit test files that have its name or import it."""
     stem = module.rpartition(".")[2]
     return [path for path in _tests("tests/unit") if _has_name(path, stem) or module in _imports(path)]
 
@@ -113,7 +122,10 @@ def _tests(tier: str) -> Iterator[str]:
 
 @cache
 def _imports(path: str) -> frozenset[str]:
-    """Also what the shared files of the tests import, and what is imported from a package."""
+    """The imports of a file, including those of shared test files.
+
+    An import from a package counts too.
+    """
     found: set[str] = set()
     for node in ast.walk(ast.parse((ROOT / path).read_text())):
         if isinstance(node, ast.Import):

@@ -1,7 +1,7 @@
-"""A plugin of pytest: tests that were collected once run again for each mutant, each time in a fork.
+"""A pytest plugin that runs the collected tests again for each mutant.
 
-A change in a function is put into the function object itself, so that all who imported it get it; any other change gets a
-fresh process. The first fork runs the tests unchanged, and notes which of them ran which line.
+Each run is a fork. A change in a function is put into the function object itself, so that every importer gets it; any
+other change gets a fresh process. The first fork runs the tests unchanged, and records which of them ran which line.
 """
 
 import functools
@@ -31,33 +31,33 @@ from tests.mutation.swapped import steady_examples
 ELSEWHERE: Final = frozenset({"postgresql", "rabbitmq", "rabbitmq-4", "rabbitmq-3"})
 SERVERS: Final = frozenset({"rabbitmq", "postgresql", "own_rabbitmq_vhost", "own_postgresql_database"})
 AT_MOST_SECONDS: Final = 8.0
-"""Of tests for one mutant, by what they took unchanged."""
+"""Seconds of tests for one mutant, by their unchanged times."""
 AT_IMPORT_SECONDS: Final = 4.0
 """The same for changes that need a fresh process."""
 TIMEOUT_FACTOR: Final = 6.0
-"""A mutant may take so many times what its tests took, and ten seconds."""
+"""The factor by which a mutant may be slower, plus ten seconds."""
 
 
 @dataclass
 class Unchanged:
-    """What the tests did with the module as it is."""
+    """The results of the tests on the unchanged module."""
 
     seconds: dict[str, float] = field(default_factory=dict)
-    """By test; those that failed are not in it."""
+    """Seconds by test, without those that failed."""
     failed: list[str] = field(default_factory=list)
     lines: dict[str, dict[int, list[str]]] = field(default_factory=dict)
-    """Which tests ran a line, by module."""
+    """The tests that ran each line, by module."""
 
 
 def pytest_sessionstart() -> None:
     steady_examples()
-    # A shell has what it runs in the background ignore it, and so do all that this begins.
+    # A shell makes its background processes ignore it, and so do all that this one begins.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """No servers: what a pure module decides shows on SQLite and in memory."""
+    """Leave out tests with servers: SQLite and memory suffice for a pure module."""
     items[:] = [item for item in items if not _needs_server(item)]
 
 
@@ -90,12 +90,16 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
 
 
 def _tests_of(mutant: Mutant, unchanged: Unchanged) -> Sequence[str]:
-    """Those that run the changed statement or may ask what it left when it was imported: unit tests and quick ones first, as many as there is time for."""
+    """The tests that the change may affect, as time allows.
+
+    They run the changed statement, or may depend on what it left when it was imported. Unit tests and quick ones come
+    first.
+    """
     lines = unchanged.lines.get(mutant.module, {})
     wanted = range(mutant.first_line, mutant.last_line + 1) if mutant.function else lines
     found = {test for line in wanted for test in lines.get(line, ())}
     if not mutant.function:
-        # What asks for a constant runs no line of the module.
+        # A test that reads a constant runs no line of the module.
         files = set(unit_tests(mutant.module))
         found |= {test for test in unchanged.seconds if test.partition("::")[0] in files}
     stem = f"test_{mutant.module.rpartition('.')[2]}.py"
@@ -134,7 +138,7 @@ def _note_unchanged(items: Mapping[str, pytest.Item], modules: set[str], file: P
     seconds, failed = {}, []
     caches = _caches()
     for nodeid, item in items.items():
-        # A test that got its answer from a cache would not be known to depend on the line that makes it.
+        # A test that got its answer from a cache would not be linked to the line that makes it.
         for each in caches:
             each.cache_clear()
         tracer.switch_context(nodeid)
@@ -176,7 +180,10 @@ def _try(
 
 
 def _forked(work: Callable[[], bool], seconds: float) -> int | None:
-    """How the work ended in a fork; None: it was given up. Nothing of it goes on, also when we are interrupted."""
+    """The result of the work in a fork; None: it ran out of time.
+
+    All its processes end, also when we are interrupted.
+    """
     process = os.fork()
     if process == 0:
         os.setpgid(0, 0)
@@ -194,7 +201,7 @@ def _forked(work: Callable[[], bool], seconds: float) -> int | None:
 def _status(process: int, ends_at: float) -> int | None:
     pause = 0.002
     while time.monotonic() < ends_at:
-        # It stays a zombie until its group was ended, so that its number stands for nothing else.
+        # It stays a zombie until its group was ended, so that its number is not used again.
         if ended := os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return ended.si_status
         time.sleep(pause)
@@ -240,7 +247,7 @@ def _try_fresh(mutant: Mutant, tests: Sequence[str], seconds: float) -> str:
 
 
 def _child(work: Any) -> NoReturn:
-    """Run it in this fork, silently, and end."""
+    """Run the work in this fork, silently, and end."""
     with Path(os.devnull).open("r+b") as nothing:
         os.dup2(nothing.fileno(), 1)
         os.dup2(nothing.fileno(), 2)
@@ -260,7 +267,7 @@ class _Failures:
 
 
 def _passes(items: Sequence[pytest.Item]) -> bool:
-    """Whether all do; nothing is run after the first that fails."""
+    """Whether all tests pass; stop after the first failure."""
     failures = _Failures()
     manager = items[0].config.pluginmanager
     manager.register(failures)
@@ -285,7 +292,7 @@ def _functions(modules: Mapping[str, str]) -> Mapping[tuple[str, str], Sequence[
 
 
 def _code_of(mutant: Mutant) -> CodeType | None:
-    """The changed function; None where a name stands for several."""
+    """The changed function; None when several have its name."""
     found = [
         each
         for each in _codes(compile(mutant.source, str(path_of(mutant.module)), "exec"))

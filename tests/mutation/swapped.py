@@ -1,6 +1,7 @@
-"""A plugin of pytest for one fresh process: a module is imported from another text than its file's.
+"""A pytest plugin that imports one module from another text.
 
-For changes that act while the module is imported. The environment names both (`SOLSTICE_MUTATED_MODULE`, `_SOURCE`).
+For changes that act while the module is imported. It runs in a fresh process, whose environment names module and text
+(`SOLSTICE_MUTATED_MODULE`, `_SOURCE`).
 """
 
 import importlib.abc
@@ -36,7 +37,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 def steady_examples() -> None:
-    """Hypothesis tries the same examples for each mutant, keeps none, and does not look for smaller ones."""
+    """Make Hypothesis repeat the same examples for each mutant, without storing or shrinking."""
     settings.register_profile(
         "mutation",
         settings.get_profile(settings.get_current_profile_name()),

@@ -1,4 +1,4 @@
-"""Install what the tests need from Debian's or Ubuntu's own archive, when we are root there."""
+"""Installs what the tests need from Debian's or Ubuntu's archive, as root."""
 
 import fcntl
 import os
@@ -18,17 +18,20 @@ def apt_can_install() -> bool:
 
 
 def apt_install(*packages: str, root: Path | None = None) -> None:
-    """Install `packages`, here or in the Debian under `root`, without starting any service they bring."""
+    """Install `packages` without starting their services.
+
+    They are installed here or in the Debian under `root`.
+    """
     inside = Path("/") if root is None else root
     with locked("apt"), services_stay_down(inside):
-        # The lists of a container image are empty or old; a list that is there may still do.
+        # The lists of a container image are empty or old; existing lists may still suffice.
         run("apt-get", "update", "-q", root=root, check=False)
         run("apt-get", "install", "-q", "-y", "--no-install-recommends", *packages, root=root)
 
 
 @contextmanager
 def services_stay_down(root: Path) -> Iterator[None]:
-    """Debian's way to keep a package from starting its service (policy-rc.d); afterwards as it was before."""
+    """Prevent packages from starting services (policy-rc.d); restore that afterwards."""
     policy = root / POLICY.relative_to("/")
     kept = policy.with_name("policy-rc.d.before-tests")
     if policy.exists() or policy.is_symlink():
@@ -44,7 +47,9 @@ def services_stay_down(root: Path) -> Iterator[None]:
 
 
 def run(*command: str, root: Path | None = None, check: bool = True) -> None:
-    """Run one command, here or under `root` with /proc and /dev mounted for as long as it runs.
+    """Run one command, here or under `root`.
+
+    While it runs under `root`, /proc and /dev are mounted there.
 
     Raises RuntimeError with everything it printed.
     """
@@ -75,7 +80,7 @@ def run(*command: str, root: Path | None = None, check: bool = True) -> None:
 
 
 def cache_directory() -> Path:
-    """Where servers that took long to install are kept between test runs."""
+    """The folder that keeps slowly installed servers between test runs."""
     base = os.environ.get("XDG_CACHE_HOME")
     folder = (Path(base) if base else Path.home() / ".cache") / "solstice-ci"
     folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +89,10 @@ def cache_directory() -> Path:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Only one process of this user at a time; the lock goes with the process. No test's time runs meanwhile."""
+    """Hold a lock that excludes other processes of this user.
+
+    The lock ends with the process. A test's time limit is paused meanwhile.
+    """
     with (cache_directory() / f"{name}.lock").open("w") as lock, unhurried():
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -92,7 +100,7 @@ def locked(name: str) -> Iterator[None]:
 
 @contextmanager
 def unhurried() -> Iterator[None]:
-    """Stop the clock by which pytest-timeout ends a test: installing takes as long as the network does.
+    """Stop pytest-timeout's clock while something is installed from the network.
 
     It happens once per machine, in whichever test comes first.
     """

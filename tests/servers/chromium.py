@@ -1,4 +1,4 @@
-"""Find a Chromium for the browser tests, or install the system's; Playwright only drives it."""
+"""Finds a Chromium for the browser tests, or installs the system's. Playwright only drives it."""
 
 import os
 import shutil
@@ -19,7 +19,10 @@ FLAGS: Final = (
     "--disable-component-update",
     "--disable-sync",
 )
-"""Quiet on the network, and able to run as root in a container, where Chromium's own sandbox cannot."""
+"""Options: quiet on the network, and without a sandbox.
+
+Chromium's own sandbox cannot run as root in a container.
+"""
 
 
 @cache

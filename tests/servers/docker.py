@@ -1,4 +1,4 @@
-"""Whether there is a Docker to run servers in."""
+"""Says whether there is a Docker to run servers in."""
 
 import shutil
 import subprocess

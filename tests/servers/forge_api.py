@@ -1,4 +1,4 @@
-"""A scripted fake of a forge's API: real HTTP on loopback, with every way in which a forge can misbehave.
+"""A scripted fake of a forge's API, over real HTTP on loopback.
 
 async with forge_api(Origin.GITHUB) as forge:
     forge.on("GET", r"/repos/(?P<repository>.+)/commits/(?P<sha>\\w+)", lambda request: Reply(document={...}))
@@ -36,7 +36,10 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A call as it arrived; `path` is decoded, below the API's base; `names` are the groups of the route."""
+    """A call as it arrived.
+
+    `path` is decoded, below the API's base; `names` are the groups of the route.
+    """
 
     at: float
     method: str
@@ -48,14 +51,14 @@ class Request:
 
     @property
     def token(self) -> str:
-        """The credentials, whatever header they stand in."""
+        """The credentials, from the header that has them."""
         given = self.headers.get("authorization", "") or self.headers.get("private-token", "")
         return given.rpartition(" ")[2]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """An answer instead of the honest one, or a handler's."""
+    """An answer in place of the normal one, or a handler's."""
 
     status: int = 200
     document: Any = None
@@ -64,9 +67,9 @@ class Reply:
 
 @dataclass(frozen=True, kw_only=True)
 class Delayed:
-    """The call is carried out and answered this much later, also when the caller has gone away meanwhile.
+    """The call is carried out, and answered this much later.
 
-    `reply`: answered so instead, and not carried out.
+    Also when the caller has gone away meanwhile. With `reply` that is the answer, and the call is not carried out.
     """
 
     seconds: float
@@ -75,14 +78,17 @@ class Delayed:
 
 @dataclass(frozen=True, kw_only=True)
 class Reset:
-    """The connection is cut instead of an answer; `carried_out`: after the forge did what it was asked for."""
+    """The connection is cut instead of an answer.
+
+    With `carried_out`, the forge first does what it was asked for.
+    """
 
     carried_out: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Truncated:
-    """Carried out; of the answer's body only a half arrives, and then the connection ends.
+    """The call is carried out; half of the answer's body arrives, then the connection ends.
 
     `fits`: its content-length fits the half, as a careless proxy would have it; the connection goes on.
     """
@@ -92,7 +98,10 @@ class Truncated:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change request; `fork` is the full name of the repository it comes from, when that is another one."""
+    """A change request.
+
+    `fork` is the full name of the repository it comes from, when that is another one.
+    """
 
     sha: str
     fork: str | None = None
@@ -102,13 +111,13 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """So many calls in every window of so many seconds; the answer to more is `status`."""
+    """A rate limit of so many calls per window; above it, `status`."""
 
     calls: int
     seconds: int
     status: int = 403
     prefix: str = "x-ratelimit"
-    """`ratelimit` is what GitLab calls its headers."""
+    """The prefix of the headers; GitLab's is `ratelimit`."""
 
 
 Trouble = Reply | Delayed | Reset | Truncated
@@ -129,25 +138,28 @@ class ForgeApi:
         self.token = TOKEN
         self.window: Window | None = None
         self.broken = 0
-        """Calls past the limit of the window."""
+        """How many calls exceeded the window's limit."""
         self.calls: list[tuple[Request, int]] = []
-        """Every call and the status of its answer; 0: it got none."""
+        """Every call and the status of its answer; 0 without an answer."""
         self.slow_calls = 0
-        """Those that were begun slowly."""
+        """The slow calls under way."""
         self.shown: dict[Key, dict[str, Any]] = {}
-        """What each commit shows now."""
+        """The present statuses of each commit."""
         self.history: dict[Key, list[dict[str, Any]]] = {}
-        """All that each commit has shown, in order."""
+        """All statuses of each commit, in order."""
         self.checks: dict[int, dict[str, Any]] = {}
         """GitHub's check runs, by id."""
         self.tokens: dict[str, dict[str, Any]] = {}
-        """GitHub's installation tokens that were handed out, with what was asked for."""
+        """GitHub's installation tokens, with the rights that were requested."""
         self.refs: dict[tuple[str, str], str] = {}
-        """Repository and full ref: the commit it leads to, through its tag object if it has one."""
+        """The commit of each repository and full ref.
+
+        Of a ref to a tag object that is the tagged commit.
+        """
         self.changes: dict[tuple[str, int], Change] = {}
         """Change requests, by repository and number."""
         self.rights: dict[tuple[str, str | int], str] = {}
-        """Repository and person (GitLab: the number): `admin`, `write` or `read`."""
+        """The right of each repository and person: `admin`, `write` or `read`. GitLab's persons are numbers."""
         self.app_key = _app_key()
         self.app_id = 4711
         self.token_seconds = 3600.0
@@ -163,7 +175,7 @@ class ForgeApi:
 
     @property
     def now(self) -> float:
-        """Seconds since the epoch, as this forge knows them."""
+        """Seconds since the epoch, on this forge's clock."""
         return self._clock()
 
     @property
@@ -181,24 +193,27 @@ class ForgeApi:
         return {Origin.GITHUB: "/api/v3", Origin.GITLAB: "/api/v4"}.get(self.origin, "/api/v1")
 
     def on(self, method: str, pattern: str, handler: Handler) -> None:
-        """Answer such calls by `handler`; what was said last goes first."""
+        """Answer such calls by `handler`; the newest handler goes first."""
         self._routes.insert(0, (method, re.compile(pattern), handler))
 
     def next(self, *troubles: Trouble) -> None:
-        """What becomes of the next calls, one each."""
+        """Set the behaviour of the next calls, one each."""
         self._next.extend(troubles)
 
     def behave(self, behaviour: Callable[[Request], Trouble | None]) -> None:
-        """Ask this about every call that `next` does not decide; None: the call is served honestly."""
+        """Set a function that decides about every call that `next` does not.
+
+        None: the call is served normally.
+        """
         self._behaviour = behaviour
 
     def show(self, key: Key, status: dict[str, Any]) -> None:
-        """A commit shows this from now on."""
+        """Set a commit's status."""
         self.shown[key] = status
         self.history.setdefault(key, []).append(status)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until either end closes it."""
+        """Serve one connection until either end closes it."""
         self._writers.add(writer)
         if (task := asyncio.current_task()) is not None:
             self._connections.add(task)
@@ -211,7 +226,7 @@ class ForgeApi:
         writer.close()
 
     async def close(self) -> None:
-        """Cut what is open, and forget what is slow."""
+        """Close what is open, and cancel slow calls."""
         for task in list(self._tasks):
             task.cancel()
         for writer in list(self._writers):
@@ -220,7 +235,7 @@ class ForgeApi:
             await asyncio.wait(self._connections)
 
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> bool:
-        """False: the connection is over."""
+        """Answer one call; False: the connection has ended."""
         trouble = self._next.popleft() if self._next else self._behaviour(request)
         limited, headers = self._count(request)
         if limited is not None:
@@ -235,7 +250,7 @@ class ForgeApi:
                 writer.transport.abort()
                 return False
             case Delayed():
-                # Of its own: a caller that goes away does not stop what the forge has begun.
+                # A task of its own: a caller that goes away does not stop what the forge has begun.
                 self.slow_calls += 1
                 task = asyncio.create_task(
                     self._later(request, writer, trouble, headers), name=f"slow {request.path}"
@@ -310,11 +325,11 @@ class ForgeApi:
         return True
 
     def allows(self, request: Request) -> bool:
-        """Whether the caller's credentials are those of the source, or of an installation."""
+        """Whether the caller's credentials belong to the source or to an installation."""
         return request.token == self.token or request.token in self.tokens
 
     def is_app(self, request: Request) -> bool:
-        """Whether the caller signed in with the App's key, as GitHub wants it."""
+        """Whether the caller signed in with the App's key, as GitHub requires."""
         head, _, signature = request.token.rpartition(".")
         try:
             self.app_key.public_key().verify(
@@ -333,7 +348,7 @@ class ForgeApi:
 
 @cache
 def _app_key() -> rsa.RSAPrivateKey:
-    """Made once: it takes longer than most tests."""
+    """Made once, since it takes longer than most tests."""
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
@@ -493,7 +508,7 @@ def _kept_check(forge: ForgeApi, request: Request, number: int, check: dict[str,
 
 
 def _questions_of(forge: ForgeApi) -> None:
-    """What is looked up for deliveries: commits of refs, heads of change requests, rights."""
+    """Answer lookups for deliveries: commits of refs, heads of change requests, rights."""
     if forge.origin is Origin.GITLAB:
         at = r"/projects/(?P<repository>.+)"
         forge.on(
@@ -597,7 +612,7 @@ def _rights(forge: ForgeApi, request: Request) -> Reply:
 async def forge_api(
     origin: Origin, *, clock: Callable[[], float] = time.time, sleep: Sleep = asyncio.sleep
 ) -> AsyncIterator[ForgeApi]:
-    """A forge of that kind that listens on 127.0.0.1; `clock` and `sleep` are by what time it goes."""
+    """A forge of that kind that listens on 127.0.0.1. `clock` and `sleep` give its time."""
     forge = ForgeApi(origin, clock=clock, sleep=sleep)
     server = await asyncio.start_server(forge.serve, "127.0.0.1", 0)
     forge.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

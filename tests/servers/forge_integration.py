@@ -1,4 +1,4 @@
-"""`forge-integration serve` as a real process."""
+"""Runs `forge-integration serve` as a real process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ class ForgeProcess(ServiceProcess):
 def forge_integration(
     shared_files: SharedFiles, *, start: str = START, **settings: str
 ) -> Iterator[ForgeProcess]:
-    """A forge-integration that listens; killed afterwards if it still runs."""
+    """A forge-integration that listens, killed afterwards if it still runs."""
     environment = {
         **base_environment(),
         "AMQP_URL": shared_files.broker_url,

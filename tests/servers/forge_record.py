@@ -1,4 +1,6 @@
-"""What a fake forge delivers and remembers of it (GitHub, GitLab), and the heads it shows (Gitea, Forgejo).
+"""The deliveries and hooks of a fake forge, and its heads.
+
+GitHub and GitLab have the deliveries, Gitea and Forgejo the heads.
 
 record = Record(forge, url=lambda: f"{service}/webhooks/acme", secret="...")
 hook = record.hook("repos/river/otter")                     # or "orgs/river", "app", "projects/river/otter", "groups/river"
@@ -29,7 +31,7 @@ _NOT_FOUND = Reply(status=404, document={"message": "Not Found"})
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryAttempt:
-    """One attempt at delivering; `status` 0: nobody was reached."""
+    """One delivery attempt; `status` 0 means that no server was reached."""
 
     id: int
     guid: str
@@ -41,7 +43,7 @@ class DeliveryAttempt:
 
 @dataclass(kw_only=True)
 class FakeHook:
-    """A webhook of the forge; `place` is the path of what it belongs to."""
+    """A webhook of the forge; `place` is the path of its owner."""
 
     id: int
     place: str
@@ -53,7 +55,7 @@ class FakeHook:
 
 
 class HookRecord:
-    """The hooks of one forge and their deliveries; tells of them in its API."""
+    """The hooks of one forge and their deliveries, as its API shows them."""
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class HookRecord:
         self.forge = forge
         self.hooks: list[FakeHook] = []
         self.asked: list[tuple[float, str]] = []
-        """When what was asked for again."""
+        """When each delivery was requested again."""
         self.most_per_page = 1000
         self._url = url
         self._secret = secret
@@ -89,13 +91,13 @@ class HookRecord:
             forge.on("POST", at + r"/(?P<hook>\d+)/events/(?P<id>\d+)/resend", self._again)
 
     def hook(self, place: str, *, url: str | None = None) -> FakeHook:
-        """A hook that calls us, or somebody else at `url`."""
+        """A hook that calls us, or another server at `url`."""
         made = FakeHook(id=len(self.hooks) + 1, place=place, url=self._url if url is None else lambda: url)
         self.hooks.append(made)
         return made
 
     async def event(self, guid: str, name: str, body: bytes) -> None:
-        """Every hook delivers it, and remembers what came of it."""
+        """Deliver an event by every hook, and record the results."""
         self._bodies[guid] = (name, body)
         for hook in self.hooks:
             await self._deliver(hook, guid, redelivery=False)
@@ -103,12 +105,12 @@ class HookRecord:
     def failed(
         self, hook: FakeHook, guid: str, *, status: int = 0, age: float = 60.0, body: bytes = b"{}"
     ) -> None:
-        """An attempt that is remembered, so old; nothing is sent."""
+        """Record a failed attempt of that age; nothing is sent."""
         self._bodies.setdefault(guid, ("push", body))
         self._remember(hook, guid, status, self._clock() - age, redelivery=False)
 
     async def settled(self) -> None:
-        """What was asked for again is done with."""
+        """Wait until every requested redelivery is done."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -223,7 +225,10 @@ class HookRecord:
 
 
 def _page(forge: ForgeApi, request: Request, documents: Sequence[Mapping[str, Any]], most: int) -> Reply:
-    """One page, and where the next one is: GitHub's deliveries by cursor, everything else by number."""
+    """One page, and the place of the next one.
+
+    GitHub's deliveries have a cursor, everything else a number.
+    """
     size = min(int(request.query.get("per_page", request.query.get("limit", "30"))), most)
     by_cursor = "/deliveries" in request.path
     first = int(request.query.get("cursor", "v1_0").removeprefix("v1_")) if by_cursor else 0
@@ -246,7 +251,10 @@ def show_heads(
     clone_urls: Mapping[str, str] | None = None,
     most_per_page: int = 50,
 ) -> None:
-    """Gitea's and Forgejo's lists of what is in `forge.refs` and `forge.changes`; messages by commit, URLs by repository."""
+    """Serve Gitea's and Forgejo's lists of `forge.refs` and `forge.changes`.
+
+    Messages are by commit, URLs by repository.
+    """
 
     def repositories() -> set[str]:
         return {name for name, _ in forge.refs} | {name for name, _ in forge.changes}

@@ -1,4 +1,7 @@
-"""Servers of git repositories: git's own HTTP backend, plain files over HTTP, git's daemon, and ones that misbehave."""
+"""Servers of git repositories, honest and misbehaving.
+
+They are git's own HTTP backend, plain files over HTTP, git's daemon, and others.
+"""
 
 import asyncio
 import contextlib
@@ -31,7 +34,7 @@ def http_server(handler: Any) -> Iterator[int]:
 
 
 def plain_files(root: Path) -> Any:
-    """What a dumb HTTP server does."""
+    """Serve files as a dumb HTTP server."""
 
     class Handler(SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
@@ -41,7 +44,7 @@ def plain_files(root: Path) -> Any:
 
 
 def answering(status: int, **headers: str) -> Any:
-    """A server that says the same to everybody."""
+    """A server that gives every client the same answer."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:

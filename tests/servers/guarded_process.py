@@ -1,4 +1,4 @@
-"""A server of our own on this machine: it writes into one directory, and ends at the latest when this process does."""
+"""A local server in one directory, which ends when this process does."""
 
 import subprocess
 import sys
@@ -11,11 +11,14 @@ from typing import Final
 from tests.servers import process_guard
 
 START_SECONDS: Final = 100.0
-"""Several nodes may start at once on a small machine; a test has two minutes."""
+"""Seconds for a start.
+
+Several nodes may start at once on a small machine; a test has two minutes.
+"""
 
 
 class GuardedProcess:
-    """One process at a time, in the hands of a `process_guard`; it can be started again after its end."""
+    """One process at a time under a `process_guard`; it can be started again."""
 
     def __init__(self, name: str, directory: Path) -> None:
         self._name = name
@@ -30,7 +33,10 @@ class GuardedProcess:
     def start(
         self, command: Sequence[str], *, environment: Mapping[str, str], answers: Callable[[], bool]
     ) -> None:
-        """Start it and return when it answers; RuntimeError with its last words when it does not."""
+        """Start it and return when it answers.
+
+        RuntimeError with its last output when it does not.
+        """
         with (self._directory / "output").open("ab") as output:
             self._guard = subprocess.Popen(
                 [sys.executable, process_guard.__file__, str(self._directory), *command],
@@ -48,7 +54,7 @@ class GuardedProcess:
             time.sleep(0.05)
 
     def end(self, last_word: bytes) -> None:
-        """End it as the guard understands the word, and wait until it and all below it are gone."""
+        """End it with this word to the guard, and wait for all processes."""
         if self._guard is None or self._guard.stdin is None:
             return
         with suppress(BrokenPipeError):

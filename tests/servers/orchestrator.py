@@ -1,4 +1,7 @@
-"""`orchestrator run` as a real process, by default on an embedded broker, on a SQLite store, with short leases."""
+"""Runs `orchestrator run` as a real process.
+
+By default it has an embedded broker, a SQLite store, and short leases.
+"""
 
 import sqlite3
 import time
@@ -15,7 +18,7 @@ PAUSE_SECONDS = 0.05
 
 
 def locked(database: Path) -> bool:
-    """Whether somebody is writing to that SQLite file."""
+    """Whether a process is writing to that SQLite file."""
     with closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -26,7 +29,7 @@ def locked(database: Path) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedFiles:
-    """What the services of one test share."""
+    """The files that the services of one test share."""
 
     directory: Path
 
@@ -66,7 +69,10 @@ class OrchestratorProcess(ServiceProcess):
     """A running orchestrator."""
 
     def freeze_between_writes(self, shared_files: SharedFiles) -> None:
-        """Freeze it where it holds no lock of SQLite's: the others on its files would wait for it in vain."""
+        """Freeze it where it holds no lock of SQLite.
+
+        Otherwise other processes would wait for the lock for ever.
+        """
         databases = [shared_files.directory / "broker.db", shared_files.directory / "store.db"]
         for _ in range(TRIES):
             self.freeze()
@@ -89,7 +95,7 @@ class OrchestratorProcess(ServiceProcess):
 def orchestrator(
     shared_files: SharedFiles, *, start: str = START, before: Sequence[str] = (), **settings: str
 ) -> Iterator[OrchestratorProcess]:
-    """A ready orchestrator; killed afterwards if it still runs."""
+    """A ready orchestrator, killed afterwards if it still runs."""
     with service_process(
         OrchestratorProcess,
         start,

@@ -1,4 +1,7 @@
-"""The orchestrator's web part, served for real over a real store; the test plays the part that runs the jobs."""
+"""Serves the orchestrator's web part over a real store.
+
+The test plays the part that runs the jobs.
+"""
 
 import random
 import time
@@ -66,7 +69,7 @@ class WebServer:
         return run
 
     async def plan(self, *jobs: JobSpec, **fields: object) -> tuple[RunView, dict[str, str]]:
-        """A new run with these jobs; gives their ids by name."""
+        """Plan a new run with these jobs; return their ids by name."""
         run = await self.admit(**fields)
         (task,) = [task for task in await self.store.claim_planning(WORKER, 100) if task.run_id == run.run_id]
         assert await self.store.planned(task, jobs or (spec(),))
@@ -74,7 +77,7 @@ class WebServer:
         return run, {view.name: view.job_id for view in views}
 
     async def claim(self, job_id: str) -> AttemptKey:
-        """Begin an attempt at this job, which must be the only one that waits for its label."""
+        """Begin an attempt at this job, the only one waiting for its label."""
         job = await self.store.job(job_id)
         assert job is not None
         (claim,) = await self.store.claim(WORKER, {job.runs_on: 1}, 1)
@@ -90,7 +93,7 @@ class WebServer:
     async def prints(
         self, key: AttemptKey, *pieces: str | bytes, skip: int = 0, kind: ChunkKind = ChunkKind.OUTPUT
     ) -> None:
-        """The job prints; each piece is a chunk. `skip` leaves a gap before them."""
+        """Write chunks to the job's log, one per piece. `skip` leaves a gap before them."""
         last = self._sequences.get(key, 0) + skip
         chunks = [
             LogChunk(
@@ -109,7 +112,7 @@ class WebServer:
 async def serve_web(
     directory: Path, *, public_url: str | None = None, port: int = 0, retry_base_seconds: float = 30.0
 ) -> AsyncIterator[WebServer]:
-    """An empty store, served on a free port of loopback."""
+    """Serve an empty store on a free port of loopback."""
     rng = random.Random(1)
     rules = Rules(new_id=id_source(rng), rng=rng, retry_base_seconds=retry_base_seconds)
     streams, metrics = OpenStreams(), Metrics()

@@ -1,4 +1,4 @@
-"""The orchestrator's web part, served in a thread over a store in which something of everything has happened.
+"""Serves the orchestrator's web part in a thread, over a populated store.
 
 For tests of the whole HTTP API by its OpenAPI document: those are not written for an event loop.
 """
@@ -51,7 +51,7 @@ load_all_checks()
 
 
 def document_to_walk() -> dict[str, Any]:
-    """The document without streams, which go on for ever, and without its tokens, which the test sends."""
+    """The document without endless streams, and without tokens, which the test sends."""
     shown = document()
     for path, methods in list(shown["paths"].items()):
         for operation in methods.values():
@@ -66,12 +66,12 @@ def document_to_walk() -> dict[str, Any]:
 
 
 def required_scope(method: str) -> TokenScope:
-    """The scope without which nobody gets an answer."""
+    """The scope that a caller needs for an answer."""
     return TokenScope.READ if method.lower() == "get" else TokenScope.OPERATE
 
 
 class WebThread:
-    """The web part over a store, in a thread with an event loop of its own."""
+    """The web part over a store, in a thread with its own event loop."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self._store_url = url
@@ -98,14 +98,17 @@ class WebThread:
             thread.join(60)
 
     def callers(self) -> Mapping[str, dict[str, str]]:
-        """The headers of each of CALLERS; to be asked for before anybody calls: without any token, this machine may do all."""
+        """The headers of each of CALLERS.
+
+        Call it before any request: without any token, this machine may do everything.
+        """
         return {
             name: bearer(make_token(self.tokens, name, *scopes)) if scopes else {}
             for name, scopes in CALLERS.items()
         }
 
     def snapshot(self) -> object:
-        """All that is in the store, as readers see it."""
+        """The whole content of the store, as readers see it."""
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(self._snapshot(), self._loop).result(60)
 
@@ -127,7 +130,7 @@ class WebThread:
 
     async def _serve(self) -> None:
         clock, streams = ManualClock(), OpenStreams()
-        # The same ids each time, for a search by Hypothesis that comes back.
+        # The same ids each time, so that a repeated search by Hypothesis finds them.
         async with open_store(self._store_url, clock=clock, rng=random.Random(7)) as store:
             await populate(store, clock)
             app = create_app(

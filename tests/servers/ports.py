@@ -1,19 +1,21 @@
-"""Ports for servers of the tests.
+"""Free ports for servers of the tests, all below 32768.
 
-All of them lie below 32768, where Linux begins to hand out ports for outgoing connections: a client that reconnects to
-a stopped server on a port above can be given that very port for its own end, connect to itself, and keep the server
-from ever binding it again.
+From 32768, Linux hands out ports for outgoing connections: a client that reconnects to a stopped server on such a port
+can be given that very port for its own end, connect to itself, and keep the server from ever binding it again.
 """
 
 import random
 import socket
 
 LOWEST, HIGHEST = 10_240, 22_000
-"""RabbitMQ's command line listens ten thousand above the distribution port; that must stay below 32768 as well."""
+"""The range of the ports.
+
+RabbitMQ's command line listens ten thousand above the distribution port; that must stay below 32768 as well.
+"""
 
 
 def free_ports(count: int) -> list[int]:
-    """So many different ports of 127.0.0.1 that nobody listens on at the moment."""
+    """So many different ports of 127.0.0.1 that no process listens on now."""
     found: set[int] = set()
     while len(found) < count:
         port = random.randint(LOWEST, HIGHEST)

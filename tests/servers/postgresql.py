@@ -18,7 +18,7 @@ __all__ = ["PostgreSQLServer", "ScratchDatabase", "own_postgresql", "shared_post
 
 URL_VARIABLE: Final = "SOLSTICE_TEST_POSTGRES_URL"
 DEBIAN: Final = Path("/usr/lib/postgresql")
-"""Debian keeps every major version's programs below this, and none of them on PATH."""
+"""Debian's folder of every major version's programs; none of them is on PATH."""
 
 NOTHING_FOUND: Final = f"""\
 These tests need a real PostgreSQL, {OLDEST} or newer, and there is none here. Any one of these will do:
@@ -31,7 +31,7 @@ These tests need a real PostgreSQL, {OLDEST} or newer, and there is none here. A
 
 
 class ForeignPostgreSQL(PostgreSQLServer):
-    """Somebody else's server: used, never stopped."""
+    """A foreign server: used, never stopped."""
 
     def start(self) -> None:
         if int(self.version.partition(".")[0]) < OLDEST:
@@ -46,17 +46,19 @@ class ForeignPostgreSQL(PostgreSQLServer):
         self.stop()
 
     def close(self) -> None:
-        """It was there before us and stays."""
+        """Leave it running: it existed before us."""
 
 
 def shared_postgresql() -> PostgreSQLServer:
-    """The server for tests that leave it running, not yet started: enter it with `with`."""
+    """The server for tests that leave it running, not yet started. Enter it with `with`."""
     url = os.environ.get(URL_VARIABLE)
     return ForeignPostgreSQL(url) if url else own_postgresql()
 
 
 def own_postgresql(*, synced: bool = False, settings: Mapping[str, str] | None = None) -> PostgreSQLServer:
-    """A server for a test that stops or kills it, or measures it, not yet started: enter it with `with`.
+    """A server for a test that stops, kills or measures it, not yet started.
+
+    Enter it with `with`.
 
     Docker, else the machine's own PostgreSQL, else the distribution's package, installed by us when we are root.
     `synced` makes commits wait for the disk as in production; `settings` are PostgreSQL's own. Raises RuntimeError
@@ -74,7 +76,7 @@ def own_postgresql(*, synced: bool = False, settings: Mapping[str, str] | None =
 
 
 def _installed() -> Path | None:
-    """The programs of the newest PostgreSQL of this machine that is new enough."""
+    """The programs of this machine's newest PostgreSQL that is new enough."""
     candidates = [path.parent for path in DEBIAN.glob("*/bin/postgres")]
     on_path = shutil.which("postgres")
     if on_path is not None:

@@ -1,4 +1,6 @@
-"""A private PostgreSQL cluster: own port, own temporary directory, ended with the test run that started it.
+"""A private PostgreSQL cluster, which ends with the test run that started it.
+
+It has its own port and temporary directory.
 
 Source: postgresql.org/docs/current/app-initdb.html, .../server-shutdown.html, .../non-durability.html.
 """
@@ -28,11 +30,14 @@ SETTINGS: Final[Mapping[str, str]] = {
     "autovacuum_naptime": "10s",
 }
 UNSYNCED: Final[Mapping[str, str]] = {"fsync": "off", "full_page_writes": "off"}
-"""Survives the death of the server, not of the machine; what was committed is written (synchronous_commit is on)."""
+"""The settings of an unsynced cluster.
+
+Data survive the death of the server, not of the machine; what was committed is written (synchronous_commit is on).
+"""
 
 
 class PostgreSQLCluster(PostgreSQLServer):
-    """A cluster of the programs in `programs` that only we use; open it with `with`.
+    """A cluster of the programs in `programs` for us alone; open it with `with`.
 
     `synced` makes every commit wait for the disk, as in production; `settings` are further lines of its
     configuration.
@@ -51,7 +56,7 @@ class PostgreSQLCluster(PostgreSQLServer):
         super().__init__(f"postgresql://tester:{self._password}@127.0.0.1:{self._port}/postgres")
 
     def start(self) -> None:
-        """Make the cluster when there is none yet, start it unless it runs, and return when it answers."""
+        """Make the cluster and start it, where necessary; return when it answers."""
         if self._process.runs:
             return
         if not self._data.exists():
@@ -83,7 +88,7 @@ class PostgreSQLCluster(PostgreSQLServer):
                 f"--pgdata={self._data}",
                 "--username=tester",
                 f"--pwfile={secret}",
-                # One key derivation for each connection less; the wire is this machine's own.
+                # This saves one key derivation per connection; the network is this machine's own.
                 "--auth=password",
                 "--encoding=UTF8",
                 "--locale=C",
@@ -111,7 +116,7 @@ def _environment() -> dict[str, str]:
 
 
 def _user() -> pwd.struct_passwd | None:
-    """Who runs the server: ourselves, but never root, whom PostgreSQL refuses."""
+    """The user of the server: ours, but never root, which PostgreSQL refuses."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

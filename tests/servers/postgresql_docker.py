@@ -17,7 +17,10 @@ START_SECONDS: Final = 120.0
 
 
 class PostgreSQLContainer(PostgreSQLServer):
-    """A container of our own; testcontainers' reaper ends it when the test run dies."""
+    """A container of our own.
+
+    The reaper of testcontainers ends it when the test run dies.
+    """
 
     def __init__(self, *, synced: bool = False, settings: Mapping[str, str] | None = None) -> None:
         from testcontainers.core.container import DockerContainer  # noqa: PLC0415  slow, and only needed here

@@ -1,4 +1,4 @@
-"""What a test can ask of a PostgreSQL, whatever way it was found."""
+"""What a test can ask of any PostgreSQL."""
 
 import asyncio
 import threading
@@ -19,19 +19,19 @@ OLDEST: Final = 15
 
 
 class PostgreSQLServer(Server):
-    """A PostgreSQL; its `stop` is that of an operator in a hurry, and closes every connection."""
+    """A PostgreSQL. Its `stop` is a fast shutdown, which closes every connection."""
 
     def __init__(self, url: str) -> None:
         self.admin_url = url
-        """With user and password; the user may create databases."""
+        """The URL with user and password; the user may create databases."""
 
     @property
     def version(self) -> str:
-        """Such as `15.14`."""
+        """The version, such as `15.14`."""
         return str(query(self.admin_url, "SHOW server_version")[0][0]).split()[0]
 
     def answers(self) -> bool:
-        """Whether a query is answered."""
+        """Whether it answers a query."""
         with suppress(OSError, TimeoutError, asyncpg.PostgresError):
             return bool(query(self.admin_url, "SELECT 1"))
         return False
@@ -41,7 +41,7 @@ class PostgreSQLServer(Server):
 
     @contextmanager
     def database(self) -> Iterator["ScratchDatabase"]:
-        """An empty database that nobody else uses, dropped afterwards with whoever is still connected to it."""
+        """An empty database for one user alone, dropped afterwards with its connections."""
         name = f"test_{uuid.uuid4().hex[:12]}"
         query(self.admin_url, f'CREATE DATABASE "{name}" TEMPLATE template0')
         try:
@@ -52,7 +52,7 @@ class PostgreSQLServer(Server):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScratchDatabase:
-    """One test's own database."""
+    """The database of one test."""
 
     server: PostgreSQLServer
     url: str
@@ -62,11 +62,11 @@ class ScratchDatabase:
         return urlsplit(self.url).path.removeprefix("/")
 
     def query(self, sql: str, *arguments: object) -> list[Any]:
-        """Run one statement on a connection of its own; its rows."""
+        """Run one statement on a new connection; return its rows."""
         return query(self.url, sql, *arguments)
 
     def disconnect(self) -> int:
-        """Close every connection to this database from the server's side; how many there were."""
+        """Close every connection to this database from the server's side; return how many."""
         return len(
             self.server_query(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", self.name
@@ -74,7 +74,7 @@ class ScratchDatabase:
         )
 
     def await_silence(self, seconds: float = 60.0) -> None:
-        """Return once every session here has ended: what it did is in the server's statistics then."""
+        """Return once every session here has ended. The server's statistics are complete then."""
         deadline = time.monotonic() + seconds
         while self.server_query(
             "SELECT 1 FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'", self.name
@@ -82,12 +82,15 @@ class ScratchDatabase:
             assert time.monotonic() < deadline
 
     def server_query(self, sql: str, *arguments: object) -> list[Any]:
-        """Run one statement on the server's own database, so that this one is left alone."""
+        """Run one statement on the server's own database, leaving this one alone."""
         return query(self.server.admin_url, sql, *arguments)
 
 
 def query(url: str, sql: str, *arguments: object) -> list[Any]:
-    """Ask once, from anywhere: also from within a running event loop, which has to wait for it."""
+    """Run one query on a connection of its own.
+
+    It works inside a running event loop too, which waits for it.
+    """
 
     async def ask() -> list[Any]:
         connection = await asyncpg.connect(url, timeout=10, command_timeout=60)

@@ -1,4 +1,7 @@
-"""A TCP proxy that fails on demand: pass, freeze, drop, refuse; or that gives the world time to change in between."""
+"""A TCP proxy that fails on demand: pass, freeze, drop, refuse.
+
+It can also hold a client until the test has acted.
+"""
 
 import asyncio
 import ssl
@@ -10,7 +13,7 @@ from tests.servers.ports import free_ports
 
 
 class FaultProxy:
-    """Stands between a client and `host:port`; listens on `port` of 127.0.0.1."""
+    """Forwards between a client and `host:port`; listens on `port` of 127.0.0.1."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -22,28 +25,28 @@ class FaultProxy:
         self._writers: set[asyncio.StreamWriter] = set()
         (self.port,) = free_ports(1)
         self.connections = 0
-        """How many connections were let through so far."""
+        """How many connections passed so far."""
         self.greeted = 0
-        """How many were told to go away instead."""
+        """How many connections were closed instead."""
 
     def url(self, amqp_url: str) -> str:
-        """The same URL by way of this proxy."""
+        """The same URL, through this proxy."""
         parts = urlsplit(amqp_url)
         user = f"{parts.username}:{parts.password}@" if parts.username else ""
         return parts._replace(netloc=f"{user}127.0.0.1:{self.port}").geturl()
 
     def pass_through(self) -> None:
-        """Back to normal; what was frozen flows on."""
+        """Return to normal; frozen bytes flow on."""
         self._refusing = False
         self._greeting = None
         self._open.set()
 
     def freeze(self) -> None:
-        """Let no byte through in either direction, and say nothing about it: a black hole."""
+        """Stop all bytes in both directions, silently: a black hole."""
         self._open.clear()
 
     def drop(self) -> None:
-        """Reset every connection; new ones are let through."""
+        """Reset every connection; new ones pass."""
         for writer in self._writers:
             writer.transport.abort()
 
@@ -53,7 +56,10 @@ class FaultProxy:
         self.drop()
 
     def close_wire(self, greeting: bytes = b"") -> None:
-        """Say this to everybody who connects, and close in good order, as a proxy does that has nobody behind it."""
+        """Send this to each new client, and close cleanly.
+
+        A proxy without a server behind it does that.
+        """
         self._greeting = greeting
         self.drop()
 
@@ -62,7 +68,10 @@ class FaultProxy:
         return self._greeting is not None
 
     def before(self, sign: bytes, act: Callable[[], object]) -> None:
-        """Call `act`, in a thread, before the first bytes of a client that hold `sign` go on to the server."""
+        """Call `act` before the first bytes with `sign` pass to the server.
+
+        It is called in a thread.
+        """
         self._awaited = (sign, act)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -110,7 +119,10 @@ class FaultProxy:
 
 @asynccontextmanager
 async def fault_proxy(amqp_url: str, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[FaultProxy]:
-    """A proxy before the broker at `amqp_url`, passing everything at first; with `tls`, clients must speak that."""
+    """A proxy to the broker at `amqp_url` that passes everything at first.
+
+    With `tls`, clients must use TLS.
+    """
     target = urlsplit(amqp_url)
     proxy = FaultProxy(target.hostname or "127.0.0.1", target.port or 5672)
     tasks: set[asyncio.Task[None]] = set()

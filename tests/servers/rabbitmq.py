@@ -37,7 +37,7 @@ These tests need a real RabbitMQ, and there is none here. Any one of these will 
 
 
 class ForeignRabbitMQ(RabbitMQServer):
-    """Somebody else's server: used, never stopped."""
+    """A foreign server: used, never stopped."""
 
     def __init__(self, amqp_url: str) -> None:
         address = urlsplit(amqp_url)
@@ -60,12 +60,12 @@ class ForeignRabbitMQ(RabbitMQServer):
         raise RuntimeError(f"the server of {URL_VARIABLE} is not ours to steer; use the own_rabbitmq fixture")
 
     def close(self) -> None:
-        """It was there before us and stays."""
+        """Leave it running: it existed before us."""
 
 
 @cache
 def flavours() -> tuple[Sequence[str], str | None]:
-    """Which RabbitMQs the tests run on, and why the newer one is not among them, where it is not."""
+    """The RabbitMQs to test on, and why the newer one may be missing."""
     if _default_is_4():
         return (DEFAULT,), "the default RabbitMQ is a 4.x already"
     reason = rabbitmq_4.why_not()
@@ -73,7 +73,7 @@ def flavours() -> tuple[Sequence[str], str | None]:
 
 
 def shared_rabbitmq(flavour: str, *, synced: bool = False) -> RabbitMQServer:
-    """The server for whoever leaves it running, not yet started: enter it with `with`."""
+    """The server for tests that leave it running, not yet started. Enter it with `with`."""
     url = os.environ.get(URL_VARIABLE)
     if flavour == DEFAULT and url:
         return ForeignRabbitMQ(url)
@@ -81,10 +81,12 @@ def shared_rabbitmq(flavour: str, *, synced: bool = False) -> RabbitMQServer:
 
 
 def own_rabbitmq(flavour: str, *, synced: bool = False) -> RabbitMQServer:
-    """A server for a test that stops, kills or alarms it, not yet started: enter it with `with`.
+    """A server for a test that stops, kills or alarms it, not yet started.
 
-    Docker, else the machine's own RabbitMQ, else the distribution's package, installed by us when we are root.
-    `synced` has it write to a disk, as in production. Raises RuntimeError that says what to install when there is no way.
+    Enter it with `with`.
+
+    Docker, else the machine's own RabbitMQ, else the distribution's package, installed by us when we are root. `synced`
+    has it write to a disk, as in production. Raises RuntimeError that says what to install when there is no way.
     """
     if flavour == FOUR:
         return RabbitMQNode(rabbitmq_4.installation(), synced=synced)
@@ -116,10 +118,13 @@ def _installed() -> Installation | None:
 
 
 def _default_is_4() -> bool:
-    """Whether the default server will be a 4.x, as far as can be told without starting or installing it."""
+    """Whether the default server will be a 4.x.
+
+    As far as that is known without starting or installing it.
+    """
     if os.environ.get(URL_VARIABLE):
         server = ForeignRabbitMQ(os.environ[URL_VARIABLE])
-        # Whether it answers is for the tests to find out; the header must not fail for it.
+        # The tests find out whether it answers; the header must not fail because of it.
         with suppress(httpx2.HTTPError, OSError, RuntimeError):
             server.start()
             return server.major >= 4

@@ -1,7 +1,8 @@
-"""RabbitMQ 4 on a Debian that has an older one: Debian 13 in a folder of the cache, entered with chroot.
+"""Installs RabbitMQ 4 in a chroot, on a Debian that has an older one.
 
-Built once (a minute or two, about 350 MB), then reused. A build that is interrupted leaves nothing that a later run
-would take for a finished one: it happens beside, and is renamed when it is whole.
+The chroot is a Debian 13 in a folder of the cache. It is built once (a minute or two, about 350 MB), then reused. A
+build that is interrupted is never taken for a finished one: it happens in another folder, which is renamed when it is
+complete.
 """
 
 import os
@@ -13,12 +14,12 @@ from tests.servers.apt import apt_can_install, apt_install, cache_directory, loc
 from tests.servers.rabbitmq_node import Installation
 
 SUITE: Final = os.environ.get("SOLSTICE_TEST_DEBIAN_SUITE", "trixie")
-"""Debian 13 has RabbitMQ 4.0; `sid` has the newest, for whoever wants to know early."""
+"""The Debian release: 13 has RabbitMQ 4.0; `sid` has the newest."""
 SWITCH: Final = "SOLSTICE_TEST_RABBITMQ_4"
 
 
 def why_not() -> str | None:
-    """Why there can be no RabbitMQ 4 beside the default one, or None when there can."""
+    """Why RabbitMQ 4 cannot run beside the default one; None when it can."""
     if os.environ.get(SWITCH, "1") == "0":
         return f"{SWITCH}=0"
     if os.geteuid() != 0:
@@ -31,7 +32,7 @@ def why_not() -> str | None:
 
 
 def installation() -> Installation:
-    """The RabbitMQ of that Debian; installs it when it is not there yet."""
+    """The RabbitMQ of that Debian, installed when it is missing."""
     root = cache_directory() / ("rabbitmq-4" if SUITE == "trixie" else f"rabbitmq-4-{SUITE}")
     with locked(root.name):
         if not root.exists():
@@ -47,7 +48,7 @@ def _build(root: Path) -> None:
         apt_install("debootstrap", "debian-archive-keyring")
     building = root.with_name(f"{root.name}.building")
     shutil.rmtree(building, ignore_errors=True)
-    # Debian's own mirror unless told: debootstrap knows it.
+    # Debian's own mirror by default: debootstrap knows it.
     mirror = os.environ.get("SOLSTICE_TEST_DEBIAN_MIRROR")
     bootstrap = ["debootstrap", "--variant=minbase", SUITE, str(building), *([mirror] if mirror else [])]
     # In a mount namespace of its own: what debootstrap mounts in the folder ends with it.

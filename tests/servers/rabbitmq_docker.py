@@ -17,7 +17,10 @@ START_SECONDS: Final = 120.0
 
 
 class RabbitMQContainer(RabbitMQServer):
-    """A container of our own; testcontainers' reaper ends it when the test run dies."""
+    """A container of our own.
+
+    The reaper of testcontainers ends it when the test run dies.
+    """
 
     def __init__(self) -> None:
         from testcontainers.core.container import DockerContainer  # noqa: PLC0415  slow, and only needed here

@@ -1,4 +1,6 @@
-"""A private RabbitMQ node: own ports, own epmd, own temporary directory, ended with the test run that started it.
+"""A private RabbitMQ node, which ends with the test run that started it.
+
+It has its own ports, epmd and temporary directory.
 
 Source: rabbitmq.com/docs/configure#supported-environment-variables.
 """
@@ -31,21 +33,21 @@ collect_statistics_interval = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """Where RabbitMQ's programs are on this machine."""
+    """The place of RabbitMQ's programs on this machine."""
 
     version: str
     programs: Path
     """The directory of `rabbitmq-server` and `rabbitmqctl`, as seen from inside `root`."""
     root: Path | None = None
-    """The Debian that holds them, where it is another than this machine's."""
+    """The folder of the Debian that holds them, when it is not this machine's own."""
 
     def command(self, directory: Path, program: str, *arguments: str) -> list[str]:
         """The command line of `program` for the node that lives in `directory`."""
         inside = [str(self.programs / program), *arguments]
         if self.root is None:
             return inside
-        # The mounts belong to a namespace of their own: they go when the last process in it ends, whatever happens,
-        # and nobody who deletes the folder can ever reach through them.
+        # The mounts belong to a namespace of their own: they end with its last process in any case, and deleting the
+        # folder can never reach through them.
         enter = (
             'mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && mount --bind "$2" "$1/mnt" '
             '&& root=$1 && shift 2 && exec chroot --userspec=rabbitmq:rabbitmq "$root" "$@"'
@@ -54,7 +56,7 @@ class Installation:
         return [*namespace, "sh", "-ec", enter, "sh", str(self.root), str(directory), *inside]
 
     def seen(self, directory: Path) -> Path:
-        """What the node calls its own `directory`."""
+        """The node's own path of its `directory`."""
         return directory if self.root is None else Path("/mnt")
 
     def give(self, directory: Path) -> None:
@@ -69,7 +71,7 @@ class Installation:
 
 
 class RabbitMQNode(RabbitMQServer):
-    """A node of `installation` that only we use; open it with `with`."""
+    """A node of `installation` for us alone; open it with `with`."""
 
     def __init__(
         self, installation: Installation, *, synced: bool = False, settings: Mapping[str, str] | None = None
@@ -98,15 +100,15 @@ class RabbitMQNode(RabbitMQServer):
         self._process.start(command, environment=self._environment(), answers=self._answers)
 
     def stop(self) -> None:
-        """Stop the node as an operator does; its data stay."""
+        """Stop the node as an operator does; its data remain."""
         self._process.end(b"stop\n")
 
     def kill(self) -> None:
-        """SIGKILL the node; its data stay as they are on the disk."""
+        """SIGKILL the node; its data remain as they are on the disk."""
         self._process.end(b"kill\n")
 
     def ctl(self, *arguments: str) -> str:
-        """What `rabbitmqctl ARGUMENTS` prints."""
+        """Run `rabbitmqctl ARGUMENTS`; return its output."""
         ran = subprocess.run(
             self._installation.command(self.directory, "rabbitmqctl", *arguments),
             env=self._environment(),

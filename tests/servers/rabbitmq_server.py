@@ -1,4 +1,4 @@
-"""What a test can ask of a RabbitMQ, whatever way it was found."""
+"""What a test can ask of any RabbitMQ."""
 
 import socket
 import uuid
@@ -19,29 +19,29 @@ class RabbitMQServer(Server):
 
     def __init__(self, *, version: str, amqp_url: str, management_url: str) -> None:
         self.version = version
-        """Such as `4.0.5`."""
+        """The version, such as `4.0.5`."""
         self.amqp_url = amqp_url
-        """With user, password and the vhost it was found with."""
+        """The AMQP URL with user, password and the given vhost."""
         self.management_url = management_url
-        """With user and password, no trailing slash."""
+        """The management URL with user and password, without a trailing slash."""
 
     @abstractmethod
     def ctl(self, *arguments: str) -> str:
-        """What `rabbitmqctl ARGUMENTS` prints."""
+        """Run `rabbitmqctl ARGUMENTS`; return its output."""
 
     @property
     def major(self) -> int:
         return int(self.version.partition(".")[0])
 
     def raise_alarm(self, resource: Literal["memory", "disk"]) -> None:
-        """Raise the memory or disk alarm of the whole server: who publishes is blocked."""
+        """Raise the memory or disk alarm of the whole server, which blocks publishers."""
         if resource == "memory":
             self.ctl("set_vm_memory_high_watermark", "0")
         else:
             self.ctl("set_disk_free_limit", "1000000GB")
 
     def clear_alarm(self, resource: Literal["memory", "disk"]) -> None:
-        """All clear."""
+        """Clear both alarms."""
         if resource == "memory":
             self.ctl("set_vm_memory_high_watermark", "0.4")
         else:
@@ -52,7 +52,10 @@ class RabbitMQServer(Server):
         return urlsplit(self.amqp_url)._replace(path=f"/{quote(vhost, safe='')}").geturl()
 
     def api(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:
-        """Call the management API under `/api/`; the decoded answer, or None when it has no content."""
+        """Call the management API under `/api/`.
+
+        Returns the decoded answer, or None when it has no content.
+        """
         answer = httpx2.request(
             method, f"{self.management_url}/api/{path}", json=body, timeout=10.0, trust_env=False
         )
@@ -60,7 +63,7 @@ class RabbitMQServer(Server):
         return answer.json() if answer.content else None
 
     def amqp_answers(self) -> bool:
-        """Whether the AMQP port says hello (Connection.Start, class 10 method 10)."""
+        """Whether the AMQP port sends Connection.Start (class 10 method 10)."""
         address = urlsplit(self.amqp_url)
         try:
             with socket.create_connection((address.hostname, address.port or 5672), timeout=5) as wire:
@@ -71,7 +74,7 @@ class RabbitMQServer(Server):
 
     @contextmanager
     def vhost(self) -> Iterator["Vhost"]:
-        """A vhost that nobody else uses, deleted afterwards."""
+        """A vhost for one user alone, deleted afterwards."""
         vhost = Vhost(server=self, name=f"test-{uuid.uuid4().hex[:12]}")
         self._create_vhost(vhost.name)
         try:
@@ -92,7 +95,7 @@ class RabbitMQServer(Server):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vhost:
-    """One test's own corner of a server."""
+    """The vhost of one test."""
 
     server: RabbitMQServer
     name: str
@@ -112,7 +115,7 @@ class Vhost:
         self.api("PUT", "policies", f"test-{priority}", body)
 
     def close_connections(self) -> int:
-        """Close every connection to this vhost from the server's side; how many there were."""
+        """Close every connection to this vhost from the server's side; return how many."""
         names = [row["name"] for row in self.server.api("GET", f"vhosts/{self.name}/connections")]
         for name in names:
             self.server.api("DELETE", f"connections/{quote(name, safe='')}")

@@ -1,11 +1,14 @@
-"""What every server of the tests can be asked to do."""
+"""The operations of every server of the tests."""
 
 from abc import ABC, abstractmethod
 from typing import Self
 
 
 class Server(ABC):
-    """Not yet started: enter it with `with`. What it cannot do (stop a server that is not ours) raises."""
+    """A server, not yet started: enter it with `with`.
+
+    An operation that is impossible (stop a server that is not ours) raises.
+    """
 
     def __enter__(self) -> Self:
         try:
@@ -20,7 +23,7 @@ class Server(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start it (again) on the same ports with the same data; returns when it answers."""
+        """Start it (again) on the same ports with the same data. Returns when it answers."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -28,7 +31,7 @@ class Server(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """SIGKILL: what was promised stays, nothing else."""
+        """SIGKILL the server: only durable data remain."""
 
     @abstractmethod
     def close(self) -> None:

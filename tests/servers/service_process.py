@@ -1,4 +1,4 @@
-"""A service of ours as a real process, whose log events a test can wait for."""
+"""Runs a service as a real process, and waits for its log events."""
 
 import json
 import os
@@ -26,9 +26,9 @@ INHERITED = (
 
 
 def base_environment() -> dict[str, str]:
-    """What a service needs of this process's environment: none of its settings."""
+    """What a service needs of this process's environment, without any settings."""
     kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    # Machines on which tests run are busy with them: who tests the governor sets it.
+    # The test machines are busy with tests; only a test of the governor sets its limit.
     return {**kept, "GOVERNOR": "off"}
 
 
@@ -75,7 +75,7 @@ class ServiceProcess:
         self.process.wait(WAIT_SECONDS)
 
     def freeze(self) -> None:
-        """Let it do nothing, without knowing."""
+        """Stop the process without its knowledge (SIGSTOP)."""
         self.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
 
@@ -83,7 +83,7 @@ class ServiceProcess:
         self.process.send_signal(signal.SIGCONT)
 
     def ended(self) -> int:
-        """Wait for the end; the exit code."""
+        """Wait for the end; return the exit code."""
         return self.process.wait(WAIT_SECONDS)
 
 
@@ -100,9 +100,11 @@ def service_process(
     started: str,
     before: Sequence[str] = (),
 ) -> Iterator[S]:
-    """The `command` that `code` is the way into, once it has logged `started`; killed afterwards if it still runs.
+    """Run `command`, with `code` as its entry, until left.
 
-    `before` stands before it, and becomes it.
+    It has logged `started` when this yields, and is killed afterwards if it still runs.
+
+    `before` is a command in front of it, which replaces itself by it.
     """
     with Popen(
         [*before, sys.executable, "-c", code, command],

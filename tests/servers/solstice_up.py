@@ -1,4 +1,7 @@
-"""`solstice up` as a real process on free ports and a state directory of its own, and git repositories to build."""
+"""Runs `solstice up` as a real process, with git repositories to build.
+
+It has free ports and a state directory of its own.
+"""
 
 import json
 import os
@@ -31,7 +34,7 @@ SETTINGS = (
 
 
 def clean_environment(home: Path) -> dict[str, str]:
-    """The environment of a person who has set nothing, with this state directory."""
+    """The environment of a person without settings, with this state directory."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
     # Machines on which tests run are busy with them.
     kept["GOVERNOR"] = "off"
@@ -49,11 +52,11 @@ class SolsticeUp:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For commands in another terminal."""
+        """The environment for commands in another terminal."""
         return {**clean_environment(self.home), "SOLSTICE_URL": self.page}
 
     def solstice(self, *arguments: str | Path, check: int | None = 0) -> subprocess.CompletedProcess[str]:
-        """Run `solstice` in another process; `check` is the exit code that it must end with."""
+        """Run `solstice` in another process. `check` is the exit code that it must end with."""
         done = subprocess.run(
             [sys.executable, "-m", "solstice_cli", *map(str, arguments)],
             env=self.environment,
@@ -67,7 +70,7 @@ class SolsticeUp:
         return done
 
     def api(self, path: str) -> dict[str, Any]:
-        """What the orchestrator's API answers, without a process of its own for the question."""
+        """What the orchestrator's API answers, without starting a process."""
         answer: dict[str, Any] = (
             httpx2.get(f"{self.page}/api/v1{path}", trust_env=False).raise_for_status().json()
         )
@@ -81,7 +84,10 @@ class SolsticeUp:
 
 @contextmanager
 def solstice_up(home: Path, *arguments: str) -> Iterator[SolsticeUp]:
-    """Start it and wait until it is ready; leaving asks it to end, and insists that it does so well."""
+    """Start it and wait until it is ready.
+
+    Leaving asks it to end, and fails unless it ends well.
+    """
     home.mkdir(parents=True, exist_ok=True)
     forge_port, orchestrator_port = free_ports(2)
     ports = ("--forge-port", str(forge_port), "--orchestrator-port", str(orchestrator_port))

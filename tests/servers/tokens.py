@@ -1,4 +1,4 @@
-"""Tokens in a file of the test's own."""
+"""Makes tokens in a file of the test's own."""
 
 import secrets
 import time
@@ -9,7 +9,10 @@ from solstice_common.http.tokens import TokenScope, mint
 
 
 def make_token(path: Path, name: str, *scopes: TokenScope, lifetime_seconds: float | None = None) -> str:
-    """A token in the file at `path`, as `solstice token create` makes it; returns its text."""
+    """Make a token as `solstice token create` does; return its text.
+
+    The file is at `path`.
+    """
     token, text = mint(
         name,
         scopes,
@@ -22,5 +25,5 @@ def make_token(path: Path, name: str, *scopes: TokenScope, lifetime_seconds: flo
 
 
 def bearer(text: str) -> dict[str, str]:
-    """The header that shows it."""
+    """The header that sends it."""
     return {"Authorization": f"Bearer {text}"}

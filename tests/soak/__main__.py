@@ -1,4 +1,4 @@
-"""`./just soak`: many tiny jobs through real services, and whether anything of them is left behind."""
+"""`./just soak`: runs many tiny jobs, and checks that nothing remains of them."""
 
 import sys
 import tempfile
@@ -38,7 +38,7 @@ def soak(
         Path | None, typer.Option(help="Work here and leave it; otherwise in a temporary one.")
     ] = None,
 ) -> None:
-    """Run tiny jobs and watch the services: exit 1 when something grew, was left behind or went wrong."""
+    """Run tiny jobs and watch the services; exit 1 on any problem."""
     with ExitStack() as stack:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
@@ -51,7 +51,7 @@ def soak(
 
 
 def run(directory: Path, runs: int, run_size: int, *, services: bool, every: float) -> list[str]:
-    """One soak; what was wrong."""
+    """Run one soak; return the problems."""
     expected, troubles = runs * run_size, list[str]()
     project = tiny_jobs(directory / "tiny", run_size)
     begun = time.monotonic()
@@ -73,7 +73,7 @@ def run(directory: Path, runs: int, run_size: int, *, services: bool, every: flo
         seconds = time.monotonic() - begun
         troubles += verdict.of_jobs(expected, load.jobs())
         troubles += _left(deployment)
-    # Also what was said at the end.
+    # Include the last events.
     for name, events in deployment.events().items():
         troubles += verdict.of_events(name, events)
         if "forge" not in name:
@@ -96,7 +96,7 @@ def run(directory: Path, runs: int, run_size: int, *, services: bool, every: flo
 
 
 def _left(deployment: deployments.Deployment) -> list[str]:
-    """Children that the services still have when nothing is to be done."""
+    """Children that the services still have when they are idle."""
     after, patience = Watch(pids=deployment.pids), time.monotonic() + SETTLE_SECONDS
     while True:
         after.look(time.monotonic())

@@ -1,4 +1,7 @@
-"""The deployment that a soak loads: one `solstice up`, or both services on a RabbitMQ and a PostgreSQL of their own."""
+"""The deployment that a soak loads.
+
+It is one `solstice up`, or both services on a RabbitMQ and a PostgreSQL of their own.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -22,21 +25,21 @@ SLOTS: Final = "linux=4"
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """Something that runs what webhooks ask for."""
+    """A deployment that runs the jobs of webhooks."""
 
     webhooks: str
-    """Where deliveries go, without the forge's name."""
+    """The URL of deliveries, without the forge's name."""
     secret: str
     api: str
     pids: Mapping[str, int]
     events: Callable[[], Mapping[str, list[dict[str, Any]]]]
-    """What each service has logged."""
+    """The log of each service."""
     workspaces: Path
 
 
 @contextmanager
 def embedded(directory: Path) -> Iterator[Deployment]:
-    """`solstice up`, as somebody has it who sets nothing."""
+    """`solstice up` without any settings."""
     home = directory / "home"
     with solstice_up(home, "--log-format", "json", "--capacity-map", SLOTS) as up:
         secrets = json.loads((home / "webhook-secrets.json").read_text())

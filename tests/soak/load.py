@@ -1,4 +1,7 @@
-"""Give a deployment webhooks, never more than it has nearly done, until enough jobs have ended."""
+"""Sends webhooks to a deployment until enough jobs have ended.
+
+It never sends far ahead of what is done.
+"""
 
 import time
 import uuid
@@ -13,18 +16,18 @@ from tests.servers.solstice_up import Repository, repository
 from tests.soak.deployments import FORGE, Deployment
 
 UNDER_WAY: Final = 2
-"""Runs that are not at their end, at most."""
+"""The most runs that have not ended."""
 STUCK_SECONDS: Final = 600.0
 PAUSE_SECONDS: Final = 0.5
 PAGE: Final = 200
 
 
 class Stuck(Exception):
-    """Nothing came to its end for a long time."""
+    """No run ended for a long time."""
 
 
 def tiny_jobs(folder: Path, count: int) -> Repository:
-    """A repository whose workflow has that many jobs, each of one step that does nothing."""
+    """A repository whose workflow has so many jobs of one empty step."""
     values = " ".join(f'"{number}"' for number in range(count))
     return repository(
         folder,
@@ -43,10 +46,10 @@ class Load:
         self._deployment, self._project, self._client = deployment, project, client
         self._head = project.head
         self.ended: dict[str, str] = {}
-        """The run of each request that has ended."""
+        """The ended run of each request."""
 
     def run(self, runs: int, said: Callable[[int], None]) -> None:
-        """Push until so many runs have ended; Stuck when none does for too long."""
+        """Push until so many runs have ended; Stuck when none ends for too long."""
         sent, last = set[str](), time.monotonic()
         while len(self.ended) < runs:
             while len(sent) < runs and len(sent) - len(self.ended) < UNDER_WAY:

@@ -1,4 +1,4 @@
-"""What the kernel says about a process while it works: descriptors, memory, children, zombies."""
+"""Reads a working process's descriptors, memory, children and zombies from the kernel."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One look at one process; `seconds` since the first."""
+    """One reading of a process; `seconds` since the first."""
 
     seconds: float
     descriptors: int
@@ -20,7 +20,7 @@ class Reading:
 
 
 def read(pid: int, seconds: float) -> Reading:
-    """Look at a process now; OSError when it is gone."""
+    """Read a process now; OSError when it is gone."""
     children = _children(pid)
     return Reading(
         seconds=seconds,
@@ -36,7 +36,7 @@ def _descriptors(pid: int) -> int:
     try:
         return len(list(folder.iterdir()))
     except PermissionError:
-        # Services hide from everybody but root; since Linux 6.2 the number can still be seen.
+        # Services hide from every user but root; since Linux 6.2 the number can still be seen.
         if count := folder.stat().st_size:
             return count
         raise RuntimeError(
@@ -52,7 +52,7 @@ def _mebibytes(pid: int) -> float:
 
 
 def _children(pid: int) -> Mapping[int, str]:
-    """The state of each process whose parent it is."""
+    """The state of each child of a process."""
     found = {}
     for each in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -69,10 +69,10 @@ class Watch:
     pids: Mapping[str, int]
     readings: dict[str, list[Reading]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
-    """Which of them ended while they were watched."""
+    """The processes that ended during the watch."""
 
     def look(self, begun: float) -> None:
-        """Add one reading of each."""
+        """Add one reading of each process."""
         for name, pid in self.pids.items():
             try:
                 self.readings.setdefault(name, []).append(read(pid, time.monotonic() - begun))
@@ -81,7 +81,7 @@ class Watch:
 
     @contextmanager
     def running(self, every_seconds: float) -> Iterator[None]:
-        """Look again and again until this is left."""
+        """Read repeatedly until this is left."""
         begun, over = time.monotonic(), threading.Event()
 
         def watch() -> None:
@@ -99,7 +99,7 @@ class Watch:
 
 
 def lasting_zombies(readings: Sequence[Reading], seconds: float) -> frozenset[int]:
-    """Children that nobody collected for so long, from one reading to the next."""
+    """Zombies that remained for so long, from one reading to the next."""
     since: dict[int, float] = {}
     found: set[int] = set()
     for reading in readings:

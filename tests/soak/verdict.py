@@ -1,4 +1,4 @@
-"""Say what was wrong in a soak: in readings, log events and jobs. Pure."""
+"""Finds problems of a soak in readings, log events and jobs. Pure."""
 
 import json
 import statistics
@@ -10,10 +10,10 @@ from typing import Any, Final
 from tests.soak.readings import Reading, lasting_zombies
 
 ZOMBIE_SECONDS: Final = 5.0
-"""A child may wait for its parent for a moment."""
+"""Seconds that a dead child may wait for its parent."""
 DESCRIPTORS: Final = 12
 MEMORY_SHARE, MEMORY_MEBIBYTES = 1.15, 32.0
-"""What may be more at the end of the load than at its beginning."""
+"""The growth that is allowed between the beginning and the end of the load."""
 WARM_UP: Final = 0.1
 SLICE: Final = 5
 FEWEST_READINGS: Final = 20
@@ -23,7 +23,10 @@ EXPECTED_WARNINGS: Final = frozenset[str]()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """A series as three numbers: medians of its first and last fifth after the warm-up, and its largest value."""
+    """A series as three numbers.
+
+    They are the medians of its first and last fifth after the warm-up, and its largest value.
+    """
 
     first: float
     last: float
@@ -31,7 +34,7 @@ class Figures:
 
 
 def figures(values: Sequence[float]) -> Figures:
-    """Of at least one value."""
+    """The figures of at least one value."""
     warm = values[int(len(values) * WARM_UP) :]
     fifth = max(1, len(warm) // SLICE)
     return Figures(
@@ -40,7 +43,7 @@ def figures(values: Sequence[float]) -> Figures:
 
 
 def of_readings(name: str, readings: Sequence[Reading]) -> list[str]:
-    """What grew, and who was not collected."""
+    """What grew, and which dead children remained."""
     if len(readings) < FEWEST_READINGS:
         return [f"{name}: {len(readings)} readings are too few to judge"]
     troubles = []
@@ -56,7 +59,7 @@ def of_readings(name: str, readings: Sequence[Reading]) -> list[str]:
 
 
 def events_of(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """The events of a JSON log; a line that is none becomes one without a level."""
+    """The events of a JSON log; other lines become events without a level."""
     events = []
     for line in filter(str.strip, lines):
         try:
@@ -68,7 +71,7 @@ def events_of(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def of_events(name: str, events: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What a service complained of: each kind once, with its number and first instance."""
+    """The complaints of a service: each kind once, with number and first instance."""
     seen, first = Counter[str](), dict[str, str]()
     for event in events:
         if kind := _complaint(event):
@@ -89,7 +92,7 @@ def _complaint(event: Mapping[str, Any]) -> str | None:
 
 
 def of_jobs(expected: int, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Whether each job succeeded, at its first attempt, and there are neither more nor fewer."""
+    """Whether each job succeeded at its first attempt, and none is missing."""
     ends, ids = Counter[str](), set[str]()
     for job in jobs:
         ids.add(job["job_id"])
@@ -100,7 +103,10 @@ def of_jobs(expected: int, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def of_log(expected: int, events: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The same by what the orchestrator said: one end of one attempt for each job."""
+    """The same by the orchestrator's log.
+
+    It has one end of one attempt for each job.
+    """
     finished = Counter(event["job_id"] for event in events if event.get("event") == "attempt.finished")
     twice = [job for job, count in finished.items() if count > 1]
     troubles = [f"the log has the ends of {len(finished)} jobs instead of {expected}"]

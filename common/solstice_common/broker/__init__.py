@@ -1,4 +1,4 @@
-"""One contract, several brokers: the URL's scheme chooses."""
+"""The broker contract and its implementations; the URL's scheme chooses one."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,11 +32,13 @@ __all__ = [
 
 @asynccontextmanager
 async def open_broker(url: str, *, name: str, confirm_timeout_seconds: float = 30.0) -> AsyncIterator[Broker]:
-    """The broker at `url`, under the connection name `name`; returns at once and connects in the background.
+    """The broker at `url`, under the connection name `name`.
+
+    Returns at once and connects in the background.
 
     Raises ConfigurationError for a URL of no known scheme.
     """
-    # Imported late: a process that uses one broker does not pay for the other's client library.
+    # Imported late: a process that uses one broker does not load the other's client library.
     scheme = url.partition(":")[0]
     if scheme in {"amqp", "amqps"}:
         from solstice_common.broker.rabbitmq.broker import RabbitMQBroker  # noqa: PLC0415

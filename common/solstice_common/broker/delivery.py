@@ -1,23 +1,31 @@
-"""What to tell the broker about a delivery: decided as a value, carried out in one place (`Consumer.settle`)."""
+"""The verdicts on a delivery: ack, retry, refuse.
+
+They are decided as values, and carried out in one place (`Consumer.settle`).
+"""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """We have taken responsibility; the broker may forget the message."""
+    """Ack: we have taken responsibility, and the broker may forget the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """The world was wrong (a database away): the broker keeps the message and delivers it again."""
+    """Retry: the world was wrong (a database away).
+
+    The broker keeps the message and delivers it again.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
-    """The message is wrong and always will be: it goes to the dead-letter exchange with this reason.
+    """Refuse: the message is wrong and always will be.
+
+    It goes to the dead-letter exchange with this reason.
 
     `reason` is one word of a closed list; `detail` is a sentence for the person who reads the dead letter.
     """
@@ -30,5 +38,5 @@ Verdict = Ack | Retry | Refuse
 
 
 def unreadable(error: Exception) -> Refuse:
-    """The refusal of a delivery that brought out a mistake of ours."""
+    """The refusal of a delivery that triggered a mistake of ours."""
     return Refuse(reason="internal_error", detail=f"{type(error).__name__}: {error}"[:1000])

@@ -1,4 +1,4 @@
-"""From durable rows to the broker: in order, in groups, with confirms; nothing is forgotten, nothing hurried."""
+"""Publishes durable rows to the broker, in order, in groups, with confirms."""
 
 import asyncio
 import contextlib
@@ -17,54 +17,72 @@ from solstice_common.topology import Topology
 Row = TypeVar("Row")
 
 GROUP: Final = 256
-"""More in flight gains nothing (two hundred are enough to keep a broker busy) and would repeat more after a crash."""
+"""The most messages in flight.
+
+Two hundred keep a broker busy; more would only repeat more after a crash.
+"""
 CONNECT_SECONDS: Final = 1.0
-"""How long one wait for the connection lasts, and so how soon `finish` is noticed while the broker is down."""
+"""Seconds of one wait for the connection.
+
+While the broker is down, `finish` is noticed that soon.
+"""
 LEAST_RETRY_SECONDS: Final = 0.01
-"""Jitter may draw nothing at all; a broker that refuses at once is not to be asked in a tight loop."""
+"""The shortest pause before a retry.
+
+Jitter may be zero, and a broker that refuses at once must not be asked in a tight loop.
+"""
 FIRST_RETRY_SECONDS: Final = 0.5
 LAST_RETRY_SECONDS: Final = 15.0
 STORE_FAILURES: Final = 3
-"""So many in a row count at most while the rows cannot be read: the store is ours, and may be asked every other second."""
+"""The most failures in a row that count for the backoff of reading.
+
+The store is ours, and may be asked every other second.
+"""
 
 
 class Backlog(Protocol[Row]):
-    """The rows that wait to be forwarded, and who is told what became of them. Raises only StoreUnavailable."""
+    """The rows that wait to be forwarded, and their outcomes. Its methods raise only StoreUnavailable."""
 
     def lead(self) -> AbstractAsyncContextManager[asyncio.Event]:
-        """Entered once, for as long as rows are forwarded; gives an event set whenever there may be new ones.
+        """Enter while rows are forwarded; gives an event for new rows.
 
-        Entering may wait until nobody else forwards them.
+        Entering may wait until no other process forwards them.
         """
         ...
 
     async def next_group(self, limit: int) -> Sequence[Row]:
-        """The rows to publish next, in order; those that are not marked yet come again."""
+        """The next rows to publish, in order; rows that are not marked come again."""
         ...
 
     def message_of(self, row: Row) -> Message: ...
 
     def answered(self, group: Sequence[Row], outcomes: Sequence[Published]) -> Sequence[int]:
-        """The broker said this of the group, one outcome per row; gives the ids of the rows that are done with."""
+        """Handle the broker's outcomes, one per row; return the ids that are done."""
         ...
 
     async def mark(self, row_ids: Sequence[int]) -> None:
-        """These are done with. Asked again until it succeeds, before anything else is published."""
+        """Mark these rows as done.
+
+        It is called again until it succeeds, before anything else is published.
+        """
         ...
 
     async def ended(self, group: Sequence[Row], failed: Sequence[tuple[Row, Published]]) -> None:
-        """What is done with is marked; `failed` are those of the group that were not confirmed, often none."""
+        """The done rows are marked.
+
+        `failed` are those of the group that were not confirmed, often none.
+        """
         ...
 
     def interrupted(self, detail: str) -> None:
-        """Nothing goes out from now on; said once, until `resumed`."""
+        """Publishing has stopped; called once, until `resumed`."""
         ...
 
     def resumed(self, held_seconds: float) -> None: ...
 
 
 def reason_of(outcome: Published) -> str:
-    """In words, why a message is not with the broker."""
+    """The reason, in words, why a message is not with the broker."""
     return f"{outcome.status.value}: {outcome.detail}" if outcome.detail else outcome.status.value
 
 
@@ -77,10 +95,12 @@ class _Result(Enum):
 
 
 class Forwarder(Generic[Row]):
-    """One publisher. `run` publishes until cancelled, or, once `finish` was called, until nothing more can be done.
+    """One publisher.
 
-    `noun` says what a row is, for `problem`. The backlog is looked at again after `look_again_seconds`, in case a wake-up
-    went astray. With `declare_early`, the topology is made also while nothing waits.
+    `run` publishes until cancelled, or, once `finish` was called, until nothing more can be done.
+
+    `noun` says what a row is, for `problem`. The backlog is looked at again after `look_again_seconds`, in case a
+    notification was lost. With `declare_early`, the topology is made also while nothing waits.
     """
 
     def __init__(
@@ -108,9 +128,9 @@ class Forwarder(Generic[Row]):
         self._interrupted_since: float | None = None
         self._unmarked: Sequence[int] = ()
         self.problem: str | None = None
-        """Why nothing can be published now; None while all is well."""
+        """Why nothing can be published now; None when publishing works."""
         self.is_leader = False
-        """Whether it is us who forward; until then there is nothing to finish."""
+        """Whether this process forwards; until then there is nothing to finish."""
 
     def finish(self) -> None:
         """Publish what waits and can be published, then let `run` return."""
@@ -135,7 +155,7 @@ class Forwarder(Generic[Row]):
                     await self._pause(self._retry_seconds())
 
     async def _step(self) -> _Result:
-        # Confirmed, but the store could not be told so: first of all, or they would be published again.
+        # Confirmed, but the store does not know yet: mark these first, or they would be published again.
         await self._mark()
         group = await self._backlog.next_group(GROUP)
         if group or (self._declare_early and not self._declared):
@@ -148,7 +168,7 @@ class Forwarder(Generic[Row]):
             self._unmarked = ()
 
     async def _prepare_broker(self) -> None:
-        """A connection that takes publishes, and the topology on the broker; BrokerError when not."""
+        """Wait for a connection and declare the topology; BrokerError when that fails."""
         await self._broker.ready(CONNECT_SECONDS)
         if blocked := self._broker.health.blocked:
             raise BrokerUnavailable(self._broker.url, f"it takes no publishes at the moment: {blocked}")
@@ -157,7 +177,7 @@ class Forwarder(Generic[Row]):
             self._declared = True
         if self._interrupted_since is not None:
             self._backlog.resumed(round(time.monotonic() - self._interrupted_since, 3))
-            # The world is well again: the next failure starts from a short wait.
+            # Publishing works again: the next failure starts from a short wait.
             self._failures = 0
         self._interrupted_since = self.problem = None
 
@@ -169,7 +189,7 @@ class Forwarder(Generic[Row]):
             (row, outcome) for row, outcome in zip(group, outcomes, strict=True) if not outcome.confirmed
         ]
         if failed:
-            # Whatever was missing may have to be made anew: a broker that lost its queues, say.
+            # What is missing may have to be declared again, for example on a broker that lost its queues.
             self._declared = False
             self._failures += 1
             self.problem = f"the broker did not take a {self._noun} ({reason_of(failed[0][1])})"
@@ -179,10 +199,10 @@ class Forwarder(Generic[Row]):
         return _Result.FAILED if failed else _Result.FORWARDED
 
     def _interrupt(self, error: BrokerError | StoreUnavailable) -> None:
-        """Say once that nothing goes out."""
+        """Report once that publishing has stopped."""
         self.problem = str(error)
         self._declared = False
-        # Waiting for a connection took its time already: look for it often, so that its return is soon noticed.
+        # Waiting for a connection took its time already: look often, so that its return is soon noticed.
         self._failures = 1 if isinstance(error, BrokerUnavailable) else self._failures + 1
         if isinstance(error, StoreUnavailable):
             self._failures = min(self._failures, STORE_FAILURES)
@@ -198,7 +218,7 @@ class Forwarder(Generic[Row]):
         return max(LEAST_RETRY_SECONDS, drawn)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait; new rows do not cut it short, `finish` does."""
+        """Wait; `finish` ends it early, new rows do not."""
         deadline = time.monotonic() + seconds
         while not self._finishing and (left := deadline - time.monotonic()) > 0:
             self._wake.clear()

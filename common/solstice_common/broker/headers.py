@@ -1,4 +1,4 @@
-"""Headers of messages: which only a broker may write, and what a dead letter says of itself."""
+"""Headers of messages: those of brokers, and those of a dead letter."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,11 +13,11 @@ V = TypeVar("V")
 BROKER_HEADERS: Final = frozenset({"x-death", "x-delivery-count", "x-acquired-count"})
 BROKER_HEADER_PREFIXES: Final = ("x-first-death-", "x-last-death-")
 DETAIL_CHARACTERS: Final = 2048
-"""A dead letter's detail is cut here: all headers of a message have to fit one AMQP frame."""
+"""The longest detail of a dead letter; all headers must fit one AMQP frame."""
 
 
 def without_broker_headers(headers: Mapping[str, V]) -> dict[str, V]:
-    """What may be published again.
+    """The headers that may be published again.
 
     RabbitMQ passes a published `x-delivery-count` through as if it were its own, and before 4.0 takes a published
     `x-death` for a cycle and drops the message.
@@ -32,7 +32,9 @@ def without_broker_headers(headers: Mapping[str, V]) -> dict[str, V]:
 def refusal_headers(
     delivery: Delivery, refusal: Refuse, *, queue: str, by: str, at: datetime
 ) -> dict[str, object]:
-    """The headers of the dead letter: those the message came with, and what, why, where, when, by whom, which attempt.
+    """The headers of a dead letter.
+
+    Those of the message, and what, why, where, when, by whom, which attempt.
 
     `x-solstice-attempt` is the sender's, 1 when it gave none: ours, because a broker's own counters do not survive a
     republish.

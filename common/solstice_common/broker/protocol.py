@@ -1,4 +1,7 @@
-"""What every broker promises: RabbitMQ and the embedded one keep it under one contract suite."""
+"""The contract of every broker: RabbitMQ and the embedded one keep it.
+
+One contract suite tests both.
+"""
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +23,9 @@ NO_HEADERS: Final[Mapping[str, HeaderValue]] = MappingProxyType({})
 
 
 class Message(Value, frozen=True, kw_only=True):
-    """A message to publish: persistent, mandatory, with every property a person wants in the management UI.
+    """A message to publish: persistent and mandatory.
+
+    It has every property that helps a person in the management UI.
 
     The broker adds a fresh `message_id` to every publish attempt (returns are correlated by it) and strips the
     headers that only a broker may write (`x-death`, `x-delivery-count`, ...).
@@ -35,7 +40,7 @@ class Message(Value, frozen=True, kw_only=True):
     """The request id."""
     headers: Mapping[str, HeaderValue] = NO_HEADERS
     priority: int | None = None
-    """0 to 31, as AMQP means it; the order of jobs is decided in the store, not by this."""
+    """0 to 31, as in AMQP; the store decides the order of jobs, not this."""
     timestamp: datetime = msgspec.field(default_factory=lambda: datetime.now(UTC))
     content_type: str = "application/json"
     app_id: str = "solstice-ci"
@@ -45,18 +50,21 @@ class PublishStatus(StrEnum):
     """How a publish ended."""
 
     CONFIRMED = "confirmed"
-    """The broker has it, durably, in at least one queue."""
+    """The broker has stored it in at least one queue."""
     UNROUTABLE = "unroutable"
     """No queue is bound for it: the broker does not have it."""
     REJECTED = "rejected"
-    """The broker said no (queue full, exchange missing): it does not have it."""
+    """The broker rejected it (queue full, exchange missing): it does not have it."""
     UNKNOWN = "unknown"
-    """Timeout or lost link: it may have it. Publish again with the same idempotency key."""
+    """Timeout or lost link: the broker may have it.
+
+    Publish again with the same idempotency key.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The outcome of one publish; `detail` is the broker's own word where it gave one."""
+    """The outcome of one publish. `detail` is the broker's own text where it gave one."""
 
     status: PublishStatus
     detail: str = ""
@@ -67,7 +75,10 @@ class Published:
 
 
 class Delivery(Protocol):
-    """One delivery of one message; `tag` means something only to the consumer that made it."""
+    """One delivery of one message.
+
+    `tag` has a meaning only for the consumer that made it.
+    """
 
     @property
     def body(self) -> bytes: ...
@@ -91,7 +102,7 @@ class Delivery(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Delivered:
-    """A Delivery that knows everything from the start."""
+    """A Delivery whose fields are all known from the start."""
 
     body: bytes
     tag: object
@@ -105,10 +116,15 @@ class Delivered:
 
 
 class Consumer(Protocol):
-    """Deliveries of one queue. One task at a time may wait in `batch`; `settle` may be called from any task."""
+    """The deliveries of one queue.
+
+    One task at a time may wait in `batch`; `settle` may be called from any task.
+    """
 
     async def batch(self) -> Sequence[Delivery]:
-        """Wait for at least one delivery and return all that have arrived, oldest first, at most `prefetch`.
+        """Wait for at least one delivery; return all that arrived, oldest first.
+
+        At most `prefetch` are returned.
 
         It waits through lost connections, restarts and cancelled consumers, for ever if need be; deliveries that
         were not settled before such a loss come again, with `redelivered` set. It raises only TopologyMismatch.
@@ -116,7 +132,9 @@ class Consumer(Protocol):
         ...
 
     async def settle(self, verdicts: Iterable[tuple[Delivery, Verdict]]) -> None:
-        """Carry out verdicts, in groups where the broker allows it; every delivery is settled once.
+        """Carry out verdicts; each delivery is settled once.
+
+        The broker gets them in groups where it allows that.
 
         Ack: forgotten by the broker. Retry: requeued. Refuse: published to the queue's dead-letter exchange with
         headers `x-solstice-reason`, `-detail`, `-queue`, `-refused-at`, `-refused-by`, `-attempt`, confirmed, and
@@ -143,10 +161,11 @@ class QueueDepth:
 
 
 class Broker(Protocol):
-    """One process's way to the broker. It connects in the background, and again whenever the link is lost.
+    """The connection of one process to the broker.
 
-    Opened by `solstice_common.broker.open_broker(url)` as an async context manager; leaving it closes every
-    connection, whatever state they are in, within a few seconds.
+    It connects in the background, and again whenever the link is lost. Opened by
+    `solstice_common.broker.open_broker(url)` as an async context manager; leaving it closes every connection, in any
+    state, within a few seconds.
     """
 
     @property
@@ -158,7 +177,7 @@ class Broker(Protocol):
     def health(self) -> BrokerHealth: ...
 
     async def ready(self, timeout_seconds: float) -> None:
-        """Return once connected; BrokerUnavailable when that took longer."""
+        """Return once connected; BrokerUnavailable when that takes longer than `timeout_seconds`."""
         ...
 
     async def declare(self, topology: Topology) -> None:
@@ -170,7 +189,9 @@ class Broker(Protocol):
         ...
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
-        """Publish and wait for the confirms; one outcome per message, in order. Never raises for the broker's sake.
+        """Publish and wait for the confirms.
+
+        Returns one outcome per message, in order. Never raises because of the broker.
 
         Calls made in one turn of the event loop, from any number of tasks, travel as one group. Messages of one
         call reach a queue in the order given. Bounded by the broker's confirm timeout, after which: UNKNOWN.
@@ -178,11 +199,14 @@ class Broker(Protocol):
         ...
 
     def consume(self, queue: str, *, prefetch: int) -> AbstractAsyncContextManager[Consumer]:
-        """Consume `queue`; leaving returns what was delivered and not settled to the queue, unharmed."""
+        """Consume `queue`. Leaving returns what was delivered and not settled to the queue."""
         ...
 
     async def depth(self, queue: str) -> QueueDepth | None:
-        """How many messages wait; None when there is no such queue. BrokerUnavailable without a connection."""
+        """How many messages wait in the queue; None when there is no such queue.
+
+        BrokerUnavailable without a connection.
+        """
         ...
 
 

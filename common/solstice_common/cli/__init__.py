@@ -1,1 +1,1 @@
-"""What the commands of all packages share: flags, errors, the API client, following a run."""
+"""What the commands of all packages share: flags, errors, API client, following runs."""

@@ -1,7 +1,7 @@
-"""The orchestrator's HTTP API from the outside: what `solstice` and `enqueue --wait` ask.
+"""A client of the orchestrator's HTTP API, for `solstice` and `enqueue --wait`.
 
-Answers are the JSON objects of the API as they came, so that a field a newer orchestrator adds is shown, not lost.
-Raises ServiceUnavailable when nobody answers, ServiceRefused when the answer is an error.
+Answers are the JSON objects of the API as they came, so that a field of a newer orchestrator is shown, not lost. Raises
+ServiceUnavailable when there is no answer, ServiceRefused when the answer is an error.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Document = dict[str, Any]
 
 
 class Filters(TypedDict, total=False):
-    """Which runs or jobs to list; what is None or left out is not asked for."""
+    """Which runs or jobs to list; None or a missing field does not filter."""
 
     repository: str | None
     branch: str | None
@@ -35,7 +35,10 @@ class Filters(TypedDict, total=False):
 """States of a run or job that it never leaves."""
 
 STREAM_SILENCE_SECONDS: Final = 60.0
-"""The API sends a comment line at least every 15 s; a stream that is silent for this long is dead."""
+"""Seconds of silence after which a stream counts as dead.
+
+The API sends a comment line at least every 15 s.
+"""
 
 _ADVICE: Final = "start one with 'solstice up', or set SOLSTICE_URL"
 
@@ -50,11 +53,11 @@ class ApiEvent:
 
 
 class OrchestratorClient:
-    """One orchestrator, asked over HTTP. Open with `OrchestratorClient.open(url)`."""
+    """A client of one orchestrator over HTTP; open with `OrchestratorClient.open(url)`."""
 
     def __init__(self, url: str, http: httpx2.AsyncClient, resume_seconds: float) -> None:
         self.url = without_password(url)
-        """As it may be printed."""
+        """The URL as it may be printed."""
         self._http = http
         self._resume_seconds = resume_seconds
 
@@ -63,7 +66,10 @@ class OrchestratorClient:
     async def open(
         cls, url: str, *, token: str = "", resume_seconds: float = 60.0
     ) -> AsyncIterator["OrchestratorClient"]:
-        """A client of the orchestrator at `url`; an event stream that breaks is resumed for `resume_seconds`."""
+        """A client of the orchestrator at `url`.
+
+        An event stream that breaks is resumed for `resume_seconds`.
+        """
         # A proxy of the environment is for the world outside, never for this machine.
         is_local = urlsplit(url).hostname in {"127.0.0.1", "::1", "localhost"}
         async with httpx2.AsyncClient(
@@ -104,7 +110,10 @@ class OrchestratorClient:
         after: str | None = None,
         **wanted: Unpack[Filters],
     ) -> Document:
-        """One page of jobs, of one run in workflow order, else newest first: `{"jobs": [...], "next": CURSOR | null}`."""
+        """One page of jobs: `{"jobs": [...], "next": CURSOR | null}`.
+
+        Of one run in workflow order, else newest first.
+        """
         return await self._get(
             "/api/v1/jobs", {"run_id": run_id, "limit": limit, "after": after, **_parameters(wanted)}
         )
@@ -130,7 +139,10 @@ class OrchestratorClient:
     async def log(
         self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int | None = None
     ) -> Document:
-        """One page of the log of an attempt (the newest unless told): `chunks` with a sequence above `after`, and `missing`."""
+        """One page of an attempt's log, the newest attempt by default.
+
+        `chunks` with a sequence above `after`, and `missing`.
+        """
         return await self._get(
             f"/api/v1/jobs/{job_id}/log", {"attempt": attempt, "after": after, "limit": limit}
         )
@@ -138,9 +150,10 @@ class OrchestratorClient:
     def log_events(
         self, job_id: str, *, attempt: int | None = None, after: str | None = None
     ) -> AsyncGenerator[ApiEvent, None]:
-        """The log from its beginning and on as it grows: `attempt`, `chunk`, `gap`, and one `end`, the last.
+        """The log from its beginning and as it grows.
 
-        Of the newest attempt and those that follow it, unless `after` names a place (`1.0`: of all attempts).
+        Events are `attempt`, `chunk`, `gap`, and one `end`, the last. Of the newest attempt and those that follow it,
+        unless `after` names a place (`1.0`: of all attempts).
         """
         parameters = {} if attempt is None else {"attempt": str(attempt)}
         if after is not None:
@@ -148,7 +161,7 @@ class OrchestratorClient:
         return self._events(f"/api/v1/jobs/{job_id}/log/events", parameters)
 
     def run_events(self, run_id: str) -> AsyncGenerator[ApiEvent, None]:
-        """The run whenever it changed, beginning with how it is now; the stream ends with the run."""
+        """The run whenever it changed, beginning with the present state, until its end."""
         return self._events(f"/api/v1/runs/{run_id}/events", {})
 
     async def cancel_job(self, job_id: str) -> Document:
@@ -160,7 +173,7 @@ class OrchestratorClient:
         return await self._post(f"/api/v1/runs/{run_id}/cancel")
 
     async def approve_run(self, run_id: str) -> Document:
-        """Let the jobs of a run that wait for approval go on; returns how it is now."""
+        """Let a run's jobs that wait for approval start; return its state now."""
         return await self._post(f"/api/v1/runs/{run_id}/approve")
 
     async def rerun(self, run_id: str, *, failed: bool = False) -> Document:
@@ -174,21 +187,27 @@ class OrchestratorClient:
         return await self._ask("POST", f"/api/v1/jobs/{job_id}/rerun", {})
 
     async def prioritise(self, job_id: str, priority: str) -> Document:
-        """Put a job into another class; returns how it is now."""
+        """Put a job into another class; return its state now."""
         return await self._ask("POST", f"/api/v1/jobs/{job_id}/priority", {"priority": priority})
 
     async def scale(self, *, label: str | None = None, target_seconds: int | None = None) -> Document:
-        """How much there is to do, together and by `labels`; of one label alone if given."""
+        """How much work there is, in total and by `labels`.
+
+        Of one label alone if given.
+        """
         return await self._get("/api/v1/scale", {"label": label, "target_seconds": target_seconds})
 
     async def workers(self) -> list[Document]:
-        """Every worker that is there or was a while ago, by name."""
+        """Every worker that is, or recently was, connected, by name."""
         answer = await self._get("/api/v1/workers")
         workers: list[Document] = answer["workers"]
         return workers
 
     async def steer_worker(self, worker_id: str, order: str, *, seconds: int | None = None) -> Document:
-        """Order a worker to `pause`, `resume`, `drain` or `quarantine` (for `seconds`); returns how it stands now."""
+        """Order a worker to `pause`, `resume`, `drain` or `quarantine`; return its state now.
+
+        A quarantine lasts `seconds`.
+        """
         given = {} if seconds is None else {"seconds": seconds}
         return await self._ask("POST", f"/api/v1/workers/{quote(worker_id)}/{order}", {**given})
 
@@ -200,7 +219,7 @@ class OrchestratorClient:
         repository: str | None = None,
         branch: str | None = None,
     ) -> Document:
-        """One page of schedules, as they were added: `{"schedules": [...], "next": CURSOR | null}`."""
+        """One page of schedules, in order of creation: `{"schedules": [...], "next": CURSOR | null}`."""
         return await self._get(
             "/api/v1/schedules", {"limit": limit, "after": after, "repository": repository, "branch": branch}
         )
@@ -222,7 +241,7 @@ class OrchestratorClient:
         return await self._ask("POST", f"/api/v1/schedules/{quote(which, safe='')}", {}, changes)
 
     async def steer_schedule(self, which: str, action: str) -> Document:
-        """`pause`, `resume`, `fire` or `remove` a schedule; returns how it is now, or was."""
+        """`pause`, `resume`, `fire` or `remove` a schedule; return its state now, or last."""
         return await self._post(f"/api/v1/schedules/{quote(which, safe='')}/{action}")
 
     async def _get(self, path: str, parameters: dict[str, str | int | None] | None = None) -> Document:
@@ -242,7 +261,7 @@ class OrchestratorClient:
         return _document(response, self.url)
 
     async def _events(self, path: str, parameters: dict[str, str]) -> AsyncGenerator[ApiEvent, None]:
-        """Every event once, in order, through lost connections, until the stream says that it is over."""
+        """Every event once, in order, through lost connections, until the stream ends."""
         last_id, pause_seconds, answered = "", 0.1, False
         lost_at: float | None = None
         while True:

@@ -1,4 +1,4 @@
-"""Watch a run or a job from a terminal: its logs as they are written, until it has ended."""
+"""Follows a run or a job on a terminal: prints its logs until the end."""
 
 import asyncio
 import re
@@ -14,14 +14,14 @@ from solstice_common.messages.states import NEVER_STARTED
 Write = Callable[[str], None]
 
 FROM_THE_FIRST: Final = "1.0"
-"""The place in a job's logs before everything: attempt 1, nothing of it."""
+"""The place before everything in a job's logs: attempt 1, no chunk."""
 
 INDENT: Final = "  "
-"""Before what a job prints; a line of ours begins where this stands."""
+"""The indent of the lines that a job prints; marks have none."""
 ESCAPE: Final = "\x1b"
 RESET: Final = "\x1b[0m"
 _EDGE: Final = re.compile(r"(?<![^\r\n])(?=[^\r\n])")
-"""Where something is written at the edge: after a line feed, and after a carriage return that goes back to it."""
+"""Where a line begins: after a line feed, or a carriage return that overwrites."""
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -33,9 +33,10 @@ async def follow_job(
     attempt: int | None = None,
     terminal: bool = False,
 ) -> Document:
-    """Write a job's log as it comes; return the data of its `end` (`state`, `reason`, `exit_code`).
+    """Write a job's log as it comes; return the data of its `end`.
 
-    Without `attempt` that is the log of every attempt, each but the first behind a line `attempt 2`.
+    That is `state`, `reason` and `exit_code`. Without `attempt` it is the log of every attempt, each but the first
+    behind a line `attempt 2`.
 
     With `terminal`, only what may be shown on one: colours, and no other command to it.
     """
@@ -72,8 +73,8 @@ async def follow_run(
 ) -> Document:
     """Wait for the end of a run; return it with its jobs.
 
-    `write` gets the logs of its jobs as they come, each line behind `label(job name)` when there are several jobs.
-    With `terminal`, only what may be shown on one. `changed` hears of the run with its jobs whenever something changed.
+    `write` gets the logs of its jobs as they come, each line behind `label(job name)` when there are several jobs. With
+    `terminal`, only what may be shown on one. `changed` is called with the run and its jobs at every change.
     """
     try:
         async with asyncio.TaskGroup() as tasks, aclosing(api.run_events(run_id)) as events:
@@ -99,10 +100,10 @@ async def follow_run(
 
 
 class LogWriter:
-    """Writes a log so that our marks cannot be mistaken: they begin at the edge, what a job prints is indented.
+    """Writes a log, with our marks at the margin and a job's output indented.
 
-    Each line stands behind `label`. With `whole_lines`, so that several logs can share one output, a line is written
-    once it has ended. With `terminal`, only what colours a terminal and does not command it.
+    So a job cannot imitate a mark. Each line follows `label`. With `whole_lines`, so that several logs can share one
+    output, a line is written once it has ended. With `terminal`, only what colours a terminal and does not command it.
     """
 
     def __init__(
@@ -111,18 +112,18 @@ class LogWriter:
         self._write, self._label, self._whole_lines = write, label, whole_lines
         self._harmless = HarmlessText() if terminal else None
         self._rest = ""
-        """Of a line that has not ended; only with `whole_lines`."""
+        """The part of a line that has not ended; only with `whole_lines`."""
         self._line_open = self._at_edge = self._coloured = False
 
     def chunk(self, chunk: Document) -> None:
-        """A piece of a log as the API tells it; orchestrators before 1.0 told no kinds."""
+        """Write a chunk of a log from the API; orchestrators before 1.0 sent no kinds."""
         if chunk.get("kind") == "mark":
             self.mark(chunk["text"])
         else:
             self.output(chunk["text"])
 
     def output(self, text: str) -> None:
-        """A piece of what the job printed, however cut."""
+        """Write a piece of what the job printed, however cut."""
         if self._harmless:
             text = self._harmless.feed(text)
             self._coloured = self._coloured or ESCAPE in text
@@ -136,18 +137,18 @@ class LogWriter:
         self._pass_on(shown)
 
     def mark(self, text: str) -> None:
-        """A line of ours."""
+        """Write a mark."""
         if self._harmless:
             self._harmless = HarmlessText()
         self._end_line()
         self._pass_on(f"{self._label}{_CONTROLS.sub(' ', text).rstrip()}\n")
 
     def gap(self, gap: Document) -> None:
-        """Chunks that are not there."""
+        """Note missing chunks."""
         self.mark(f"! Output is missing here: pieces {gap['first']} to {gap['last']} were never stored.")
 
     def finish(self) -> None:
-        """There is no more of it."""
+        """The log has ended."""
         self._end_line()
 
     def _end_line(self) -> None:

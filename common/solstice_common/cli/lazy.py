@@ -1,4 +1,4 @@
-"""Subcommands that are imported when they are called: the help and the version cost no import of them."""
+"""Imports subcommands when they are called. The help and the version import none of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from solstice_common.cli.program import Commands, in_plain_text, silence_logs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deferred:
-    """A subcommand: its name, the first sentence of its help, and where it is."""
+    """A subcommand: its name, its help's first sentence, and its place."""
 
     name: str
     help: str
@@ -34,7 +34,10 @@ class Deferred:
 
 
 def lazily(deferred: Sequence[Deferred]) -> type[Commands]:
-    """The class of a root group with these subcommands, before those that are registered on its `typer.Typer`."""
+    """The class of a root group with these subcommands.
+
+    They come before those that are registered on its `typer.Typer`.
+    """
 
     class LazyCommands(Commands):
         def __init__(self, **attributes: Any) -> None:
@@ -53,7 +56,7 @@ def lazily(deferred: Sequence[Deferred]) -> type[Commands]:
             return super().resolve_command(ctx, args)
 
         def load(self, name: str) -> None:
-            """Put the command itself in the place of what stood in for it."""
+            """Replace a deferred subcommand by the command itself."""
             self.commands[name] = command = self._deferred.pop(name).load()
             if self.rich_markup_mode is None:
                 in_plain_text(command)
@@ -66,7 +69,10 @@ def lazily(deferred: Sequence[Deferred]) -> type[Commands]:
 
 
 def loaded(app: typer.Typer) -> Any:
-    """The root command of `app` with all its subcommands, for what walks over them: documentation, tests."""
+    """The root command of `app` with all its subcommands.
+
+    For code that lists them: documentation, tests.
+    """
     root = typer.main.get_command(app)
     if hasattr(root, "load_all"):
         root.load_all()

@@ -1,4 +1,4 @@
-"""What commands read of a repository of this machine: its commit, its branch, its remote, and what is not committed."""
+"""Reads a local repository: its commit, branch, remote and uncommitted changes."""
 
 import subprocess
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _INSTEAD: Final = "name a repository with --repo-url, and its commit with --comm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A commit of a repository of this machine."""
+    """A commit of a repository on this machine."""
 
     folder: Path
     """The top folder of the repository."""
@@ -27,7 +27,7 @@ class Commit:
 
 
 def commit_of(folder: Path, revision: str | None) -> Commit:
-    """The commit that `revision` names there (HEAD when None); ConfigurationError says what is missing."""
+    """The commit of `revision` (HEAD when None); ConfigurationError says what is missing."""
     if not folder.is_dir():
         raise ConfigurationError(f"--repo-url {str(folder)!r} is neither a URL nor a folder of this machine")
     if _git(folder, "rev-parse", "--git-dir") is None:
@@ -48,23 +48,29 @@ def commit_of(folder: Path, revision: str | None) -> Commit:
 
 
 def top_folder(folder: Path) -> Path:
-    """The top folder of the repository that the folder lies in; of a bare one, and of no repository, the folder itself."""
+    """The top folder of the repository that contains the folder.
+
+    The folder itself for a bare one, and without a repository.
+    """
     top = _git(folder, "rev-parse", "--show-toplevel")
     return Path(top) if top else folder.resolve()
 
 
 def as_url(repository: str) -> str:
-    """What a person typed for a repository, as its URL: a folder of this machine, `git@host:path`, or a URL as it is."""
+    """The URL of a repository as a person typed it.
+
+    That is a folder of this machine, `git@host:path`, or a URL, which stays unchanged.
+    """
     if "://" not in repository and Path(repository).is_dir():
         return top_folder(Path(repository)).as_uri()
     return from_scp(repository) or repository
 
 
 def remote_url(commit: Commit) -> str | None:
-    """The URL of the repository's remote that other machines can reach; None when it has none.
+    """The URL of the remote that other machines can reach; None without one.
 
-    That is the remote of the branch, else `origin`, else the only one. ConfigurationError when the commit is on no branch
-    of it, as far as the last fetch or push told.
+    That is the remote of the branch, else `origin`, else the only one. ConfigurationError when the commit is on no
+    branch of it, as of the last fetch or push.
     """
     names = (_git(commit.folder, "remote") or "").splitlines()
     branch = (commit.ref or "").removeprefix("refs/heads/")

@@ -31,12 +31,13 @@ SETTINGS_PANEL: Final = "Settings (flag, else environment variable, else default
 def with_settings(
     model: type[S], *, serves: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a Typer command one flag per field of `model`, and the finished object as its first argument.
+    """Give a Typer command one flag per field of `model`.
 
-    A flag that is given wins over the environment; a wrong value of either is a ConfigurationError that names it.
-    A secret has no flag: everybody on the machine can read the arguments of a running command.
+    The finished object is its first argument. A flag wins over the environment; a wrong value of either is a
+    ConfigurationError that names it. A secret has no flag: every user of the machine can read the arguments of a
+    running command.
 
-    A command that `serves` nothing takes the addresses that it was not told from the running `solstice up`.
+    A command that `serves` nothing takes addresses that were not given from the running `solstice up`.
     """
     flagged = {name: field for name, field in model.model_fields.items() if not _is_secret(field)}
 
@@ -71,7 +72,10 @@ def _is_told(name: str, flags: Mapping[str, object]) -> bool:
 
 @contextmanager
 def _default_named(settings: Sequence[str]) -> Iterator[None]:
-    """Add to an error about a place that does not answer where its address came from, and how to name another."""
+    """Add to an unavailable place's error where its address came from.
+
+    And how to name another one.
+    """
     try:
         yield
     except (SolsticeError, BaseExceptionGroup) as raised:
@@ -86,7 +90,7 @@ def _default_named(settings: Sequence[str]) -> Iterator[None]:
 
 
 def load_settings(model: type[S], **given: Any) -> S:
-    """The settings from `given` and the environment; ConfigurationError says which is wrong and how."""
+    """The settings from `given` and the environment. ConfigurationError says which is wrong and how."""
     try:
         return model(**given)
     except ValidationError as error:
@@ -98,7 +102,7 @@ def load_settings(model: type[S], **given: Any) -> S:
 
 
 def age_given(option: str, text: str) -> float:
-    """The age (`30d`, `12h`, `90m`, `60s`) that an option was given, in seconds; ConfigurationError names the option."""
+    """An option's age (`30d`, `12h`, `90m`, `60s`) in seconds; ConfigurationError names the option."""
     try:
         return age_seconds(text)
     except ValueError as error:
@@ -106,7 +110,10 @@ def age_given(option: str, text: str) -> float:
 
 
 def read_text(option: str, path: Path) -> str:
-    """The text of a file that an option names; ConfigurationError when it cannot be read, or is no text."""
+    """The text of a file that an option names.
+
+    ConfigurationError when it cannot be read, or is no text.
+    """
     try:
         return path.read_text("utf-8")
     except OSError as error:

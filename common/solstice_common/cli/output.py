@@ -1,4 +1,4 @@
-"""What commands print: JSON when asked, and what a slow one waits for."""
+"""Prints a command's result, and what a slow command waits for."""
 
 import sys
 import threading
@@ -14,9 +14,9 @@ SLOW_SECONDS: Final = 2.0
 
 @contextmanager
 def said_when_slow(what: str) -> Iterator[Callable[[], None]]:
-    """Say on a terminal what is waited for when it takes more than two seconds; yields what ends the wait early.
+    """Say on a terminal what a command waits for after two seconds.
 
-    Scripts are not told: nothing is written in a pipe, nor with --json.
+    Yields what ends the wait early. Nothing is written in a pipe, nor with --json.
     """
     if "--json" in sys.argv or not (sys.stderr.isatty() and sys.stdout.isatty()):
         yield lambda: None
@@ -38,7 +38,10 @@ def print_json(document: object) -> None:
 
 
 def print_facts(facts: Sequence[tuple[str, object]]) -> None:
-    """Names and values, one pair per line; what has no value is left out. A value may be a `rich.text.Text`."""
+    """Print names and values, one pair per line, without empty values.
+
+    A value may be a `rich.text.Text`.
+    """
     from rich.console import Console  # noqa: PLC0415  as for JSON
     from rich.text import Text  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""A command line as a whole: its root group, its exit codes, and errors as plain sentences."""
+"""Runs a command line: root group, exit codes, and errors as plain sentences."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ from solstice_common.errors import (
 )
 
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
-"""What every command line is made with: `typer.Typer(context_settings=CONTEXT_SETTINGS)`."""
+"""The settings of every command line: `typer.Typer(context_settings=CONTEXT_SETTINGS)`."""
 
 
 class Exit(IntEnum):
@@ -29,7 +29,7 @@ class Exit(IntEnum):
 
     OK = 0
     FAILED = 1
-    """It was done, and the answer is no: the job failed, the request was refused."""
+    """The command worked and the answer is no: the job failed, the request was refused."""
     USAGE = 2
     """The command or its settings are wrong."""
     UNAVAILABLE = 3
@@ -39,13 +39,16 @@ class Exit(IntEnum):
 
 
 _ASKED_WRONGLY: Final = frozenset({400, 401, 403, 422})
-"""Answers of a service that mean: the command or the token is wrong."""
+"""HTTP statuses which mean that the command or the token is wrong."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT})
 BOXED_HELP_COLUMNS: Final = 100
 
 
 class Commands(TyperGroup):
-    """The root group of a command line: wrong values explained in our words, help that cuts no flag."""
+    """The root group of a command line.
+
+    It explains wrong values in our words, and its help cuts no flag.
+    """
 
     def make_context(self, *arguments: Any, **more: Any) -> typer.Context:
         if shutil.get_terminal_size().columns < BOXED_HELP_COLUMNS:
@@ -76,16 +79,19 @@ def _in_our_words(cause: BaseException | None) -> str | None:
 
 
 def in_plain_text(command: object) -> None:
-    """Let a command and all below it print help without boxes, whose columns cut long flags."""
+    """Print help of a command and its subcommands without boxes.
+
+    The columns of the boxes would cut long flags.
+    """
     vars(command)["rich_markup_mode"] = None
     for inner in getattr(command, "commands", {}).values():
         in_plain_text(inner)
 
 
 def run(app: typer.Typer) -> None:
-    """Run a command line: an error we have a name for is one plain line on standard error, never a traceback.
+    """Run a command line; known errors become one line on standard error, without traceback.
 
-    Raises whatever else a command raises, with its traceback: that is a mistake of ours.
+    Raises any other error of a command with its traceback: that is a mistake of ours.
     """
     if "structlog" in sys.modules:
         silence_logs()
@@ -112,7 +118,7 @@ def _leave_a_closed_pipe() -> None:
 
 
 def _exit_code(error: BaseException) -> Exit | None:
-    """The exit code; None for what is a mistake of ours and keeps its traceback."""
+    """The exit code; None for a mistake of ours, which keeps its traceback."""
     match error:
         case ConfigurationError():
             return Exit.USAGE

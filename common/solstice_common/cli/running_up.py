@@ -1,7 +1,7 @@
-"""Tells the commands of this machine where the running `solstice up` listens and keeps its data.
+"""Says where this machine's running `solstice up` listens and keeps its data.
 
 `solstice up` writes the file once it is ready and holds a lock on `up.lock` beside it for as long as it lives. The file
-counts only while the lock is held: what a killed process left behind is nobody's address.
+counts only while the lock is held: a killed process leaves the file, but no lock.
 """
 
 import contextlib
@@ -26,12 +26,15 @@ FOUND: Final[Mapping[str, str]] = {
     "database_url": "store",
     "solstice_url": "page",
 }
-"""Settings that commands take from the running `solstice up`, with the name of the field that holds them."""
+"""Settings that commands take from the running `solstice up`, by its fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningUp:
-    """The addresses of a running `solstice up`; None for a URL with a password, which no file is to hold."""
+    """The addresses of a running `solstice up`.
+
+    None for a URL with a password, which no file may hold.
+    """
 
     pid: int
     page: str
@@ -41,7 +44,7 @@ class RunningUp:
     store: str | None
 
     def setting(self, name: str) -> str:
-        """The value of a setting of `FOUND`; ConfigurationError when its URL holds a password."""
+        """The value of a setting of `FOUND`. ConfigurationError when its URL holds a password."""
         value: str | None = getattr(self, FOUND[name])
         if value is None:
             raise ConfigurationError(
@@ -65,7 +68,7 @@ def shareable(url: str) -> str | None:
 
 
 def reachable(url: str) -> str:
-    """The URL as a program of this machine asks it: a wildcard address becomes the loopback one."""
+    """The URL for a program of this machine. A wildcard address becomes the loopback one."""
     return url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
 
 
@@ -86,7 +89,10 @@ def remove(state: Path) -> None:
 
 
 def read() -> RunningUp | None:
-    """The `solstice up` that runs with this state directory; None when none does, or it is not ready yet."""
+    """The `solstice up` that runs with this state directory.
+
+    None when none runs, or it is not ready yet.
+    """
     state = state_directory()
     if not _is_held(state / LOCK_NAME):
         return None

@@ -1,4 +1,7 @@
-"""Commands of several words (`solstice workers pause`) that mean something without a second one as well."""
+"""Supports commands of several words that also work without the second one.
+
+For example `solstice workers pause`.
+"""
 
 import typer
 
@@ -6,7 +9,10 @@ from solstice_common.errors import ConfigurationError
 
 
 def stands_alone(context: typer.Context) -> bool:
-    """Whether no second word was given. ConfigurationError when options stand before one: they would be lost in silence."""
+    """Whether no second word was given.
+
+    ConfigurationError when options precede one: they would be lost silently.
+    """
     word = context.invoked_subcommand
     if word is not None and any(_is_given(context, name) for name in context.params):
         raise ConfigurationError(f"write options behind the word: solstice {context.info_name} {word} ...")

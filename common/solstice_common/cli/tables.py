@@ -1,4 +1,7 @@
-"""Tables that fit a terminal: ids and states are shown whole, the least telling columns make room."""
+"""Prints tables that fit a terminal.
+
+Ids and states are shown whole; the least informative columns make room.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,18 +17,21 @@ _GAP: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What makes room, by the headings of columns; any column it does not name is always shown whole."""
+    """The columns that may shrink, by their headings. All other columns are shown whole."""
 
     folded: Collection[str]
-    """Columns whose values may go on in the next line, at least `FOLDED_WIDTH` wide."""
+    """Columns that may be folded into further lines, at least `FOLDED_WIDTH` wide."""
     least_telling_first: Sequence[str]
-    """Columns that may be left out, in this order; never the first one of a table."""
+    """Columns that may be left out, in this order; never the first one."""
 
 
 def print_table(
     console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], layout: Layout
 ) -> None:
-    """The rows, of rich's markup, under their headings; then which columns there was no room for."""
+    """Print the rows under their headings, then the columns without room.
+
+    Rows are in rich's markup.
+    """
     widths = [
         max(len(column), *(Text.from_markup(row[place]).cell_len for row in rows))
         for place, column in enumerate(columns)

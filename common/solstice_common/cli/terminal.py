@@ -1,14 +1,14 @@
-"""What a job printed, made fit for somebody's terminal: its colours stay, everything else that steers a terminal goes.
+"""Makes a job's output safe for a terminal: colours stay, other control sequences go. Pure.
 
-A log may come from code nobody here trusts; it must not set titles, move the cursor over what stands there, or answer
-for the keyboard. Obeys ECMA-48 for the shape of control sequences. Pure.
+A log may come from code that is not trusted; it must not set titles, move the cursor over other text, or answer for the
+keyboard. Obeys ECMA-48 for the shape of control sequences.
 """
 
 import re
 from typing import Final
 
 MAX_UNFINISHED: Final = 4096
-"""How long the beginning of a sequence is waited for; nothing honest is longer."""
+"""The longest beginning of a sequence that is held back; no honest one is longer."""
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*m")
 _CONTROL: Final = re.compile(
@@ -24,13 +24,16 @@ _UNFINISHED: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b
 
 
 class HarmlessText:
-    """Takes text in pieces, however cut, and gives back what a terminal may see."""
+    """Takes text in pieces, however cut; returns what a terminal may show."""
 
     def __init__(self) -> None:
         self._unfinished = ""
 
     def feed(self, text: str) -> str:
-        """The next piece; the beginning of a sequence is held back until its end has come."""
+        """Take the next piece.
+
+        The beginning of a sequence is held back until its end has come.
+        """
         text, self._unfinished = self._unfinished + text, ""
         unfinished = _UNFINISHED.search(text, max(0, len(text) - MAX_UNFINISHED))
         if unfinished:

@@ -1,1 +1,1 @@
-"""HTTP as both services serve it: one configuration of uvicorn, with bounds on what a stranger can make us hold."""
+"""Serves HTTP for both services, with bounds on what a caller can make us hold."""

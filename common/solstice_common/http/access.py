@@ -1,4 +1,7 @@
-"""Who may use a service's API and pages: whoever has a token; without any token, this machine alone."""
+"""Decides who may use a service's API and pages.
+
+A caller needs a token. While there are no tokens, only this machine is answered.
+"""
 
 import asyncio
 import base64
@@ -26,19 +29,21 @@ REALM: Final = 'realm="solstice"'
 NONE_LEFT: Final = "there were tokens here and none is left, so nobody is answered, not this machine either"
 _MAKE_ONE: Final = "'solstice token create NAME --scope {}' makes one"
 WATCH_SECONDS: Final = 1.0
-"""How often a service looks whether its last token is gone; that costs one `stat`."""
+"""Seconds between two checks whether the last token is gone; each costs one `stat`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Somebody who may do what was asked; `name` is the token's."""
+    """A caller who may do what was asked; `name` is the token's."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denied:
-    """Not this time: `status` is 401 or 403, `reason` one word of a closed list, `detail` says what to do.
+    """The caller may not do this.
+
+    `status` is 401 or 403, `reason` one word of a closed list, `detail` says what to do.
 
     `challenge` is the value of `WWW-Authenticate` (RFC 9110, section 11.6.1; RFC 6750, section 3).
     """
@@ -51,25 +56,28 @@ class Denied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """The rule of one service, with the tokens as they are at the moment."""
+    """The access rule of one service, with its current tokens."""
 
     file: TokenFile
     is_open: bool = False
-    """Nobody is asked who they are: somebody in front of us does that."""
+    """Every caller is admitted: a proxy in front of us checks who they are."""
     clock: Callable[[], float] = field(default=time.time)
 
     @property
     def is_local_only(self) -> bool:
-        """Whether there is no token, so that nobody but this machine is answered."""
+        """Whether there is no token, so that only this machine is answered."""
         return not self.is_open and not self.file.current() and not self.file.ever_had_tokens
 
     @property
     def is_shut(self) -> bool:
-        """Whether there were tokens and none is left, so that nobody is answered."""
+        """Whether there were tokens and none is left, so that no caller is answered."""
         return not self.is_open and not self.file.current() and self.file.ever_had_tokens
 
     def notices(self) -> Mapping[str, str]:
-        """What `/readyz` says about access that is no lack of readiness: webhooks and jobs need no token."""
+        """What `/readyz` says about access.
+
+        It is no lack of readiness: webhooks and jobs need no token.
+        """
         if not self.is_shut:
             return {}
         return {"access": f"{NONE_LEFT} ({self.file.path}): {_MAKE_ONE.format(TokenScope.READ)}"}
@@ -92,7 +100,8 @@ class Access:
                 detail=f"{NONE_LEFT}: {_MAKE_ONE.format(needed)}",
                 challenge=f"Bearer {REALM}",
             )
-        # Who sends nothing is a stranger, and there are many; who sends a wrong token wants to be helped or watched.
+        # A caller that sends nothing is a stranger, and there are many; one that sends a wrong token needs help or
+        # attention.
         if isinstance(verdict, Denied) and authorization is not None:
             log.warning(
                 LogEvent.ACCESS_DENIED, needed=needed.value, reason=verdict.reason, detail=verdict.detail
@@ -101,14 +110,16 @@ class Access:
 
 
 def access_rules(settings: AccessSettings) -> Access:
-    """The rule that the settings ask for; ConfigurationError for a token file that cannot be read."""
+    """The access rule of the settings. ConfigurationError for a token file that cannot be read."""
     return Access(file=TokenFile(settings.solstice_tokens), is_open=settings.solstice_access == "open")
 
 
 def admit(
     tokens: Sequence[Token], needed: TokenScope, *, authorization: str | None, is_local: bool, now: float
 ) -> Caller | Denied:
-    """The decision. Without any token whoever is on this machine may do everything, and nobody else anything.
+    """Decide whether a caller may do this.
+
+    Without any token, callers on this machine may do everything, and others nothing.
 
     A bearer token that is sent has to be right in any case. A login is not looked at as long as there are no tokens:
     it may be one for a proxy in front of us.
@@ -133,7 +144,7 @@ def admit(
 
 
 def check_listening(access: Access, *, host: str, setting: str) -> None:
-    """ConfigurationError when we would listen where strangers are, without a token to know anybody by."""
+    """ConfigurationError when we would listen to other machines without a token."""
     if access.is_local_only and not is_loopback(host):
         raise ConfigurationError(
             f"{setting} is {host!r}, but there is no token in {access.file.path}, so nobody there could be told from a "
@@ -143,7 +154,7 @@ def check_listening(access: Access, *, host: str, setting: str) -> None:
 
 
 def log_access(access: Access, *, service: str) -> bool:
-    """Say who is answered, unless tokens decide; whether nobody is."""
+    """Log who is answered when tokens do not decide; return whether no caller is."""
     if access.is_open:
         log.warning(LogEvent.ACCESS_OPEN, service=service)
     elif access.is_shut:
@@ -156,7 +167,7 @@ def log_access(access: Access, *, service: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def told_access(access: Access, *, service: str) -> AsyncIterator[None]:
-    """Say in the log when it is not tokens that decide: at the start, and when the last token goes."""
+    """Log when tokens do not decide: at the start, and when the last goes."""
     was_shut = log_access(access, service=service)
     watching = asyncio.create_task(_watch(access, service, was_shut=was_shut), name=f"{service}-access")
     try:
@@ -200,7 +211,9 @@ def _denied(reason: str, detail: str) -> Denied:
 
 
 def _credentials(authorization: str | None) -> tuple[str, str | None]:
-    """The scheme in lower case, and the token that was sent: by itself (RFC 6750), or as the password of a login.
+    """The scheme in lower case, and the token that was sent.
+
+    It comes by itself (RFC 6750), or as the password of a login.
 
     A browser can be asked for a login (RFC 7617) but for no bearer token; the name beside the password says nothing.
     """

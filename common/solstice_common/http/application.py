@@ -1,4 +1,4 @@
-"""What an ASGI application can bound by itself, for a server whose protocol does not."""
+"""Bounds requests inside an ASGI application, for a server whose protocol does not."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from solstice_common.http.bodies import Bodies
 from solstice_common.http.bounds import FIELDS, URL_BYTES, Bounds
 
 NOT_HELD: Final = "time for heads and silence; a full server refuses everybody; too large a head is 400"
-"""What is left open then."""
+"""What this leaves without a bound."""
 
 
 class BoundedApplication:
-    """Refuses wrong heads, bodies that fall silent, and the largest of bodies that are too large together."""
+    """Refuses wrong heads, silent bodies, and the largest body when all are too large."""
 
     def __init__(self, app: ASGIApp, bounds: Bounds, *, refused: Callable[[str], None]) -> None:
         self._app = app
@@ -67,12 +67,12 @@ class _Request:
         except Exception:
             if self.refusal is None:
                 raise
-            # It was told that the other side has gone.
+            # The application learned that the other side has gone.
         finally:
             self._body.release()
 
     async def refuse(self, refusal: refusals.Refusal) -> None:
-        """Answer so, unless an answer has begun, and nothing else any more."""
+        """Send this refusal and nothing else, unless an answer has begun."""
         self.refusal = refusal
         self._body.release()
         if not self._is_answered:
@@ -106,7 +106,7 @@ class _Request:
             await self._send(message)
 
     def _give_up(self) -> None:
-        """There are too many bytes of bodies: the next, or present, wait for more of this one is its last."""
+        """Too many bytes of bodies: refuse at the application's next read, or the present one."""
         self._is_given_up = True
         if self._patience.when() is not None and not self._patience.expired():
             self._patience.reschedule(asyncio.get_running_loop().time())

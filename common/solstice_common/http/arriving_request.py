@@ -1,4 +1,4 @@
-"""What has arrived of the requests of one connection, counted against the bounds of their size. Pure."""
+"""Counts what arrives of a connection's requests against the bounds of their size. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from solstice_common.http.bounds import FIELDS, HEAD_BYTES
 from solstice_common.http.refusals import LARGE_HEAD, TINY_CHUNKS, Field, Refusal
 
 _CHUNK_BYTES: Final = 20
-"""What surrounds a chunk: its size, its line ends."""
+"""Bytes around a chunk: its size, its line ends."""
 _FREE_CHUNKS: Final = 1024
 _LEAST_CHUNK: Final = 64
 _ONCE: Final = re.compile(
@@ -34,14 +34,17 @@ class ArrivingRequest:
 
     def __init__(self) -> None:
         self.in_head = True
-        """Also between two requests."""
+        """True also between two requests."""
         self.head_bytes = 0
-        """Of a head that is not complete; 0 while none has begun."""
+        """Bytes of a head that is not complete; 0 while none has begun."""
         self.body_bytes = 0
         self._received = self._chunks = self._fields = self._trailer_bytes = 0
         self._begun = False
         self._ended_one = False
-        """Whether a request came to its end in the bytes at hand, so that its neighbours in them cannot be measured."""
+        """Whether a request ended in the present bytes.
+
+        Then the requests next to it in them cannot be measured.
+        """
 
     def begin(self) -> None:
         """A request begins."""
@@ -49,7 +52,7 @@ class ArrivingRequest:
         self._received = self.body_bytes = self._chunks = self._fields = self._trailer_bytes = 0
 
     def field(self, size: int) -> Refusal | None:
-        """One header or trailer more, of so many bytes; what is wrong with it."""
+        """Count a header or trailer of so many bytes; return what is wrong."""
         self._fields += 1
         if not self.in_head:
             self._trailer_bytes += size
@@ -61,7 +64,7 @@ class ArrivingRequest:
         self.in_head, self.head_bytes = False, 0
 
     def chunk(self) -> Refusal | None:
-        """One chunk more of the body; what is wrong with it."""
+        """Count another chunk of the body; return what is wrong."""
         self._chunks += 1
         return framing_problem(received=0, body=self.body_bytes, chunks=self._chunks)
 
@@ -70,16 +73,16 @@ class ArrivingRequest:
         self.in_head, self._ended_one, self._begun = True, True, False
 
     def receive(self, count: int) -> None:
-        """So many bytes come, of this request or the next ones; they are not parsed yet."""
+        """Count bytes that are not parsed yet, of this request or the next."""
         self._ended_one = False
         self._received += count
 
     def framing(self) -> Refusal | None:
-        """What is wrong with what surrounds the body, so far."""
+        """What is wrong with the framing of the body, so far."""
         return framing_problem(received=self._received, body=self.body_bytes, chunks=self._chunks)
 
     def measure_head(self, count: int) -> bool:
-        """So many bytes were parsed, and the last of them is of no body; whether a head began in them, or none has."""
+        """Count so many parsed bytes of a head; return whether it is a new one."""
         is_new = self._ended_one or self.head_bytes == 0
         if self._ended_one:
             self.head_bytes = int(self._begun)
@@ -89,7 +92,7 @@ class ArrivingRequest:
 
 
 def is_repeated(headers: Sequence[Field]) -> bool:
-    """Whether a header is there twice that decides who sent this, what it is, or where it ends."""
+    """Whether a header is repeated that decides sender, kind or end of a request."""
     names = [name for name, _ in headers]
     if len(set(names)) == len(names):
         return False
@@ -97,7 +100,7 @@ def is_repeated(headers: Sequence[Field]) -> bool:
 
 
 def framing_problem(*, received: int, body: int, chunks: int) -> Refusal | None:
-    """What is wrong with so many bytes of a request, of which so many, in so many chunks, were its body."""
+    """What is wrong with the framing of so many bytes and chunks."""
     if chunks > _FREE_CHUNKS + body // _LEAST_CHUNK:
         return TINY_CHUNKS
     if received - body > 2 * HEAD_BYTES + _CHUNK_BYTES * chunks:

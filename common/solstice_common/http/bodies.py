@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 
 class Bodies:
-    """When the bodies together exceed `limit`, the largest of those that still arrive is given up.
+    """Gives up the largest arriving body when all bodies together exceed `limit`.
 
     So a body smaller than `limit` divided by the number of connections is never given up for one that still arrives.
     """
@@ -15,7 +15,10 @@ class Bodies:
         self._arriving: set[Body] = set()
 
     def body(self, give_up: Callable[[], None]) -> "Body":
-        """A new body; `give_up` is called when it has to go, and its bytes count no more."""
+        """A new body.
+
+        `give_up` is called when it has to go; then its bytes count no more.
+        """
         body = Body(self, give_up)
         self._arriving.add(body)
         return body
@@ -46,17 +49,17 @@ class Body:
         self.is_released = False
 
     def grow(self, by: int) -> None:
-        """So many bytes more are here."""
+        """Count so many more bytes."""
         if not self.is_released:
             self.size += by
             self._bodies._grown(by)  # noqa: SLF001  the two are one
 
     def complete(self) -> None:
-        """All of it is here; it is not given up any more."""
+        """The body has arrived completely: it is not given up any more."""
         self._bodies._ended(self)  # noqa: SLF001
 
     def release(self) -> None:
-        """Nobody needs its bytes any more."""
+        """Stop counting its bytes: they are not needed any more."""
         if not self.is_released:
             self.is_released = True
             self._bodies._ended(self)  # noqa: SLF001

@@ -1,4 +1,7 @@
-"""The connections of one server: how many there may be, which goes first, and one timer for all their deadlines."""
+"""The connections of one server: their limit, order of closing and deadlines.
+
+One timer checks the deadlines of all.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -11,20 +14,23 @@ from solstice_common.http.reading_turns import ReadingTurns
 from solstice_common.http.refusals import CROWDED_OUT
 
 _LOOKS: Final = 10
-"""How often within the shortest deadline the connections are looked at."""
+"""How often the connections are checked within the shortest deadline."""
 
 
 class ConnectionState(IntEnum):
-    """What a connection is doing. When there are too many, the lowest is closed first, of equals the oldest."""
+    """What a connection is doing.
+
+    When there are too many, the lowest state is closed first; of equals the oldest.
+    """
 
     ANSWERED = 0
-    """For the last time; what it still sends is dropped."""
+    """The last answer is under way; what the client still sends is dropped."""
     WAITING = 1
     """It has sent nothing, half a head, or nothing since the last answer."""
     SENDING = 2
     """Its body is arriving, or it reads our answer slowly."""
     TRUSTED = 3
-    """As WAITING; it has brought something genuine before."""
+    """Like WAITING, but it has brought something genuine before."""
     WORKING = 4
     """Its request is being answered; it is never closed for another."""
 
@@ -32,7 +38,7 @@ class ConnectionState(IntEnum):
 def connection_state(
     *, is_answering: bool, is_arriving: bool, is_over: bool, is_read_slowly: bool, is_trusted: bool
 ) -> ConnectionState:
-    """Of a connection that is answered something, whose request's body is arriving, from which no more is taken."""
+    """The state of a connection, by what is under way on it."""
     if is_answering and (is_over or not is_arriving) and not is_read_slowly:
         return ConnectionState.WORKING
     if is_over:
@@ -60,7 +66,7 @@ class ServerConnections:
         self.bodies = Bodies(bounds.body_bytes)
         self.turns = ReadingTurns()
         self.refused = refused
-        """Told the reason of every refusal of the protocol."""
+        """Called with the reason of every refusal of the protocol."""
         self._states: dict[Connection, ConnectionState] = {}
         self._in_order: list[dict[Connection, None]] = [{} for _ in ConnectionState]
         self._timer: asyncio.TimerHandle | None = None
@@ -70,7 +76,7 @@ class ServerConnections:
         return len(self._states)
 
     def admit(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> bool:
-        """Take a new connection, and close another for it when there are too many; False: there is no room."""
+        """Take a new connection, if necessary in place of another. False: there is no room."""
         if len(self._states) >= self.bounds.connections and not self._make_room():
             return False
         self.set_state(connection, ConnectionState.WAITING)
@@ -79,7 +85,7 @@ class ServerConnections:
         return True
 
     def set_state(self, connection: Connection, state: ConnectionState) -> None:
-        """The connection is doing this now; saying it again makes it the youngest of its kind."""
+        """Set what the connection does now; it becomes the youngest in that state."""
         before = self._states.get(connection)
         if before is not None:
             del self._in_order[before][connection]

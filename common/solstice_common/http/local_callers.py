@@ -1,4 +1,7 @@
-"""Decide whether a request comes from a program on this machine itself, not through a proxy. Pure."""
+"""Decides whether a request comes directly from a program on this machine. Pure.
+
+A request through a proxy does not.
+"""
 
 import re
 from collections.abc import Iterable
@@ -29,11 +32,11 @@ _FORWARDED_PREFIXES: Final = (
     "x-azure-",
     "cf-",
 )
-"""What proxies and content networks add: each of them says that somebody else asked."""
+"""Headers that proxies and content networks add: each says that another caller asked."""
 
 
 def is_loopback(address: str | None) -> bool:
-    """Whether a peer's or listener's address is this machine's own, and reachable from nowhere else."""
+    """Whether an address is this machine's own, and cannot be reached from elsewhere."""
     if address == "localhost":
         return True
     try:
@@ -45,16 +48,18 @@ def is_loopback(address: str | None) -> bool:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether the value of `Host` is one loopback name with at most a port, and nothing else."""
+    """Whether the value of `Host` is one loopback name, with at most a port."""
     matched = _HOST.fullmatch(host)
     return matched is not None and is_loopback(matched[1].strip("[]").lower())
 
 
 def is_local(*, peer: str | None, headers: Iterable[tuple[bytes, bytes]], http_version: str) -> bool:
-    """Whether a program on this machine asks by itself; a peer without an address (a Unix socket) is none.
+    """Whether a program on this machine asks directly.
 
-    A proxy on this machine gives itself away by what it adds, by the name that it passes on, or by HTTP/1.0 (nginx,
-    unless told otherwise).
+    A peer without an address (a Unix socket) does not count.
+
+    A proxy on this machine is recognised by the headers it adds, by the name it passes on, or by HTTP/1.0 (nginx's
+    default).
     """
     if not is_loopback(peer) or http_version == "1.0":
         return False

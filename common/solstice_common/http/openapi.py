@@ -1,4 +1,4 @@
-"""What the OpenAPI 3.1 documents (spec.openapis.org/oas/v3.1.1) of both services have in common. Pure."""
+"""What the OpenAPI 3.1 documents of both services have in common. Pure. Source: spec.openapis.org/oas/v3.1.1."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -60,12 +60,12 @@ def document(
 
 
 def text_of(shown: Node) -> bytes:
-    """The document as it is served and checked in."""
+    """The document as text, as it is served and checked in."""
     return json.dumps(shown, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def security(scope: TokenScope) -> list[Node]:
-    """A token with that scope."""
+    """The security requirement: a token with that scope."""
     return [{"token": [scope.value]}]
 
 
@@ -85,7 +85,7 @@ def content(model: type[BaseModel]) -> Node:
 
 
 def refusals(scope: TokenScope, problem: type[BaseModel]) -> Node:
-    """What everybody may be told who has not the right token."""
+    """The answers for a caller without the right token."""
     return {
         "401": answer("No token, or one that is not valid.", problem, WWW_AUTHENTICATE),
         "403": answer(f"The token lacks the scope `{scope.value}`.", problem, WWW_AUTHENTICATE),
@@ -93,7 +93,7 @@ def refusals(scope: TokenScope, problem: type[BaseModel]) -> Node:
 
 
 def query_of(model: type[BaseModel]) -> list[Node]:
-    """The parameters of a query: absent instead of null."""
+    """The parameters of a query; a null value becomes an absent parameter."""
     shown = model.model_json_schema(ref_template=_REF)
     return [
         _parameter(name, schema, required=name in shown.get("required", ()))
@@ -102,7 +102,7 @@ def query_of(model: type[BaseModel]) -> list[Node]:
 
 
 def plain(schema: Any) -> Any:
-    """Without titles that only repeat names, and defaults that say no more than "not required"."""
+    """The schema without titles that repeat names, and defaults that mean "not required"."""
     if isinstance(schema, dict):
         return {
             key: {name: plain(inner) for name, inner in value.items()}

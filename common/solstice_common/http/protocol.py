@@ -1,9 +1,9 @@
-"""Uvicorn's HTTP/1.1 protocol with bounds on bytes, fields, time, connections and bodies.
+"""Uvicorn's HTTP/1.1 protocol, with bounds on bytes, fields, time, connections and bodies.
 
 This module and `solstice_forge.edge.fast_path` are the only ones that rely on uvicorn's inside
-(`uvicorn.protocols.http.httptools_impl`, whose public interface promises none of it). pyproject.toml bounds its version,
-`tests/unit/common/http/test_http_inside.py` fails when the inside changes, and `http_server(protocol="h11")` in `serving` is the
-way back: uvicorn's public settings alone, which bound heads, but no time.
+(`uvicorn.protocols.http.httptools_impl`, whose public interface promises none of it). pyproject.toml bounds its
+version, `tests/unit/common/http/test_http_inside.py` fails when the inside changes, and `http_server(protocol="h11")`
+in `serving` is the way back: uvicorn's public settings alone, which bound heads, but no time.
 """
 
 import asyncio
@@ -41,21 +41,21 @@ class BoundedProtocol(HttpToolsProtocol):
         self.shared = ServerConnections(Bounds()) if connections is None else connections
         self.arrival = ArrivingRequest()
         self.body: Body | None = None
-        """The bytes that the body which is arriving takes of the budget."""
+        """The bytes of the arriving body that count against the budget."""
         self._out: OneWriteTransport = None  # type: ignore[assignment]  # until there is a connection
         self._reading: TurnTakingFlow = None  # type: ignore[assignment]  # likewise
         self._is_trusted = False
         self._own_cycle: RequestResponseCycle | None = None
-        """Of the request that is arriving."""
+        """Belongs to the request that is arriving."""
         self._under_way = 0
         """Requests that are being answered or wait for it."""
         self._refusal: refusals.Refusal | None = None
         """Why the parser was stopped."""
         self._last: refusals.Refusal | None = None
-        """What is answered behind everything that is under way."""
+        """The refusal that is answered after everything that is under way."""
         self._is_gone = False
         self.is_over = False
-        """Nothing that arrives is looked at any more."""
+        """Further bytes that arrive are ignored."""
         self._dropped = 0
         self._deadline = math.inf
 
@@ -153,11 +153,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._last is not None and self._under_way == 0:
             self._answer_last(self._last)
         elif not self.arrival.in_head and self._own_cycle is not None and self._own_cycle.response_complete:
-            # The rest of a body that was answered early is dropped, for a while.
+            # The rest of a body that was answered early is read and dropped, for a while.
             self._deadline = self.loop.time() + LINGER_SECONDS
         self._report_state()
 
-    # What a protocol that stands on this one calls
+    # What a protocol built on this one calls
 
     def begin_counting(self) -> None:
         """A request begins."""
@@ -165,7 +165,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._own_cycle = self.body = None
 
     def end_head(self) -> None:
-        """The head is complete: from here on nothing is added to it."""
+        """The head is complete: nothing is added to it after this."""
         if is_repeated(self.headers):
             self._stop(refusals.REPEATED)
         if self._under_way >= WAITING_REQUESTS:
@@ -173,7 +173,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.arrival.end_head()
 
     def make_scope(self) -> None:
-        """What uvicorn makes for a request that goes to the application by ASGI."""
+        """Make the ASGI scope as uvicorn does."""
         HttpToolsProtocol.on_message_begin(self)
         self.scope["state"]["trust"] = self.trust
 
@@ -186,11 +186,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.counted = self.body  # type: ignore[attr-defined]  # ours, on uvicorn's object
 
     def is_under_way(self) -> None:
-        """One request more will be answered."""
+        """Another request will be answered."""
         self._under_way += 1
 
     def hand_on(self, body: bytes) -> None:
-        """Give it to the application."""
+        """Hand the request to the application."""
         cycle = self.cycle
         # Nearly every webhook is read in one piece. It is handed on as it is: uvicorn would copy it into a buffer, and
         # out of that again.
@@ -200,7 +200,7 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.body = body  # type: ignore[assignment]  # read by `bytes`, and added to as bytes can be
 
     def count_body(self, body: bytes) -> None:
-        """So much of the body is here."""
+        """Count so many bytes of the body as arrived."""
         self.arrival.body_bytes += len(body)
         if self.body is None:
             self.body = self.shared.bodies.body(lambda: self._refuse(refusals.MANY_BODIES))
@@ -217,7 +217,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.arrival.end()
 
     def trust(self) -> None:
-        """The connection has brought something genuine, and is closed for no stranger's sake."""
+        """The connection has brought something genuine, so it is not closed for an unknown caller."""
         self._is_trusted = True
 
     # Deadlines, state, refusals
@@ -263,7 +263,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._after(len(data))
 
     def _after(self, count: int) -> None:
-        """So many bytes were parsed: what is waited for now, and how long."""
+        """So many bytes were parsed: set the state and its deadline."""
         if self.arrival.in_head:
             self._measure_head(count)
         else:
@@ -300,18 +300,18 @@ class BoundedProtocol(HttpToolsProtocol):
             self.shared.refused(refusals.SILENT)
             self._out.close()
         elif self.flow.read_paused:
-            # Not the other side's silence: we do not read.
+            # The other side is not silent: we do not read.
             self._deadline = now + self.shared.bounds.silence_seconds
         else:
             self._refuse(refusals.SLOW)
 
     def _stop(self, refusal: refusals.Refusal) -> None:
-        """From a callback of the parser: parse no further, and refuse."""
+        """Stop the parser from one of its callbacks, and refuse."""
         self._refusal = refusal
         raise _Refused
 
     def _refuse(self, refusal: refusals.Refusal) -> None:
-        """Parse no more; answer so, behind everything that is under way, and close."""
+        """Stop parsing; send this refusal after all that is under way, and close."""
         if self.is_over:
             return
         self.is_over = True
@@ -347,7 +347,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._out.close()
 
     def _reads_on(self) -> bool:
-        """At the end of the connection: whether something of the other side may still be on its way.
+        """Whether bytes of the other side may still arrive when the connection ends.
 
         Closing then would reset the connection, and it might never read our last answer.
         """
@@ -363,7 +363,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _release(cycle: RequestResponseCycle) -> None:
-    """Nobody reads its body any more: hold none of it, and count none."""
+    """Drop the body that no task reads any more, and stop counting it."""
     # Uvicorn keeps it as long as the connection, which outlives an answer that came before the end of the body.
     cycle.body = b""  # type: ignore[assignment]  # as above
     counted: Body | None = getattr(cycle, "counted", None)

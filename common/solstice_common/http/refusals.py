@@ -51,6 +51,6 @@ MANY_BODIES: Final = Refusal(
 )
 MANY_CONNECTIONS: Final = Refusal(503, "many_connections", "Too many connections: try again later.", 10)
 CROWDED_OUT: Final = "crowded_out"
-"""The reason of a connection that was closed, without an answer, to make room for a new one."""
+"""The reason of a connection closed without an answer, to admit a new one."""
 SILENT: Final = "silent"
 """The reason of a connection that sent or read nothing."""

@@ -1,4 +1,4 @@
-"""Serve an application by uvicorn on one address: the one place that configures it, for both services."""
+"""Serves an application by uvicorn on one address; both services use it."""
 
 import asyncio
 import contextlib
@@ -26,12 +26,12 @@ _log = structlog.get_logger("solstice_common.http")
 
 
 class HttpServer(uvicorn.Server):
-    """A server that leaves signals to whoever owns the process, and its sockets to nobody."""
+    """A server that leaves signals to its process, and closes its own sockets."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.serving = asyncio.Event()
-        """Set once requests are taken, or never will be."""
+        """Set once requests are accepted, or never will be."""
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         try:
@@ -56,7 +56,7 @@ class HttpServer(uvicorn.Server):
 
 
 def bounds_of(settings: HttpSettings, *, largest_body: int = 0, servers: int = 1) -> Bounds:
-    """The bounds that the settings ask for, as far as this process has descriptors for them."""
+    """The bounds of the settings, as far as the process's descriptors suffice."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Bounds(
         connections=connections_allowed(settings.http_connections, descriptors, servers=servers),
@@ -74,10 +74,12 @@ def http_server(
     refused: Callable[[str], None],
     protocol: type[BoundedProtocol] | Literal["h11"] = BoundedProtocol,
 ) -> HttpServer:
-    """The server; `refused` is told the reason of what it refuses by itself.
+    """The server for an application.
 
-    With the protocol `h11`, uvicorn's public settings bound heads and connections, and the application what it can; what
-    is left open is logged.
+    It calls `refused` with the reason of each refusal of its own.
+
+    With the protocol `h11`, uvicorn's public settings bound heads and connections, and the application what it can;
+    what is left open is logged.
     """
     chosen: Any = protocol
     if protocol == "h11":
@@ -97,7 +99,7 @@ def http_server(
             log_level="warning",
             access_log=False,
             server_header=False,
-            # Who is on this machine may do more, and is known by the connection, not by what somebody writes.
+            # A caller on this machine may do more. The connection says who is one, never a header.
             proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, round(grace_seconds)),
@@ -106,13 +108,15 @@ def http_server(
 
 
 def listen(host: str, port: int, *, named: str) -> socket.socket:
-    """A listening socket, made before anything else: a taken port is the commonest mistake.
+    """A listening socket, made before anything else.
+
+    So a taken port, the most common mistake, is found first.
 
     Raises ConfigurationError, with what the settings are `named`.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Told to be TCP, and to send at once, which accepted sockets inherit: asyncio sees to that only where the
-    # protocol is given, and without it every answer waits 40 ms for the other side's delayed acknowledgement.
+    # Accepted sockets inherit TCP_NODELAY, which asyncio sets only with the protocol given. Without it every answer
+    # waits 40 ms for the other side's delayed acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,7 @@
-"""The file that tokens are kept in: read again whenever it changes, written whole or not at all, for its owner alone."""
+"""Keeps tokens in a file, and reads it again whenever it changes.
+
+The file is written whole or not at all, for its owner alone.
+"""
 
 import contextlib
 import fcntl
@@ -44,7 +47,7 @@ class _Document(BaseModel):
 
 
 class TokenFile:
-    """The tokens as they are at the moment.
+    """The tokens of a file, as they are now.
 
     A file that cannot be read, or that others may write to, changes nothing: the tokens that were read last stay
     valid, and the log says so once for every such state of the file. A file that is not there holds no tokens.
@@ -59,7 +62,9 @@ class TokenFile:
 
     @property
     def ever_had_tokens(self) -> bool:
-        """Whether the file ever held a token, as far as is known: it is there, or was while this process ran.
+        """Whether the file ever held a token, as far as this process knows.
+
+        That is so when the file exists, or existed while this process ran.
 
         Only 'solstice token' makes the file, and never without a token: an empty one lost its last. Deleting the file,
         and starting the services anew, says that this machine is to be answered without tokens again.
@@ -67,7 +72,10 @@ class TokenFile:
         return self._had_tokens
 
     def current(self) -> Tokens:
-        """The tokens; looks at the file's inode and times, and reads it only when they are others."""
+        """The current tokens.
+
+        Looks at the file's inode and times, and reads it only when they have changed.
+        """
         file_state = _state(self.path)
         if file_state != self._file_state:
             self._file_state = file_state
@@ -91,7 +99,10 @@ class TokenFile:
 
 
 def read(path: Path) -> Tokens:
-    """The tokens in the file, none when it is not there; ConfigurationError says what is wrong with it."""
+    """The tokens in the file, none when there is no file.
+
+    ConfigurationError says what is wrong with it.
+    """
     try:
         with path.open("rb") as file:
             mode, body = os.fstat(file.fileno()).st_mode, file.read()
@@ -116,7 +127,7 @@ def read(path: Path) -> Tokens:
 
 
 def change(path: Path, decide: Callable[[Tokens], Sequence[Token]]) -> None:
-    """Write what `decide` makes of the tokens that are there; nobody else writes meanwhile.
+    """Write what `decide` makes of the present tokens, under a lock.
 
     Durable on return, and a reader sees the old file or the new one. ConfigurationError when it cannot be written.
     """
@@ -131,7 +142,7 @@ def change(path: Path, decide: Callable[[Tokens], Sequence[Token]]) -> None:
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
-    """Differs whenever the file's content may; None when it is not there."""
+    """A value that differs whenever the file's content may; None without a file."""
     try:
         found = path.stat()
     except OSError:
@@ -155,8 +166,8 @@ def _replace(path: Path, tokens: Sequence[Token]) -> None:
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "wb") as file:
         with contextlib.suppress(FileNotFoundError, PermissionError):
-            # Whose file it is, and who may read it, stays as it is: root may make a token for a service that runs as
-            # somebody else, and two services with users of their own may share the file through a group.
+            # The file keeps its owner and mode: root may make a token for a service that runs as another user, and two
+            # services with users of their own may share the file through a group.
             before = path.stat()
             os.fchown(file.fileno(), before.st_uid, before.st_gid)
             os.fchmod(file.fileno(), OWNER_ONLY | (before.st_mode & _OTHERS_READ))

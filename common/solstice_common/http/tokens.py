@@ -1,8 +1,10 @@
-"""Tokens of the HTTP APIs: who may do what, until when. Values and decisions; `token_file` reads and writes them. Pure.
+"""Tokens of the HTTP APIs: what each allows, and until when. Pure.
 
-Of a token only its SHA-256 is kept. It is 256 random bits, so nobody can try them all, and neither a salt nor a slow
+`token_file` reads and writes them.
+
+Only the SHA-256 of a token is kept. A token is 256 random bits, so it cannot be guessed, and neither a salt nor a slow
 hash would add anything: those are for passwords, which people choose. NIST SP 800-63B (section 5.1.2.2) draws the line
-for secrets that are looked up at 112 random bits: from there an approved hash function alone will do.
+for secrets that are looked up at 112 random bits: from there an approved hash function alone is enough.
 """
 
 import hashlib
@@ -15,7 +17,7 @@ from enum import StrEnum
 from typing import Final
 
 PREFIX: Final = "solstice_"
-"""By which people and scanners of secrets know one when they see it."""
+"""The prefix by which people and secret scanners recognise a token."""
 RANDOM_BYTES: Final = 32
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -27,11 +29,11 @@ class TokenScope(StrEnum):
     """What a token allows; none includes another."""
 
     READ = "read"
-    """Pages, runs, logs, workers; deliveries."""
+    """Read pages, runs, logs, workers, deliveries."""
     ENQUEUE = "enqueue"
-    """To have commits built."""
+    """Have commits built."""
     OPERATE = "operate"
-    """To cancel, re-run and steer workers."""
+    """Cancel, re-run and steer workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +44,9 @@ class Token:
     scopes: frozenset[TokenScope]
     created_at: float
     expires_at: float | None
-    """None: never."""
+    """None: it never expires."""
     sha256: str = field(repr=False)
-    """Of the token's text, hexadecimal."""
+    """SHA-256 of the token's text, in hexadecimal."""
 
     def has_expired(self, now: float) -> bool:
         return self.expires_at is not None and self.expires_at <= now
@@ -58,7 +60,10 @@ def mint(
     lifetime_seconds: float | None,
     random_bytes: bytes,
 ) -> tuple[Token, str]:
-    """A new token, and its text, which is kept nowhere; ValueError for a name that cannot be one."""
+    """A new token, and its text, which is not stored.
+
+    ValueError for a name that cannot be one.
+    """
     if not NAME.fullmatch(name):
         raise ValueError("must be 1 to 63 letters, digits, dots, underscores and hyphens")
     text = PREFIX + urlsafe_b64encode(random_bytes).decode().rstrip("=")
@@ -78,7 +83,10 @@ def digest(text: str) -> str:
 
 
 def find(tokens: Sequence[Token], text: str) -> Token | None:
-    """The token of that text, expired or not; every one is compared, each in constant time."""
+    """The token with that text, expired or not.
+
+    Every token is compared, each in constant time.
+    """
     presented, found = digest(text), None
     for token in tokens:
         if hmac.compare_digest(token.sha256, presented):

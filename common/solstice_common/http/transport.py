@@ -1,4 +1,7 @@
-"""A transport that writes once for each turn of the event loop, and never after it was closed."""
+"""A transport that writes once per turn of the event loop.
+
+It never writes after it was closed.
+"""
 
 import asyncio
 import math
@@ -7,7 +10,10 @@ from typing import Any
 
 
 class OneWriteTransport:
-    """What is written in one turn of the event loop goes out at once; what is written after `close` is dropped."""
+    """Writes everything of one turn of the event loop at once.
+
+    What is written after `close` is dropped.
+    """
 
     def __init__(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, closing: Callable[[], bool]
@@ -15,13 +21,16 @@ class OneWriteTransport:
         self._transport = transport
         self._loop = loop
         self._closing = closing
-        """Asked once, at `close`: whether the caller reads on for a while and closes the connection itself."""
+        """Called once, at `close`.
+
+        True: the caller reads on for a while and closes the connection itself.
+        """
         self._parts: list[bytes] = []
         self._is_closed = False
         self._written = 0
-        """Bytes, ever."""
+        """Bytes written since the connection began."""
         self._taken = -1
-        """How many of them the other side had taken when it was looked at; -1 when it had taken all."""
+        """Bytes the other side had taken at the last look; -1 for all."""
         self._stuck_at = math.inf
 
     def is_closing(self) -> bool:
@@ -48,13 +57,13 @@ class OneWriteTransport:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close it at once, whatever is still to be sent."""
+        """Close at once, and drop what is not sent yet."""
         self._is_closed = True
         self._parts.clear()
         self._transport.abort()
 
     def is_stuck(self, now: float, seconds: float) -> bool:
-        """Whether the other side has taken nothing for so long of what it was sent; to be asked from time to time."""
+        """Whether the other side has taken nothing for so long; call it repeatedly."""
         unsent = _buffered(self._transport)
         taken = -1 if unsent == 0 else self._written - unsent
         if unsent == 0 or taken != self._taken:

@@ -1,10 +1,12 @@
-"""How long to wait before the next attempt at something that may come back."""
+"""Computes how long to wait before the next attempt."""
 
 import random
 
 
 def backoff_seconds(failures: int, *, rng: random.Random, base_seconds: float, cap_seconds: float) -> float:
-    """Exponential with full jitter: anywhere from nothing to `base_seconds`, doubled with every failure, capped.
+    """Exponential backoff with full jitter, in seconds.
+
+    That is a random time between nothing and `base_seconds`, doubled with every failure, capped.
 
     `failures` counts those in a row before this one. The jitter keeps a crowd that lost the same server from coming
     back in step.

@@ -1,4 +1,4 @@
-"""Batches what many tasks ask for in one turn of the event loop into one call."""
+"""Handles many tasks' calls in one turn of the event loop as one batch."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,10 +10,11 @@ R = TypeVar("R")
 
 
 class Batcher(Generic[A, R]):
-    """Call it with an item, get that item's answer; all items of one turn of the loop are handled in one call.
+    """Call it with an item to get its answer.
 
-    `handle` begins the work on some items, in the order they came, and returns the future of their answers, in the
-    same order; its exception is that of every caller of the batch. A caller that is cancelled cancels nobody else.
+    All items of one turn of the event loop are handled in one call. `handle` begins the work on some items, in the
+    order they came, and returns the future of their answers, in the same order; every caller of the batch gets its
+    exception. A cancelled caller cancels no other.
     """
 
     def __init__(self, handle: Callable[[Sequence[A]], "asyncio.Future[Sequence[R]]"]) -> None:
@@ -24,7 +25,7 @@ class Batcher(Generic[A, R]):
         return await self.submit(item)
 
     def submit(self, item: A) -> "asyncio.Future[R]":
-        """The same, for who does not wait for it."""
+        """The same, for a caller that does not wait for it."""
         loop = asyncio.get_running_loop()
         if self._batch is None:
             self._batch = _Batch()

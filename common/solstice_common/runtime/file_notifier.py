@@ -1,8 +1,8 @@
-"""Wake the other processes of this machine that wait for a change, without anybody polling.
+"""Wakes other processes of this machine that wait for a change.
 
-Each listening process owns a FIFO in a shared directory; `notify` writes one byte to every FIFO there. A notification while
-nobody listens is not remembered, so a listener looks at the data once after it began to listen, and again at a slow
-interval in case a notification was lost.
+Each listening process owns a FIFO in a shared directory; `notify` writes one byte to every FIFO there. A notification
+without a listener is lost, so a listener looks at the data once after it began to listen, and again at a slow interval
+in case a notification was lost.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class FileNotifier:
 
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[asyncio.Event]:
-        """An event that is set at every notification; the listener clears it before it looks.
+        """An event that is set at every notification. The listener clears it before it looks.
 
         All listeners of one FileNotifier share a FIFO, and belong to one event loop. Raises OSError when the directory
         cannot hold a FIFO.
@@ -81,8 +81,8 @@ def _wake_listener(fifo: Path) -> None:
     try:
         descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
-        # ENXIO: nobody has it open for reading, its owner died without tidying up. Anything else (too many open
-        # files, not our user's) says nothing about the listener: leave its FIFO alone.
+        # ENXIO: no process has it open for reading, since its owner died without removing it. Any other error (too many
+        # open files, not our user's) says nothing about the listener: leave its FIFO alone.
         if error.errno == errno.ENXIO:
             with contextlib.suppress(OSError):
                 fifo.unlink()

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 Timer = Callable[[float], AbstractAsyncContextManager[object]]
-"""As `asyncio.timeout`: TimeoutError in the block that it opens, after so many seconds. Of whatever clock it goes by."""
+"""Like `asyncio.timeout`, perhaps by another clock."""
 
 
 async def pause(seconds: float, *, unless: asyncio.Event, timer: Timer = asyncio.timeout) -> None:
-    """Return after so many seconds, or as soon as `unless` is set; at once when it is."""
+    """Return after so many seconds, or as soon as `unless` is set."""
     with contextlib.suppress(TimeoutError):
         async with timer(seconds):
             await unless.wait()

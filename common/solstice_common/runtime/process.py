@@ -1,4 +1,4 @@
-"""How a service runs as a process: on the fastest event loop there is, until a signal asks it to end."""
+"""Runs a service as a process, on the fastest event loop, until a signal."""
 
 import asyncio
 import contextlib
@@ -15,17 +15,17 @@ from pydantic_settings import BaseSettings
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 COLLECT_AFTER: Final = (10_000, 20, 20)
-"""Objects before cycles among them are looked for, and how seldom among older ones (Python's own: 700, 10, 10)."""
+"""New objects before each search for cycles, by generation (Python's own: 700, 10, 10)."""
 PR_SET_DUMPABLE: Final = 4
 URLS_WITH_PASSWORDS: Final = frozenset({"amqp_url", "database_url"})
 
 
 def hide_secrets(settings: BaseSettings) -> None:
-    """Let no other process of this user read this one's memory or environment; call it once settings are read.
+    """Prevent this user's other processes from reading this one's memory and environment.
 
-    The kernel keeps the environment of the start in memory, whatever becomes of `os.environ`: so the process is made
-    undumpable (prctl(2), Linux), whereby its files in /proc belong to root. Besides, secrets leave `os.environ`, but for
-    names that a file of sources or secrets may refer to.
+    Call it once settings are read. The kernel keeps the environment of the start in memory, also after changes of
+    `os.environ`: so the process is made undumpable (prctl(2), Linux), and its files in /proc belong to root. Besides,
+    secrets are removed from `os.environ`, except for names that a file of sources or secrets may refer to.
     """
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError, AttributeError):
@@ -39,7 +39,9 @@ def hide_secrets(settings: BaseSettings) -> None:
 def run_until_signalled(
     serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]], *, hurry: asyncio.Event | None = None
 ) -> None:
-    """Run `serve(stop)` to its end; SIGTERM and SIGINT set `stop`, the next signal ends the process at once.
+    """Run `serve(stop)` to its end.
+
+    SIGTERM and SIGINT set `stop`; the next signal ends the process at once.
 
     With `hurry`, the second signal sets that instead, and the third ends the process.
     A group that holds one error is raised as that error.
@@ -52,7 +54,9 @@ def run_until_signalled(
 
 
 def tune_garbage_collection() -> None:
-    """Call it once everything is opened: what is there by then lives as long as the process.
+    """Search for cycles less often; call it once everything is opened.
+
+    What is there by then lives as long as the process.
 
     It is not searched for cycles again, and what comes later is, less often: a service makes many objects and hardly
     a cycle, and looking for them was a tenth of its work (docs.python.org/3/library/gc.html).

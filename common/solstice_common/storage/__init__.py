@@ -1,1 +1,1 @@
-"""Databases under both services: SQLite and PostgreSQL, written in batches, and their migrations."""
+"""SQLite and PostgreSQL databases for both services, with batched writes and migrations."""

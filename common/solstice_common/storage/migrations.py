@@ -1,7 +1,8 @@
-"""Numbered SQL files that build a schema, applied once, in order, in one transaction.
+"""Numbered SQL files that build a schema, each applied once, in order.
 
-The rules are the same for every database; here is also how they are carried out on SQLite. PostgreSQL does it in
-`postgresql_schema`.
+All that are missing are applied in one transaction.
+
+The rules are the same for every database; this module also applies them on SQLite. PostgreSQL has `postgresql_schema`.
 """
 
 import hashlib
@@ -34,7 +35,9 @@ def migrations_of(package: str) -> tuple[Migration, ...]:
 
 
 def missing(where: str, applied: Mapping[int, str], migrations: Sequence[Migration]) -> Sequence[Migration]:
-    """The steps that a database still needs, whose applied ones (version: checksum) are `applied`.
+    """The steps that a database still needs.
+
+    `applied` has those it went through (version: checksum).
 
     `where` is for messages. Raises SchemaTooNew when the database knows a version that we do not,
     ConfigurationError when a step that was applied has another text here.
@@ -52,7 +55,7 @@ def missing(where: str, applied: Mapping[int, str], migrations: Sequence[Migrati
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
-    """Apply what is missing inside the open transaction of an SQLite file; `path` is for messages.
+    """Apply missing steps inside an SQLite file's open transaction; `path` is for messages.
 
     Raises what `missing` raises.
     """
@@ -70,7 +73,10 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mig
 
 
 def applied_to(connection: sqlite3.Connection) -> Mapping[int, str]:
-    """Version and checksum of every step that an SQLite file went through; none when it was never migrated."""
+    """The version and checksum of every step that an SQLite file went through.
+
+    None when it was never migrated.
+    """
     there = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_migrations'"
     if connection.execute(there).fetchone() is None:
         return {}
@@ -79,7 +85,10 @@ def applied_to(connection: sqlite3.Connection) -> Mapping[int, str]:
 
 
 def statements(script: str) -> Iterator[str]:
-    """The statements of a script, one or more whole lines each; `executescript` would end the transaction around it."""
+    """The statements of a script, one or more whole lines each.
+
+    `executescript` would end the transaction around it.
+    """
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

@@ -1,10 +1,11 @@
-"""One PostgreSQL database: a pool of connections that comes back by itself, and transactions that are tried again.
+"""One PostgreSQL database: a pool that reconnects, and transactions that are retried.
 
-A write is durable when its call returns, unless the server says otherwise (`synchronous_commit`). Every connection is
-told to give up early on what would hold others back: a process that was frozen in the middle of a transaction loses
-it after `IDLE_SECONDS`, a machine that vanished is noticed after a minute.
+A write is durable when its call returns, unless the server says otherwise (`synchronous_commit`). Every connection has
+time limits on what would delay others: a process that was frozen in the middle of a transaction loses it after
+`IDLE_SECONDS`, a machine that vanished is noticed after a minute.
 
-Source: magicstack.github.io/asyncpg; postgresql.org/docs/current/errcodes-appendix.html, .../runtime-config-client.html.
+Source: magicstack.github.io/asyncpg; postgresql.org/docs/current/errcodes-appendix.html,
+.../runtime-config-client.html.
 """
 
 import asyncio
@@ -38,8 +39,7 @@ T = TypeVar("T")
 Work = Callable[[Connection], Awaitable[T]]
 """Runs inside a transaction that it neither begins nor ends.
 
-It may run again from the start when PostgreSQL undid it for the sake of another, so it touches nothing but the
-connection.
+It may run again from the start when PostgreSQL undid it in favour of another, so it touches only the connection.
 """
 
 CONNECTIONS: Final = 8
@@ -73,7 +73,10 @@ _WRONG_SETTING: Final = (
 
 
 class PostgreSQLDatabase:
-    """Open with `PostgreSQLDatabase.open`; every call may be made from any task of the loop that opened it."""
+    """Open with `PostgreSQLDatabase.open`.
+
+    Every call may be made from any task of the loop that opened it.
+    """
 
     def __init__(
         self, where: str, usual: ConnectionPool, urgent: ConnectionPool, notifier: PostgreSQLNotifier
@@ -95,7 +98,9 @@ class PostgreSQLDatabase:
         connections: int = CONNECTIONS,
         applied: str = postgresql_schema.APPLIED,
     ) -> AsyncIterator["PostgreSQLDatabase"]:
-        """Connect, bring the schema up to date, and serve calls until left; `applied` is as in `postgresql_schema`.
+        """Connect, bring the schema up to date, and serve calls until left.
+
+        `applied` is as in `postgresql_schema`.
 
         Raises StoreUnavailable, SchemaTooNew, ConfigurationError (also for a user, password or database that the
         server does not know). Once open, a database that goes away is StoreUnavailable for each call until it is back.
@@ -111,18 +116,19 @@ class PostgreSQLDatabase:
             yield cls(where, usual, urgent, notifier)
 
     async def transaction(self, work: Work[T], *, urgent: bool = False) -> T:
-        """Run `work` in a transaction (read committed); return what it returned, once that is durable.
+        """Run `work` in a transaction (read committed); return its result once that is durable.
 
-        `urgent` has a connection of its own: it does not stand in line behind others that wait for a lock, perhaps one
-        that a process holds which was frozen.
-        An exception of `work` undoes it and is raised here. After a deadlock or a serialization failure it runs again.
-        StoreUnavailable: nothing was changed, except that a connection lost during the very commit leaves it
-        unknown whether it was, as does the caller's own cancellation; so repeat only what is safe to repeat.
+        `urgent` has a connection of its own: it does not wait behind others that wait for a lock, perhaps one that a
+        frozen process holds. An exception of `work` undoes it and is raised here. After a deadlock or a serialization
+        failure it runs again.
+
+        StoreUnavailable: nothing was changed, except that a connection lost during the very commit leaves it unknown
+        whether it was, as does the caller's own cancellation; so repeat only what is safe to repeat.
         """
         return await self._carry_out(work, TransactionMode.WRITING, self._urgent if urgent else self._usual)
 
     async def read(self, work: Work[T]) -> T:
-        """Run `work` on one snapshot, without writing; it waits for no lock."""
+        """Run `work` on one snapshot, without writing and without waiting for locks."""
         return await self._carry_out(work, TransactionMode.READING, self._usual)
 
     async def fetch(self, statement: str, *arguments: object) -> Sequence["asyncpg.Record"]:
@@ -137,7 +143,9 @@ class PostgreSQLDatabase:
             raise named(self.where, error) from error
 
     async def at_once(self, statement: str, *arguments: object) -> "Sequence[asyncpg.Record] | None":
-        """The rows of a single statement that changes something; None when PostgreSQL undid it for the sake of another.
+        """The rows of a single statement that changes something.
+
+        None when PostgreSQL undid it in favour of another.
 
         Not tried again; StoreUnavailable as with `transaction`.
         """
@@ -150,11 +158,14 @@ class PostgreSQLDatabase:
             raise named(self.where, error) from error
 
     def listen(self, channel: str) -> AbstractAsyncContextManager[asyncio.Event]:
-        """An event that is set at every notification of `channel`, from any process; see `PostgreSQLNotifier.listen`."""
+        """An event that is set at every notification of `channel`, from any process.
+
+        See `PostgreSQLNotifier.listen`.
+        """
         return self._notifier.listen(channel)
 
     def notify(self, channel: str) -> None:
-        """Wake all who listen to `channel`, everywhere; see `PostgreSQLNotifier.notify`."""
+        """Wake all listeners of `channel`, in every process; see `PostgreSQLNotifier.notify`."""
         self._notifier.notify(channel)
 
     async def _carry_out(self, work: Work[T], mode: TransactionMode, pool: ConnectionPool) -> T:
@@ -176,13 +187,13 @@ class PostgreSQLDatabase:
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    """One connection outside of any pool, whose statements may take as long as they need.
+    """One connection outside of any pool, without a time limit on statements.
 
     Raises StoreUnavailable, and ConfigurationError for a URL, user, password or database that is wrong.
     """
     where = without_password(url)
     if where.endswith("://..."):
-        # What asyncpg and urllib say of it holds parts of the password.
+        # The messages of asyncpg and urllib hold parts of the password.
         raise ConfigurationError(
             f"the URL of the database, {where}, cannot be taken apart: in user and password write # [ ] @ / ? and % as "
             "%23 %5B %5D %40 %2F %3F and %25"
@@ -202,7 +213,10 @@ async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Recor
 
 
 def named(where: str, error: Exception) -> Exception:
-    """The error as callers know it: StoreUnavailable, or itself where it is a mistake in our own SQL."""
+    """The error as callers know it.
+
+    StoreUnavailable, or the error itself where it is a mistake in our own SQL.
+    """
     closed = type(error) is asyncpg.InterfaceError and "clos" in str(error)
     if isinstance(error, asyncpg.InternalClientError):
         return StoreUnavailable(where, f"the connection broke off ({error})")

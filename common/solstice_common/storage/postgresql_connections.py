@@ -1,7 +1,7 @@
-"""Connections to one PostgreSQL database, kept in hand between calls, and transactions on them that begin with their first statement.
+"""Keeps PostgreSQL connections between calls, and begins transactions with their first statement.
 
-Two round trips of a short transaction are not its own: one to fetch a connection and lay it back, one to begin. The pool
-lays connections back in a task of its own; and `BEGIN`, of which nobody needs the answer, can go with what follows.
+Two round trips of a short transaction are not its own: one to fetch a connection and return it, one to begin. The pool
+returns connections in a task of its own; and `BEGIN`, whose answer is not needed at once, can go with what follows.
 
 Source: magicstack.github.io/asyncpg; postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY: messages
 are carried out as they come, and answered up to the next Sync.
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 CONNECT_SECONDS: Final = 10.0
-"""How long a connection may take to come about, and how long a call waits for its turn to have one."""
+"""The limit in seconds for making a connection, and for waiting for a free one."""
 CLOSE_SECONDS: Final = 2.0
 STATEMENT_SECONDS: Final = 30.0
 IDLE_SECONDS: Final = 5.0
 IDLE_CONNECTIONS: Final = 4
-"""Connections that are kept for the next call; the pool ends others that nobody has wanted for minutes."""
+"""Connections that are kept for the next call.
+
+The pool ends others that were not used for minutes.
+"""
 SESSION: Final = {
     "application_name": "solstice-ci",
     "idle_in_transaction_session_timeout": f"{IDLE_SECONDS:.0f}s",
@@ -44,14 +47,17 @@ PREFER_INDEXES: Final = {
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
-    # Processes that help would have to be started first, and by then the statement is over.
+    # Parallel workers would have to be started first, and by then the statement is over.
     "max_parallel_workers_per_gather": "0",
 }
-"""For the pool's sessions alone: every statement there finds its rows by an index that was made for it."""
+"""Settings of the pool's sessions alone.
+
+Every statement there finds its rows by an index that was made for it.
+"""
 
 ASYNCPG_ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 CONNECTION_ERRORS: Final = (OSError, *ASYNCPG_ERRORS)
-"""Whatever may come out of a call; TimeoutError is an OSError."""
+"""Every error that a call may raise; TimeoutError is an OSError."""
 
 
 class TransactionMode(Enum):
@@ -62,18 +68,21 @@ class TransactionMode(Enum):
 
 
 class ConnectionPool:
-    """Open with `ConnectionPool.open`; every call may be made from any task of the loop that opened them."""
+    """Open with `ConnectionPool.open`.
+
+    Every call may be made from any task of the loop that opened them.
+    """
 
     def __init__(self, pool: "Pool[asyncpg.Record]") -> None:
         self._pool = pool
         self._idle: list[Connection] = []
         self._waiting = 0
-        """How many calls wait for one of the pool's."""
+        """How many calls wait for a connection of the pool."""
 
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str, most: int) -> "AsyncIterator[ConnectionPool]":
-        """So many connections, none of which is made before it is needed."""
+        """A pool of so many connections, each made when it is first needed."""
         pool = asyncpg.create_pool(
             url,
             min_size=0,
@@ -81,7 +90,7 @@ class ConnectionPool:
             timeout=CONNECT_SECONDS,
             command_timeout=STATEMENT_SECONDS,
             server_settings={**SESSION, **PREFER_INDEXES},
-            # Nothing here leaves a trace on a session that a round trip would have to wipe away.
+            # Nothing here leaves state on a session that a round trip would have to clear.
             reset=_nothing_to_reset,
         )
         await pool
@@ -94,22 +103,22 @@ class ConnectionPool:
                 await asyncio.wait_for(connections.close(), CLOSE_SECONDS)
 
     async def close(self) -> None:
-        """Lay back what is in hand, and end all of them in good order."""
+        """Return the kept connections, and close all of them cleanly."""
         while self._idle:
             await self._release(self._idle.pop())
         await self._pool.close()
 
     @asynccontextmanager
     async def acquired(self) -> AsyncIterator[Connection]:
-        """One of them, for whoever is inside alone; raises `CONNECTION_ERRORS`."""
+        """One connection for the block alone; raises `CONNECTION_ERRORS`."""
         connection = await self._take()
         try:
             yield connection
         except BaseException as error:
-            # One that ended between two statements has been taken from us, and the next is called a misuse.
+            # A connection that ended between two statements has left us, and its next use is called a misuse.
             lost = isinstance(error, asyncpg.InterfaceError) and _is_closed(connection)
             if isinstance(error, asyncpg.InternalClientError):
-                # Such as the server's farewell arriving together with our next statement: of no further use.
+                # Such as the server's last message arriving together with our next statement: of no further use.
                 _end(connection)
             await self._release(connection)
             if lost:
@@ -121,8 +130,11 @@ class ConnectionPool:
             self._idle.append(connection)
 
     async def _release(self, connection: Connection) -> None:
-        """Give one back to the pool, which waits for a statement that was cut short, or ends the connection."""
-        # It is not the caller's trouble any more, and must not take the place of what is being raised.
+        """Return a connection to the pool.
+
+        The pool waits for a statement that was cut short, or ends the connection.
+        """
+        # This is not the caller's trouble any more, and must not replace the error that is being raised.
         with suppress(*CONNECTION_ERRORS):
             await self._pool.release(connection, timeout=CLOSE_SECONDS)
 
@@ -141,13 +153,15 @@ class ConnectionPool:
 
 @asynccontextmanager
 async def transaction(connection: Connection, mode: TransactionMode) -> AsyncIterator[None]:
-    """What is done inside happens wholly or not at all; it is durable when this is left, and undone by any exception.
+    """A transaction: its block happens completely or not at all.
+
+    It is durable when the block is left, and undone by any exception.
 
     It begins with the first statement: `BEGIN` is sent without asking for its answer, which comes with the statement's.
     Raises `CONNECTION_ERRORS`.
     """
-    # The library itself has no way to send something without waiting for the answer. The pool's proxy passes on what its
-    # connection has, which its type does not say.
+    # The library itself has no way to send something without waiting for the answer. The pool's proxy passes on what
+    # its connection has, which its type does not say.
     connection._transport.write(_MESSAGES[mode])  # type: ignore[attr-defined]  # noqa: SLF001  see above
     try:
         yield
@@ -160,13 +174,13 @@ async def transaction(connection: Connection, mode: TransactionMode) -> AsyncIte
 
 
 async def _undo(connection: Connection) -> None:
-    """Roll back, or end the connection, which comes to the same, if it does not say soon that it has.
+    """Roll back; end the connection when it does not confirm that soon.
 
-    A statement that was cancelled goes on when the server heard of that before it had begun; and whoever was cancelled
-    must end nevertheless.
+    Both have the same effect. A statement that was cancelled goes on when the server heard of that before it had begun;
+    and a cancelled caller must end nevertheless.
     """
-    # In a task of its own: in one that was cancelled no `asyncio.timeout` can be relied on, the library's neither, before
-    # Python 3.11.3 (github.com/python/cpython/issues/102780).
+    # In a task of its own: `asyncio.timeout` is not reliable in a cancelled task, nor is the library's, before Python
+    # 3.11.3 (github.com/python/cpython/issues/102780).
     undone = asyncio.gather(connection.execute("ROLLBACK"), return_exceptions=True)
     try:
         await asyncio.wait({undone}, timeout=CLOSE_SECONDS)
@@ -196,7 +210,7 @@ def _message(kind: bytes, body: bytes) -> bytes:
 
 
 def _unanswered(statement: bytes) -> bytes:
-    """Parse, Bind and Execute of a statement without arguments, and no Sync (protocol-message-formats.html)."""
+    """Parse, Bind and Execute of a statement without arguments, and no Sync. Source: protocol-message-formats.html."""
     no_name, none = b"\0", bytes(2)
     return (
         _message(b"P", no_name + statement + b"\0" + none)

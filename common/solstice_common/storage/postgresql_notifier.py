@@ -1,8 +1,11 @@
-"""Wake whoever waits for a change, in every process on a PostgreSQL database: LISTEN and NOTIFY on one connection.
+"""Wakes waiting tasks in every process on a PostgreSQL database.
 
-Notifications are sent after the change was committed, not in its transaction: a transaction with a NOTIFY in it holds a lock
-of the whole server until its commit is on the disk, and so makes all commits wait for each other. One may
-therefore be lost with the process that had to send it; as with `file_notifier`, a listener looks again at a slow interval.
+It uses LISTEN and NOTIFY on one connection.
+
+Notifications are sent after the change was committed, not in its transaction: a transaction with a NOTIFY in it holds a
+lock of the whole server until its commit is on the disk, and so makes all commits wait for each other. One may
+therefore be lost with the process that had to send it; as with `file_notifier`, a listener looks again at a slow
+interval.
 
 Source: postgresql.org/docs/current/sql-notify.html; PostgreSQL's src/backend/commands/async.c on the lock.
 """
@@ -28,18 +31,24 @@ if TYPE_CHECKING:
 Connect = Callable[[], AbstractAsyncContextManager["asyncpg.Connection[asyncpg.Record]"]]
 
 NOTIFY_PAUSE_SECONDS: Final = 0.02
-"""Other processes are woken at most this often; what happens in between is one notification, afterwards."""
+"""The least seconds between two notifications to other processes.
+
+Changes in between make one notification, afterwards.
+"""
 LONGEST_PAUSE_SECONDS: Final = 0.1
-"""While notifications come without end: each costs every listener a look, and each look finds all that has changed."""
+"""The same interval while notifications come without end.
+
+Each costs every listener a look, and each look finds all that has changed.
+"""
 CHECK_SECONDS: Final = 20.0
-"""A connection that has been silent for so long is asked whether it is still one."""
+"""Seconds of silence after which the connection is checked."""
 RETRY_BASE_SECONDS: Final = 0.1
 RETRY_CAP_SECONDS: Final = 2.0
 FLUSH_SECONDS: Final = 1.0
 
 
 class PostgreSQLNotifier:
-    """Notifications of one database, by channel; opened with `PostgreSQLNotifier.open`."""
+    """The notifications of one database, by channel; open with `PostgreSQLNotifier.open`."""
 
     def __init__(self, connect: Connect, answer_seconds: float) -> None:
         self._connect = connect
@@ -55,7 +64,9 @@ class PostgreSQLNotifier:
     @classmethod
     @asynccontextmanager
     async def open(cls, connect: Connect, answer_seconds: float) -> AsyncIterator["PostgreSQLNotifier"]:
-        """Ready to listen and notify; it connects at the first use. Leaving sends what is still unsent.
+        """Open a notifier; it connects at the first use.
+
+        Leaving sends what is still unsent.
 
         `answer_seconds` is how long the database may take to answer before the connection counts as lost.
         """
@@ -66,14 +77,16 @@ class PostgreSQLNotifier:
             await notifier._close()
 
     def notify(self, channel: str) -> None:
-        """Wake every listener: those of this process at once, the others shortly. Never blocks, never raises."""
+        """Wake every listener, in this process at once, elsewhere shortly after. Never blocks, never raises."""
         self._wake_here(channel)
         self._unsent.add(channel)
         self._begin()
 
     @asynccontextmanager
     async def listen(self, channel: str) -> AsyncIterator[asyncio.Event]:
-        """An event that is set at every notification; the listener clears it before it looks.
+        """An event that is set at every notification.
+
+        The listener clears it before it looks.
 
         It is also set when listening has begun, after each reconnect, and again and again while there is no
         connection: so no notification of the meantime is missed.
@@ -96,7 +109,7 @@ class PostgreSQLNotifier:
             return
         self._closing = True
         self._wake.set()
-        # A notification that cannot be sent now is one of those that the slow look makes up for.
+        # A notification that cannot be sent now is made up for by the slow look.
         await asyncio.wait([self._task], timeout=FLUSH_SECONDS if self._unsent else 0)
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -120,7 +133,7 @@ class PostgreSQLNotifier:
             )
 
     async def _serve_on(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-        """Listen and notify until the connection is lost or we are closed."""
+        """Listen and notify until the connection is lost or closed."""
         connection.add_termination_listener(lambda _: self._wake.set())
         listening: set[str] = set()
         pause = NOTIFY_PAUSE_SECONDS

@@ -1,4 +1,6 @@
-"""Numbered migrations on PostgreSQL: several processes may start at once, one of them migrates, the others wait.
+"""Applies numbered migrations on PostgreSQL.
+
+Several processes may start at once: one of them migrates, the others wait.
 
 Source: postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS; DDL is transactional, so that a step that
 fails leaves nothing.
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     import asyncpg
 
 LOCK: Final = 5_075_117_323
-"""The advisory lock of whoever migrates; a number of our own, the same in every version."""
+"""The advisory lock of the migrating process; our own number, the same in every version."""
 
 APPLIED: Final = "schema_migrations"
 
@@ -52,7 +54,10 @@ async def migrate(
 async def applied_to(
     connection: "asyncpg.Connection[asyncpg.Record]", applied: str = APPLIED
 ) -> Mapping[int, str]:
-    """Version and checksum of every step that a database went through; none when it was never migrated."""
+    """The version and checksum of every step that a database went through.
+
+    None when it was never migrated.
+    """
     if await connection.fetchval("SELECT to_regclass($1)", applied) is None:
         return {}
     rows = await connection.fetch(f"SELECT version, checksum FROM {applied}")  # noqa: S608  a name of ours

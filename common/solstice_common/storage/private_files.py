@@ -1,4 +1,7 @@
-"""Files and directories for their owner alone: made so, and narrowed when an older version made them wider."""
+"""Makes files and directories that only their owner may use.
+
+It also narrows those that an older version made wider.
+"""
 
 import contextlib
 import errno
@@ -20,10 +23,10 @@ log = structlog.get_logger("solstice_common.storage.private_files")
 
 
 def open_private(path: Path, flags: int) -> int:
-    """A descriptor of our own file, which only we may use from now on.
+    """A descriptor of our file, which only we may use from now on.
 
-    OSError ELOOP for a symbolic link and EPERM for a file of another user: whoever made those would choose what we read,
-    or which file we write to.
+    OSError ELOOP for a symbolic link and EPERM for a file of another user: its maker would choose what we read, or
+    which file we write to.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, OWNER_ONLY)
@@ -47,7 +50,10 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def narrow(path: Path) -> None:
-    """Take a file from everybody but its owner, if it is there; one of another user is left as that user has it."""
+    """Allow a file to its owner alone, if it exists.
+
+    A file of another user is left unchanged.
+    """
     with contextlib.suppress(FileNotFoundError, PermissionError):
         mode = path.stat().st_mode
         if mode & _OTHERS:
@@ -56,7 +62,7 @@ def narrow(path: Path) -> None:
 
 
 def make_state_directory() -> Path:
-    """Make the state directory, 0700, or look at the one that is there; OSError when there can be none."""
+    """Make the state directory (0700), or check it; OSError when that fails."""
     path = state_directory()
     path.mkdir(mode=OWNERS_DIRECTORY, parents=True, exist_ok=True)
     check_state_directory()
@@ -64,12 +70,15 @@ def make_state_directory() -> Path:
 
 
 def check_state_directory() -> None:
-    """Narrow the default one, which only we make; of one that the operator named (it may be `/srv`) only say it."""
+    """Narrow the default state directory; only report one that the operator named.
+
+    We alone make the default one; another may be `/srv`.
+    """
     path = state_directory()
     try:
         found = path.stat()
     except OSError:
-        return  # who needs it says what is wrong
+        return  # its user says what is wrong
     if not stat.S_ISDIR(found.st_mode) or not found.st_mode & _OTHERS:
         return
     if "SOLSTICE_HOME" not in os.environ and found.st_uid == os.geteuid():

@@ -1,8 +1,10 @@
-"""One SQLite file, written in groups: whatever was asked for while the last commit was under way is the next commit.
+"""One SQLite file whose calls are committed in groups.
 
-The embedded broker, the inbox and the job store all stand on this. A write is durable when its call returns
-(WAL, `synchronous=FULL`); a group costs one fsync however many calls it holds. Several processes may share a file:
-SQLite's own lock puts their groups one after the other.
+What is asked for while one commit is under way is the next commit.
+
+The embedded broker, the inbox and the job store all use this. A write is durable when its call returns (WAL,
+`synchronous=FULL`); a group costs one fsync however many calls it holds. Several processes may share a file: SQLite's
+own lock puts their groups one after the other.
 
 Source: sqlite.org/wal.html, sqlite.org/lang_transaction.html (errors that end a transaction), sqlite.org/rescode.html.
 """
@@ -30,25 +32,32 @@ __all__ = ["Migration", "SqliteDatabase", "Work", "insert_many", "migrations_of"
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
-"""Runs in the database's own thread, inside a transaction that it neither begins nor ends; returns plain values.
+"""Runs in the database's thread, inside a transaction it neither begins nor ends.
+
+Returns plain values.
 
 It may run once more when another call of its group failed, so it touches nothing but the connection.
 """
 
 BUSY_TIMEOUT_SECONDS: Final = 10.0
 ROWS_PER_STATEMENT: Final = 64
-"""Far below SQLite's limit on variables."""
+"""The most variables of a statement, far below SQLite's limit."""
 CACHED_STATEMENTS: Final = 512
-"""Enough for every number of rows of a few kinds of insert."""
+"""The cached statements: enough for every row count of a few kinds of insert."""
 MAX_GROUP: Final = 1024
 SWITCH_SECONDS: Final = 0.0001
-"""How long one thread may keep the interpreter when another wants it (Python's own default is 5 ms).
+"""Seconds one thread may keep the interpreter when another wants it.
+
+Python's own default is 5 ms.
 
 SQLite's module gives it up at every statement. Against a busy event loop the writing thread would wait 5 ms to get
 it back each time, and a group of 64 rows would take a second instead of some milliseconds.
 """
 WAL_KEEP_BYTES: Final = 64 * 1024 * 1024
-"""A write-ahead log that grew beyond this (a reader held it back) is cut back once it has been copied."""
+"""The size above which a copied write-ahead log is cut back.
+
+A log grows so far only when a reader held it back.
+"""
 
 _CREATING: Final = threading.Lock()
 _UNAVAILABLE: Final = frozenset({
@@ -65,7 +74,10 @@ _UNAVAILABLE: Final = frozenset({
     sqlite3.SQLITE_PROTOCOL,
     sqlite3.SQLITE_NOTADB,
 })  # fmt: skip
-"""The file's or the machine's fault. Any other code is a mistake in our SQL and stays what it is."""
+"""Errors of the file or the machine.
+
+Any other code is a mistake in our SQL and is raised as it is.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,13 +87,16 @@ class _Call:
 
 
 _WAKE: Final = _Call(lambda _: None, cast("asyncio.Future[Any]", None))
-"""Asks for nothing but that those who go along with others wait no longer."""
+"""A call that only lets the callers of `write_along` wait no longer."""
 _Settled = tuple[_Call, Any, BaseException | None]
 _Calls = queue.SimpleQueue[_Call | None]
 
 
 class SqliteDatabase:
-    """Open with `SqliteDatabase.open`. `write`, `submit` and `read` are called from any task of the loop that opened it."""
+    """Open with `SqliteDatabase.open`.
+
+    `write`, `submit` and `read` are called from any task of the loop that opened it.
+    """
 
     def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
         self.path = path
@@ -100,7 +115,7 @@ class SqliteDatabase:
         *,
         busy_seconds: float = BUSY_TIMEOUT_SECONDS,
     ) -> AsyncIterator["SqliteDatabase"]:
-        """Open (and create) the file, bring its schema up to date, and serve calls until left.
+        """Open or create the file, update its schema, and serve calls until left.
 
         `busy_seconds` bounds the wait for another process's write. Leaving carries out what was already asked for;
         what is asked for later is StoreUnavailable. Raises StoreUnavailable, SchemaTooNew, ConfigurationError.
@@ -128,7 +143,7 @@ class SqliteDatabase:
                 await asyncio.to_thread(thread.join)
 
     async def write(self, work: Work[T]) -> T:
-        """Run `work` inside the next group's transaction; return what it returned once that is durable.
+        """Run `work` in the next group's transaction; return its result once durable.
 
         An exception of `work` undoes only `work` and is raised here. StoreUnavailable: nothing was changed.
         A caller that is cancelled cannot know whether its work was done.
@@ -136,14 +151,14 @@ class SqliteDatabase:
         return await self.submit(work)
 
     def submit(self, work: Work[T]) -> "asyncio.Future[T]":
-        """`write`, begun now and awaited later, or by somebody else; calls take effect in the order submitted."""
+        """`write`, begun now and awaited later; calls take effect in the order submitted."""
         return self._ask(self._writes, work)
 
     async def write_along(self, work: Work[T], *, within_seconds: float) -> T:
-        """`write`, but with the next group that somebody else begins; alone only after `within_seconds`.
+        """`write` with the next group of another call; alone only after `within_seconds`.
 
-        For what nobody waits for: on a busy database it costs no commit of its own. It may take effect after what was
-        submitted later.
+        For writes that no caller waits for: on a busy database it costs no commit of its own. It may take effect after
+        what was submitted later.
         """
         self._refuse_when_closed()
         future: asyncio.Future[T] = self._loop.create_future()
@@ -181,7 +196,7 @@ class SqliteDatabase:
                         self._answer([_read(connection, self.path, call)])
 
     def _answer(self, settled: Sequence[_Settled]) -> None:
-        # One wake-up of the loop for the whole group. A loop that is closed has nobody left to answer.
+        # One wake-up of the loop for the whole group. A closed loop has no task left to answer.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(_settle, settled)
 
@@ -204,7 +219,10 @@ def insert_many(
 
 
 def _next_group(calls: _Calls, patient: deque[_Call]) -> list[_Call] | None:
-    """Wait for a call and take whatever else is there, and those who go along; None means: no more will come."""
+    """Wait for a call; return it with all others that wait.
+
+    None means: no more will come.
+    """
     group: list[_Call] = []
     call = calls.get()
     while call is not None:
@@ -226,7 +244,10 @@ def _next_group(calls: _Calls, patient: deque[_Call]) -> list[_Call] | None:
 
 
 def _commit_group(connection: sqlite3.Connection, path: Path, group: Sequence[_Call]) -> Sequence[_Settled]:
-    """One transaction for the group; when one of its calls fails, one for each call, so that it fails alone."""
+    """Commit the group in one transaction.
+
+    When one of its calls fails, each gets a transaction of its own, so that it fails alone.
+    """
     calls = [call for call in group if not call.future.cancelled()]
     if len(calls) > 1 and (settled := _commit(connection, path, calls)) is not None:
         return settled
@@ -234,7 +255,9 @@ def _commit_group(connection: sqlite3.Connection, path: Path, group: Sequence[_C
 
 
 def _commit(connection: sqlite3.Connection, path: Path, calls: Sequence[_Call]) -> Sequence[_Settled] | None:
-    """The outcomes of the calls, in one transaction; None, and nothing was done, when one of several failed.
+    """The outcomes of the calls, in one transaction.
+
+    None, and nothing was done, when one of several failed.
 
     Without savepoints: nearly always nothing fails, and each would be two statements more for every call.
     """
@@ -314,7 +337,10 @@ def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
 def _prepare(
     path: Path, migrations: Sequence[Migration], busy_seconds: float
 ) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    """Create the file, apply what is missing in one transaction, and connect: a writer and a reader."""
+    """Create the file, migrate it in one transaction, and open two connections.
+
+    They are a writer and a reader.
+    """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _for_its_owner(path)
@@ -338,12 +364,12 @@ def _prepare(
 
 
 def _for_its_owner(path: Path) -> None:
-    """Make the file, and what is beside it, 0600 whatever the umask; SQLite gives a WAL the mode of its file.
+    """Make the file, and those beside it, 0600 under any umask.
 
-    A file of another user is left as that user has it.
+    SQLite gives a WAL the mode of its file. A file of another user is left unchanged.
     """
-    # Only a new file is opened here, and nobody in this process passes before it is closed: closing any descriptor of a
-    # file drops all POSIX locks that the process has on it, also those of another connection of SQLite's.
+    # Only a new file is opened here, and no other code of this process runs before it is closed: closing any descriptor
+    # of a file drops all POSIX locks that the process has on it, also those of another connection of SQLite's.
     with _CREATING, contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY))
     for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
@@ -351,7 +377,10 @@ def _for_its_owner(path: Path) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
-    """Switch the file to a write-ahead log; SQLite does not wait for the lock here by itself."""
+    """Switch the file to a write-ahead log.
+
+    SQLite does not wait for the lock here by itself.
+    """
     deadline = time.monotonic() + busy_seconds
     while True:
         try:

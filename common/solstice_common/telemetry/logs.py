@@ -1,4 +1,7 @@
-"""Structured logs: one dotted fact in the past tense with its fields, for people on a terminal, JSON elsewhere."""
+"""Configures structured logs: text on a terminal, JSON elsewhere.
+
+Each log event is one dotted fact in the past tense, with its fields.
+"""
 
 import logging
 import sys
@@ -45,5 +48,5 @@ def configure_logs(form: Format = "auto", level: str = "info") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # What happens to a link to RabbitMQ is told by our own events; aiormq adds a trace to every failed attempt.
+    # Our own events say what happens to a link to RabbitMQ; aiormq adds a trace to every failed attempt.
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)

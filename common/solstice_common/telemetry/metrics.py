@@ -1,4 +1,4 @@
-"""What the metrics of both services have in common: their text form, and how the documentation lists them."""
+"""What the metrics of both services share: text form and list for the documentation."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

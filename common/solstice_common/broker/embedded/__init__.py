@@ -1,1 +1,1 @@
-"""A broker in a SQLite file: RabbitMQ's semantics for one machine, without a server."""
+"""An embedded broker in a SQLite file, with RabbitMQ's semantics for one machine."""

@@ -1,7 +1,8 @@
-"""The broker without a server: one SQLite file with exchanges, queues, acks and dead letters, for the processes of one machine.
+"""The broker without a server: exchanges, queues, acks and dead letters in one SQLite file.
 
-Beside `FILE` stand `FILE.bell/` (who wants to be woken) and `FILE.owners/` (who is alive). A consumer that is
-killed gives its messages back within about a second, as soon as another consumer of the file looks.
+The processes of one machine share the file. Beside `FILE` are `FILE.bell/` (the FIFOs of listening processes) and
+`FILE.owners/` (the locks of living processes). The messages of a killed consumer return to their queue within about a
+second, as soon as another consumer of the file looks.
 """
 
 import asyncio
@@ -39,7 +40,10 @@ from solstice_common.topology import Topology
 T = TypeVar("T")
 
 LOOK_SECONDS: Final = 1.0
-"""How often a waiting consumer looks for messages and dead peers without having been woken: well under 0.1 % of a core."""
+"""Seconds between a waiting consumer's looks without a notification.
+
+It looks for messages and dead peers; that costs well under 0.1 % of a core.
+"""
 TROUBLE_SECONDS: Final = 0.5
 """The pause before the file is tried again when it could not be written."""
 
@@ -76,7 +80,9 @@ class EmbeddedBroker:
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str, *, name: str) -> AsyncIterator["EmbeddedBroker"]:
-        """The broker in the file that `url` names (`sqlite_path` has the rule), created when it is not there.
+        """The broker in the file that `url` names, created when missing.
+
+        `sqlite_path` has the rule of the URL.
 
         Raises ConfigurationError for a wrong URL, StoreUnavailable when the file cannot be used, SchemaTooNew.
         """
@@ -128,7 +134,7 @@ class EmbeddedBroker:
         outcome: asyncio.Future[Sequence[Published]] = loop.create_future()
         self._waiting.append((stored, outcome))
         if not self._sending:
-            # One turn of the loop later, so that whatever else is published in this turn comes along.
+            # One turn of the loop later, so that everything else published in this turn is included.
             self._sending = True
             loop.call_soon(self._send)
         return await outcome
@@ -148,7 +154,7 @@ class EmbeddedBroker:
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[asyncio.Event]:
-        """The bell, as soon as the machine has a descriptor for it."""
+        """The notifier, as soon as the machine has a descriptor for it."""
         async with contextlib.AsyncExitStack() as stack:
             while True:
                 try:
@@ -171,7 +177,7 @@ class EmbeddedBroker:
         return self._database.submit(work)
 
     async def persist(self, work: Work[T]) -> T:
-        """Write, however often the file has to be tried; StoreUnavailable only once the broker is closed."""
+        """Write, and retry until it succeeds; StoreUnavailable only once the broker is closed."""
         while True:
             try:
                 result = await self._database.submit(work)
@@ -182,14 +188,14 @@ class EmbeddedBroker:
                 return result
 
     async def pause_after(self, error: StoreUnavailable) -> None:
-        """Pause before the next try; raises `error` when there will be none."""
+        """Pause before the next try; raise `error` when there is none."""
         if self._closed:
             raise error
         self.note_trouble(error)
         await asyncio.sleep(TROUBLE_SECONDS)
 
     def note_trouble(self, error: StoreUnavailable | None) -> None:
-        """Remember, and log when it begins and ends, that the file cannot be written."""
+        """Note whether the file can be written; log when that changes."""
         if error is not None and not self._trouble:
             _log.warning(LogEvent.BROKER_TROUBLED, url=self._url, detail=error.detail)
         elif error is None and self._trouble:
@@ -197,7 +203,7 @@ class EmbeddedBroker:
         self._trouble = "" if error is None else error.detail
 
     async def requeue_of_dead_processes(self) -> None:
-        """Give back what processes held that were killed; looks at most once in `LOOK_SECONDS`."""
+        """Requeue what killed processes held; looks at most once in `LOOK_SECONDS`."""
         now = asyncio.get_running_loop().time()
         if now < self._sweep_at:
             return
@@ -205,7 +211,7 @@ class EmbeddedBroker:
         await self._remove_owners(self._process_locks.dead_tokens())
 
     async def _requeue_of_lost_owners(self) -> None:
-        """The same for owners whose lock file is gone as well (somebody tidied the directory)."""
+        """The same for owners whose lock file is missing (the directory was cleaned)."""
         tokens = await self._database.read(rows.owner_tokens)
         await self._remove_owners([token for token in tokens if not self._process_locks.alive(token)])
 
@@ -267,7 +273,7 @@ class EmbeddedBroker:
 
 
 class EmbeddedConsumer:
-    """`Consumer` of one queue of the file. Messages are taken when `batch` asks, never hoarded."""
+    """`Consumer` of one queue of the file. Messages are taken when `batch` asks, not before."""
 
     def __init__(
         self, broker: EmbeddedBroker, queue: str, consumer_id: int, prefetch: int, notified: asyncio.Event
@@ -289,7 +295,7 @@ class EmbeddedConsumer:
             await pause(LOOK_SECONDS, unless=self._notified)
 
     async def _claimed(self) -> list[Delivery]:
-        """What is ready now, within the prefetch."""
+        """The ready messages, within the prefetch."""
         if self._claim is None:
             credit = self._prefetch - len(self._unsettled)
             if credit <= 0:
@@ -314,7 +320,7 @@ class EmbeddedConsumer:
         retried: list[int] = []
         refused: list[rows.DeadLetter] = []
         for delivery, verdict in verdicts:
-            # A message's number may come again once it is settled: what counts is this very delivery.
+            # A message's number may come again once it is settled: compare the delivery itself.
             if self._unsettled.get(delivery.tag) is not delivery:
                 continue
             del self._unsettled[delivery.tag]
@@ -342,7 +348,7 @@ class EmbeddedConsumer:
             self._broker.notifier.notify()
 
     def close(self) -> None:
-        """Settle nothing any more."""
+        """Stop settling."""
         self._unsettled.clear()
 
     def _dead_letter(self, message: int, delivery: Delivery, refusal: Refuse) -> rows.DeadLetter:

@@ -1,7 +1,7 @@
-"""Which processes of this machine are alive, told by locks that the kernel takes back when they end.
+"""Finds out which processes of this machine are alive, by file locks.
 
-Each holder keeps a lock file in a shared directory locked for as long as it lives; however it ends (SIGKILL as well),
-the lock is free at once and whoever looks next knows. A restarted process cannot be mistaken for the old one, as its
+Each holder keeps a lock file in a shared directory locked while it lives. However it ends (also by SIGKILL), the kernel
+frees the lock at once, and the next look sees that. A restarted process cannot be mistaken for the old one, as its
 process id could.
 
 Source: flock(2). Not for network file systems, where SQLite's write-ahead log does not work either.
@@ -27,9 +27,9 @@ class ProcessLocks:
 
     @contextmanager
     def hold(self) -> Iterator[str]:
-        """Live under a fresh token until left."""
+        """Hold a lock under a new token until the block is left."""
         token = uuid.uuid4().hex
-        # Locked under a name that nobody looks for, then renamed: nobody must find it without its lock.
+        # Locked under a name that no process looks for, then renamed: it must never be found without its lock.
         hidden, visible = self._directory / f"{token}.new", self._file(token)
         descriptor = os.open(hidden, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
@@ -42,8 +42,11 @@ class ProcessLocks:
             os.close(descriptor)
 
     def dead_tokens(self) -> list[str]:
-        """The tokens whose holders ended without leaving, as far as can be told now; the same until `forget`."""
-        # Without a directory there are none; with too many open files it is seen at the next look.
+        """The tokens whose holders ended without leaving.
+
+        As far as that can be known now; a token stays until `forget`.
+        """
+        # Without a directory there are none; with too many open files the next look finds them.
         with contextlib.suppress(OSError):
             return [
                 entry.stem
@@ -53,13 +56,13 @@ class ProcessLocks:
         return []
 
     def alive(self, token: str) -> bool:
-        """Whether somebody holds `token`."""
+        """Whether a process holds `token`."""
         try:
             descriptor = os.open(self._file(token), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         except OSError:
-            return True  # cannot be told (too many open files): nothing is taken from the living by mistake
+            return True  # Unknown (too many open files): take nothing from a living process by mistake.
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -69,7 +72,7 @@ class ProcessLocks:
         return False
 
     def forget(self, token: str) -> None:
-        """Tidy up after a holder that is gone, once nothing refers to it any more."""
+        """Remove the file of a dead holder, once nothing refers to it."""
         self._file(token).unlink(missing_ok=True)
 
     def _file(self, token: str) -> Path:

@@ -1,4 +1,4 @@
-"""What the embedded broker asks of its file: each function is one piece of work inside a transaction."""
+"""The statements of the embedded broker; each function runs inside one transaction."""
 
 import json
 import sqlite3
@@ -22,11 +22,14 @@ from solstice_common.topology import Binding, Exchange, Queue, Topology
 CONFIRMED = Published(PublishStatus.CONFIRMED)
 
 HEADERS_BYTES = 131_064
-"""As many as a frame of RabbitMQ carries unless it was told otherwise; what is refused there is refused here."""
+"""As many bytes as RabbitMQ's default frame carries: what RabbitMQ refuses is refused here."""
 
 _HEADERS = 5
 MessageRow = tuple[Any, ...]
-"""exchange, routing_key, message_id, type, correlation_id, headers, priority, published_at, content_type, app_id, body"""
+"""The columns of one message.
+
+exchange, routing_key, message_id, type, correlation_id, headers, priority, published_at, content_type, app_id, body
+"""
 
 _INSERT = (
     "INSERT INTO messages (queue_id, exchange, routing_key, message_id, type, correlation_id, headers, priority,"
@@ -62,7 +65,10 @@ class SettledMessages:
 
 
 def row_of(message: Message, message_id: str) -> MessageRow:
-    """The row of a message to publish; ValueError or TypeError for what no broker can carry."""
+    """The row of a message to publish.
+
+    ValueError or TypeError for what no broker can carry.
+    """
     for text in (message.exchange, message.routing_key, message.type, message.correlation_id or ""):
         text.encode()
     return (
@@ -133,7 +139,7 @@ def claim(connection: sqlite3.Connection, queue: str, consumer_id: int, limit: i
 
 
 def settle(connection: sqlite3.Connection, queue: str, consumer_id: int, verdicts: SettledMessages) -> None:
-    """Carry out verdicts on messages that the consumer still holds; others are left alone."""
+    """Carry out verdicts on messages that the consumer still holds; ignore others."""
     done = list(verdicts.acked)
     if verdicts.retried:
         chosen = (consumer_id, json.dumps(verdicts.retried))
@@ -161,7 +167,7 @@ def add_consumer(connection: sqlite3.Connection, owner_id: int, queue: str) -> i
 
 
 def remove_consumer(connection: sqlite3.Connection, consumer_id: int) -> int:
-    """Return what the consumer holds to its queue; how many messages that were."""
+    """Return the consumer's messages to its queue; return how many."""
     returned = connection.execute(_RETURN + _UNSETTLED, (consumer_id,)).rowcount
     connection.execute(_FREE + _UNSETTLED, (consumer_id,))
     connection.execute("DELETE FROM consumers WHERE consumer_id = ?", (consumer_id,))
@@ -169,7 +175,7 @@ def remove_consumer(connection: sqlite3.Connection, consumer_id: int) -> int:
 
 
 def remove_owner(connection: sqlite3.Connection, token: str) -> int:
-    """Return what all consumers of the owner hold; how many messages that were. Safe to repeat."""
+    """Return the messages of all consumers of the owner; return how many. Safe to repeat."""
     consumers = connection.execute(
         "SELECT consumer_id FROM consumers JOIN owners USING (owner_id) WHERE token = ?", (token,)
     ).fetchall()
@@ -187,7 +193,7 @@ def depth(connection: sqlite3.Connection, queue: str) -> QueueDepth | None:
 
 
 def declare(connection: sqlite3.Connection, topology: Topology) -> None:
-    """Create what is missing, and let dead letters that waited for a queue have it."""
+    """Create what is missing, and route dead letters that waited for a queue."""
     for exchange in topology.exchanges:
         _declare_exchange(connection, exchange)
     for queue in topology.queues:
@@ -235,7 +241,7 @@ def _declare_binding(connection: sqlite3.Connection, binding: Binding) -> None:
 
 
 def _publishing_route(connection: sqlite3.Connection, exchange: str, key: str) -> Sequence[int] | Published:
-    """The queues a publish reaches, or its outcome when it reaches none."""
+    """The queues that a publish reaches, or its outcome without any."""
     if queues := _route(connection, exchange, key):
         return queues
     if connection.execute("SELECT 1 FROM exchanges WHERE name = ?", (exchange,)).fetchone() is None:

@@ -1,4 +1,4 @@
-"""Which delivery tags of a channel are settled, and the fewest frames that tell the broker so."""
+"""Tracks which delivery tags are settled, and writes the fewest ack frames."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,19 +9,24 @@ from pamqp import commands as spec
 
 
 class AckAction(Enum):
-    """What a consumer may tell the broker about a delivery."""
+    """The ways to settle a delivery at the broker."""
 
     ACK = "ack"
     REQUEUE = "requeue"
-    """By `basic.reject`: it counts toward the queue's delivery limit in every version of RabbitMQ, whereas 4.3 no
-    longer counts a `basic.nack`, so a message that can never be handled would go round for ever."""
+    """Reject the delivery by `basic.reject`: the queue's delivery limit counts it.
+
+    Every version of RabbitMQ counts that; 4.3 no longer counts a `basic.nack`, so a message that can never be handled
+    would come again for ever.
+    """
     DROP = "drop"
-    """Not wanted: the broker dead-letters it, where the queue has a dead-letter exchange."""
+    """Reject without requeue: the broker dead-letters it, where the queue has a dead-letter exchange."""
 
 
 @dataclass(eq=False)
 class AckLedger:
-    """The one owner of a channel's tags: no tag is settled twice, and none by a `multiple` that was not decided.
+    """Owns the tags of a channel: no tag is settled twice.
+
+    And no `multiple` settles a tag that was not decided.
 
     The broker answers an unknown tag by closing the channel, and then delivers everything on it again.
     """
@@ -46,12 +51,14 @@ class AckLedger:
         return self._lowest_open <= tag <= self._highest and tag not in self._settled
 
     def settle(self, decisions: Mapping[int, AckAction]) -> list[spec.Basic.Ack | spec.Basic.Reject]:
-        """The frames that carry out `decisions`, in order of writing; what is settled already is left out.
+        """The frames that carry out `decisions`, in order of writing.
+
+        What is settled already is left out.
 
         All acks up to the first undecided delivery become one with `multiple`; the few others one each.
         """
         if all(what is AckAction.ACK for what in decisions.values()) and self._is_next(decisions):
-            # Nearly always: all is acked, in the order it came.
+            # Nearly always every delivery is acked, in the order it came.
             self._lowest_open += len(decisions)
             return [spec.Basic.Ack(self._lowest_open - 1, multiple=len(decisions) > 1)]
         fresh = {tag: what for tag, what in sorted(decisions.items()) if self.is_open(tag)}
@@ -73,7 +80,7 @@ class AckLedger:
         return frames
 
     def _is_next(self, tags: Collection[int]) -> bool:
-        """Whether these are the next open tags, without gaps, and nothing behind them is settled yet."""
+        """Whether these are the next open tags, without gaps, and none behind is settled."""
         return (
             bool(tags)
             and not self._settled
@@ -82,9 +89,10 @@ class AckLedger:
         )
 
     def give_back(self) -> spec.Basic.Nack | None:
-        """The frame that returns everything open to the queue; None when there is nothing.
+        """The frame that returns every open delivery to the queue; None without one.
 
-        `basic.nack`, since nothing was wrong with these: where a version tells the two apart, it does not count.
+        `basic.nack`, since nothing was wrong with these: a version that distinguishes it from `basic.reject` does not
+        count it.
         """
         if not self.open:
             return None

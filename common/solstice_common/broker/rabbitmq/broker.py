@@ -1,4 +1,6 @@
-"""RabbitMQ as a broker: two supervised connections, one to publish, one to consume and to declare.
+"""RabbitMQ as a broker, over two supervised connections.
+
+One publishes, the other consumes and declares.
 
 They are two because RabbitMQ stops reading from a connection that publishes while it is short of memory or disk: acks
 on the same connection would not arrive either, nor would the answer to a declaration.
@@ -36,7 +38,7 @@ class RabbitMQBroker:
 
     def __init__(self, url: str, *, name: str, confirm_timeout_seconds: float, rng: random.Random) -> None:
         self.name = name
-        # Without options: a certificate's password may stand there.
+        # Without options: a certificate's password may be among them.
         self._url = str(_checked(url).with_password(None).with_query(None))
         self._rng = rng
         self._topologies: list[Topology] = []
@@ -54,7 +56,7 @@ class RabbitMQBroker:
     async def open(
         cls, url: str, *, name: str, confirm_timeout_seconds: float = 30.0, rng: random.Random | None = None
     ) -> AsyncIterator[Self]:
-        """A broker that connects in the background; leaving closes both connections within a few seconds."""
+        """A broker that connects in the background. Leaving closes both connections within a few seconds."""
         chance = rng or random.Random()  # noqa: S311  jitter is no secret
         broker = cls(url, name=name, confirm_timeout_seconds=confirm_timeout_seconds, rng=chance)
         links = {
@@ -123,7 +125,7 @@ class RabbitMQBroker:
             raise BrokerUnavailable(self._url, str(lost)) from lost
 
     def dead_letter_exchange(self, queue: str) -> str | None:
-        """Where refused messages of `queue` go, by what was declared."""
+        """The exchange for refused messages of `queue`, as declared."""
         for topology in self._topologies:
             for declared in topology.queues:
                 if declared.name == queue:
@@ -131,13 +133,13 @@ class RabbitMQBroker:
         return None
 
     def mismatch(self, queue: str) -> TopologyMismatch | None:
-        """Why `queue` is, since the last reconnect, not what was declared."""
+        """Why `queue` differs, since the last reconnect, from its declaration."""
         return self._mismatches.get(queue)
 
     async def redeclare(self, wire: Wire) -> None:
-        """Declare again what was declared before: a broker may have come back empty.
+        """Declare everything again: a broker may have returned empty.
 
-        An object that is now another stops nothing but its own consumer; LinkLost when the broker does not answer.
+        An object that has changed stops only its own consumer; LinkLost when the broker does not answer.
         """
         mismatches: dict[str, TopologyMismatch] = {}
         for topology in self._topologies:
@@ -158,7 +160,7 @@ def _checked(url: str) -> URL:
     try:
         address = URL(url)
     except ValueError:
-        # What yarl says of it may hold a part of the password.
+        # yarl's message may hold a part of the password.
         raise ConfigurationError(
             "AMQP_URL: cannot be taken apart; in user and password write # [ ] @ / ? and % as %23 %5B %5D %40 %2F %3F and %25"
         ) from None

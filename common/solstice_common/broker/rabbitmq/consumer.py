@@ -1,4 +1,4 @@
-"""Consuming one queue of RabbitMQ: batches out, verdicts in, a subscription that is renewed whenever it ends."""
+"""Consumes one queue of RabbitMQ, and renews its subscription whenever it ends."""
 
 import asyncio
 import random
@@ -28,7 +28,10 @@ from solstice_common.telemetry.log_events import LogEvent
 RESUBSCRIBE_BASE_SECONDS: Final = 0.2
 RESUBSCRIBE_CAP_SECONDS: Final = 5.0
 REDECLARE_SECONDS: Final = 3.0
-"""A queue that vanished is declared again after this long: an operator who replaces it by another kind goes first."""
+"""Seconds before a vanished queue is declared again.
+
+An operator who replaces it by another kind has that time.
+"""
 RETRY_BASE_SECONDS: Final = 0.2
 RETRY_CAP_SECONDS: Final = 60.0
 
@@ -40,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 
 class ConsumerBroker(Protocol):
-    """What a consumer needs of its broker."""
+    """What a consumer needs from its broker."""
 
     @property
     def name(self) -> str: ...
@@ -48,7 +51,7 @@ class ConsumerBroker(Protocol):
     def dead_letter_exchange(self, queue: str) -> str | None: ...
 
     def mismatch(self, queue: str) -> TopologyMismatch | None:
-        """Why the queue that the broker holds is not the one that was declared."""
+        """Why the broker's queue differs from its declaration."""
         ...
 
     async def redeclare(self, wire: Wire) -> None: ...
@@ -107,7 +110,7 @@ class RabbitMQConsumer:
             await _settle(await self._dead_letter(refused))
 
     async def run(self) -> None:
-        """Keep a subscription, whatever happens to the link, the channel or the queue."""
+        """Keep a subscription through every loss of link, channel or queue."""
         failures, missing_since = 0, None
         while True:
             wire = await self._link.connected()
@@ -147,7 +150,7 @@ class RabbitMQConsumer:
             log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
 
     def _requeue_later(self, delivery: ReceivedDelivery) -> None:
-        # A count on a first delivery was put there by whoever published the message.
+        # The publisher put a count on a first delivery.
         count = delivery.headers.get("x-delivery-count") if delivery.redelivered else 0
         pause = backoff_seconds(
             count if isinstance(count, int) else 0,
@@ -160,8 +163,8 @@ class RabbitMQConsumer:
         )
 
     async def _dead_letter(self, refused: Sequence[tuple[ReceivedDelivery, Refuse]]) -> Decisions:
-        """Publish what was refused to the dead-letter exchange; what to tell the broker of each."""
-        # What the broker delivers again anyway is refused then, once.
+        """Publish refused messages to the dead-letter exchange; return the ack action of each."""
+        # A message that the broker delivers again anyway is refused then, once.
         refused = [(delivery, why) for delivery, why in refused if not delivery.subscription.over]
         exchange = self._broker.dead_letter_exchange(self._queue)
         outcomes: Sequence[Published | None] = [None] * len(refused)
@@ -182,7 +185,7 @@ class RabbitMQConsumer:
                     reason=why.reason,
                     detail="no dead-letter exchange was declared" if outcome is None else outcome.detail,
                 )
-            # Dropped, the broker dead-letters it itself: without our reason, but it is not lost.
+            # The broker dead-letters it when we reject it: without our reason, but it is not lost.
             settlement = AckAction.ACK if confirmed else AckAction.DROP
             decisions.setdefault(delivery.subscription, {})[delivery.tag] = settlement
         return decisions
@@ -205,7 +208,7 @@ class RabbitMQConsumer:
             exchange=exchange,
             routing_key=delivery.routing_key,
             body=delivery.body,
-            # Everything but what would make it expire, or be refused for another user's name on it.
+            # Everything except what would make it expire, or be refused because of another user's name.
             properties=of_properties(
                 spec.Basic.Properties(
                     content_type=theirs.content_type,

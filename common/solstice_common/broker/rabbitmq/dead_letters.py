@@ -6,14 +6,14 @@ from typing import Any, Final
 from solstice_common.broker.rabbitmq.received_properties import encoded_size, publishable
 
 RESERVED_BYTES: Final = 12 + 2 + 4 + 1 + 1 + 8 + 7 * 256
-"""Of a content header: size and flags, the table's length, and every other property that a dead letter carries."""
+"""Bytes of everything in a dead letter's content header except the headers."""
 OURS: Final = "x-solstice-"
 _DETAIL: Final = "x-solstice-detail"
 _SHORT_DETAIL_CHARACTERS: Final = 256
 
 
 def fitting(headers: Mapping[str, Any], limit: int) -> dict[str, Any]:
-    """The headers that can be published within `limit` bytes; what we say of the refusal goes first."""
+    """The headers that can be published within `limit` bytes; the refusal's own go first."""
     chosen: dict[str, Any] = {}
     left = limit
     for name in sorted(headers, key=lambda name: not name.startswith(OURS)):

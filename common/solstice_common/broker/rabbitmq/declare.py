@@ -1,4 +1,4 @@
-"""Exchanges, queues and bindings on a RabbitMQ connection."""
+"""Declares exchanges, queues and bindings on a RabbitMQ connection."""
 
 import asyncio
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class IgnoringUser:
 
 
 async def declare(wire: Wire, topology: Topology) -> None:
-    """Make sure everything exists, on a channel of its own: a refusal closes only that.
+    """Make sure everything exists, on a separate channel: a refusal closes only that.
 
     Raises TopologyMismatch when an object exists with other properties, LinkLost when the broker does not answer or
     does not allow it.
@@ -71,7 +71,7 @@ async def depth(wire: Wire, queue: str) -> QueueDepth | None:
 
 
 async def close_channel(channel: WireChannel) -> None:
-    """Close, as far as that is still possible; never raises for the broker's sake."""
+    """Close the channel, as far as possible; never raises because of the broker."""
     if channel.ended.done():
         return
     closing = asyncio.ensure_future(channel.close())

@@ -1,8 +1,8 @@
-"""Frames in a stream of bytes: those we write, and those we cut out of the large pieces that we read.
+"""Encodes AMQP frames, and splits a stream of bytes into frames.
 
 aiormq's own receiver awaits three reads for each frame, and a delivery is three frames; here a piece of the stream is
-cut into all the frames it holds. What arrives most is read here, the rest by pamqp; and the properties of a message
-only when somebody asks for them: most readers want the body alone.
+split into all the frames it holds. The most frequent frames are read here, the rest by pamqp; the properties of a
+message only when they are needed: most readers want the body alone.
 
 Source: the AMQP 0-9-1 specification, sections 2.3.5 (frames), 4.2.3 and 4.2.5 (their layout and field types).
 """
@@ -36,17 +36,17 @@ _BASIC, _WEIGHT = 60, 0
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """A whole frame: METHOD, HEADER or BODY."""
+    """Encode a whole frame: METHOD, HEADER or BODY."""
     return _HEAD.pack(kind, channel, len(payload)) + payload + b"\xce"
 
 
 def content_header(properties: bytes, body_size: int) -> bytes:
-    """The payload of the HEADER frame of a message; `properties` are their flags and values."""
+    """The payload of a message's HEADER frame. `properties` are their flags and values."""
     return _CONTENT.pack(_BASIC, _WEIGHT, body_size) + properties
 
 
 class UnreadHeader:
-    """The content header of a message, read as far as its body's size."""
+    """The content header of a message, read up to its body's size."""
 
     __slots__ = ("_data", "body_size")
 
@@ -55,9 +55,9 @@ class UnreadHeader:
         (self.body_size,) = _BODY_SIZE.unpack_from(data)
 
     def read(self) -> spec.Basic.Properties:
-        """The properties, as far as they can be read.
+        """Read the properties, as far as that is possible.
 
-        Never raises: that a message is strange must not cost the connection, on which it would come again and again.
+        Never raises: a strange message must not end the connection, on which it would come again and again.
         """
         try:
             return read_properties(self._data)
@@ -70,10 +70,11 @@ Take = Callable[[int, FrameTypes | UnreadHeader], bool]
 
 
 class FrameStream:
-    """Takes the place of aiormq's `FrameReceiver` once the handshake is over.
+    """Replaces aiormq's `FrameReceiver` after the handshake.
 
-    What `take` takes, by channel, is not handed on to aiormq, which spends several calls on each frame. It comes before
-    what is handed on of the same piece. The last frame of a piece always is: it tells aiormq that the link is alive.
+    A frame that `take` accepts, by channel, is not passed to aiormq, which spends several calls on each frame. Frames
+    of a piece that `take` accepts come before those that are passed on. The last frame of a piece always is passed on:
+    by it aiormq knows that the link is alive.
     """
 
     def __init__(self, reader: StreamReader, take: Take) -> None:
@@ -102,13 +103,16 @@ class FrameStream:
 
 
 class FrameSplitter:
-    """Pieces of a stream in, whole frames out; what is left of one waits for the next piece."""
+    """Splits pieces of a stream into frames. An incomplete frame waits for the next piece."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def __call__(self, piece: bytes) -> list[Received]:
-        """The frames that are whole now, in order; raises InvalidFrameError when these are no frames."""
+        """The frames that are complete now, in order.
+
+        Raises InvalidFrameError when the bytes are no frames.
+        """
         data = self._rest + piece if self._rest else piece
         frames: list[Received] = []
         start, size = 0, len(data)
@@ -135,7 +139,7 @@ class FrameSplitter:
 
 def _deliver(data: bytes, at: int) -> spec.Basic.Deliver:
     """The arguments of a `basic.deliver`: three short strings around the tag and the flag."""
-    # Filled in after it is made: pamqp's constructor refuses names that RabbitMQ allows.
+    # Filled in afterwards: pamqp's constructor refuses names that RabbitMQ allows.
     deliver = spec.Basic.Deliver()
     deliver.consumer_tag, at = _short_string(data, at)
     deliver.delivery_tag, bits = _TAG_AND_BITS.unpack_from(data, at)

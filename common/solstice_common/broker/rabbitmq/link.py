@@ -1,4 +1,4 @@
-"""Keeps one connection to RabbitMQ: connects in the background, and again whenever the link is lost."""
+"""Keeps one connection to RabbitMQ, and renews it whenever it is lost."""
 
 import asyncio
 import math
@@ -19,14 +19,14 @@ CONNECT_SECONDS: Final = 10.0
 BACKOFF_BASE_SECONDS: Final = 0.2
 BACKOFF_CAP_SECONDS: Final = 10.0
 STABLE_SECONDS: Final = 2.0
-"""A connection that lived so long was a good one: the next backoff begins anew."""
+"""Seconds after which a connection counts as good: the next backoff begins anew."""
 PARTING_SECONDS: Final = 6.0
 
 log = structlog.get_logger(__name__)
 
 
 class Link:
-    """One supervised connection; `prepare` makes a new one ready before anybody gets it."""
+    """One supervised connection; `prepare` makes a new one ready before its first use."""
 
     def __init__(
         self,
@@ -55,17 +55,17 @@ class Link:
 
     @property
     def header_bytes(self) -> int:
-        """The largest content header that the broker takes; AMQP's least where there is no connection."""
+        """The largest content header that the broker takes. AMQP's minimum while there is no connection."""
         return LEAST_FRAME_BYTES if self._wire is None else self._wire.header_bytes
 
     async def connected(self) -> Wire:
-        """Wait for a connection, for ever if need be."""
+        """Wait for a connection, without a limit."""
         while self._wire is None:
             await self._up.wait()
         return self._wire
 
     async def connected_within(self, timeout_seconds: float) -> Wire:
-        """Wait for a connection; BrokerUnavailable when that takes longer."""
+        """Wait for a connection; BrokerUnavailable when that takes longer than the limit."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 return await self.connected()
@@ -116,10 +116,10 @@ class Link:
 
 @asynccontextmanager
 async def background(works: Mapping[str, Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run works that never end by themselves beside the body; leaving ends them within a few seconds.
+    """Run endless tasks beside the body; leaving ends them within a few seconds.
 
-    Not a TaskGroup: that would wrap every error of the body in a group. An error of a work itself is a bug of ours;
-    it is logged when it happens and raised on leaving.
+    Not a TaskGroup: that would wrap every error of the body in a group. An error of a task itself is a bug of ours; it
+    is logged when it happens and raised on leaving.
     """
     tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
     for task in tasks:

@@ -1,4 +1,6 @@
-"""The properties of a message as AMQP writes them; the message id is known last, when the message goes on the wire.
+"""Encodes the properties of a message for AMQP.
+
+The message id is added last, when the message is written.
 
 pamqp checks and encodes each property through several calls, which was most of what a publish cost.
 
@@ -17,7 +19,10 @@ from solstice_common.broker.headers import without_broker_headers
 from solstice_common.broker.protocol import HeaderValue, Message
 
 Encode = Callable[[str], bytes]
-"""The flags and values of all properties, with this message id; ValueError when AMQP cannot carry one."""
+"""The flags and values of all properties, with this message id.
+
+ValueError when AMQP cannot carry one.
+"""
 
 _CONTENT_TYPE, _HEADERS, _DELIVERY_MODE, _PRIORITY = 1 << 15, 1 << 13, 1 << 12, 1 << 11
 _CORRELATION_ID, _MESSAGE_ID, _TIMESTAMP, _TYPE, _APP_ID = 1 << 10, 1 << 7, 1 << 6, 1 << 5, 1 << 3
@@ -30,7 +35,7 @@ _SECONDS: Final = struct.Struct(">Q")
 
 
 def of_message(message: Message) -> Encode:
-    """Those of a message of ours: persistent, without headers that only a broker may write."""
+    """The properties of our message: persistent, without headers reserved for brokers."""
 
     def encode(message_id: str) -> bytes:
         flags = _CONTENT_TYPE | _DELIVERY_MODE | _MESSAGE_ID | _TIMESTAMP | _TYPE | _APP_ID
@@ -58,7 +63,7 @@ def of_message(message: Message) -> Encode:
 
 
 def of_properties(properties: spec.Basic.Properties) -> Encode:
-    """Those of somebody else's message, whatever they are; they get the message id."""
+    """The properties of a received message, unchanged except for the message id."""
 
     def encode(message_id: str) -> bytes:
         properties.message_id = message_id
@@ -76,7 +81,7 @@ def _short(text: str) -> bytes:
 
 @lru_cache(maxsize=256)
 def _word(text: str) -> bytes:
-    """`_short` of what every message says again."""
+    """`_short` of a text that many messages repeat."""
     return _short(text)
 
 

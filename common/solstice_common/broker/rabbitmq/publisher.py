@@ -1,4 +1,4 @@
-"""Publishing with confirms: everything published in one turn of the event loop travels as one write."""
+"""Publishes with confirms; everything of one turn of the event loop is one write."""
 
 import asyncio
 import re
@@ -21,10 +21,13 @@ from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.values import Value
 
 WINDOW: Final = 500
-"""Unconfirmed messages on the wire; more gains nothing, and a lost link makes fewer of them unknown."""
+"""Unconfirmed messages on the wire.
+
+More gains nothing; with fewer, a lost link makes fewer of them unknown.
+"""
 GROUP_BYTES: Final = 1 << 20
 ROUTES: Final = 64
-"""Encoded `basic.publish` frames that are kept for the next message of the same exchange and key."""
+"""Encoded `basic.publish` frames that are kept for reuse, by exchange and key."""
 REOPEN_SECONDS: Final = 0.2
 CONFIRMED: Final = Published(PublishStatus.CONFIRMED)
 NACKED: Final = Published(PublishStatus.REJECTED, "the broker refused it: a queue is full or not available")
@@ -33,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 
 class Envelope(Value, frozen=True, kw_only=True):
-    """What is put on the wire, under a message id of its own."""
+    """What is written to the wire, under a message id of its own."""
 
     exchange: str
     routing_key: str
@@ -69,13 +72,16 @@ class _Pending:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody still waits for it."""
+        """Whether a caller still waits for it."""
         return not self.call.done.done()
 
 
 @dataclass(eq=False)
 class Unconfirmed:
-    """The messages on one channel whose outcome the broker has not told yet; the user of that channel."""
+    """The messages on one channel that the broker has not confirmed yet.
+
+    It is the user of that channel.
+    """
 
     has_room: Callable[[], None]
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -83,32 +89,32 @@ class Unconfirmed:
     _last: int = 0
     _oldest: int = 1
     _proven: set[str] = field(default_factory=set)
-    """Exchanges that took a message of this channel: they existed."""
+    """Exchanges that took a message of this channel, so they existed."""
 
     def __len__(self) -> int:
         return len(self._by_tag)
 
     def next_message_id(self) -> str:
-        """The id for the message that is added next: never used before, and it names the delivery tag."""
+        """The id for the next message: never used before; it contains the delivery tag."""
         return f"{self.prefix}-{self._last + 1}"
 
     def add(self, pending: _Pending) -> None:
-        """A message that is put on the wire now; the broker numbers them in this order."""
+        """Add a message that is written now; the broker numbers them in this order."""
         self._last += 1
         self._by_tag[self._last] = pending
 
     def delivered(self, frame: spec.Basic.Deliver, header: UnreadHeader, body: bytes) -> None:
-        """Nothing is consumed here."""
+        """Nothing is consumed on this channel."""
 
     def returned(self, frame: spec.Basic.Return, header: UnreadHeader) -> None:
-        """No queue is bound for it; the confirm that says the broker is done with it follows."""
+        """No queue is bound for it; a confirm follows."""
         tag = str(header.read().message_id or "").rpartition("-")[2]
         pending = self._by_tag.get(int(tag)) if tag.isdecimal() else None
         if pending is not None:
             pending.returned = str(frame.reply_text)
 
     def confirmed(self, frame: spec.Basic.Ack | spec.Basic.Nack) -> None:
-        """The broker has, or refuses, one message or all up to one."""
+        """The broker confirms or rejects one message, or all up to one."""
         acked, tag = isinstance(frame, spec.Basic.Ack), frame.delivery_tag or 0
         for each in range(self._oldest, tag + 1) if frame.multiple else (tag,):
             pending = self._by_tag.pop(each, None)
@@ -126,7 +132,10 @@ class Unconfirmed:
         self.has_room()
 
     def lost(self, why: str) -> None:
-        """The channel is gone: what the broker's word blames is rejected, everything else may have arrived."""
+        """The channel is gone.
+
+        Messages that the broker's reason blames are rejected; all others may have arrived.
+        """
         pending = list(self._by_tag.values())
         self._by_tag.clear()
         self._oldest = self._last + 1
@@ -135,7 +144,7 @@ class Unconfirmed:
             each.settle(Published(PublishStatus.REJECTED if each in blamed else PublishStatus.UNKNOWN, why))
 
     def _blamed(self, pending: Sequence[_Pending], why: str) -> Iterable[_Pending]:
-        """Which messages the broker certainly does not have, by what it said when it closed the channel."""
+        """The messages that the broker certainly lacks, by its reason for closing the channel."""
         if limit := re.search(r"message size \d+ is larger than (?:configured )?max size (\d+)", why):
             return [each for each in pending if len(each.envelope.body) > int(limit[1])]
         if named := re.search(r"exchange '([^']*)'", why):
@@ -156,7 +165,7 @@ class Publisher:
         self._prefixes: dict[tuple[int, str, str], bytes] = {}
 
     async def publish(self, envelopes: Sequence[Envelope]) -> list[Published]:
-        """Publish and wait for the outcomes, in order; never raises for the broker's sake."""
+        """Publish and wait for the outcomes, in order; never raises because of the broker."""
         if not envelopes:
             return []
         call = _Call([None] * len(envelopes), len(envelopes), asyncio.get_running_loop().create_future())
@@ -174,7 +183,7 @@ class Publisher:
         return [outcome for outcome in call.outcomes if outcome is not None]
 
     async def run(self) -> None:
-        """Send whatever is published, over one channel after the other."""
+        """Send what is published, over one channel after another."""
         try:
             while True:
                 wire = await self._link.connected()
@@ -209,7 +218,7 @@ class Publisher:
         while not channel.ended.done():
             await self._wake.wait()
             self._wake.clear()
-            # A blocked broker reads nothing: what is not written yet can still be given up without a doubt.
+            # A blocked broker reads nothing: what is not written yet can certainly still be given up.
             await wire.unblocked.wait()
             payload = self._next_group(channel, unconfirmed)
             if payload:
@@ -221,7 +230,7 @@ class Publisher:
                     return
 
     def _next_group(self, channel: WireChannel, unconfirmed: Unconfirmed) -> bytes:
-        """The frames of as many waiting messages as may be on the wire, in order."""
+        """The frames of as many waiting messages as the wire may hold, in order."""
         frames: list[bytes] = []
         size = 0
         while self._waiting and len(unconfirmed) < WINDOW and size < GROUP_BYTES:

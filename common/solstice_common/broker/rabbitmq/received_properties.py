@@ -1,7 +1,7 @@
-"""Reads the properties of a received message, whatever bytes its publisher put there.
+"""Reads the properties of a received message, even when they are malformed.
 
-Pure. RabbitMQ passes on tables nested thousands deep and strings that are not UTF-8. Each value is measured before pamqp
-decodes it: pamqp recurses into tables, trusts their lengths, and gives up a whole header for one bad value.
+Pure. RabbitMQ passes on tables nested thousands deep and strings that are not UTF-8. Each value is measured before
+pamqp decodes it: pamqp recurses into tables, trusts their lengths, and gives up a whole header for one bad value.
 
 Source: the AMQP 0-9-1 specification, sections 2.3.5.2 and 4.2.5; rabbitmq.com/docs/amqp-0-9-1-errata (field types).
 """
@@ -15,9 +15,9 @@ from pamqp import commands as spec
 from pamqp import decode, encode
 
 MAX_DEPTH: Final = 16
-"""Tables and arrays inside each other; RabbitMQ's own `x-death` has three."""
+"""The deepest nesting of tables and arrays; RabbitMQ's own `x-death` has three levels."""
 MAX_FIELDS: Final = 2048
-"""Values in a header table, those of nested tables included."""
+"""The most values in a header table, including nested tables."""
 
 _PROPERTIES_AT: Final = 12
 _LENGTH: Final = struct.Struct(">I")
@@ -31,11 +31,11 @@ _WIDTHS: Final = {"octet": 1, "timestamp": 8}
 
 
 class Malformed(ValueError):
-    """The bytes do not follow the layout; what stands behind them cannot be found."""
+    """The bytes do not follow the layout; what follows them cannot be found."""
 
 
 def read_properties(header: bytes) -> spec.Basic.Properties:
-    """The properties of a content header, without those that cannot be read."""
+    """The properties of a content header, except those that cannot be read."""
     properties = spec.Basic.Properties()
     with suppress(Malformed):
         _read(header, properties)
@@ -43,7 +43,7 @@ def read_properties(header: bytes) -> spec.Basic.Properties:
 
 
 def publishable(value: Any) -> Any:
-    """A header value as AMQP can carry it again, or None."""
+    """A header value in a form that AMQP can carry, or None."""
     value = _without_text_that_is_none(value)
     try:
         encode.encode_table_value(value)
@@ -85,7 +85,7 @@ def _property_end(header: bytes, at: int, kind: str) -> int:
 
 
 def _table(data: bytes) -> dict[str, Any]:
-    """The fields that can be read; of two with one name, the first."""
+    """The fields that can be read; the first of two with one name."""
     fields: dict[str, Any] = {}
     left = [MAX_FIELDS]
     try:
@@ -103,7 +103,7 @@ def _table(data: bytes) -> dict[str, Any]:
 
 
 def _fields(table: bytes) -> Iterator[tuple[str, int, int]]:
-    """Name, start and end of each value, its type's letter included."""
+    """The name, start and end of each value, including its type's letter."""
     at = 0
     while at < len(table):
         start = _within(at + 1 + table[at], len(table))
@@ -113,7 +113,7 @@ def _fields(table: bytes) -> Iterator[tuple[str, int, int]]:
 
 
 def _bounded(value: bytes, left: list[int]) -> bool:
-    """Whether a table or array nests no deeper than MAX_DEPTH and holds no more than `left` values; without recursion."""
+    """Whether a table or array stays within MAX_DEPTH and `left` values. Without recursion."""
     at, ends = 0, [(len(value), False)]
     try:
         while ends:

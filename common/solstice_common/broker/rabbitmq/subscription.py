@@ -1,4 +1,4 @@
-"""One `basic.consume` on one channel: what arrived on it, and what the broker is told of it."""
+"""One `basic.consume` on one channel: its deliveries, and their acks."""
 
 import asyncio
 import uuid
@@ -20,17 +20,20 @@ PARTING_SECONDS: Final = 3.0
 
 
 class QueueMissing(Exception):
-    """There is no such queue at the moment."""
+    """The queue does not exist at the moment."""
 
 
 class Subscription:
-    """Deliveries of one queue until the channel ends; the user of that channel."""
+    """The deliveries of one queue until the channel ends.
+
+    It is the user of that channel.
+    """
 
     def __init__(self, arrived: Callable[[], None]) -> None:
         self.ready: deque[ReceivedDelivery] = deque()
-        """What arrived and nobody took yet, oldest first."""
+        """Deliveries that arrived and were not taken yet, oldest first."""
         self.over = False
-        """The channel is gone: the broker delivers again whatever it was not told of."""
+        """The channel is gone: the broker delivers again what was not settled."""
         self._arrived = arrived
         self._ledger = AckLedger()
         self._decided: dict[int, AckAction] = {}
@@ -39,7 +42,9 @@ class Subscription:
         self._cancelled = asyncio.Event()
 
     async def run(self, wire: Wire, queue: str, *, prefetch: int) -> None:
-        """Consume until the channel ends, which LinkLost tells; QueueMissing when there is nothing to consume.
+        """Consume until the channel ends.
+
+        Raises LinkLost at that end, and QueueMissing when the queue does not exist.
 
         Cancelled, it hands everything that is not settled back to the queue.
         """
@@ -57,7 +62,10 @@ class Subscription:
             await close_channel(channel)
 
     async def settle(self, decisions: Mapping[int, AckAction]) -> None:
-        """Return when the decisions are written, together with all others of this turn of the event loop."""
+        """Return when the decisions are written.
+
+        One write carries all decisions of this turn of the event loop.
+        """
         if self.over or not decisions:
             return
         self._decided.update(decisions)
@@ -65,7 +73,7 @@ class Subscription:
         await self._written.wait()
 
     def settle_soon(self, decisions: Mapping[int, AckAction]) -> None:
-        """The same, without waiting."""
+        """Settle, without waiting for the write."""
         self._decided.update(decisions)
         self._due.set()
 
@@ -123,7 +131,7 @@ class Subscription:
             written.set()
 
     async def _part(self, channel: WireChannel, consumer_tag: str) -> None:
-        """No new deliveries, what was decided is written, and the rest goes back unharmed."""
+        """Stop new deliveries, write what was decided, and return the rest."""
         try:
             with link_errors():
                 async with asyncio.timeout(PARTING_SECONDS):
@@ -144,7 +152,7 @@ class Subscription:
 
 
 class ReceivedDelivery:
-    """A Delivery of RabbitMQ's, whose properties are read when they are asked for."""
+    """A Delivery of RabbitMQ, whose properties are read on demand."""
 
     __slots__ = ("_claimed", "_frame", "_header", "_properties", "body", "subscription", "tag")
 
@@ -160,13 +168,13 @@ class ReceivedDelivery:
         self._claimed = False
 
     def claim(self) -> bool:
-        """Whether this is the first verdict on the delivery: only that one counts."""
+        """Whether this is the first verdict on the delivery; only that one counts."""
         first, self._claimed = not self._claimed, True
         return first
 
     @property
     def properties(self) -> spec.Basic.Properties:
-        """All of them, as AMQP has them."""
+        """All properties, as in AMQP."""
         if self._properties is None:
             self._properties = self._header.read()
         return self._properties

@@ -1,9 +1,9 @@
-"""One AMQP connection on aiormq, and everything of ours that leans on how aiormq works inside.
+"""One AMQP connection on aiormq; all that depends on aiormq's internals is here.
 
-aiormq spends a task, a future and several small writes on each message. A channel of ours gets each frame the moment
-it is read and writes many frames at once; that, a blocked connection's reason, and a close that cannot hang are not
-to be had from its public interface. What is used beyond that is named in `tests/unit/common/broker/test_rabbitmq_wire.py`,
-which fails when a new version of aiormq changes it.
+aiormq spends a task, a future and several small writes on each message. Our channel gets each frame when it is read,
+and writes many frames at once. Its public interface offers neither that, nor the reason of a blocked connection, nor a
+close that cannot hang. `tests/unit/common/broker/test_rabbitmq_wire.py` names what is used beyond it, and fails when a
+new version of aiormq changes it.
 """
 
 import asyncio
@@ -33,24 +33,29 @@ from yarl import URL
 from solstice_common.broker.rabbitmq.frames import FrameStream, UnreadHeader
 
 HEARTBEAT_SECONDS: Final = 10
-"""Unless the URL says otherwise: a dead link is noticed after about 33 s, instead of aiormq's 200."""
+"""The heartbeat, unless the URL gives one.
+
+A dead link is noticed after about 33 s, instead of aiormq's 200.
+"""
 CLOSE_SECONDS: Final = 2.5
 LEAST_FRAME_BYTES: Final = 4096
-"""Every broker takes frames of this size."""
+"""The frame size that every broker takes."""
 RPC_SECONDS: Final = 15.0
 
 
 class LinkLost(Exception):
-    """The connection or the channel is gone, or did not answer in time."""
+    """The connection or channel is gone, or did not answer in time."""
 
 
 @contextmanager
 def link_errors() -> Iterator[None]:
-    """Around every call to aiormq: whatever it raises when a link dies becomes LinkLost, and cancellation holds.
+    """Turn every error of aiormq about a dead link into LinkLost.
 
-    A heartbeat that fails is told to waiting callers as CancelledError, though nobody cancelled them: passed on, it
-    would end a task, or a whole TaskGroup, without a word. And where an answer and a cancellation come in the same
-    turn of the event loop, `asyncio.wait_for` below aiormq keeps the answer and forgets the cancellation.
+    It surrounds each call to aiormq, and keeps cancellation intact.
+
+    aiormq reports a failed heartbeat to waiting callers as CancelledError, though nothing cancelled them: passed on, it
+    would end a task, or a whole TaskGroup, silently. And where an answer and a cancellation come in the same turn of
+    the event loop, `asyncio.wait_for` below aiormq keeps the answer and forgets the cancellation.
     """
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()
@@ -69,7 +74,7 @@ def link_errors() -> Iterator[None]:
 
 
 def describe(error: BaseException) -> str:
-    """The broker's or the system's own word."""
+    """The broker's or the system's own text."""
     if isinstance(error, asyncio.CancelledError):
         return "the broker stopped answering (heartbeat)"
     words = " ".join(str(part) for part in error.args if part is not None and part != "")
@@ -77,7 +82,7 @@ def describe(error: BaseException) -> str:
 
 
 class ChannelUser(Protocol):
-    """Who is told what arrives on a channel, frame by frame, in the order it was sent, never concurrently."""
+    """Receives what arrives on a channel: frame by frame, in order, never concurrently."""
 
     def delivered(self, frame: spec.Basic.Deliver, header: UnreadHeader, body: bytes) -> None: ...
 
@@ -87,7 +92,10 @@ class ChannelUser(Protocol):
 
 
 class _Incoming(asyncio.Queue[Any]):
-    """Takes the place of a channel's queue of frames: content goes straight to the user, the rest to aiormq."""
+    """Replaces a channel's queue of frames.
+
+    Content goes straight to the user, the rest to aiormq.
+    """
 
     def __init__(self, user: ChannelUser, closed: "asyncio.Future[str]") -> None:
         super().__init__()
@@ -103,12 +111,12 @@ class _Incoming(asyncio.Queue[Any]):
         if self.take(frame):
             return
         if isinstance(frame, spec.Channel.Close) and not self._closed.done():
-            # At once: a frame of ours behind aiormq's Close-Ok would cost the whole connection.
+            # At once: a frame of ours behind aiormq's Close-Ok would end the whole connection.
             self._closed.set_result(str(frame.reply_text))
         await super().put(item)
 
     def take(self, frame: object) -> bool:
-        """Give it to the user, if it is content or a confirm; whether it was."""
+        """Pass content or a confirm to the user; return whether it was one."""
         if isinstance(frame, (spec.Basic.Deliver, spec.Basic.Return)):
             self._method = frame
         elif isinstance(frame, UnreadHeader):
@@ -137,17 +145,20 @@ class _Incoming(asyncio.Queue[Any]):
 
 
 class WireChannel(Channel):
-    """A channel whose content goes to `user`, and that writes many frames at once."""
+    """A channel that passes content to `user` and writes many frames at once."""
 
     def __init__(self, wire: "Wire", number: int, user: ChannelUser, *, publisher_confirms: bool) -> None:
         super().__init__(wire, number, publisher_confirms=publisher_confirms)
         self.ended: asyncio.Future[str] = self.loop.create_future()
-        """Done, with the broker's word for it, as soon as nothing more may be written."""
+        """Done, with the broker's reason, as soon as nothing more may be written."""
         self.frames = self.incoming = _Incoming(user, self.ended)
         self.closing.add_done_callback(self._end)
 
     async def write(self, payload: bytes) -> None:
-        """Write frames, and return when the operating system has taken them; LinkLost when it no longer can."""
+        """Write frames; return when the operating system has taken them.
+
+        LinkLost when it no longer can.
+        """
         if self.ended.done():
             raise LinkLost(self.ended.result())
         taken = self.loop.create_future()
@@ -162,7 +173,7 @@ class WireChannel(Channel):
 
 
 class _RememberingTransport(TransportFactory):
-    """Opens the socket as aiormq does, and keeps hold of it for a close that cannot hang."""
+    """Opens the socket as aiormq does, and keeps it for a close that cannot hang."""
 
     def __init__(self, scheme: str) -> None:
         self._factory = TLSTransportFactory() if scheme == "amqps" else TCPTransportFactory()
@@ -172,7 +183,7 @@ class _RememberingTransport(TransportFactory):
         reader, writer = await self._factory.create(url, **options)
         self._writer = writer
         if writer.get_extra_info("sockname") == writer.get_extra_info("peername"):
-            # TCP lets a socket reach itself on a port of the ephemeral range where nobody listens any more.
+            # TCP lets a socket reach itself on a port of the ephemeral range that has no listener any more.
             self.abort()
             raise ConnectionRefusedError("nobody listens there (the socket had connected to itself)")
         return reader, writer
@@ -183,7 +194,7 @@ class _RememberingTransport(TransportFactory):
 
 
 class _RefusalReporter:
-    """Passes on why the broker does not want us; aiormq would only say that it is not the frame it expected."""
+    """Reports why the broker refuses the connection; aiormq would only report an unexpected frame."""
 
     def __init__(self, receiver: FrameReceiver) -> None:
         self._receiver = receiver
@@ -214,7 +225,7 @@ class Wire(Connection):
 
     @property
     def header_bytes(self) -> int:
-        """The largest content header that the broker takes: a frame without its own eight bytes."""
+        """The largest content header the broker takes: a frame minus its eight bytes."""
         return max(self.connection_tune.frame_max, LEAST_FRAME_BYTES) - 8
 
     async def open_channel(self, user: ChannelUser, *, publisher_confirms: bool = False) -> WireChannel:
@@ -228,13 +239,13 @@ class Wire(Connection):
             return channel
 
     async def ended(self) -> str:
-        """Wait until the connection is gone; why."""
+        """Wait until the connection is gone; return the reason."""
         gone = self.closing
         await asyncio.wait([gone])
         return _why(gone)
 
     async def close_wire(self) -> None:
-        """Close within a few seconds, whatever state the connection is in; never raises."""
+        """Close within a few seconds in any state; never raises."""
         closing = asyncio.ensure_future(self.close())
         try:
             await asyncio.wait([closing], timeout=CLOSE_SECONDS)
@@ -245,7 +256,7 @@ class Wire(Connection):
             _look_at(closing)
 
     def abort(self) -> None:
-        """Drop the socket, without a word to the broker."""
+        """Drop the socket, without a message to the broker."""
         self._transport.abort()
 
     @staticmethod
@@ -276,7 +287,10 @@ class Wire(Connection):
 
 
 async def open_wire(url: str, name: str, *, timeout_seconds: float) -> Wire:
-    """A new connection that the broker shows as `name`; LinkLost when there is none within the time."""
+    """A new connection, which the broker shows as `name`.
+
+    LinkLost when there is none within the time.
+    """
     wire = Wire(url, name)
     connecting = asyncio.ensure_future(wire.connect())
     try:
@@ -286,7 +300,7 @@ async def open_wire(url: str, name: str, *, timeout_seconds: float) -> Wire:
             try:
                 _result(connecting)
             except (StopAsyncIteration, EOFError) as error:
-                # Whoever hangs up before the first frame is read makes aiormq say this, and nothing more.
+                # aiormq says only this when the other side hangs up before the first frame is read.
                 raise LinkLost("the connection was closed before the broker said hello") from error
     except BaseException:
         connecting.cancel()
@@ -309,6 +323,6 @@ def _result(task: "asyncio.Future[Any]") -> None:
 
 
 def _look_at(task: "asyncio.Future[Any]") -> None:
-    """Say to asyncio that the outcome was seen."""
+    """Mark the outcome as retrieved for asyncio."""
     if task.done() and not task.cancelled():
         task.exception()

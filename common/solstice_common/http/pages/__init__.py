@@ -1,4 +1,4 @@
-"""The frame of every page: what the pages of all services look like, and what they are made with."""
+"""The common frame of all pages: layout, style and templates."""
 
 from typing import Any
 
@@ -27,12 +27,15 @@ def page_environment(package: str, **names: object) -> Environment:
 
 
 def static_files(package: str) -> Mount:
-    """`/static`: the files in `static` of the frame and of `package`."""
+    """Serve `/static`: the files in `static` of the frame and of `package`."""
     return Mount("/static", _Static(packages=[(FRAME, "static"), (package, "static")]))
 
 
 class _Static(StaticFiles):
-    """Files a browser keeps but asks about each time, so that script and page are always of one version."""
+    """Files that a browser caches but checks each time.
+
+    So script and page always are of one version.
+    """
 
     def file_response(self, *args: Any, **named: Any) -> Response:
         response = super().file_response(*args, **named)
