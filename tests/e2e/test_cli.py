@@ -146,7 +146,7 @@ class TestEnqueue:
         )
         with process:
             assert process.stdout is not None
-            while (line := process.stdout.readline()) != "started\n":
+            while (line := process.stdout.readline()) != "  started\n":
                 assert line, "it ended before its job began"
             process.send_signal(signal.SIGINT)
             _, told = process.communicate(timeout=30)
