@@ -75,7 +75,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._feed(data)
             return
         self._feed_in_pieces(data)
-        if len(data) >= LARGE_READ and (self.is_over or not self.arrival.in_head):
+        # A refused connection is dropped after few bytes more: it is not held for a turn.
+        if len(data) >= LARGE_READ and not self.is_over and not self.arrival.in_head:
             self._reading.wait_for_turn()
 
     def _feed_in_pieces(self, data: bytes) -> None:
