@@ -21,7 +21,7 @@ default:
 # Build a real commit through the whole line, and show it
 [group("try it")]
 demo *ARGS: install
-    @python -m solstice_cli.demo.__main__ "$@"
+    @python -m solstice_cli.demo "$@"
 
 # Start forge-integration and orchestrator on the embedded default, and stay up
 [group("try it")]

@@ -32,7 +32,7 @@ from solstice_common.cli.api_client import Document, OrchestratorClient
 from solstice_common.cli.following import follow_run
 from solstice_common.messages.states import RunState
 
-CHECKOUT: Final = Path(__file__).resolve().parents[3]
+CHECKOUT: Final = Path(__file__).resolve().parents[4]
 LOG_TAIL_LINES: Final = 15
 LOG_LINE_CHARACTERS: Final = 500
 
