@@ -15,9 +15,9 @@ TESTS: Final = Path(__file__).resolve().parents[1]
 PUBLISHING = "integration/test_rabbitmq_publishing.py"
 CONSUMING = "integration/test_rabbitmq_consuming.py"
 LINKS = "integration/test_rabbitmq_links.py"
-ACKS = "unit/common/test_rabbitmq_acks.py"
-CONFIRMS = "unit/common/test_rabbitmq_publisher.py"
-WIRE = "unit/common/test_rabbitmq_wire.py"
+ACKS = "unit/common/broker/test_rabbitmq_acks.py"
+CONFIRMS = "unit/common/broker/test_rabbitmq_publisher.py"
+WIRE = "unit/common/broker/test_rabbitmq_wire.py"
 CONTRACT = "contract/test_broker.py"
 
 TRAPS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
