@@ -197,10 +197,11 @@ async def test_a_job_ends_also_while_its_next_step_waits_for_the_log(
             await free.wait()
 
     request = job_request(repo_url=harness.repository.url, commit_sha=harness.sha)
-    spec = job(f"setsid sleep {seconds_asleep} &", "echo never", timeout_seconds=60 if cancelled else 1)
+    spec = job(f"setsid sleep {seconds_asleep} &", "echo never", timeout_seconds=60 if cancelled else 5)
     task = asyncio.ensure_future(harness.executor.run(execution(spec, request), log, stop))
     await stuck.wait()
-    assert processes_sleeping(seconds_asleep)
+    # It starts in the background, maybe after its step has ended.
+    await wait_until(lambda: processes_sleeping(seconds_asleep))
     if cancelled:
         stop.set()
     await wait_until(lambda: not processes_sleeping(seconds_asleep))
