@@ -168,7 +168,7 @@ async def withstands(sender: Sender, pids: Sequence[int], page: str) -> None:
     assert max(answered.own_seconds for answered in sender.answered) < ANSWER_SECONDS
     assert max(peak_mib(pid) for pid in pids) < MOST_MIB
     for pid, count in zip(pids, before, strict=True):
-        await wait_until(lambda pid=pid, count=count: open_files(pid) <= count + SPARE_FILES)  # type: ignore[misc]
+        await wait_until(lambda pid=pid, count=count: open_files(pid) <= count + SPARE_FILES)  # type: ignore[misc]  # mypy infers no lambda with a default
 
 
 def tell(kind: str, done: Mapping[str, Any], answered: Sequence[Answered], pids: Sequence[int]) -> None:

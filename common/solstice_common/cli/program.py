@@ -53,7 +53,7 @@ class Commands(TyperGroup):
     def make_context(self, *arguments: Any, **more: Any) -> typer.Context:
         if shutil.get_terminal_size().columns < BOXED_HELP_COLUMNS:
             in_plain_text(self)
-        return super().make_context(*arguments, **more)  # type: ignore[return-value]  # as for invoke
+        return super().make_context(*arguments, **more)  # type: ignore[return-value]  # typer's own context
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # typer's own context, by its public name
         try:

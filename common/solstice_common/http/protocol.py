@@ -43,7 +43,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.body: Body | None = None
         """The bytes of the arriving body that count against the budget."""
         self._out: OneWriteTransport = None  # type: ignore[assignment]  # until there is a connection
-        self._reading: TurnTakingFlow = None  # type: ignore[assignment]  # likewise
+        self._reading: TurnTakingFlow = None  # type: ignore[assignment]  # until there is a connection
         self._is_trusted = False
         self._own_cycle: RequestResponseCycle | None = None
         """Belongs to the request that is arriving."""
@@ -64,7 +64,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         self._out = OneWriteTransport(transport, self.loop, self._reads_on)
         super().connection_made(self._out)  # type: ignore[arg-type]  # it delegates
-        self.flow = self._reading = TurnTakingFlow(self._out, self.shared.turns)  # type: ignore[arg-type]  # as above
+        self.flow = self._reading = TurnTakingFlow(self._out, self.shared.turns)  # type: ignore[arg-type]  # it delegates
         if self.shared.admit(self, self.loop):
             self._deadline = self.loop.time() + self.shared.bounds.silence_seconds
         else:
@@ -206,7 +206,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.body is None:
             self.body = self.shared.bodies.body(lambda: self._refuse(refusals.MANY_BODIES))
             if self._own_cycle is not None:
-                self._own_cycle.counted = self.body  # type: ignore[attr-defined]  # likewise
+                self._own_cycle.counted = self.body  # type: ignore[attr-defined]  # ours
         self.body.grow(len(body))
         if self.is_over:
             raise _Refused
@@ -366,7 +366,7 @@ class BoundedProtocol(HttpToolsProtocol):
 def _release(cycle: RequestResponseCycle) -> None:
     """Drop the body that no task reads any more, and stop counting it."""
     # Uvicorn keeps it as long as the connection, which outlives an answer that came before the end of the body.
-    cycle.body = b""  # type: ignore[assignment]  # as above
+    cycle.body = b""  # type: ignore[assignment]  # uvicorn reads it and adds to it, as bytes allow
     counted: Body | None = getattr(cycle, "counted", None)
     if counted is not None:
         counted.release()

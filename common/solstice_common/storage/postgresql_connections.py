@@ -162,7 +162,7 @@ async def transaction(connection: Connection, mode: TransactionMode) -> AsyncIte
     """
     # The library itself has no way to send something without waiting for the answer. The pool's proxy passes on what
     # its connection has, which its type does not say.
-    connection._transport.write(_MESSAGES[mode])  # type: ignore[attr-defined]  # noqa: SLF001  see above
+    connection._transport.write(_MESSAGES[mode])  # type: ignore[attr-defined]  # noqa: SLF001  asyncpg has no public way
     try:
         yield
     except BaseException:

@@ -203,7 +203,7 @@ def started_of(rows: Iterable[Sequence[object]]) -> Mapping[str, Sequence[OwnerS
     """Read rows with the columns of `StartedRow`."""
     found: dict[str, list[OwnerStarts]] = {}
     for owner, *counted in rows:
-        found.setdefault(owner, []).append(OwnerStarts(*counted))  # type: ignore[arg-type]  # likewise
+        found.setdefault(owner, []).append(OwnerStarts(*counted))  # type: ignore[arg-type]  # a row has the fields' order
     return found
 
 
