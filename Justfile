@@ -39,12 +39,12 @@ test *ARGS: install
     #!/usr/bin/env bash
     set -uo pipefail
     if [[ $# -gt 0 ]]; then
-        exec python -m pytest -n 4 "$@"
+        exec python -m pytest -n 4 --dist worksteal "$@"
     fi
     # What is killed, frozen and drowned in work wants the machine for itself.
     python -m pytest tests/chaos; chaos=$?
     [[ $chaos -eq 2 ]] && exit 2  # interrupted
-    python -m pytest -n 4 --ignore tests/chaos; others=$?
+    python -m pytest -n 4 --dist worksteal --ignore tests/chaos; others=$?
     exit $(( chaos > others ? chaos : others ))
 
 # Formatting, lint, types, and the boundaries between modules

@@ -1,14 +1,17 @@
 """Builds valid values, of which a test changes only what it is about."""
 
+import random
 import uuid
 from typing import Any
 
 from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import JobSpec, Reason, StepSpec
 from solstice_orchestrator.domain.statuses import status_about
 from solstice_orchestrator.store.postgresql.finish import SingleJobRun
 from solstice_orchestrator.store.records.changes import Job, Run
+from solstice_orchestrator.store.records.moment import Moment, Rules
 from solstice_orchestrator.worker.executors.protocol import Execution
 
 SHA = "5f2c1a9be0d34c7788aa90b1c2d3e4f506172839"
@@ -85,7 +88,7 @@ def run_of_one_job(number: int) -> SingleJobRun:
         plan_at=0.0,
         timeout_at=None,
         group_key=None,
-        group_held=False,
+        group_acquired=False,
         concurrency=None,
         job_count=1,
         request=request.encode(),
@@ -107,3 +110,9 @@ def run_of_one_job(number: int) -> SingleJobRun:
         worker_id="w",
     )
     return SingleJobRun(run, job, status_about(request, run_id=run.run_id))
+
+
+def moment(now: float, **rules: Any) -> Moment:
+    """A moment whose chances are always the same."""
+    rng = random.Random(1)
+    return Moment(now, Rules(new_id=id_source(rng), rng=rng, **rules))

@@ -12,6 +12,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from solstice_orchestrator.processes.control_groups import own_place, sweep_empty
 from tests.servers.postgresql import (
     PostgreSQLServer,
     ScratchDatabase,
@@ -19,6 +20,7 @@ from tests.servers.postgresql import (
     shared_postgresql,
 )
 from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, Vhost, flavours, own_rabbitmq, shared_rabbitmq
+from tests.servers.redis_server import RedisServer
 
 # How long an example takes says how busy the machine is.
 settings.register_profile(
@@ -28,6 +30,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("unhurried")
+
+SHOWN_LINES = 60
+"""Lines of captured output that the report of a failed test shows."""
 
 if sys.version_info < (3, 11, 8):
     # Before that, Python now and then says SystemError ("AST constructor recursion depth mismatch") of a text that it
@@ -55,6 +60,13 @@ def logs_as_they_were() -> Iterator[None]:
     structlog.configure(**before)
 
 
+def pytest_unconfigure() -> None:
+    """Remove the empty control groups of orchestrators that tests killed."""
+    place = own_place()
+    if place is not None:
+        sweep_empty(place)
+
+
 def pytest_report_header() -> list[str]:
     chosen, why_not = flavours()
     line = f"rabbitmq: {', '.join(chosen)}"
@@ -63,8 +75,12 @@ def pytest_report_header() -> list[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Allow a skip that says what was not requested; any other skip fails."""
+    """Allow a skip that says what was not requested; any other skip fails.
+
+    Of a long captured output the report shows the end, so that a reader finds the assertion above it.
+    """
     report = yield
+    report.sections = [(title, _shortened(text)) for title, text in report.sections]
     if report.skipped and not hasattr(report, "wasxfail") and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")
         if not reason.startswith("not asked for: "):
@@ -73,6 +89,12 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
                 f"a skip says what it was not asked for (not asked for: ...), this one said {reason!r}"
             )
     return report
+
+
+def _shortened(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    left_out = len(lines) - SHOWN_LINES
+    return text if left_out <= 0 else "".join([f"... {left_out} lines before\n", *lines[-SHOWN_LINES:]])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -89,6 +111,13 @@ def rabbitmq_servers() -> Iterator[Callable[[str], RabbitMQServer]]:
     """
     with ExitStack() as stack:
         yield cache(lambda flavour: stack.enter_context(shared_rabbitmq(flavour)))
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Callable[[], RedisServer]]:
+    """The shared Redis, started on first use."""
+    with ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(RedisServer()))
 
 
 @pytest.fixture(scope="session")

@@ -51,16 +51,16 @@ GROUPS = pytest.mark.skipif(
     reason="not asked for: no control groups of version 2 are mounted, or this user may make none beside itself",
 )
 
-NOBODY = 65534
-AS_NOBODY = (
-    *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
+NOBODY_UID = 65534
+AS_OTHER_USER = (
+    *("setpriv", f"--reuid={NOBODY_UID}", f"--regid={NOBODY_UID}", "--clear-groups"),
     *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
 )
 """The prefix of a command that root starts as the user `nobody`.
 
 That user may still read the Python that tests run on, in any folder.
 """
-MAY_BE_NOBODY = pytest.mark.skipif(
+NEEDS_OTHER_USER = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("setpriv"),
     reason="not asked for: only root may become another user, and this is not root or lacks setpriv(1)",
 )

@@ -39,9 +39,9 @@ def delivery(
 
 async def keep_in_one_batch(inbox: Inbox, *deliveries: NewDelivery) -> Sequence[KeepResult]:
     """Keep these deliveries in one batch; raise the first error."""
-    kept: list[KeepResult] = []
+    stored: list[KeepResult] = []
     for each in await inbox.keep_all(deliveries):
         if isinstance(each, Exception):
             raise each
-        kept.append(each)
-    return kept
+        stored.append(each)
+    return stored

@@ -66,13 +66,13 @@ def exchange(url: str, pieces: Sequence[bytes], *, seconds: float = 20.0) -> byt
 
 def read_to_end(connection: socket.socket) -> bytes:
     """Everything until the end, or until the connection is reset."""
-    said = b""
+    received = b""
     try:
         while got := connection.recv(65536):
-            said += got
+            received += got
     except (ConnectionError, TimeoutError):
         pass
-    return said
+    return received
 
 
 def status_code(answer: bytes) -> int:

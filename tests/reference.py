@@ -24,6 +24,12 @@ import solstice_forge.log_events
 import solstice_forge.metrics
 import solstice_orchestrator.log_events
 import solstice_orchestrator.metrics
+from solstice_common.broker.capabilities import Certainty
+from solstice_common.broker.dead_letters.reasons import ADVICE
+from solstice_common.broker.embedded import embedded_broker
+from solstice_common.broker.jetstream import jetstream_broker
+from solstice_common.broker.rabbitmq import rabbitmq_broker
+from solstice_common.broker.redis_streams import redis_broker
 from solstice_common.settings import (
     AccessSettings,
     BrokerSettings,
@@ -42,6 +48,7 @@ from tests.markdown import table
 ROOT: Final = Path(__file__).parent.parent
 ARCHITECTURE: Final = ROOT / "docs" / "architecture.md"
 CONFIGURATION: Final = ROOT / "docs" / "configuration.md"
+OPERATIONS: Final = ROOT / "docs" / "operations.md"
 REFERENCE: Final = ROOT / "docs" / "reference"
 
 
@@ -64,12 +71,55 @@ def settings_table(model: type[SolsticeSettings], *without: type[SolsticeSetting
 
 def metrics_table(module: ModuleType) -> str:
     """One row per metric."""
-    declared = module.Metrics().declared()
+    declared = module.Metrics.declared()
     rows = [
         (f"`{each.name}`", each.type, ", ".join(f"`{label}`" for label in each.labels), each.help)
         for each in declared
     ]
     return table(("metric", "type", "labels", ""), rows)
+
+
+def capabilities_table() -> str:
+    """One row per promise, one column per broker."""
+
+    def shown(value: object) -> str:
+        match value:
+            case bool():
+                return "yes" if value else "no"
+            case None:
+                return "does not apply"
+            case Certainty.UNKNOWN:
+                return "depends on the server"
+            case float() | int():
+                return f"{value:,.0f}".replace(",", " ") if value else "no"
+            case _:
+                return str(value)
+
+    rows = [
+        (words, *(shown(getattr(each, name)) for each in CAPABILITIES))
+        for name, words in {
+            "durable_on_confirm": "durable on confirm",
+            "durable_when": "when it is",
+            "failover_safe": "failover without loss",
+            "delayed_retry": "a retried delivery waits",
+            "priorities": "order by priority",
+            "max_message_bytes": "largest body, bytes",
+            "dedupe_window_seconds": "recognises repeats for, seconds",
+            "counts_interruptions": "counts interruptions",
+            "atomic_dead_letter": "dead letter in one step",
+            "atomic_group": "one publish call all or nothing",
+            "backpressure": "takes no more",
+        }.items()
+    ]
+    return table(("", *(each.transport for each in CAPABILITIES)), rows)
+
+
+def reasons_table() -> str:
+    """One row per reason of a dead letter, in the order of their declaration."""
+    return table(
+        ("reason", "what happened", "what to do"),
+        [(f"`{reason}`", each.meaning, each.remedy) for reason, each in ADVICE.items()],
+    )
 
 
 def log_events_table(module: ModuleType) -> str:
@@ -78,15 +128,22 @@ def log_events_table(module: ModuleType) -> str:
     (declaration,) = (
         node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef)
     )
-    said: dict[str, str] = {}
+    meaning_of: dict[str, str] = {}
     for statement, following in zip(declaration.body, declaration.body[1:], strict=False):
         if isinstance(statement, ast.Assign) and isinstance(following, ast.Expr):
             (target,) = statement.targets
-            said[typing.cast("ast.Name", target).id] = str(ast.literal_eval(following.value))
+            meaning_of[typing.cast("ast.Name", target).id] = str(ast.literal_eval(following.value))
     return table(
-        ("event", ""), [(f"`{event.value}`", " ".join(said[event.name].split())) for event in events]
+        ("event", ""), [(f"`{event.value}`", " ".join(meaning_of[event.name].split())) for event in events]
     )
 
+
+CAPABILITIES: Final = (
+    rabbitmq_broker.CAPABILITIES,
+    embedded_broker.CAPABILITIES,
+    redis_broker.CAPABILITIES,
+    jetstream_broker.CAPABILITIES,
+)
 
 PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
     ARCHITECTURE: {
@@ -112,6 +169,8 @@ PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
         "client": lambda: settings_table(ClientSettings),
         "enqueue": lambda: settings_table(EnqueueSettings, BrokerSettings, ClientSettings),
     },
+    OPERATIONS: {"dead-letter-reasons": reasons_table},
+    REFERENCE / "brokers.md": {"capabilities": capabilities_table},
     REFERENCE / "metrics.md": {
         "forge-metrics": lambda: metrics_table(solstice_forge.metrics),
         "orchestrator-metrics": lambda: metrics_table(solstice_orchestrator.metrics),

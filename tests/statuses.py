@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from solstice_common.messages import JobStatusV1, Source
-from solstice_forge.statuses.wanted_status import WantedStatus
+from solstice_forge.statuses.reportable_status import ReportableStatus
 
 SHA = "5f2c1a9be0d34c7788aa90b1c2d3e4f506172839"
 _GITEA_STATES: Final = {
@@ -54,10 +54,10 @@ def job_status(
     )
 
 
-def wanted_status(state: str = "waiting", **changes: Any) -> WantedStatus:
+def reportable_status(state: str = "waiting", **changes: Any) -> ReportableStatus:
     """The same status as the store keeps it."""
     status = job_status(state, **changes)
-    return WantedStatus(
+    return ReportableStatus(
         source_name=status.source_name or "",
         repository=status.repo_full_name or "",
         commit_sha=status.commit_sha,

@@ -1,8 +1,10 @@
 """Job stores for tests, with a manual clock and a job's first steps."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_common.messages.states import JobState
@@ -12,7 +14,12 @@ from solstice_orchestrator.queue_times.waits import WaitExplanation
 from solstice_orchestrator.scheduling.capacity import Capacity
 from solstice_orchestrator.scheduling.workers import WorkerRegistration
 from solstice_orchestrator.store.protocol import Claim, JobStore, OutboxKind, PlanningTask
+from solstice_orchestrator.store.views import LogChunk
 from tests.builders import job, job_request
+
+WAIT_SECONDS: Final = 60
+
+View = TypeVar("View")
 
 OpenStore = Callable[..., AbstractAsyncContextManager[JobStore]]
 """Opens a store; its arguments are those of `open_store`."""
@@ -85,6 +92,23 @@ async def running(store: JobStore, *specs: JobSpec) -> Claim:
     """The first job of a new run, claimed."""
     await planned(store, *specs)
     return (await claimed(store))[0]
+
+
+def chunk(sequence: int, data: bytes = b"x") -> LogChunk:
+    return LogChunk(sequence=sequence, at=1.5, data=data)
+
+
+async def wait_for_stored(
+    store: JobStore, look: Callable[[], Awaitable[View]], condition: Callable[[View], bool]
+) -> View:
+    """Wait until what `look` reads from the store is as expected; return it."""
+    async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
+        while True:
+            # Before the look: a change during it sets the event again, or the wait would miss it.
+            changed.clear()
+            if condition(view := await look()):
+                return view
+            await changed.wait()
 
 
 async def state_of(store: JobStore, job_id: str) -> tuple[JobState, Reason]:

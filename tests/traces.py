@@ -15,6 +15,9 @@ from typing import Any
 from solstice_common.messages import Priority
 from solstice_common.times import format_timestamp
 from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, RunSpec
+from solstice_orchestrator.scheduling.capacity import capacity
+from solstice_orchestrator.scheduling.caps import parse_caps
+from solstice_orchestrator.scheduling.starts import StartLimits
 from solstice_orchestrator.simulation.tally import Tally
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceJob, TraceRun
 from solstice_orchestrator.simulation.virtual_run import SimulationConfig, simulate_trace
@@ -29,6 +32,10 @@ def trace_job(
     at: float = 0.0, seconds: float = 1.0, repository: str = "acme/app", **changes: Any
 ) -> TraceJob:
     return TraceJob(**{"at": at, "seconds": seconds, "repository": repository, "label": "linux", **changes})
+
+
+def named(name: str, at: float = 0.0, seconds: float = 10.0, **changes: Any) -> TraceJob:
+    return trace_job(at, seconds, name=name, **changes)
 
 
 def one_by_one(*jobs: TraceJob) -> Sequence[TraceRun]:
@@ -73,6 +80,17 @@ def random_trace(
             ]
         )
     return trace
+
+
+def configuration(
+    slots: int = 1, *, limit: int = 0, caps: str = "", max_wait: float = 1e9, **more: int
+) -> SimulationConfig:
+    """Slots of the label linux, and by name of others."""
+    return SimulationConfig(
+        capacity=capacity({"linux": slots, **more}, limit),
+        limits=StartLimits(caps=parse_caps(caps)),
+        max_wait_seconds=max_wait,
+    )
 
 
 class StartTimes(Tally):
@@ -155,8 +173,8 @@ async def plan(store: JobStore, run: TraceRun, clock: ManualClock) -> str:
         event="dispatch",
     )
     (admission,) = await store.admit([request])
-    said = RunSpec(concurrency=_concurrency(begun.run_concurrency))
-    assert await store.planned(await planning_task(store), [spec_of(each) for each in run], said)
+    run_spec = RunSpec(concurrency=_concurrency(begun.run_concurrency))
+    assert await store.planned(await planning_task(store), [spec_of(each) for each in run], run_spec)
     return admission.run_id
 
 

@@ -101,10 +101,10 @@ class Traffic:
 
     async def _publish(self) -> None:
         while not self._stop.is_set():
-            mine = range(self._next, self._next + 5)
+            own_numbers = range(self._next, self._next + 5)
             self._next += 5
             for number, outcome in zip(
-                mine, await self._broker.publish([order(n) for n in mine]), strict=True
+                own_numbers, await self._broker.publish([order(n) for n in own_numbers]), strict=True
             ):
                 self.outcomes[outcome.status] = self.outcomes.get(outcome.status, 0) + 1
                 if outcome.confirmed:

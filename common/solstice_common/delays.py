@@ -10,13 +10,13 @@ MAX_DELAY: Final = timedelta(days=366)
 
 A later one is probably a typing error, and would stay here for ever.
 """
-CLOCKS_APART: Final = timedelta(days=1)
+CLOCK_TOLERANCE: Final = timedelta(days=1)
 """The tolerance of the limit, for a check by another clock."""
 MOMENT_PATTERN: Final = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$"
 )
-_MOMENT: Final = re.compile(MOMENT_PATTERN[1:-1], re.ASCII)
-_DELAY: Final = re.compile(r"(?P<count>[0-9]{1,9})(?P<unit>[smhd]?)", re.ASCII)
+_MOMENT: Final = re.compile(MOMENT_PATTERN[1:-1])
+_DELAY: Final = re.compile(r"(?P<count>[0-9]{1,9})(?P<unit>[smhd]?)")
 _UNITS: Final = MappingProxyType({"": "seconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"})
 
 

@@ -3,7 +3,7 @@
 SolsticeError
 ├── ConfigurationError       a setting is wrong: mend it and start again
 ├── InvalidMessage           a message is wrong: it is refused, never retried
-├── InvalidWorkflow          a workflow file is wrong: whoever wrote it must mend it
+├── InvalidWorkflow          a workflow file is wrong: its author must mend it
 ├── BrokerError
 │   ├── BrokerUnavailable    no connection now: retry later
 │   └── TopologyMismatch     the broker holds the object with other arguments: a person must decide
@@ -14,7 +14,7 @@ SolsticeError
     ├── ServiceUnavailable   no service answers at that URL: start it, or try again later
     └── ServiceRefused       the service answered, and the answer is no
 
-A normal "no" (a duplicate, an event nobody wants, an attempt that lost its lease) is a value, not an error.
+A normal "no" (a duplicate, an event that no rule builds, an attempt that lost its lease) is a value, not an error.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class InvalidMessage(SolsticeError):
     """A message breaks its schema; sending it again changes nothing.
 
     `reason` is one word for headers and metrics (`not_utf8`, `not_json`, `oversize`, `unknown_version`,
-    `invalid_field`, ...); `detail` tells a person what is wrong and where.
+    `invalid_field`, ...); `detail` says what is wrong and where.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -44,7 +44,7 @@ class InvalidMessage(SolsticeError):
 class InvalidWorkflow(SolsticeError):
     """A workflow file cannot be used as it stands; reading it again changes nothing.
 
-    `line` and `column` count from 1, columns in characters; `problem` is a sentence for whoever wrote the file.
+    `line` and `column` count from 1, columns in characters; `problem` is a sentence for the file's author.
     """
 
     def __init__(self, line: int, column: int, problem: str) -> None:
@@ -59,7 +59,10 @@ class BrokerError(SolsticeError):
 
 
 class BrokerUnavailable(BrokerError):
-    """There is no connection to the broker at the moment; it may come back, so try again later."""
+    """There is no connection to the broker at the moment.
+
+    It may come back, so try again later.
+    """
 
     def __init__(self, url: str, detail: str) -> None:
         super().__init__(f"no connection to the broker at {url}: {detail}")
@@ -70,19 +73,24 @@ class BrokerUnavailable(BrokerError):
 class TopologyMismatch(BrokerError):
     """An exchange or queue already exists with other properties than ours."""
 
-    def __init__(self, kind: str, name: str, ours: Mapping[str, object], theirs: str) -> None:
-        wanted = ", ".join(f"{key}={value!r}" for key, value in sorted(ours.items())) or "no arguments"
+    def __init__(
+        self, kind: str, name: str, declared_arguments: Mapping[str, object], on_broker: str
+    ) -> None:
+        declared = (
+            ", ".join(f"{key}={value!r}" for key, value in sorted(declared_arguments.items()))
+            or "no arguments"
+        )
         super().__init__(
             f"{kind} {name!r} exists on the broker with other properties than ours.\n"
-            f"  ours:   {wanted}\n"
-            f"  broker: {theirs}\n"
+            f"  ours:   {declared}\n"
+            f"  broker: {on_broker}\n"
             f"Either set AMQP_QUEUE_TYPE (or the object's name) to match the broker, or drain and delete the "
             f"{kind} there and start again."
         )
         self.kind = kind
         self.name = name
-        self.ours = dict(ours)
-        self.theirs = theirs
+        self.declared_arguments = dict(declared_arguments)
+        self.on_broker = on_broker
 
 
 class StoreError(SolsticeError):
@@ -90,7 +98,10 @@ class StoreError(SolsticeError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be read or written at the moment; nothing was changed, so try again later."""
+    """The database cannot be read or written at the moment.
+
+    Nothing was changed, so try again later.
+    """
 
     def __init__(self, where: str, detail: str) -> None:
         super().__init__(f"the database {where} cannot be used now: {detail}")
@@ -115,7 +126,10 @@ class ServiceError(SolsticeError):
 
 
 class ServiceUnavailable(ServiceError):
-    """Nobody answers at the URL, or not in time; it may come back, so try again later."""
+    """Nobody answers at the URL, or not in time.
+
+    It may come back, so try again later.
+    """
 
     def __init__(self, service: str, url: str, detail: str, advice: str = "") -> None:
         super().__init__(
@@ -135,7 +149,10 @@ class ServiceRefused(ServiceError):
 
 
 def first_of(error: BaseException) -> BaseException:
-    """The error itself, or the first one inside a group of a TaskGroup: the others are usually its echo."""
+    """Return the error itself, or the first one inside a TaskGroup's group.
+
+    The others are usually its echo.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

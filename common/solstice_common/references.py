@@ -24,17 +24,17 @@ class References:
         kind, rest = split(reference)
         match kind:
             case "env":
-                found = self.environ.get(rest, "")
+                content = self.environ.get(rest, "")
                 missing = f"the environment variable {rest} is not set or empty: set it, or remove this"
             case "file":
                 path = self.folder / Path(rest).expanduser()
-                found, missing = _content(path), f"the file {path} is empty: write the secret into it"
+                content, missing = _content(path), f"the file {path} is empty: write the secret into it"
             case _:
-                found, missing = rest, "holds nothing after plain:"
-        found = found.strip("\r\n")
-        if not found.strip():
+                content, missing = rest, "holds nothing after plain:"
+        content = content.strip("\r\n")
+        if not content.strip():
             raise ValueError(missing)
-        return found
+        return content
 
 
 def split(reference: str) -> tuple[str, str]:

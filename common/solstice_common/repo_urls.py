@@ -8,7 +8,7 @@ and another for a rule is refused; another spelling of the same repository becom
 
 import re
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
 from unicodedata import normalize
 from urllib.parse import SplitResult, unquote, unquote_to_bytes, urlsplit
@@ -27,6 +27,7 @@ _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 _SCP: Final = re.compile(
     r"(?P<place>(?:[^\s@/:]+@)?(?:[^\s@/:\[\]-][^\s@/:\[\]]*|\[[0-9A-Fa-f:]+\])):(?P<path>[^:\s]\S*)"
 )
+_WRONG_ADDRESS: Final = "must write an address as 192.0.2.1 or [2001:db8::1]"
 _LONGEST_NAME: Final = 255
 _MOST_LAYERS: Final = 4
 """How often a path may be percent-encoded; honest paths are encoded at most twice."""
@@ -40,7 +41,11 @@ def canonical(url: str) -> str:
     Idempotent. The scheme stays, and so does a trailing `.git`: some servers know a repository by one of both alone.
     """
     scheme = _scheme(url)
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # In our words: its own are about brackets and octets.
+        raise ValueError(_WRONG_ADDRESS) from None
     if parts.query or parts.fragment or "?" in url or "#" in url:
         raise ValueError("must not hold '?' or '#': no repository is named by what follows them")
     return f"{scheme}://{_place(scheme, parts)}{_path(parts.path)}"
@@ -127,7 +132,7 @@ def _place(scheme: str, parts: SplitResult) -> str:
         return ""
     if not parts.hostname or parts.hostname.startswith("-") or parts.netloc.startswith("-"):
         raise ValueError("must name a host")
-    if parts.netloc.count("@") > 1 or parts.port == 0:  # `port` raises ValueError for what is no number
+    if parts.netloc.count("@") > 1 or not _has_usable_port(parts):
         raise ValueError("must name one host and a port from 1 to 65535")
     if "%" in parts.netloc:
         raise ValueError(
@@ -138,10 +143,24 @@ def _place(scheme: str, parts: SplitResult) -> str:
     return user + _host(parts) + port
 
 
+def _has_usable_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port != 0
+    except ValueError:
+        return False
+
+
 def _host(parts: SplitResult) -> str:
+    try:
+        return _name_or_address(parts)
+    except AddressValueError:
+        raise ValueError(_WRONG_ADDRESS) from None
+
+
+def _name_or_address(parts: SplitResult) -> str:
     name = (parts.hostname or "").lower()
     if "[" in parts.netloc:
-        return f"[{IPv6Address(name)}]"  # AddressValueError is a ValueError
+        return f"[{IPv6Address(name)}]"
     name = name.removesuffix(".")
     if not name.isascii():
         # Programs map such a name to an ASCII one, and must find nothing in it that becomes something else.
@@ -181,14 +200,13 @@ def _refuse_hidden(path: bytes) -> None:
 
 def _decoded(run: str) -> str:
     """Decode what needs no escape; write the rest as escapes in capitals."""
-    raw = unquote_to_bytes(run)
-    try:
-        characters = list(raw.decode("utf-8"))
-    except UnicodeDecodeError:
-        return "".join(chr(byte) if chr(byte) in _UNRESERVED else f"%{byte:02X}" for byte in raw)
-    return "".join(
-        one
-        if one in _UNRESERVED or (not one.isascii() and one.isprintable() and not one.isspace())
-        else "".join(f"%{byte:02X}" for byte in one.encode())
-        for one in characters
-    )
+    # Byte for byte, also beside what is no UTF-8: else a second look would find other pieces to decode.
+    return "".join(map(_plain, unquote_to_bytes(run).decode("utf-8", "surrogateescape")))
+
+
+def _plain(character: str) -> str:
+    if character in _UNRESERVED:
+        return character
+    if not character.isascii() and character.isprintable() and not character.isspace():
+        return character
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogateescape"))

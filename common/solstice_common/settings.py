@@ -1,17 +1,23 @@
-"""Settings that several services share; each service adds its own and freezes the whole at start.
+"""Settings that several services share.
+
+Each service adds its own and freezes the whole at start.
 
 A setting is one field: its name in upper case is the environment variable, in kebab case the flag
 (`amqp_url`, `AMQP_URL`, `--amqp-url`), its description the line in `--help` and in `docs/configuration.md`.
 """
 
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from types import MappingProxyType
+from typing import Annotated, Final, Literal, Self
+from urllib.parse import parse_qsl, quote, urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from solstice_common.addresses.hosts import first_host_only
 from solstice_common.errors import ConfigurationError
 
 
@@ -23,12 +29,82 @@ class SolsticeSettings(BaseSettings):
     )
 
 
+BROKER_SCHEMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "amqp": "rabbitmq",
+        "amqps": "rabbitmq",
+        "redis": "redis",
+        "rediss": "redis",
+        "nats": "nats",
+        "tls": "nats",
+        "sqlite": "embedded",
+    }
+)
+"""The broker behind each scheme of `AMQP_URL`, by the name of its capabilities."""
+BROKER_URLS: Final = (
+    "amqp:// or amqps:// for RabbitMQ, redis:// or rediss:// for Redis and Valkey, nats:// or tls:// for NATS, "
+    "sqlite:///FILE for the embedded one"
+)
+"""The same for people: every description and error says it in these words."""
+BROKER_URL_DESCRIPTION: Final = f"Broker: {BROKER_URLS}."
+
+
+def known_broker_url(url: str) -> str:
+    """The broker that a URL's scheme names; ValueError when it names none."""
+    transport = BROKER_SCHEMES.get(url.partition(":")[0])
+    if transport is None:
+        raise ValueError(f"must start with {BROKER_URLS}")
+    return transport
+
+
+def with_password_file(url: str, path: str) -> str:
+    """The broker's URL with the file of its password.
+
+    ValueError where it has no password, or names another file.
+    """
+    before, mark, query = url.partition("?")
+    if url.startswith("sqlite:"):
+        raise ValueError("the embedded broker of AMQP_URL has no password: leave it empty")
+    named = dict(parse_qsl(query)).get("password_file")
+    path = str(Path(path).absolute())
+    if named not in {None, path}:
+        raise ValueError("the password_file of AMQP_URL is another one: name the file once")
+    if named is not None:
+        return url
+    return f"{before}?{query}{'&' if mark and query else ''}password_file={quote(path)}"
+
+
+def _web_address(url: str) -> str:
+    if url and not url.startswith(("http://", "https://")):
+        raise ValueError("must be empty, or start with http:// or https://")
+    try:
+        parts = urlsplit(url)
+        is_address = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if url and (not is_address or re.search(r"[\s@?#\\]", url)):
+        # It is sent to forges and shown to everybody; the value is not repeated, as it may hold a password.
+        raise ValueError("must be a URL for browsers, without user and password: https://HOST/PATH")
+    return url
+
+
+WebAddress = Annotated[str, AfterValidator(_web_address)]
+"""A web address that browsers or programs reach; empty when it is not set."""
+
+
 class BrokerSettings(SolsticeSettings):
-    """Where the broker is and what things are called there; the names are part of the published v1 contract."""
+    """Where the broker is and what things are called there.
+
+    The names are part of the published v1 contract.
+    """
 
     amqp_url: str = Field(
         default="amqp://127.0.0.1:5672/%2f",
-        description="Broker: amqp:// or amqps:// for RabbitMQ, sqlite:///FILE for the embedded one.",
+        description=BROKER_URL_DESCRIPTION,
+    )
+    amqp_password_file: str = Field(
+        default="",
+        description="File with the password of AMQP_URL's user, read again for each connection; as ?password_file= in the URL.",
     )
     amqp_exchange: str = Field(
         default="solstice.jobs",
@@ -52,7 +128,7 @@ class BrokerSettings(SolsticeSettings):
         default="solstice.jobs.v1.dlq",
         min_length=1,
         max_length=255,
-        description="Queue that keeps refused job requests.",
+        description="Queue of refused job requests.",
     )
     amqp_prefetch: int = Field(
         default=64, ge=1, le=65535, description="Unacknowledged deliveries per consumer."
@@ -61,13 +137,62 @@ class BrokerSettings(SolsticeSettings):
         default="quorum",
         description="Queue type of the declaration: quorum, or classic as in the first v1 services.",
     )
+    dead_letter_enabled: bool = Field(
+        default=True,
+        description="Keep refused and exhausted messages as dead letters; else they are dropped, logged and counted.",
+    )
+    broker_require_durable: bool = Field(
+        default=False,
+        description="/readyz answers 503 while the broker is less durable than it could be (degraded), not only 200 with a notice.",
+    )
+    nats_monitor_url: WebAddress = Field(
+        default="",
+        description="Monitoring port of NATS (http://HOST:8222), which shows whether it syncs before it confirms; empty for none.",
+    )
+    nats_sync_always: bool = Field(
+        default=False,
+        description="Your word that NATS has sync_interval: always, where its monitoring port cannot be reached.",
+    )
 
     @field_validator("amqp_url")
     @classmethod
     def _known_scheme(cls, url: str) -> str:
-        if url.partition(":")[0] not in {"amqp", "amqps", "sqlite"}:
-            raise ValueError("must start with amqp://, amqps:// or sqlite:///")
+        known_broker_url(url)
         return url
+
+    @field_validator("amqp_password_file")
+    @classmethod
+    def _fits_the_url(cls, path: str, info: ValidationInfo) -> str:
+        if path and "amqp_url" in info.data:
+            with_password_file(info.data["amqp_url"], path)
+        return path
+
+    @model_validator(mode="after")
+    def _name_password_file(self) -> Self:
+        if self.amqp_password_file:
+            # In the URL, so that all that opens a broker by it needs nothing else.
+            object.__setattr__(self, "amqp_url", with_password_file(self.amqp_url, self.amqp_password_file))
+        return self
+
+
+class SigningSettings(SolsticeSettings):
+    """With which keys requests are signed."""
+
+    signing_keys: SecretStr = Field(
+        default=SecretStr(""),
+        description="Private keys that sign requests and cancels: files of 'solstice keys create', by commas, or one key as JSON. "
+        "The first signs. Empty: nothing is signed.",
+    )
+
+
+class VerifySettings(SolsticeSettings):
+    """Whose signatures count."""
+
+    verify_keys: str = Field(
+        default="",
+        description="File of the public keys, with their scopes, one of which must have signed a request or cancel; read again "
+        "when it changes. Empty: none need be signed.",
+    )
 
 
 def _default_tokens() -> Path:
@@ -75,7 +200,7 @@ def _default_tokens() -> Path:
 
 
 class TokenSettings(SolsticeSettings):
-    """Where the tokens of the HTTP APIs are kept."""
+    """Where the tokens of the HTTP APIs are stored."""
 
     solstice_tokens: Path = Field(
         default_factory=_default_tokens,
@@ -88,7 +213,7 @@ class AccessSettings(TokenSettings):
 
     solstice_access: Literal["tokens", "open"] = Field(
         default="tokens",
-        description="Who may use the API and pages: holders of tokens, and this machine alone while there are none; or open, everybody who reaches the port (behind a proxy that asks for a login).",
+        description="Who may use the API and pages. tokens: holders of tokens, or this machine while there are none; open: everyone who reaches the port (for a proxy that asks for a login).",
     )
 
 
@@ -98,10 +223,12 @@ class HttpSettings(SolsticeSettings):
     http_connections: int = Field(
         default=512,
         ge=1,
-        description="Connections at once, a quarter of the process's descriptors left alone; beyond, the idle of strangers are closed.",
+        description="Most connections at once, at most three quarters of the process's descriptors; then idle ones of strangers are closed.",
     )
     http_head_seconds: float = Field(
-        default=10.0, gt=0, description="From the first byte of a request's head to its last; else 408."
+        default=10.0,
+        gt=0,
+        description="Longest time from the first byte of a request's head to its last; then 408.",
     )
     http_silence_seconds: float = Field(
         default=15.0,
@@ -111,12 +238,12 @@ class HttpSettings(SolsticeSettings):
     http_body_bytes: int = Field(
         default=32 * 1024 * 1024,
         ge=1024,
-        description="Bytes of all bodies under way together (one of the largest size always fits); beyond, 503 for the largest.",
+        description="Most bytes of all arriving bodies together (one of the largest size always fits); then 503 for the largest.",
     )
 
 
 class LogSettings(SolsticeSettings):
-    """How a service tells what it does."""
+    """How a service logs."""
 
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="Logs for people (console) or for machines (json)."
@@ -152,16 +279,6 @@ class ClientSettings(SolsticeSettings):
         return url.rstrip("/")
 
 
-def _web_address(url: str) -> str:
-    if url and not url.startswith(("http://", "https://")):
-        raise ValueError("must be empty, or start with http:// or https://")
-    return url
-
-
-WebAddress = Annotated[str, AfterValidator(_web_address)]
-"""Where people find pages by their browser; empty where nobody has said."""
-
-
 def sqlite_path(url: str) -> Path:
     """The file that a `sqlite:` URL names; the one rule for brokers, inboxes and stores.
 
@@ -189,12 +306,14 @@ def without_password(url: str) -> str:
     hidden = f"{scheme}://..." if "://" in url and scheme.isalnum() else "..."
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        _ = urlsplit(first_host_only(url)).port
     except ValueError:
         return hidden
     if "@" in parts.path + parts.query + parts.fragment:
         return hidden
-    user = f"{parts.username}@" if parts.username else ""
+    # What stands alone before the host of a NATS server is a token.
+    is_token = parts.scheme in {"nats", "tls"} and parts.password is None
+    user = f"{parts.username}@" if parts.username and not is_token else ""
     return f"{parts.scheme}://{user}{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 

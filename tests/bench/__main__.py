@@ -7,10 +7,11 @@ import asyncio
 import json
 import os
 import platform
+import sqlite3
 import statistics
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import typer
 import uvloop
@@ -28,6 +29,7 @@ from tests.bench import (
     line,
     outage,
     publishing,
+    signing,
     simulating,
 )
 from tests.bench.agreeing import Agreement
@@ -36,24 +38,32 @@ from tests.bench.first_status import FirstStatus
 from tests.bench.idle import Idle
 from tests.bench.latency import Latency
 from tests.bench.outage import Outage
-from tests.bench.pairs import Comparison
+from tests.bench.pairs import Comparison, collect_garbage
+from tests.bench.servers import BROKERS, BenchEmbedded, BenchNats, BenchRedis, BenchServer
 from tests.bench.simulating import Simulating
 from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, flavours, shared_rabbitmq
 
 Figures = (
     Comparison | Latency | FirstStatus | Outage | Simulating | Agreement | Mapping[str, Idle] | list[Claiming]
 )
+S = TypeVar("S")
 Measure = Callable[[RabbitMQServer, bool], Awaitable[Figures]]
 
-MEASURES: Final[Mapping[str, Measure]] = {
+ON_ANY_BROKER: Final[Mapping[str, Callable[[BenchServer, bool], Awaitable[Figures]]]] = {
     "publish": lambda server, quick: publishing.measure(
         server, count=2_000 if quick else 20_000, rounds=1 if quick else 5
     ),
     "consume": lambda server, quick: consuming.measure(
         server, count=2_000 if quick else 20_000, rounds=1 if quick else 5
     ),
+}
+MEASURES: Final[Mapping[str, Measure]] = {
+    **ON_ANY_BROKER,
     "line": lambda server, quick: line.measure(
         server, count=1_000 if quick else 10_000, rounds=1 if quick else 5
+    ),
+    "signing": lambda server, quick: signing.measure(
+        server, count=1_000 if quick else 10_000, rounds=3 if quick else 7
     ),
     "claim": lambda _, quick: claiming.measure(
         count=1_600 if quick else 25_600,
@@ -80,6 +90,7 @@ def bench(
         list[str] | None, typer.Argument(help=f"Of {', '.join(MEASURES)}; all unless told.")
     ] = None,
     rabbitmq: Annotated[str, typer.Option(help=f"One of {', '.join(FLAVOURS)}.")] = flavours()[0][-1],
+    broker: Annotated[str, typer.Option(help=f"One of {', '.join(BROKERS)}.")] = BROKERS[0],
     quick: Annotated[bool, typer.Option(help="Few messages, one round: to see that it runs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
 ) -> None:
@@ -88,21 +99,44 @@ def bench(
     chosen = what or list(MEASURES)
     if unknown := set(chosen) - set(MEASURES):
         raise typer.BadParameter(f"no such measure: {', '.join(sorted(unknown))}")
-    with shared_rabbitmq(rabbitmq, synced=True) as server:
-        figures = uvloop.run(measure_all(server, chosen, quick=quick))
-        version = server.version
+    if broker not in BROKERS:
+        raise typer.BadParameter(f"no such broker: {broker}; one of {', '.join(BROKERS)}")
+    if broker != "rabbitmq" and (others := set(chosen) - set(ON_ANY_BROKER)):
+        raise typer.BadParameter(f"on {broker}: {', '.join(ON_ANY_BROKER)}; not {', '.join(sorted(others))}")
+    if broker == "nats":
+        with BenchNats() as nats:
+            figures = uvloop.run(measure_all(nats, chosen, quick=quick, measures=ON_ANY_BROKER))
+            version = f"NATS {nats.version}, sync_interval always"
+    elif broker == "embedded":
+        figures = uvloop.run(measure_all(BenchEmbedded(), chosen, quick=quick, measures=ON_ANY_BROKER))
+        version = f"embedded, SQLite {sqlite3.sqlite_version}, synchronous=FULL"
+    elif broker == "redis":
+        with BenchRedis() as redis:
+            figures = uvloop.run(measure_all(redis, chosen, quick=quick, measures=ON_ANY_BROKER))
+            version = f"Redis {redis.version}, appendfsync always"
+    else:
+        with shared_rabbitmq(rabbitmq, synced=True) as server:
+            figures = uvloop.run(measure_all(server, chosen, quick=quick, measures=MEASURES))
+            version = f"RabbitMQ {server.version}, quorum queues"
     if as_json:
         print(json.dumps({name: _plain(figure) for name, figure in figures.items()}, indent=2))  # noqa: T201
     else:
         show(figures, version)
 
 
-async def measure_all(server: RabbitMQServer, chosen: list[str], *, quick: bool) -> dict[str, Figures]:
+async def measure_all(
+    server: S,
+    chosen: list[str],
+    *,
+    quick: bool,
+    measures: Mapping[str, Callable[[S, bool], Awaitable[Figures]]],
+) -> dict[str, Figures]:
     """Measure one after the other: nothing else may run beside a measurement."""
     console, figures = Console(stderr=True), {}
     for name in chosen:
         with console.status(f"measuring: {name}"):
-            figures[name] = await MEASURES[name](server, quick)
+            collect_garbage()
+            figures[name] = await measures[name](server, quick)
         await asyncio.sleep(1)
     return figures
 
@@ -110,9 +144,7 @@ async def measure_all(server: RabbitMQServer, chosen: list[str], *, quick: bool)
 def show(figures: Mapping[str, Figures], version: str) -> None:
     """Print the figures for people."""
     console = Console()
-    console.print(
-        f"RabbitMQ {version}, quorum queues; Python {platform.python_version()}; {os.cpu_count()} processors\n"
-    )
+    console.print(f"{version}; Python {platform.python_version()}; {os.cpu_count()} processors\n")
     rates = Table(
         "per second", "ours", "yardstick", "ratio", "goal", title="Side by side, median of the rounds"
     )
@@ -124,7 +156,7 @@ def show(figures: Mapping[str, Figures], version: str) -> None:
                     _spread(figure.ours),
                     _spread(figure.yardstick),
                     f"{figure.ratio:.2f}x",
-                    f">= {figure.goal:.1f}x",
+                    "" if figure.goal is None else f">= {figure.goal:g}x",
                 )
             case Latency() | FirstStatus() | Outage() | Simulating() | Agreement():
                 console.print(figure.summary)

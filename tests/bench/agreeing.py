@@ -90,9 +90,11 @@ async def measure(server: RabbitMQServer, *, count: int) -> Agreement:
             ) as running,
             httpx2.AsyncClient() as client,
         ):
-            for wish in _requests(rng, repository.url, commits, count):
+            for job_input in _requests(rng, repository.url, commits, count):
                 due = time.monotonic() + rng.expovariate(PER_SECOND)
-                answer = await client.post(f"http://127.0.0.1:{running.forge_port}/api/v1/jobs", json=wish)
+                answer = await client.post(
+                    f"http://127.0.0.1:{running.forge_port}/api/v1/jobs", json=job_input
+                )
                 answer.raise_for_status()
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
             jobs = await _ended(running, client, count)
@@ -129,9 +131,9 @@ async def _ended(running: Services, client: httpx2.AsyncClient, count: int) -> S
     url = f"{running.orchestrator_url}/api/v1/jobs"
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
-            asked = {"limit": "200", "state": "succeeded"}
+            parameters = {"limit": "200", "state": "succeeded"}
             jobs: Sequence[Mapping[str, Any]] = (
-                (await client.get(url, params=asked)).raise_for_status().json()["jobs"]
+                (await client.get(url, params=parameters)).raise_for_status().json()["jobs"]
             )
             if len(jobs) == count:
                 return jobs

@@ -82,7 +82,9 @@ class Claiming:
         """Our rate as a share of the bare database's; the median of pairs."""
         if not self.bare:
             return None
-        return statistics.median(ours / bare for ours, bare in zip(self.per_second, self.bare, strict=True))
+        return statistics.median(
+            of_solstice / bare for of_solstice, bare in zip(self.per_second, self.bare, strict=True)
+        )
 
     @property
     def ratio(self) -> float:
@@ -101,13 +103,13 @@ async def measure(*, count: int, finished: int, waiting: int, rounds: int) -> li
             ("SQLite", opened.enter_context(sqlite_places())),
         ]
         for name, place in places:
-            ours, bare = list[Rate](), list[Rate]()
+            of_solstice, bare = list[Rate](), list[Rate]()
             for _ in range(rounds):
-                for claimer, kept in (("claimer", ours), ("bare_claimer", bare)):
+                for claimer, stored in (("claimer", of_solstice), ("bare_claimer", bare)):
                     if claimer == "claimer" or name == "PostgreSQL":
                         url = place()
                         await fill(url, finished=0, waiting=count + WORKERS * BATCH)
-                        kept.append(await claimed_and_finished(claimer, url, count))
+                        stored.append(await claimed_and_finished(claimer, url, count))
             full, empty = place(), place()
             await fill(full, finished=finished, waiting=waiting)
             await fill(empty, finished=0, waiting=2 * rounds * BATCH * 100)
@@ -115,9 +117,9 @@ async def measure(*, count: int, finished: int, waiting: int, rounds: int) -> li
             figures.append(
                 Claiming(
                     store=name,
-                    per_second=[each.per_second for each in ours],
+                    per_second=[each.per_second for each in of_solstice],
                     bare=[each.per_second for each in bare],
-                    cpu_microseconds=statistics.median(each.cpu_microseconds for each in ours),
+                    cpu_microseconds=statistics.median(each.cpu_microseconds for each in of_solstice),
                     empty_ms=[pair[0] for pair in pairs],
                     full_ms=[pair[1] for pair in pairs],
                     finished=finished,
@@ -142,10 +144,10 @@ async def claimed_and_finished(claimer: str, url: str, count: int) -> Rate:
         role(claimer, url=url, name="b", workers=WORKERS // 2) as other,
     ):
         for each in (one, other):
-            await each.heard()
+            await each.answer()
         for each in (one, other):
             await each.go()
-        facts = [await each.heard() for each in (one, other)]
+        facts = [await each.answer() for each in (one, other)]
     if sum(each["jobs"] for each in facts) != count:
         raise RuntimeError(f"{count} jobs were there, and {facts} were claimed")
     seconds = max(each["done_at"] for each in facts) - min(each["began_at"] for each in facts)

@@ -1,6 +1,6 @@
-"""Measures our intake against plain aio-pika.
+"""Measures our intake against the plain client.
 
-Ours consumes, validates, stores durably and acks; aio-pika consumes and acks each message, and keeps nothing.
+Ours consumes, validates, stores durably and acks; the plain client consumes and acks each message, and keeps nothing.
 """
 
 import tempfile
@@ -12,10 +12,10 @@ from tests.bench.pairs import Comparison, compare
 from tests.bench.processes import role
 from tests.bench.publishing import message, requests
 from tests.bench.routes import route_named
-from tests.servers.rabbitmq import RabbitMQServer
+from tests.bench.servers import BenchServer, goal_of
 
 
-async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Comparison:
+async def measure(server: BenchServer, *, count: int, rounds: int) -> Comparison:
     """Messages settled per second, from the first delivery's way to the last ack."""
     with server.vhost() as vhost, tempfile.TemporaryDirectory() as directory:
 
@@ -32,14 +32,14 @@ async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Compari
             async with role(
                 "consumer", url=vhost.url, name=f"ours.{number}", database=database, count=count
             ) as it:
-                await it.heard()
+                await it.answer()
                 return await it.rate(count)
 
         async def plain(number: int) -> float:
             await fill(f"plain.{number}")
             queue = route_named(f"plain.{number}").queue
             async with role("plain_consumer", url=vhost.url, name=queue, count=count) as it:
-                await it.heard()
+                await it.answer()
                 return await it.rate(count)
 
         return await compare(
@@ -47,5 +47,5 @@ async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Compari
             ours=ours,
             yardstick=plain,
             rounds=rounds,
-            goal=1.0,
+            goal=goal_of(vhost.url),
         )

@@ -4,12 +4,12 @@ The figures are those of the kernel.
 """
 
 import asyncio
-import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.bench.processes import processor_seconds
 from tests.bench.services import services
 from tests.servers.rabbitmq import RabbitMQServer
 
@@ -29,20 +29,15 @@ async def measure(server: RabbitMQServer, *, seconds: float) -> Mapping[str, Idl
     with server.vhost() as vhost, tempfile.TemporaryDirectory() as name:
         async with services(vhost.url, Path(name), slots=4) as running:
             await asyncio.sleep(SETTLE_SECONDS)
-            before = {pid: _processor_seconds(pid) for pid in running.pids.values()}
+            before = {pid: processor_seconds(pid) for pid in running.pids.values()}
             await asyncio.sleep(seconds)
             return {
                 service: Idle(
-                    cpu_percent=100 * (_processor_seconds(pid) - before[pid]) / seconds,
+                    cpu_percent=100 * (processor_seconds(pid) - before[pid]) / seconds,
                     mebibytes=_memory(pid),
                 )
                 for service, pid in running.pids.items()
             }
-
-
-def _processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _memory(pid: int) -> float:

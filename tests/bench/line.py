@@ -7,8 +7,9 @@ one ack for each message. Receiver, consumer, broker and load share the machine 
 
 import statistics
 import tempfile
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,56 +23,85 @@ from tests.servers.rabbitmq import RabbitMQServer
 CONNECTIONS = 128
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """The roles of one of the two ways."""
+    """The roles of one of the two ways, and what each is told."""
 
     receiver: str
     consumer: str
+    receiver_options: Mapping[str, Any] = field(default_factory=dict)
+    consumer_options: Mapping[str, Any] = field(default_factory=dict)
 
 
-OURS = Side("receiver", "line_end")
-NAIVE = Side("naive_app", "naive_consumer")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """How `count` webhooks went through the line."""
+
+    per_second: float
+    """From the first request to the last hand-over."""
+    p99_seconds: float
+    """Of the answers to the webhooks."""
+    receiver_microseconds: float
+    """The receiver's processor time for each webhook, like the next."""
+    consumer_microseconds: float
+
+
+NAIVE = Side(receiver="naive_app", consumer="naive_consumer")
+
+
+async def send_through(
+    side: Side, url: str, directory: Path, *, exchange: str, queue: str, count: int
+) -> Passage:
+    """Send `count` webhooks through the line; RuntimeError when one is not accepted."""
+    (port,) = free_ports(1)
+    store = str(directory / f"{queue}.store")
+    async with AsyncExitStack() as stack:
+        consumer = await stack.enter_async_context(
+            role(side.consumer, url=url, name=queue, database=store, count=count, **side.consumer_options)
+        )
+        await consumer.answer()
+        receiver = await stack.enter_async_context(
+            role(side.receiver, url=url, name=exchange, port=port, **side.receiver_options)
+        )
+        await receiver.answer()
+        load = await stack.enter_async_context(role("flood", port=port, count=count, connections=CONNECTIONS))
+        await load.answer()
+        before = receiver.processor_seconds, consumer.processor_seconds
+        await load.go()
+        sent, done = await load.answer(), await consumer.answer()
+        receiver_seconds = receiver.processor_seconds - before[0]
+    if sent["refused"]:
+        raise RuntimeError(f"{sent['refused']} webhooks of {count} were not accepted")
+    return Passage(
+        per_second=count / (done["done_at"] - sent["began_at"]),
+        p99_seconds=statistics.quantiles(sent["latencies"], n=100)[98],
+        receiver_microseconds=1e6 * receiver_seconds / count,
+        consumer_microseconds=1e6 * (done["cpu_seconds"] - before[1]) / count,
+    )
 
 
 async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Comparison:
     """Webhooks per second, from the first request to the last hand-over."""
     with server.vhost() as vhost, tempfile.TemporaryDirectory() as directory:
-
-        async def drive(side: Side, name: str, *, exchange: str, queue: str) -> float:
-            (port,) = free_ports(1)
-            files = {what: str(Path(directory) / f"{name}.{what}") for what in ("inbox", "store")}
-            inbox: dict[str, Any] = {"database": files["inbox"]} if side is OURS else {}
-            async with AsyncExitStack() as stack:
-                consumer = await stack.enter_async_context(
-                    role(side.consumer, url=vhost.url, name=queue, database=files["store"], count=count)
-                )
-                await consumer.heard()
-                receiver = await stack.enter_async_context(
-                    role(side.receiver, url=vhost.url, name=exchange, port=port, **inbox)
-                )
-                await receiver.heard()
-                load = await stack.enter_async_context(
-                    role("flood", port=port, count=count, connections=CONNECTIONS)
-                )
-                await load.heard()
-                await load.go()
-                sent, done = await load.heard(), await consumer.heard()
-            if sent["refused"]:
-                raise RuntimeError(f"{sent['refused']} webhooks of {count} were not accepted")
-            latencies[side].append(statistics.quantiles(sent["latencies"], n=100)[98])
-            return float(count / (done["done_at"] - sent["began_at"]))
-
-        latencies: dict[Side, list[float]] = {OURS: [], NAIVE: []}
+        latencies: dict[str, list[float]] = {"ours": [], "naive": []}
 
         async def ours(number: int) -> float:
             name = f"ours.{number}"
-            return await drive(OURS, name, exchange=name, queue=name)
+            side = our_side(Path(directory), name)
+            passage = await send_through(
+                side, vhost.url, Path(directory), exchange=name, queue=name, count=count
+            )
+            latencies["ours"].append(passage.p99_seconds)
+            return passage.per_second
 
         async def naive(number: int) -> float:
             route = route_named(f"naive.{number}")
             await yardsticks.declare(vhost.url, route.exchange, route.queue, route.routing_key)
-            return await drive(NAIVE, f"naive.{number}", exchange=route.exchange, queue=route.queue)
+            passage = await send_through(
+                NAIVE, vhost.url, Path(directory), exchange=route.exchange, queue=route.queue, count=count
+            )
+            latencies["naive"].append(passage.p99_seconds)
+            return passage.per_second
 
         return await compare(
             "whole line, against a publish awaited per request and a transaction per message",
@@ -81,7 +111,17 @@ async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Compari
             goal=2.5,
             note=lambda: (
                 "p99 of the answer to a webhook under that load: "
-                f"ours {1000 * statistics.median(latencies[OURS]):.0f} ms, "
-                f"naive {1000 * statistics.median(latencies[NAIVE]):.0f} ms"
+                f"ours {1000 * statistics.median(latencies['ours']):.0f} ms, "
+                f"naive {1000 * statistics.median(latencies['naive']):.0f} ms"
             ),
         )
+
+
+def our_side(directory: Path, name: str, *, signing_keys: str = "", verify_keys: str = "") -> Side:
+    """Both services as they are; signing and verifying where keys are given."""
+    return Side(
+        receiver="receiver",
+        consumer="line_end",
+        receiver_options={"database": str(directory / f"{name}.inbox"), "signing_keys": signing_keys},
+        consumer_options={"verify_keys": verify_keys},
+    )

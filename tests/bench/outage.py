@@ -76,7 +76,7 @@ async def measure(server: RabbitMQServer, *, outage_seconds: float = OUTAGE_SECO
 
         inbox = Path(directory) / "inbox"
         async with role("receiver", url=vhost.url, name="outage", port=0, database=str(inbox)) as receiver:
-            port = (await receiver.heard())["port"]
+            port = (await receiver.answer())["port"]
             async with asyncio.TaskGroup() as group:
                 group.create_task(stopped_meanwhile(), name="outage")
                 answering = group.create_task(

@@ -3,6 +3,7 @@
 In the order A B A B the ratio holds when the machine's speed drifts.
 """
 
+import gc
 import statistics
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ class Comparison:
     what: str
     ours: list[float]
     yardstick: list[float]
-    goal: float
-    """The ratio that the project aims at."""
+    goal: float | None
+    """The ratio that the project aims at, if at any."""
     note: str = ""
 
     @property
@@ -37,14 +38,25 @@ async def compare(
     ours: Round,
     yardstick: Round,
     rounds: int,
-    goal: float,
+    goal: float | None,
     note: Callable[[], str] = str,
 ) -> Comparison:
     """Measure both `rounds` times in turn, after one uncounted round of each."""
     rates: tuple[list[float], list[float]] = ([], [])
     for number in range(-1, rounds):
-        for way, kept in zip((ours, yardstick), rates, strict=True):
+        for way, stored in zip((ours, yardstick), rates, strict=True):
+            collect_garbage()
             rate = await way(number)
             if number >= 0:
-                kept.append(rate)
+                stored.append(rate)
     return Comparison(what=what, ours=rates[0], yardstick=rates[1], goal=goal, note=note())
+
+
+def collect_garbage() -> None:
+    """Collect garbage now, and leave what exists out of all later collections.
+
+    Otherwise some measurements would stand still for a search of all imported modules, and some would not, by how many
+    objects were made before: such searches were a tenth of a publisher's time.
+    """
+    gc.collect()
+    gc.freeze()

@@ -5,10 +5,12 @@ Each is ended by its own pid.
 
 import asyncio
 import json
+import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 TIMEOUT_SECONDS = 300
@@ -24,12 +26,17 @@ class Role:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def processor_seconds(self) -> float:
+        """What it has used of all processors so far."""
+        return processor_seconds(self.pid)
+
     async def rate(self, count: int) -> float:
         """Things per second between the two moments of its last line."""
-        facts = await self.heard()
+        facts = await self.answer()
         return count / float(facts["done_at"] - facts["began_at"])
 
-    async def heard(self) -> dict[str, Any]:
+    async def answer(self) -> dict[str, Any]:
         """The next line of its output; RuntimeError when it ended instead."""
         if self._process.stdout is None:
             raise RuntimeError("opened without a pipe")
@@ -70,3 +77,9 @@ async def role(name: str, /, **arguments: Any) -> AsyncIterator[Role]:
         except TimeoutError:
             process.kill()
             await process.wait()
+
+
+def processor_seconds(pid: int) -> float:
+    """What a running process has used of all processors so far, by the kernel's count."""
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

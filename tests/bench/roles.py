@@ -24,16 +24,18 @@ from pydantic import SecretStr
 
 from solstice_common.broker import open_broker
 from solstice_common.runtime.process import tune_garbage_collection
+from solstice_common.signing.key_file import KeyFile, read_public
 from solstice_common.storage.postgresql_connections import PREFER_INDEXES, SESSION
 from solstice_common.telemetry.logs import configure_logs
 from solstice_common.topology import QueueType
 from solstice_forge.service import serve
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.stages.intake import Intake
+from solstice_orchestrator.stages.intake import Intake, SignatureRules
 from solstice_orchestrator.store import JobStore, open_store
 from tests.bench import claiming, load, yardsticks
 from tests.bench.routes import route_named
+from tests.bench.servers import plain_client
 
 PREFETCH = 256
 
@@ -58,18 +60,18 @@ async def naive_consumer(url: str, name: str, database: str, count: int) -> None
     """The yardstick's consumer, until it has handed over `count` jobs."""
     say(ready=True)
     await yardsticks.naive_consumer(url, name, Path(database), count, PREFETCH)
-    say(done_at=time.monotonic())
+    say(done_at=time.monotonic(), cpu_seconds=time.process_time())
 
 
 async def plain_consumer(url: str, name: str, count: int) -> None:
-    """Plain aio-pika: consume and ack each."""
+    """The plain client: consume and ack each."""
     say(ready=True)
     began = time.monotonic()
-    await yardsticks.consume(url, name, count, PREFETCH)
+    await plain_client(url).consume(url, name, count, PREFETCH)
     say(began_at=began, done_at=time.monotonic())
 
 
-async def receiver(url: str, name: str, database: str, port: int) -> None:
+async def receiver(url: str, name: str, database: str, port: int, signing_keys: str = "") -> None:
     """forge-integration as it is; ends with its parent."""
     route = route_named(name)
     settings = ForgeSettings(
@@ -81,6 +83,7 @@ async def receiver(url: str, name: str, database: str, port: int) -> None:
         forge_port=port,
         forge_inbox_url=f"sqlite:///{database}",
         forgejo_webhook_secret=SecretStr(load.SECRET),
+        signing_keys=SecretStr(signing_keys),
     )
     await serve(settings, stop=asyncio.Event(), listening=lambda _host, port: say(ready=True, port=port))
 
@@ -94,11 +97,11 @@ async def consumer(url: str, name: str, database: str, count: int) -> None:
         say(began_at=began, done_at=time.monotonic())
 
 
-async def line_end(url: str, name: str, database: str, count: int) -> None:
-    """The same, with each run handed to the next stage."""
-    async with taking(url, name, database, Metrics()) as store:
+async def line_end(url: str, name: str, database: str, count: int, verify_keys: str = "") -> None:
+    """The same, with each run handed to the next stage, signed if there are keys."""
+    async with taking(url, name, database, Metrics(), verify_keys) as store:
         await handed_over(store, count)
-        say(done_at=time.monotonic())
+        say(done_at=time.monotonic(), cpu_seconds=time.process_time())
 
 
 class Admissions(Metrics):
@@ -120,7 +123,9 @@ class Admissions(Metrics):
 
 
 @asynccontextmanager
-async def taking(url: str, name: str, database: str, metrics: Metrics) -> AsyncIterator[JobStore]:
+async def taking(
+    url: str, name: str, database: str, metrics: Metrics, verify_keys: str = ""
+) -> AsyncIterator[JobStore]:
     """An intake at work, and its store."""
     route, topology = route_named(name), route_named(name).topology(QueueType.QUORUM)
     async with (
@@ -132,7 +137,13 @@ async def taking(url: str, name: str, database: str, metrics: Metrics) -> AsyncI
         await broker.declare(topology)
         tune_garbage_collection()  # as the daemon does
         say(ready=True)
-        intake = Intake(broker=broker, store=store, metrics=metrics, rng=random.Random(0))
+        signatures = None
+        if verify_keys:
+            keys = KeyFile(Path(verify_keys), read_public)
+            signatures = SignatureRules(keys=keys, v1_trust=frozenset(), max_age_seconds=None)
+        intake = Intake(
+            broker=broker, store=store, metrics=metrics, rng=random.Random(0), signatures=signatures
+        )
         task = tasks.create_task(intake.run(route.queue, topology, prefetch=PREFETCH), name="bench-intake")
         yield store
         task.cancel()
@@ -144,15 +155,17 @@ async def handed_over(store: JobStore, count: int) -> None:
     async with store.changes() as changed:
         while left > 0:
             changed.clear()
-            taken = await store.claim_planning("bench", 256)
-            left -= len(taken)
-            if not taken:
+            claimed = await store.claim_planning("bench", 256)
+            left -= len(claimed)
+            if not claimed:
                 await changed.wait()
 
 
 async def flood(port: int, count: int, connections: int) -> None:
     """Send `count` signed webhooks of 10 KB as fast as they are answered."""
     requests = [load.request_bytes(load.push(number)[0]) for number in range(count)]
+    # A search of all imported modules for cycles would hold back every connection for the time of several answers.
+    tune_garbage_collection()
     say(ready=True)
     await asyncio.to_thread(sys.stdin.readline)
     began = time.monotonic()

@@ -95,8 +95,8 @@ def naive_app(url: str, exchange: str, routing_key: str, secret: bytes) -> Starl
 
     async def receive(request: Request) -> Response:
         body = await request.body()
-        wanted = hmac.new(secret, body, hashlib.sha256).hexdigest()
-        if not hmac.compare_digest(wanted, request.headers.get("x-forgejo-signature", "")):
+        expected = hmac.new(secret, body, hashlib.sha256).hexdigest()
+        if not hmac.compare_digest(expected, request.headers.get("x-forgejo-signature", "")):
             return JSONResponse({"error": "bad signature"}, status_code=401)
         push = json.loads(body)
         message = {

@@ -1,4 +1,4 @@
-"""The pages of deliveries as a person's browser shows them: Chromium, a real service, with and without JavaScript."""
+"""The pages of deliveries in Chromium, from a real service, with and without JavaScript."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ from tests.browser.test_pages import CONTRASTS
 from tests.inboxes import delivery
 
 PHONE: ViewportSize = {"width": 375, "height": 700}
-DESK: ViewportSize = {"width": 1200, "height": 800}
+DESKTOP: ViewportSize = {"width": 1200, "height": 800}
 ALARM = "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'>" + "w" * 300
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
-    """A running service whose inbox holds a push, a copy of it, a ping, and what a stranger wrote."""
+    """A running service with a push, its copy, a ping and a stranger's text."""
     for name in ForgeSettings.model_fields:
         monkeypatch.delenv(name.upper(), raising=False)
     settings = ForgeSettings.model_validate(
@@ -54,12 +54,14 @@ async def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 @pytest.mark.parametrize("script", [True, False], ids=["script", "no-script"])
 async def test_person_finds_out_why_a_push_was_not_built(url: str, browser: Browser, *, script: bool) -> None:
-    async with await browser.new_context(viewport=DESK, base_url=url, java_script_enabled=script) as profile:
+    async with await browser.new_context(
+        viewport=DESKTOP, base_url=url, java_script_enabled=script
+    ) as profile:
         page = await profile.new_page()
-        asked: list[str] = []
+        requests: list[str] = []
         wrong: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("console", lambda told: wrong.append(told.text) if told.type == "error" else None)
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda reported: wrong.append(reported.text) if reported.type == "error" else None)
         await page.goto("/deliveries")
         await expect(page.locator(".delivery")).to_have_count(4)
         await page.get_by_label("Repository").fill("harbour/lighthouse")
@@ -75,12 +77,12 @@ async def test_person_finds_out_why_a_push_was_not_built(url: str, browser: Brow
         )
         await page.get_by_text("Body").click()
         await expect(page.locator("details[open] pre")).to_contain_text("refs/heads/main")
-        assert [each for each in asked if not each.startswith(url)] == []
+        assert [each for each in requests if not each.startswith(url)] == []
         assert wrong == []
 
 
 async def test_everything_is_reached_by_keyboard(url: str, browser: Browser) -> None:
-    async with await browser.new_context(viewport=DESK, base_url=url) as profile:
+    async with await browser.new_context(viewport=DESKTOP, base_url=url) as profile:
         page = await profile.new_page()
         await page.goto("/deliveries")
         reached: set[str] = set()
@@ -110,5 +112,5 @@ async def test_nothing_is_wider_than_a_phone_and_all_text_stands_out(
             assert wide <= PHONE["width"], path
             assert await page.evaluate("window.hacked") is None
             assert (path, await page.evaluate(CONTRASTS)) == (path, [])
-        ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert ground == ("rgb(247, 246, 243)" if scheme == "light" else "rgb(20, 23, 28)")
+        background = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert background == ("rgb(247, 246, 243)" if scheme == "light" else "rgb(20, 23, 28)")

@@ -24,7 +24,7 @@ from tests.schedules import COMMIT, added_schedule, claimed_tick
 from tests.servers.orchestrator_web import WORKER, WebServer, serve_web, spec
 from tests.stores import worker_record
 
-DESK: ViewportSize = {"width": 1200, "height": 800}
+DESKTOP: ViewportSize = {"width": 1200, "height": 800}
 PHONE: ViewportSize = {"width": 375, "height": 700}
 LOST = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
 
@@ -49,9 +49,11 @@ async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
 
 @asynccontextmanager
 async def tab(
-    browser: Browser, web: WebServer, *, viewport: ViewportSize = DESK, errors: int = 0, **context: Any
+    browser: Browser, web: WebServer, *, viewport: ViewportSize = DESKTOP, errors: int = 0, **context: Any
 ) -> AsyncGenerator[Page, None]:
-    """A page of a new profile; leaving asserts that nothing went wrong in it and that it only asked our server.
+    """Open a page of a new profile; leaving asserts that it had no error.
+
+    It also asserts that the page requested nothing but our server.
 
     `errors` is how many errors the console may show, which is where Chromium also reports a plain 404.
     """
@@ -59,7 +61,9 @@ async def tab(
         page = await profile.new_page()
         wrong: list[str] = []
         console: list[str] = []
-        page.on("console", lambda told: console.append(told.text) if told.type == "error" else None)
+        page.on(
+            "console", lambda reported: console.append(reported.text) if reported.type == "error" else None
+        )
         page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
         page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
         page.on(
@@ -524,12 +528,12 @@ async def test_script_says_times_as_the_server_does(web: WebServer, browser: Bro
     seconds = [-1, 0, 0.44, 9.94, 9.96, 44, 45, 59.9, 60, 119, 3599, 3600, 86399, 86400, 200_000]
     async with tab(browser, web) as page:
         await page.goto("/")
-        said = await page.evaluate(
+        page_shows = await page.evaluate(
             "async (all) => { const { ago, duration } = await import('/static/times.js');"
             " return all.map((one) => [ago(one), duration(one)]); }",
             seconds,
         )
-    assert said == [[wording.ago(each), wording.duration(each)] for each in seconds]
+    assert page_shows == [[wording.ago(each), wording.duration(each)] for each in seconds]
 
 
 async def test_line_can_be_linked_to(web: WebServer, browser: Browser) -> None:

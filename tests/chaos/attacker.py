@@ -1,4 +1,6 @@
-"""A stranger as a process of its own: one kind of attack, over loopback, bounded in connections and time.
+"""Attacks a service over loopback in one way, bounded in connections and time.
+
+It runs as a process of its own.
 
 Reads an `Attack` as JSON on stdin, begins at once, and prints what it did as JSON when it ends. It yields the processor
 to whatever it attacks, so that what is measured is what it makes a service hold, and not whose turn it is.
@@ -125,7 +127,7 @@ class Connection:
         self.socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             self.socket.connect(("127.0.0.1", port))
-        self.said = b""
+        self.received = b""
         self.wakes_at = 0.0
         self._doing = doing
         self._left: bytes | memoryview = b""
@@ -138,7 +140,7 @@ class Connection:
             return True
         except OSError:
             return False
-        self.said = self.said or got[:16]
+        self.received = self.received or got[:16]
         return bool(got)
 
     def write(self, now: float) -> int:
@@ -170,7 +172,7 @@ class Stranger:
         self._doing = doings(attack)
         self._targets = itertools.cycle(attack.targets)
         self._open: set[Connection] = set()
-        self._said: Counter[str] = Counter()
+        self._answers: Counter[str] = Counter()
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> Done:
@@ -182,12 +184,12 @@ class Stranger:
                 self._go_on(key.data, events)
         for connection in list(self._open):
             self._close(connection)
-        self.done.statuses = dict(self._said)
+        self.done.statuses = dict(self._answers)
         return self.done
 
     def _seconds(self) -> float:
         """For how long, as it looks now."""
-        lacks = self._attack.awaited and self._attack.awaited not in self._said
+        lacks = self._attack.awaited and self._attack.awaited not in self._answers
         return MOST_SECONDS if lacks else min(self._attack.seconds, MOST_SECONDS)
 
     def _fill(self, now: float) -> None:
@@ -223,8 +225,8 @@ class Stranger:
                 self._selector.modify(connection.socket, selectors.EVENT_READ, connection)
 
     def _close(self, connection: Connection) -> None:
-        if connection.said.startswith(b"HTTP/1.1 "):
-            self._said[connection.said[9:12].decode("ascii", "replace")] += 1
+        if connection.received.startswith(b"HTTP/1.1 "):
+            self._answers[connection.received[9:12].decode("ascii", "replace")] += 1
         self._selector.unregister(connection.socket)
         connection.socket.close()
         self._open.discard(connection)

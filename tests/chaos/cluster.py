@@ -1,4 +1,4 @@
-"""Three orchestrators on one database and one broker, how they are hurt, and what is seen of them from outside."""
+"""Three orchestrators on one database and one broker, their faults, and their records from outside."""
 
 import asyncio
 import itertools
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from solstice_common.broker import Message, open_broker
 from solstice_common.messages import JobStatusV1
@@ -19,11 +19,14 @@ from solstice_common.topology import STATUSES, full_topology, jobs_route
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import AttemptView, JobView, RunView
 from tests.builders import job_request
-from tests.chaos.attempt_records import AttemptRecords
+from tests.chaos.recording_orchestrator import SIMULATED_LABEL, START
+from tests.gated_jobs import WORK, GatedJobs
 from tests.repositories import Repository
-from tests.servers.orchestrator import OrchestratorProcess, SharedFiles
+from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
 from tests.traffic import WAIT_SECONDS, drain
 
+PROCESS_LABEL: Final = "process"
+"""The label of jobs that are real processes."""
 Key = tuple[str, int]
 """Of an attempt: the job's id and the number."""
 
@@ -33,7 +36,7 @@ class Cluster:
     """Orchestrators of a test, which end with it."""
 
     shared_files: SharedFiles
-    records: AttemptRecords
+    gated_jobs: GatedJobs
     store: JobStore
     settings: Mapping[str, str]
     """Of every orchestrator."""
@@ -46,15 +49,33 @@ class Cluster:
 
     async def start(self, name: str) -> OrchestratorProcess:
         """One more, of that name."""
-        starting: AbstractContextManager[OrchestratorProcess] = self.records.orchestrator(
-            name, skew_seconds=self.skew_hours.get(name, 0.0) * 3600, **self.settings
+        starting: AbstractContextManager[OrchestratorProcess] = orchestrator(
+            self.shared_files,
+            start=START,
+            WORKER_NAME=name,
+            RECORDING_DIRECTORY=str(self.gated_jobs.directory),
+            SKEW_SECONDS=str(self.skew_hours.get(name, 0.0) * 3600),
+            **self.settings,
         )
         started = await asyncio.to_thread(self.stack.enter_context, starting)
         self.orchestrators.append(started)
         return started
 
+    def repository(self, name: str, *, simulated: int, processes: int) -> tuple[Repository, str]:
+        """A repository, and its commit whose workflow has so many jobs of each label."""
+        jobs = [
+            f'job "simulated-{n}" runs-on="{SIMULATED_LABEL}" {{ step "write" run="simulated"; }}'
+            for n in range(simulated)
+        ]
+        jobs += [
+            f'job "process-{n}" runs-on="{PROCESS_LABEL}" {{ step "work" run="sleep 0.3; {WORK}"; }}'
+            for n in range(processes)
+        ]
+        made, (commit,) = self.gated_jobs.repository(name, {".solstice/workflow.kdl": "\n".join(jobs)})
+        return made, commit
+
     async def publish_requests(self, repository: Repository, commit: str, count: int) -> None:
-        """Ask for the commit so many times, as pushes to as many branches of which nobody has heard."""
+        """Publish so many requests for the commit, each as a push to a new branch."""
         settings = BrokerSettings(amqp_url=self.settings["AMQP_URL"])
         route = jobs_route(settings)
         async with open_broker(settings.amqp_url, name="test") as broker:
@@ -84,7 +105,7 @@ class Cluster:
 
     async def done_count(self) -> int:
         """How many attempts have come to their end, for themselves."""
-        return sum(record.event == "done" for record in self.records.all())
+        return len(self.gated_jobs.records("done"))
 
     async def attempts_ended(self, keys: set[Key]) -> bool:
         """Whether the store knows all these attempts as ended."""
@@ -125,8 +146,8 @@ class Cluster:
         async with open_broker(self.settings["AMQP_URL"], name="test") as broker:
             await broker.ready(WAIT_SECONDS)
             depth = await broker.depth(queue)
-            taken = await drain(broker, queue, depth.ready) if depth is not None and depth.ready else []
-        return [JobStatusV1.decode(message.body) for message in taken]
+            deliveries = await drain(broker, queue, depth.ready) if depth is not None and depth.ready else []
+        return [JobStatusV1.decode(message.body) for message in deliveries]
 
     async def depths(self) -> Mapping[str, int]:
         """How many messages wait for orchestrators, and in the dead-letter queues."""
@@ -137,7 +158,7 @@ class Cluster:
         return {name: 0 if depth is None else depth.ready for name, depth in found.items()}
 
     def lost_at(self) -> Mapping[Key, float]:
-        """When each attempt that was lost was over for its orchestrator: noticed, and its processes killed."""
+        """When the orchestrator of each lost attempt had noticed it and killed its processes."""
         return {
             (event["job_id"], event["attempt"]): logged_at(event)
             for process in self.orchestrators
@@ -175,7 +196,7 @@ async def open_cluster(
         async with open_store(database_url) as store:
             cluster = Cluster(
                 shared_files=shared_files,
-                records=AttemptRecords(shared_files=shared_files),
+                gated_jobs=GatedJobs(directory=directory),
                 store=store,
                 settings={"DATABASE_URL": database_url, "AMQP_URL": amqp_url, **settings},
                 skew_hours=skew_hours,

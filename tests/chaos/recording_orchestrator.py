@@ -1,6 +1,8 @@
-"""An orchestrator whose jobs of one label are simulated by the test: thousands of them, each recording its attempt.
+"""An orchestrator whose jobs of one label record their attempts instead of running.
 
-Run by `tests.chaos.attempt_records.AttemptRecords.orchestrator` in place of `orchestrator run`; everything but the executor is the real
+There may be thousands of them.
+
+`tests.chaos.cluster.Cluster.start` runs it in place of `orchestrator run`; everything but the executor is the real
 thing, and jobs of other labels are real processes.
 """
 
@@ -9,27 +11,37 @@ import functools
 import os
 import random
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator import cli, opening
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.worker.executors import make_executor
 from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter
+from tests.gated_jobs import GatedJobs
 
 SIMULATED_LABEL = "simulated"
 """The label of simulated jobs."""
+ROOT: Final = Path(__file__).parent.parent.parent
+START: Final = f"""
+import os, sys, time
+true_time, skew = time.time, float(os.environ["SKEW_SECONDS"])
+time.time = lambda: true_time() + skew
+sys.path.insert(0, {str(ROOT)!r})
+from tests.chaos.recording_orchestrator import main
+main()
+"""
+"""The clock is set wrong before anything of ours can look at it."""
 SUCCEEDED = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingExecutor:
-    """Writes down that an attempt begins and that it is done; in between it works, or waits at a shut gate."""
+    """Records the begin and end of an attempt, which works or waits at a gate."""
 
     processes: Executor
-    record: Path
-    gate: Path
+    gated_jobs: GatedJobs
     isolates: bool = False
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
@@ -38,22 +50,14 @@ class RecordingExecutor:
         self._record_event("begun", execution)
         await log(b"simulated\n")
         await asyncio.sleep(random.uniform(0.1, 0.6))
-        while self.gate.exists():
+        while self.gated_jobs.gate.exists():
             self._record_event("waits", execution)
             await asyncio.sleep(0.1)
         self._record_event("done", execution)
         return SUCCEEDED
 
     def _record_event(self, event: str, execution: Execution) -> None:
-        line = (
-            f"{event} {execution.job_id} {execution.attempt} {datetime.now(UTC).timestamp():.6f}\n".encode()
-        )
-        file = os.open(self.record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            # One write to a file opened for appending: lines of several processes do not mix.
-            os.write(file, line)
-        finally:
-            os.close(file)
+        self.gated_jobs.record(event, execution.job_id, execution.attempt, execution.request.commit_sha)
 
 
 def main() -> None:
@@ -62,8 +66,8 @@ def main() -> None:
     @functools.wraps(make_executor)
     def with_recording_executor(*arguments: object, **named: object) -> RecordingExecutor:
         processes = make_executor(*arguments, **named)  # type: ignore[arg-type]  # make_executor's own arguments, passed on unread
-        directory = Path(os.environ["RECORDING_DIRECTORY"])
-        return RecordingExecutor(processes=processes, record=directory / "record", gate=directory / "shut")
+        gated_jobs = GatedJobs(directory=Path(os.environ["RECORDING_DIRECTORY"]))
+        return RecordingExecutor(processes=processes, gated_jobs=gated_jobs)
 
     # By name: the module does not export what it imports.
     vars(opening)["make_executor"] = with_recording_executor

@@ -1,4 +1,4 @@
-"""Good jobs beside git hosts that refuse, fail, or never answer, on a real orchestrator: who waits for whom."""
+"""Good jobs need not wait for git hosts that refuse, fail or never answer."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ async def publish(shared_files: SharedFiles, requests: list[bytes]) -> None:
 
 
 async def seconds_for_good(directory: Path, bad_port: int | None, *, answers: bool = True) -> float:
-    """How long the good jobs take; beside those of a host that does not work, if there is one."""
+    """How long the good jobs take, beside those of a host that fails, if given."""
     shared_files, repository = SharedFiles(directory=directory), Repository(directory / "good")
     sha = repository.commit({".solstice/job.sh": "true"})
     good = [job_request(repo_url=repository.url, commit_sha=sha, ref=None).encode() for _ in range(GOOD)]
@@ -74,7 +74,7 @@ async def seconds_for_good(directory: Path, bad_port: int | None, *, answers: bo
                 (worker,) = await store.workers()
                 assert (worker.state, worker.shrunk_to) == (WorkerState.ACTIVE, None)
             if bad_port and answers:
-                away = await asyncio.to_thread(process.logged, "git_host.away")
+                away = await asyncio.to_thread(process.logged, "git_host.unreachable")
                 assert away["host"] == f"127.0.0.1:{bad_port}"
     return took
 

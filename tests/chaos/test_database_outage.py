@@ -1,4 +1,4 @@
-"""The database goes away under orchestrators at work, and comes back: nothing is lost, nothing runs twice."""
+"""A database outage under running orchestrators loses nothing and runs nothing twice."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -15,7 +15,7 @@ from solstice_common.topology import STATUSES, full_topology, jobs_route
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job_request
-from tests.e2e.job_record import JobRecord
+from tests.gated_jobs import WORK, GatedJobs
 from tests.polling import wait_until_true
 from tests.servers.orchestrator import START, OrchestratorProcess, SharedFiles, orchestrator
 from tests.servers.postgresql import ScratchDatabase
@@ -23,7 +23,7 @@ from tests.servers.rabbitmq import DEFAULT, Vhost
 from tests.servers.service_process import service_process
 from tests.traffic import WAIT_SECONDS, drain
 
-WORKFLOW = 'job "build" { step "work" run="sh .solstice/work.sh"; }'
+WORKFLOW = {".solstice/workflow.kdl": f'job "build" {{ step "work" run="{WORK}"; }}'}
 RUNNING, LATE = 4, 6
 """Requests whose jobs run when the database goes away, and such as come while it is away."""
 
@@ -43,9 +43,9 @@ class OutageCluster:
     """Two orchestrators on one database and one broker, and jobs that wait at a gate."""
 
     def __init__(self, database: ScratchDatabase, vhost: Vhost, directory: Path, stack: ExitStack) -> None:
-        self.database, self.vhost, self.job_record = database, vhost, JobRecord(directory=directory)
+        self.database, self.vhost, self.gated_jobs = database, vhost, GatedJobs(directory=directory)
         self.shared_files, self.stack = SharedFiles(directory=directory), stack
-        self.repository, self.commits = self.job_record.repository("anvil", WORKFLOW, RUNNING + LATE)
+        self.repository, self.commits = self.gated_jobs.repository("anvil", WORKFLOW, commits=RUNNING + LATE)
         self.workers: list[OrchestratorProcess] = []
 
     async def start(self, name: str, **settings: str) -> OrchestratorProcess:
@@ -84,7 +84,7 @@ class OutageCluster:
 
     async def waits_at_the_gate(self, count: int) -> None:
         async def so_many() -> bool:
-            return len(self.job_record.attempts("waits")) == count
+            return len(self.gated_jobs.attempts("waits")) == count
 
         await wait_until_true(f"{count} attempts wait at the gate", so_many)
 
@@ -96,7 +96,10 @@ class OutageCluster:
         await wait_until_true(f"{count} runs have ended", all_of_them)
 
     async def are_with_the_broker(self, count: int) -> None:
-        """So many job requests are not acknowledged yet, delivered or not; RabbitMQ counts them now and then."""
+        """So many job requests are unacknowledged, delivered or not.
+
+        RabbitMQ updates its counts every few seconds.
+        """
         queue = jobs_route(BrokerSettings()).queue
 
         async def so_many() -> bool:
@@ -106,7 +109,7 @@ class OutageCluster:
         await wait_until_true(f"{count} requests are with the broker", so_many)
 
     async def take_statuses(self, runs: int) -> list[JobStatusV1]:
-        """Every status of runs and jobs, once the last word about so many runs is there."""
+        """Take all statuses from the queue until so many runs have their last one."""
         found: list[JobStatusV1] = []
 
         async def last_words() -> bool:
@@ -150,7 +153,7 @@ async def away(database: ScratchDatabase, how: str) -> AsyncIterator[None]:
 async def test_while_the_database_is_away_requests_wait_jobs_go_on_and_then_all_is_recorded(
     cluster: OutageCluster, how: str
 ) -> None:
-    cluster.job_record.close_gate()
+    cluster.gated_jobs.close_gate()
     for name in ("anna", "bert"):
         await cluster.start(name, LEASE_SECONDS="600", RENEW_SECONDS="1")
     await cluster.publish_requests(cluster.commits[:RUNNING])
@@ -160,11 +163,13 @@ async def test_while_the_database_is_away_requests_wait_jobs_go_on_and_then_all_
         await cluster.publish_requests(cluster.commits[RUNNING:])
         for worker in cluster.workers:
             await logged(worker, "leases.not_renewed")
-        await wait_until_true("intake is held", lambda: asyncio.sleep(0, any(map(is_held, cluster.workers))))
-        cluster.job_record.open_gate()
+        await wait_until_true(
+            "intake is paused", lambda: asyncio.sleep(0, any(map(is_held, cluster.workers)))
+        )
+        cluster.gated_jobs.open_gate()
         await wait_until_true(
             "jobs end while the database is away",
-            lambda: asyncio.sleep(0, sum(cluster.job_record.done_counts().values()) == RUNNING),
+            lambda: asyncio.sleep(0, sum(cluster.gated_jobs.done_counts().values()) == RUNNING),
         )
         await cluster.are_with_the_broker(LATE)
 
@@ -177,8 +182,8 @@ async def test_while_the_database_is_away_requests_wait_jobs_go_on_and_then_all_
         for view in jobs:
             (attempt,) = await store.attempts(view.job_id)
             assert (attempt.state, attempt.reason) == (JobState.SUCCEEDED, Reason.COMPLETED)
-    assert set(cluster.job_record.done_counts().values()) == {1}
-    assert len(cluster.job_record.done_counts()) == RUNNING + LATE
+    assert set(cluster.gated_jobs.done_counts().values()) == {1}
+    assert len(cluster.gated_jobs.done_counts()) == RUNNING + LATE
     statuses = await cluster.take_statuses(RUNNING + LATE)
     last = {status.run_id: status.state for status in statuses if not status.job_id}
     assert set(last.values()) == {"succeeded"}
@@ -186,13 +191,13 @@ async def test_while_the_database_is_away_requests_wait_jobs_go_on_and_then_all_
 
 
 def is_held(worker: OrchestratorProcess) -> bool:
-    return any(event.get("event") == "intake.held" for event in worker.events)
+    return any(event.get("event") == "intake.paused" for event in worker.events)
 
 
 async def test_a_job_whose_lease_ran_out_meanwhile_is_ended_first_and_then_runs_again(
     cluster: OutageCluster,
 ) -> None:
-    cluster.job_record.close_gate()
+    cluster.gated_jobs.close_gate()
     worker = await cluster.start("anna", LEASE_SECONDS="3", RENEW_SECONDS="1")
     await cluster.publish_requests(cluster.commits[:2])
     await cluster.waits_at_the_gate(2)
@@ -206,7 +211,7 @@ async def test_a_job_whose_lease_ran_out_meanwhile_is_ended_first_and_then_runs_
 
     async with open_store(cluster.database.url) as store:
         await cluster.waits_at_the_gate(4)
-        cluster.job_record.open_gate()
+        cluster.gated_jobs.open_gate()
         await cluster.have_ended(store, 2)
         for run in (await store.runs(limit=10)).runs:
             assert run.state is RunState.SUCCEEDED
@@ -215,7 +220,7 @@ async def test_a_job_whose_lease_ran_out_meanwhile_is_ended_first_and_then_runs_
             assert first.reason in {Reason.LEASE_EXPIRED, Reason.AGENT_LOST, Reason.RELEASED}
             assert (second.state, second.number) == (JobState.SUCCEEDED, 2)
     # Whoever was given up did not come to its end: what is done is done by the second attempt.
-    assert {attempt for _, attempt in cluster.job_record.attempts("done")} == {2}
+    assert {attempt for _, attempt in cluster.gated_jobs.attempts("done")} == {2}
 
 
 async def test_a_database_that_drops_connections_now_and_then_disturbs_nobody(cluster: OutageCluster) -> None:
@@ -229,7 +234,7 @@ async def test_a_database_that_drops_connections_now_and_then_disturbs_nobody(cl
             await asyncio.sleep(0.2)
 
     async def half_of_it() -> bool:
-        return sum(cluster.job_record.done_counts().values()) >= len(cluster.commits) // 2
+        return sum(cluster.gated_jobs.done_counts().values()) >= len(cluster.commits) // 2
 
     async with asyncio.TaskGroup() as group:
         group.create_task(drop(), name="drop connections")
@@ -239,8 +244,8 @@ async def test_a_database_that_drops_connections_now_and_then_disturbs_nobody(cl
     # Our own connections would be dropped like theirs, and a read is not tried again.
     async with open_store(cluster.database.url) as store:
         await cluster.have_ended(store, len(cluster.commits))
-    assert set(cluster.job_record.done_counts().values()) == {1}
-    assert len(cluster.job_record.done_counts()) == len(cluster.commits)
+    assert set(cluster.gated_jobs.done_counts().values()) == {1}
+    assert len(cluster.gated_jobs.done_counts()) == len(cluster.commits)
     statuses = await cluster.take_statuses(len(cluster.commits))
     last = {status.run_id: status.state for status in statuses if not status.job_id}
     assert set(last.values()) == {"succeeded"}

@@ -1,4 +1,4 @@
-"""Orchestrators as real processes under more work than they may start, or can: counted by the store's own clock."""
+"""Orchestrators with more work than they may start keep their limits, by the store's clock."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from solstice_orchestrator.scheduling.governor import Resource
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job
 from tests.executor_harness import NEEDS_DISKS, mounted_disk
-from tests.gated_job import GatedJob, all_ended, publish_requests, wait_for_jobs
+from tests.gated_jobs import GatedJob, all_ended, publish_requests, wait_for_jobs
 from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.postgresql import ScratchDatabase
 from tests.stores import planned
@@ -57,7 +57,7 @@ async def starts(store: JobStore, run_id: str, least: int) -> list[float]:
 
 
 async def refuses(store: JobStore, worker_id: str, resource: Resource | None) -> None:
-    """Wait until the store says so of the worker, which tells it soon after it has logged it."""
+    """Wait until the store has this refusal, which the worker stores after logging it."""
     async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
         while True:
             changed.clear()
@@ -98,7 +98,7 @@ async def test_intake_leaves_in_the_queue_what_is_too_much_and_takes_it_when_the
         await publish_requests(shared_files, gated_job, 20)
         assert (await asyncio.to_thread(process.logged, "intake.full"))["most"] == 3
         async with httpx2.AsyncClient(base_url=process.url) as client:
-            assert "solstice_intake_held 1.0" in (await client.get("/metrics")).text
+            assert "solstice_intake_paused 1.0" in (await client.get("/metrics")).text
         assert len((await store.runs(limit=100)).runs) < 20
         gated_job.open_gate()
         assert await asyncio.to_thread(process.logged, "intake.has_room")

@@ -1,4 +1,7 @@
-"""Two forge-integrations on one PostgreSQL inbox, killed in turn: every push is kept once and published."""
+"""Two forge-integrations on one PostgreSQL inbox, killed in turn, publish every push.
+
+Each push is stored once.
+"""
 
 import asyncio
 from contextlib import ExitStack
@@ -18,7 +21,7 @@ PUSHES = 60
 
 
 async def send(client: httpx2.AsyncClient, replicas: list[ForgeProcess], number: int) -> None:
-    """Both hooks of one push, each to a replica, until somebody answered that it is kept."""
+    """Send both hooks of one push, each to a replica, until it is stored."""
     for hook in range(2):
         body, headers = push(number, delivery_id=f"hook-{hook}-push-{number}")
         for turn in range(1000):
@@ -59,8 +62,8 @@ async def test_every_push_is_kept_once_and_published_while_replicas_are_killed_i
             async with asyncio.timeout(60):
                 while await inbox.backlog():  # noqa: ASYNC110  a mark sends no notification
                     await asyncio.sleep(0.05)
-        kept = postgresql_database.query("SELECT count(*) FROM inbox_requests")
-        assert [tuple(row) for row in kept] == [(PUSHES,)]
+        stored = postgresql_database.query("SELECT count(*) FROM inbox_requests")
+        assert [tuple(row) for row in stored] == [(PUSHES,)]
         # One waits for its turn at relaying, and ends at once all the same.
         for replica in replicas:
             replica.terminate()

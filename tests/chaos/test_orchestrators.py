@@ -1,4 +1,4 @@
-"""Orchestrators are killed and frozen while two thousand jobs run: each ends once, and nothing is left behind."""
+"""Orchestrators are killed and frozen under two thousand jobs: each ends once, without leftovers."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -12,8 +12,7 @@ from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.processes.supervisor import descendants
 from solstice_orchestrator.store.views import AttemptView, JobView
-from tests.chaos.attempt_records import PROCESS_LABEL
-from tests.chaos.cluster import Cluster, Key, lost_attempts, open_cluster
+from tests.chaos.cluster import PROCESS_LABEL, Cluster, Key, lost_attempts, open_cluster
 from tests.chaos.recording_orchestrator import SIMULATED_LABEL
 from tests.polling import wait_until_true
 from tests.servers.orchestrator import OrchestratorProcess
@@ -58,9 +57,7 @@ async def test_each_of_two_thousand_jobs_succeeds_once_whoever_is_killed_or_froz
     cluster: Cluster, postgresql_database: ScratchDatabase
 ) -> None:
     north, east, west = [await cluster.start(name) for name in NAMES]
-    repository, commit = cluster.records.repository(
-        "harbour", simulated=SIMULATED_JOBS, processes=PROCESS_JOBS
-    )
+    repository, commit = cluster.repository("harbour", simulated=SIMULATED_JOBS, processes=PROCESS_JOBS)
 
     async def ask() -> None:
         """For a fifth of all, so that whatever comes next comes while there is work."""
@@ -97,7 +94,7 @@ async def test_each_of_two_thousand_jobs_succeeds_once_whoever_is_killed_or_froz
 @pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session")
 async def test_ten_jobs_go_to_exactly_one_of_three_workers_each(cluster: Cluster) -> None:
     workers = [await cluster.start(name) for name in NAMES]
-    repository, commit = cluster.records.repository("harbour", simulated=0, processes=1)
+    repository, commit = cluster.repository("harbour", simulated=0, processes=1)
     await cluster.publish_requests(repository, commit, 10)
     await wait_until_true("every run has ended", lambda: cluster.have_ended(10))
     jobs = await cluster.jobs()
@@ -109,7 +106,7 @@ async def test_ten_jobs_go_to_exactly_one_of_three_workers_each(cluster: Cluster
         if event.get("event") == "job.claimed"
     ]
     assert sorted(claims) == sorted((job.job_id, job.worker_id) for job in jobs)
-    assert Counter(record.event for record in cluster.records.all()) == {"begun": 10, "done": 10}
+    assert Counter(record.event for record in cluster.gated_jobs.records()) == {"begun": 10, "done": 10}
 
 
 @pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session")
@@ -117,23 +114,18 @@ async def test_clocks_that_are_hours_apart_take_no_job_from_a_living_worker_and_
     cluster: Cluster,
 ) -> None:
     workers = [await cluster.start(name) for name in NAMES]
-    repository, commit = cluster.records.repository(
-        "harbour", simulated=3 * SLOTS[SIMULATED_LABEL], processes=0
-    )
-    cluster.records.close_gate()
+    repository, commit = cluster.repository("harbour", simulated=3 * SLOTS[SIMULATED_LABEL], processes=0)
+    cluster.gated_jobs.close_gate()
     await cluster.publish_requests(repository, commit, 1)
 
     async def all_wait() -> bool:
-        return (
-            len({record.key for record in cluster.records.all() if record.event == "waits"})
-            == 3 * SLOTS[SIMULATED_LABEL]
-        )
+        return len(cluster.gated_jobs.attempts("waits")) == 3 * SLOTS[SIMULATED_LABEL]
 
     await wait_until_true("every job waits at the gate", all_wait)
-    begun = {record.key: record.at for record in cluster.records.all() if record.event == "begun"}
+    begun = {record.key: record.at for record in cluster.gated_jobs.records("begun")}
 
     async def has_outlived_two_leases() -> bool:
-        last = {record.key: record.at for record in cluster.records.all()}
+        last = {record.key: record.at for record in cluster.gated_jobs.records()}
         return all(last[key] > at + 2 * float(SETTINGS["LEASE_SECONDS"]) for key, at in begun.items())
 
     await wait_until_true("every attempt is older than two leases", has_outlived_two_leases)
@@ -143,7 +135,7 @@ async def test_clocks_that_are_hours_apart_take_no_job_from_a_living_worker_and_
     victim.kill()
     assert held
     await wait_until_true("all that it held is taken away", lambda: cluster.attempts_ended(held))
-    cluster.records.open_gate()
+    cluster.gated_jobs.open_gate()
     await wait_until_true("the run has ended", lambda: cluster.have_ended(1))
     attempts = await cluster.attempts(await cluster.jobs())
     for job_id, tries in attempts.items():
@@ -165,7 +157,7 @@ async def progress(cluster: Cluster) -> None:
 
 
 async def recovery(cluster: Cluster, lost: set[Key]) -> None:
-    """Let every job that was hit come to its end: one that is hit three times is given up, as it should be."""
+    """Let every interrupted job end; one that is interrupted three times rightly ends as errored."""
 
     async def have_ended() -> bool:
         views = [await cluster.store.job(job_id) for job_id, _ in lost]
@@ -175,14 +167,13 @@ async def recovery(cluster: Cluster, lost: set[Key]) -> None:
 
 
 async def fill(cluster: Cluster, worker: OrchestratorProcess, ask: Ask) -> set[Key]:
-    """Shut the gate, and wait until each slot of the worker holds an attempt that stands before it."""
-    cluster.records.close_gate()
+    """Shut the gate, and wait until an attempt waits there for each slot."""
+    cluster.gated_jobs.close_gate()
     await ask()
 
     async def is_full() -> bool:
         held = await cluster.running_attempts(worker)
-        waiting = {record.key for record in cluster.records.all() if record.event == "waits"}
-        return len(held) == sum(SLOTS.values()) and held <= waiting
+        return len(held) == sum(SLOTS.values()) and held <= cluster.gated_jobs.attempts("waits")
 
     await wait_until_true("every slot of it is in use", is_full)
     return await cluster.running_attempts(worker)
@@ -200,7 +191,7 @@ async def kill_while_every_slot_is_in_use(
         return not any(is_alive(pid) for pid in below)
 
     await wait_until_true("what ran below a killed orchestrator is dead", are_dead)
-    cluster.records.open_gate()
+    cluster.gated_jobs.open_gate()
     return held
 
 
@@ -216,7 +207,7 @@ async def kill_in_full_flight(cluster: Cluster, worker: OrchestratorProcess, ask
 async def freeze_while_every_slot_is_in_use(
     cluster: Cluster, worker: OrchestratorProcess, ask: Ask
 ) -> set[Key]:
-    """It wakes up with everything taken away from it, and what it still runs before a shut gate."""
+    """Freeze the worker until its leases have run out, with jobs at the gate."""
     held = await fill(cluster, worker, ask)
     below = descendants(worker.process.pid)
     worker.freeze()
@@ -231,7 +222,7 @@ async def freeze_while_every_slot_is_in_use(
 
     await wait_until_true("it knows that it lost everything", knows)
     await wait_until_true("what ran below it is dead", are_dead)
-    cluster.records.open_gate()
+    cluster.gated_jobs.open_gate()
     return held
 
 
@@ -243,7 +234,7 @@ async def freeze_in_full_flight(cluster: Cluster, worker: OrchestratorProcess, a
     held = await cluster.running_attempts(worker)
     assert held
     # It never heard of what it was given as it froze, if the answer comes too late for its patience.
-    begun = held & {record.key for record in cluster.records.all()}
+    begun = held & {record.key for record in cluster.gated_jobs.records()}
     await wait_until_true("all that it held is taken away", lambda: cluster.attempts_ended(held))
     worker.thaw()
 
@@ -269,7 +260,7 @@ def is_alive(pid: int) -> bool:
 def each_job_succeeded_once(
     jobs: Sequence[JobView], attempts: Mapping[str, Sequence[AttemptView]], lost: set[Key]
 ) -> None:
-    """By its last attempt; those before it were taken away, and every one that was hit is among them."""
+    """The last attempt succeeded, earlier ones lost their lease, and all interrupted ones are there."""
     assert len(jobs) == RUNS * (SIMULATED_JOBS + PROCESS_JOBS)
     assert Counter((job.state, job.reason) for job in jobs) == {
         (JobState.SUCCEEDED, Reason.COMPLETED): len(jobs)
@@ -288,8 +279,8 @@ def each_job_succeeded_once(
 def records_agree_with_the_store(
     cluster: Cluster, jobs: Sequence[JobView], attempts: Mapping[str, Sequence[AttemptView]]
 ) -> None:
-    """Each attempt began at most once, each successful one was done once, and none left a mark after its end was known."""
-    records = cluster.records.all()
+    """Each attempt began and succeeded at most once, and wrote nothing after its end."""
+    records = cluster.gated_jobs.records()
     known = {(job_id, each.number) for job_id, tries in attempts.items() for each in tries}
     begun = Counter(record.key for record in records if record.event == "begun")
     done = Counter(record.key for record in records if record.event == "done")
@@ -304,12 +295,12 @@ def records_agree_with_the_store(
 
 
 async def every_slot_can_be_used_again(cluster: Cluster, workers: Sequence[OrchestratorProcess]) -> None:
-    """As many jobs as there are slots run at once, on each worker its own number, and not one more."""
+    """Each worker runs as many jobs as it has slots, and no more."""
     everywhere = {label: slots * len(workers) for label, slots in SLOTS.items()}
-    repository, commit = cluster.records.repository(
+    repository, commit = cluster.repository(
         "slots", simulated=everywhere[SIMULATED_LABEL] + 2, processes=everywhere[PROCESS_LABEL] + 2
     )
-    cluster.records.close_gate()
+    cluster.gated_jobs.close_gate()
     await cluster.publish_requests(repository, commit, 1)
 
     async def all_are_in_use() -> bool:
@@ -322,15 +313,18 @@ async def every_slot_can_be_used_again(cluster: Cluster, workers: Sequence[Orche
     await wait_until_true("every slot is in use", all_are_in_use)
     waiting = await cluster.store.jobs(state=JobState.WAITING, limit=1000)
     assert Counter(job.runs_on for job in waiting) == {SIMULATED_LABEL: 2, PROCESS_LABEL: 2}
-    cluster.records.open_gate()
+    cluster.gated_jobs.open_gate()
     await wait_until_true("the last run has ended", lambda: cluster.have_ended(RUNS + 1))
     assert {run.state for run in await cluster.runs()} == {RunState.SUCCEEDED}
 
 
-def each_status_history_is_complete(told: Sequence[JobStatusV1], jobs: Sequence[JobView]) -> None:
-    """Of every run and job, in order; a copy, where the broker's answer got lost, is the same status again."""
+def each_status_history_is_complete(reported: Sequence[JobStatusV1], jobs: Sequence[JobView]) -> None:
+    """The statuses of every run and job are complete and in order.
+
+    Where the broker's confirm got lost, the same status comes again.
+    """
     about = defaultdict[tuple[str, str | None], dict[str, JobStatusV1]](dict)
-    for status in told:
+    for status in reported:
         about[status.run_id, status.job_id].setdefault(status.status_id, status)
     assert set(about) == {(job.run_id, job.job_id) for job in jobs} | {(job.run_id, None) for job in jobs}
     for statuses in about.values():

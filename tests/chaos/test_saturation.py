@@ -1,4 +1,4 @@
-"""More work than the system may hold: programs are told to come back later, webhooks are taken, and all of it is done."""
+"""With too much work, programs get 503, webhooks 202, and all is done."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from solstice_common.http.tokens import TokenScope
 from tests.e2e.deployment import JOBS, Deployment, open_deployment
-from tests.gated_job import GatedJob
+from tests.gated_jobs import GatedJob
 from tests.integration.forge.pushes import SECRET, push
 from tests.polling import wait_until_true
 from tests.servers.rabbitmq import Vhost
@@ -25,13 +25,13 @@ async def test_a_full_system_tells_programs_to_wait_keeps_webhooks_and_recovers(
 ) -> None:
     gated_job = GatedJob(tmp_path)
     asks = bearer(make_token(deployment.shared_files.directory / "tokens.json", "asker", TokenScope.ENQUEUE))
-    wish = {"repo_url": gated_job.repository.url, "commit_sha": gated_job.commit}
+    job_input = {"repo_url": gated_job.repository.url, "commit_sha": gated_job.commit}
     await deployment.forge(FORGE_API_BACKLOG="5", FORGE_API_PER_MINUTE="1000", FORGEJO_WEBHOOK_SECRET=SECRET)
     orchestrator = await deployment.orchestrator(MAX_BACKLOG="5", AMQP_PREFETCH="2", CAPACITY_MAP="linux=1")
     answers = []
 
     async def is_full() -> bool:
-        answers.append(await deployment.client.post("/api/v1/jobs", json=wish, headers=asks))
+        answers.append(await deployment.client.post("/api/v1/jobs", json=job_input, headers=asks))
         if answers[-1].status_code == 202:
             return False
         # Not for what was only on its way to the broker, nor for what an orchestrator is about to take.
@@ -45,8 +45,8 @@ async def test_a_full_system_tells_programs_to_wait_keeps_webhooks_and_recovers(
 
     async def gauges_tell() -> bool:
         forge = (await deployment.client.get("/metrics")).text
-        ours = (await deployment.client.get(f"{orchestrator.url}/metrics")).text
-        return "solstice_intake_held 1.0" in ours and "solstice_forge_queue_ready 0.0" not in forge
+        metrics = (await deployment.client.get(f"{orchestrator.url}/metrics")).text
+        return "solstice_intake_paused 1.0" in metrics and "solstice_forge_queue_ready 0.0" not in forge
 
     await wait_until_true("the gauges tell of it", gauges_tell)
     for number in range(1, 4):
@@ -56,12 +56,12 @@ async def test_a_full_system_tells_programs_to_wait_keeps_webhooks_and_recovers(
         ).status_code == 202
     gated_job.open_gate()
 
-    async def is_taken() -> bool:
-        answers.append(await deployment.client.post("/api/v1/jobs", json=wish, headers=asks))
+    async def is_accepted() -> bool:
+        answers.append(await deployment.client.post("/api/v1/jobs", json=job_input, headers=asks))
         return answers[-1].status_code == 202
 
-    await wait_until_true("the API takes jobs again", is_taken)
+    await wait_until_true("the API takes jobs again", is_accepted)
     assert orchestrator.logged("intake.has_room")
-    taken = sum(answer.status_code == 202 for answer in answers)
-    await wait_until_true("all that was taken is done", lambda: deployment.have_ended(taken + 3))
-    assert len(await deployment.runs()) == taken + 3
+    accepted = sum(answer.status_code == 202 for answer in answers)
+    await wait_until_true("all that was taken is done", lambda: deployment.have_ended(accepted + 3))
+    assert len(await deployment.runs()) == accepted + 3

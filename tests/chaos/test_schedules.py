@@ -1,4 +1,4 @@
-"""Two orchestrators on one PostgreSQL with ticks every few seconds: their clocks are stepped, and one is killed at a tick."""
+"""Each tick fires once while two orchestrators' clocks are stepped and one is killed."""
 
 import asyncio
 import statistics
@@ -153,12 +153,12 @@ async def test_every_tick_is_one_run_whoever_is_killed_at_it_and_whatever_clocks
     for schedule in (*fast, slow):
         ticks = [*reversed(await store.schedule_store.ticks(schedule.schedule_id, 1000))]
         when = timing(schedule.cron, "UTC", seconds=True)
-        came = [*when.between(schedule.created_at, ended)]
+        expected_ticks = [*when.between(schedule.created_at, ended)]
         recorded = [
             at for tick in ticks for at in when.between((tick.first_at or tick.tick_at) - 1, tick.tick_at)
         ]
-        assert recorded == came, schedule.name
-        assert sum(tick.count for tick in ticks) == len(came)
+        assert recorded == expected_ticks, schedule.name
+        assert sum(tick.count for tick in ticks) == len(expected_ticks)
         run_ids += [str(tick.run_id) for tick in ticks if tick.state is TickState.FIRED]
         lateness += [late(tick) for tick in ticks if tick.state is TickState.FIRED]
         assert {tick.commit_sha for tick in ticks if tick.state is TickState.FIRED} == {commit}

@@ -1,4 +1,4 @@
-"""Orchestrators as real processes of which one's disk is really full, and commits that cannot be checked out."""
+"""Orchestrators with a full disk, and commits that cannot be checked out."""
 
 import asyncio
 import subprocess
@@ -19,7 +19,7 @@ from solstice_orchestrator.scheduling.workers import WorkerState
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job_request
 from tests.executor_harness import NEEDS_DISKS, mounted_disk
-from tests.gated_job import GatedJob, all_ended, publish_requests, wait_for_jobs
+from tests.gated_jobs import GatedJob, all_ended, publish_requests, wait_for_jobs
 from tests.repositories import GIT_ENVIRONMENT, Repository
 from tests.servers.orchestrator import SharedFiles, orchestrator
 
@@ -87,11 +87,11 @@ async def test_a_worker_with_a_full_disk_spends_no_tries_while_a_healthy_one_pla
             await publish_requests(shared_files, gated_job, 15)
             views = await wait_for_jobs(store, lambda views: len(views) == 20 and all_ended(views))
         assert {view.state for view in views} == {JobState.SUCCEEDED}
-        assert "planning.broke" not in {event.get("event") for event in sick.events}
+        assert "planning.crashed" not in {event.get("event") for event in sick.events}
 
 
 def commit_with_name(repository: Repository, name: bytes, text: str) -> str:
-    """A commit whose tree holds a file of this name, which no file system could be asked to make."""
+    """Make a commit with a file of this name, which file systems may not allow."""
     repository.commit({".solstice/workflow.kdl": text})
     blob, tree = repository.git("rev-parse", "HEAD:.solstice/workflow.kdl", "HEAD^{tree}").split()
     listed = (

@@ -1,4 +1,4 @@
-"""Forges that misbehave, and two replicas that are killed in turn: afterwards every commit shows how its jobs ended."""
+"""Forges fail and two replicas are killed: every commit still shows how its jobs ended."""
 
 import asyncio
 import itertools
@@ -138,13 +138,13 @@ def sources_file(directory: Path, forges: Mapping[Source, ForgeApi]) -> Path:
 
 
 def status_histories(rng: random.Random, origin: Source) -> Iterator[list[JobStatusV1]]:
-    """The statuses of each context, in order; now and then a second run of the same commit comes after the first."""
+    """The statuses of each context in order; some commits have a second run."""
     for number, context in itertools.product(range(COMMITS), CONTEXTS):
         runs = 2 if (number + len(context)) % 5 == 0 else 1
-        told: list[JobStatusV1] = []
+        reported: list[JobStatusV1] = []
         for run in range(1, runs + 1):
             states = ["waiting", "running", rng.choice(ENDS)]
-            told += [
+            reported += [
                 job_status(
                     state,
                     source=origin.value,
@@ -155,12 +155,12 @@ def status_histories(rng: random.Random, origin: Source) -> Iterator[list[JobSta
                 )
                 for sequence, state in enumerate(states, start=1)
             ]
-        yield told
+        yield reported
 
 
-def shuffled(rng: random.Random, told: Sequence[Sequence[JobStatusV1]]) -> list[JobStatusV1]:
-    """All of them: each context in order, the contexts mixed; some come twice, and some late."""
-    waiting = [list(each) for each in told]
+def shuffled(rng: random.Random, reported: Sequence[Sequence[JobStatusV1]]) -> list[JobStatusV1]:
+    """All statuses, each context in order and the contexts mixed; some repeated, some late."""
+    waiting = [list(each) for each in reported]
     mixed: list[JobStatusV1] = []
     while waiting:
         chosen = rng.choice(waiting)
@@ -214,8 +214,8 @@ async def test_after_the_storm_every_commit_shows_how_its_jobs_ended(
 ) -> None:
     rng = random.Random(20261120)
     weather = ForgeTroubles(rng=rng)
-    told = {origin: list(status_histories(rng, origin)) for origin in FORGE_STATES}
-    mixed = shuffled(rng, [each for of_forge in told.values() for each in of_forge])
+    reported = {origin: list(status_histories(rng, origin)) for origin in FORGE_STATES}
+    mixed = shuffled(rng, [each for of_forge in reported.values() for each in of_forge])
     lost = job_status("failed", source="forgejo", run=9999, commit_sha=GONE)
     with inbox_url(kind, tmp_path, request) as url:
         async with (
@@ -249,7 +249,7 @@ async def test_after_the_storm_every_commit_shows_how_its_jobs_ended(
                         ]
                         for each in of_forge
                     }
-                    for origin, of_forge in told.items()
+                    for origin, of_forge in reported.items()
                 }
                 await wait_until("every commit shows its end", lambda: not untrue(forges, ends), forges, ends)
                 (dead_letter,) = await drain(broker, STATUSES.dlq, 1)
@@ -262,7 +262,7 @@ async def test_after_the_storm_every_commit_shows_how_its_jobs_ended(
     for origin, forge in forges.items():
         assert forge.broken == 0, f"{origin}: a rate limit was broken"
         for key, history in forge.history.items():
-            assert_no_way_back(origin, key, history, told[origin])
+            assert_no_way_back(origin, key, history, reported[origin])
 
 
 def calls_of(forges: Mapping[Source, ForgeApi]) -> int:
@@ -292,10 +292,10 @@ def assert_no_way_back(
     origin: Source,
     key: tuple[str, str, str],
     history: Sequence[Mapping[str, object]],
-    told: Sequence[Sequence[JobStatusV1]],
+    reported: Sequence[Sequence[JobStatusV1]],
 ) -> None:
-    """A commit never showed again that a job is not over, except for a run that was asked for later."""
-    (life,) = [each for each in told if (each[0].commit_sha, each[0].context) == key[1:]]
+    """No commit shows an unfinished status after a final one, unless a later run began."""
+    (life,) = [each for each in reported if (each[0].commit_sha, each[0].context) == key[1:]]
     runs = len({status.run_id for status in life})
     states = [str(each["state"]) for each in history]
     returns = sum(

@@ -1,4 +1,4 @@
-"""Bounded attacks on running services, each by a process of its own, while genuine webhooks keep coming."""
+"""Attacks on running services do not stop the genuine webhooks beside them."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import Source
-from solstice_forge.forges.samples import push_body
-from solstice_forge.forges.signing import sign
+from solstice_forge.forges.samples import push_body, sign
 from tests.chaos import attacker
 from tests.chaos.attacker import MOST_CONNECTIONS, Attack
 from tests.integration.forge.pushes import REPO_URL, SECRET
@@ -135,14 +134,14 @@ async def attacked(attack: Attack) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, attacker.__file__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
-    said, _ = await process.communicate(json.dumps(asdict(attack)).encode())
+    output, _ = await process.communicate(json.dumps(asdict(attack)).encode())
     assert process.returncode == 0
-    done: dict[str, Any] = json.loads(said)
+    done: dict[str, Any] = json.loads(output)
     return done
 
 
 async def withstands(sender: Sender, pids: Sequence[int], page: str) -> None:
-    """Attack forge-integration and the orchestrator's page in every way, and hold both to what they promise."""
+    """Attack both services in every way, and check what they promise about it."""
     targets = ((address(sender.url)[1], "/webhooks/forgejo"), (address(page)[1], "/api/v1/schedules"))
     async with sending(sender):
         await wait_until(lambda: len(sender.answered) >= 10)
@@ -199,8 +198,8 @@ async def test_both_services_on_rabbitmq_and_postgresql_withstand_strangers(
     ):
         sender = Sender(url=takes.url, secret=SECRET, pid=takes.process.pid)
         await withstands(sender, [takes.process.pid, runs.process.pid], runs.url)
-        (kept,) = inbox.query("SELECT count(*) FROM inbox_requests")
-        assert tuple(kept) == (next(sender.numbers) - 1,)
+        (stored,) = inbox.query("SELECT count(*) FROM inbox_requests")
+        assert tuple(stored) == (next(sender.numbers) - 1,)
         for service in (takes, runs):
             assert not [event for event in service.events if "Traceback" in str(event)]
 

@@ -1,4 +1,4 @@
-"""A broker and a job store of every kind that keeps their contracts, and connections to them."""
+"""A broker and a job store of every kind, and connections to them."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -55,7 +55,10 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def opened(store_url: str, clock: ManualClock) -> OpenStore:
-    """Open the test's store, with an operator's rules if given; also once more, as another orchestrator would."""
+    """Open the test's store, with an operator's rules if given.
+
+    A second call opens it as another orchestrator would.
+    """
     return partial(open_store, store_url, clock=clock, lease_seconds=LEASE)
 
 

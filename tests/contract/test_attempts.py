@@ -1,4 +1,4 @@
-"""Every store tells the whole history of a job, each attempt once and as it ended, wherever it keeps that."""
+"""Every store returns the whole history of a job, each attempt once."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -61,7 +61,7 @@ HISTORIES: Final[dict[str, tuple[JobState, Sequence[Step]]]] = {
 LIVES: Final = [pytest.param(end, steps, id=name) for name, (end, steps) in HISTORIES.items()]
 
 
-async def taken(store: JobStore, clock: ManualClock) -> AttemptKey:
+async def claimed_attempt(store: JobStore, clock: ManualClock) -> AttemptKey:
     """The next attempt at the only job, once whatever keeps it from waiting is over."""
     clock.forward(3600.0)
     await store.rescue()
@@ -71,7 +71,7 @@ async def taken(store: JobStore, clock: ManualClock) -> AttemptKey:
 
 
 async def ended(store: JobStore, clock: ManualClock, key: AttemptKey, outcome: Outcome) -> AttemptView:
-    """What is to be told of the attempt from now on, which began at this moment."""
+    """The attempt as its report from now on, given when it began."""
     started_at = clock()
     if outcome is LOST:
         clock.forward(2 * LEASE)
@@ -95,13 +95,13 @@ async def ended(store: JobStore, clock: ManualClock, key: AttemptKey, outcome: O
 async def history_of(
     store: JobStore, clock: ManualClock, job_id: str, steps: Sequence[Step]
 ) -> list[AttemptView]:
-    """What is to be told of the job's attempts once all this has happened."""
+    """What is to be reported of the job's attempts once all this has happened."""
     history: list[AttemptView] = []
     held: AttemptKey | None = None
     for number, step in enumerate(steps, 1):
-        # The last wish comes while nobody has the job.
+        # The last request comes while nobody has the job.
         if held is None and (isinstance(step, Outcome) or number < len(steps)):
-            held = await taken(store, clock)
+            held = await claimed_attempt(store, clock)
         if isinstance(step, str):
             assert await store.cancel_job(job_id) is not None
         elif held is not None:
@@ -165,7 +165,7 @@ async def test_a_trace_has_the_seconds_of_every_attempt(
 async def test_a_dead_letter_tells_of_jobs_that_had_ended_before(store: JobStore, clock: ManualClock) -> None:
     await planned(store, job("true", name="spoiled"), job("true", name="slow", runs_on="illumos"))
     for _ in range(3):
-        await ended(store, clock, await taken(store, clock), CHECKOUT_ERRORED)
+        await ended(store, clock, await claimed_attempt(store, clock), CHECKOUT_ERRORED)
     (slow,) = await claimed(store, worker="another", free={"illumos": 1})
     await store.finish(slow.key, SUCCEEDED)
     (dead_letter,) = [row for row in await store.outbox(100) if row.kind is OutboxKind.DEAD_LETTER]

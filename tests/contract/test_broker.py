@@ -7,12 +7,15 @@ from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from itertools import pairwise
 
+import msgspec
 import pytest
 
-from solstice_common.broker import Broker, Consumer, Delivery, Message, PublishStatus
+from solstice_common.broker import Broker, Consumer, Delivery, Message, PublishStatus, open_broker
+from solstice_common.broker.capabilities import Certainty
 from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
-from solstice_common.broker.protocol import NO_HEADERS, HeaderValue
+from solstice_common.broker.protocol import IDEMPOTENCY_HEADER, NO_HEADERS, HeaderValue
 from solstice_common.errors import TopologyMismatch
+from solstice_common.settings import known_broker_url
 from solstice_common.times import parse_timestamp
 from solstice_common.topology import Binding, Exchange, Queue, QueueType, Route, Topology
 
@@ -56,7 +59,7 @@ async def publish(broker: Broker, *messages: Message) -> None:
 
 
 async def collect(consumer: Consumer, count: int, verdict: Verdict | None = None) -> list[Delivery]:
-    """The next `count` deliveries; each is settled with `verdict`, if one is given, as it comes."""
+    """Collect the next `count` deliveries, settling each with `verdict` if one is given."""
     collected: list[Delivery] = []
     async with asyncio.timeout(WAIT_SECONDS):
         while len(collected) < count:
@@ -74,7 +77,7 @@ async def drain(broker: Broker, queue: str, count: int) -> list[Delivery]:
 
 
 async def ready_count(broker: Broker, queue: str, expected: int) -> None:
-    """Wait until `queue` has `expected` messages ready: acks and returns reach a server in their own time."""
+    """Wait until `queue` has `expected` ready messages: acks reach a server later."""
     async with asyncio.timeout(WAIT_SECONDS):
         while (depth := await broker.depth(queue)) is None or depth.ready != expected:  # noqa: ASYNC110  asks a server
             await asyncio.sleep(0.02)
@@ -526,6 +529,37 @@ class TestRefusing:
         assert [dead.body for dead in await drain(broker, route.dlq, 1)] == [b"poison"]
 
 
+class TestWithoutDeadLetters:
+    """`DEAD_LETTER_ENABLED=false`: what would become a dead letter is dropped and its reason counted."""
+
+    async def test_a_refused_message_is_forgotten_and_counted(self, broker_url: str, route: Route) -> None:
+        dropped: list[str] = []
+        async with open_broker(broker_url, name="dropping", on_dropped=dropped.append) as broker:
+            await broker.ready(WAIT_SECONDS)
+            await broker.declare(route.topology(QueueType.QUORUM))
+            await publish(broker, *numbered(3))
+            async with broker.consume(route.queue, prefetch=3) as consumer:
+                first, second, third = await collect(consumer, 3)
+                refuse = Refuse(reason="not_json", detail="poison")
+                await consumer.settle([(first, Ack()), (second, refuse), (third, Ack())])
+            await ready_count(broker, route.queue, 0)
+            await ready_count(broker, route.dlq, 0)
+        assert dropped == ["not_json"]
+
+    async def test_a_dead_letter_of_our_own_is_not_published_and_the_others_of_the_call_are(
+        self, broker_url: str, route: Route
+    ) -> None:
+        dropped: list[str] = []
+        async with open_broker(broker_url, name="dropping", on_dropped=dropped.append) as broker:
+            await broker.ready(WAIT_SECONDS)
+            await broker.declare(route.topology(QueueType.QUORUM))
+            dead = message(b"2", exchange=route.dlx, headers={"x-solstice-reason": "errored"})
+            await publish(broker, message(b"1"), dead, message(b"3"))
+            assert numbers(await drain(broker, route.queue, 2)) == [1, 3]
+            await ready_count(broker, route.dlq, 0)
+        assert dropped == ["errored"]
+
+
 class TestTopology:
     async def test_declaring_again_is_harmless(
         self, broker: Broker, route: Route, another: OpenBroker
@@ -555,8 +589,8 @@ class TestTopology:
             await broker.declare(route.topology(QueueType.CLASSIC))
         assert raised.value.kind == "queue"
         assert raised.value.name == route.queue
-        assert raised.value.ours["x-dead-letter-exchange"] == route.dlx
-        assert raised.value.theirs
+        assert raised.value.declared_arguments["x-dead-letter-exchange"] == route.dlx
+        assert raised.value.on_broker
         assert route.queue in str(raised.value)
         await publish(broker, message(b"after"))
         assert len(await drain(broker, route.queue, 2)) == 2
@@ -567,8 +601,72 @@ class TestTopology:
             await broker.declare(wrong)
         assert raised.value.kind == "exchange"
         assert raised.value.name == route.exchange
-        assert "direct" in raised.value.theirs
+        assert "direct" in raised.value.on_broker
         await publish(broker, message(b"after"))
+
+
+class TestCapabilities:
+    """What the broker declares (`Broker.capabilities`), as far as one connection can show it."""
+
+    async def test_it_has_the_name_of_its_scheme_and_health_says_the_same(
+        self, broker: Broker, broker_url: str
+    ) -> None:
+        assert broker.capabilities.transport == known_broker_url(broker_url) == broker.health.transport
+
+    async def test_a_broker_is_degraded_unless_what_it_confirms_is_durable(self, broker: Broker) -> None:
+        durable = broker.capabilities.durable_on_confirm is Certainty.YES
+        assert durable == (broker.health.degraded is None)
+
+    async def test_a_body_of_the_largest_size_is_taken_and_a_larger_one_known_to_be_taken_or_not(
+        self, broker: Broker, route: Route
+    ) -> None:
+        limit = broker.capabilities.max_message_bytes or 16 << 20
+        await publish(broker, message(bytes(limit)))
+        (delivery,) = await drain(broker, route.queue, 1)
+        assert delivery.body == bytes(limit)
+        (outcome,) = await broker.publish([message(bytes(limit + 1))])
+        # Unknown would be repeated for ever.
+        assert outcome.status in {PublishStatus.REJECTED, PublishStatus.CONFIRMED}
+        await publish(broker, message(b"after"))
+        confirmed_count = 1 + outcome.confirmed
+        assert (await drain(broker, route.queue, confirmed_count))[-1].body == b"after"
+
+    async def test_priority_changes_the_order_only_where_that_is_declared(
+        self, broker: Broker, route: Route
+    ) -> None:
+        await publish(broker, message(b"1", priority=0), message(b"2", priority=9))
+        order = numbers(await drain(broker, route.queue, 2))
+        changed = {(1, 2): Certainty.NO, (2, 1): Certainty.YES}[order[0], order[1]]
+        assert broker.capabilities.priorities in {changed, Certainty.UNKNOWN}
+
+    async def test_a_repeat_is_recognised_only_where_that_is_declared(
+        self, broker: Broker, route: Route
+    ) -> None:
+        first = message(b"1", headers={IDEMPOTENCY_HEADER: "push-1"})
+        await publish(broker, first)
+        await publish(broker, msgspec.structs.replace(first, repeat=True))
+        await publish(broker, message(b"2"))
+        recognised = broker.capabilities.dedupe_window_seconds > 0
+        expected = [1, 2] if recognised else [1, 1, 2]
+        assert numbers(await drain(broker, route.queue, len(expected))) == expected
+
+    async def test_equal_messages_that_are_no_repeats_all_arrive(self, broker: Broker, route: Route) -> None:
+        """A replayed dead letter brings the key of the message that was refused."""
+        same = message(b"1", headers={IDEMPOTENCY_HEADER: "push-1"})
+        await publish(broker, same, same)
+        await drain(broker, route.queue, 2)
+        await publish(broker, same)
+        assert numbers(await drain(broker, route.queue, 1)) == [1]
+
+    async def test_an_interruption_is_counted_only_where_that_is_declared(
+        self, broker: Broker, route: Route
+    ) -> None:
+        await publish(broker, message(b"1"))
+        async with broker.consume(route.queue, prefetch=1) as consumer:
+            await collect(consumer, 1)
+        (again,) = await drain(broker, route.queue, 1)
+        counted = {0: Certainty.NO, 1: Certainty.YES}[int(str(again.headers.get("x-delivery-count", 0)))]
+        assert broker.capabilities.counts_interruptions in {counted, Certainty.UNKNOWN}
 
 
 class TestLooking:

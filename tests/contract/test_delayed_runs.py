@@ -1,4 +1,4 @@
-"""Every store keeps a run that is to start later until its time, by the store's own clock, and then lets it go like any other."""
+"""Every store delays a run until its time, by the store's own clock."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -213,7 +213,7 @@ class TestSteering:
         assert cancelled.run_ids == (run_id,)
         assert await state(store, run_id) is RunState.CANCELLED
 
-    async def test_a_wish_to_cancel_that_came_before_it_ends_it(
+    async def test_a_request_to_cancel_that_came_before_it_ends_it(
         self, store: JobStore, clock: ManualClock
     ) -> None:
         await store.cancel_changes([job_cancel(submitted_at="2026-03-01T13:00:00Z")])
@@ -244,7 +244,7 @@ class TestSteering:
 
 
 class TestPlaces:
-    """A run takes a place, its branch's or its group's, when it is planned, and not before."""
+    """A run takes its place in its branch or group only when it is planned."""
 
     SPRING = "refs/heads/spring"
 

@@ -141,16 +141,16 @@ async def test_the_operator_says_how_long_jobs_may_write_nothing_that_do_not_say
 
 
 async def test_a_log_that_is_slow_is_no_silence(subject: ExecutorSetup) -> None:
-    taken, free = asyncio.Event(), asyncio.Event()
+    is_running, free = asyncio.Event(), asyncio.Event()
 
     async def log(data: bytes) -> None:
         if b"begun" in data:
-            taken.set()
+            is_running.set()
             await free.wait()
 
     spec = job(subject.say("begun"), no_output_seconds=0.3)
     task = asyncio.ensure_future(subject.executor.run(execution(spec, subject.request), log, asyncio.Event()))
-    await taken.wait()
+    await is_running.wait()
     done, _ = await asyncio.wait([task], timeout=1.0)
     assert not done
     free.set()

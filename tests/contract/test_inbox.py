@@ -30,8 +30,8 @@ async def inbox(another: OpenInbox) -> AsyncIterator[InboxStore]:
 
 async def test_kept_request_is_pending_also_after_the_end(another: OpenInbox) -> None:
     async with another() as inbox:
-        kept = await inbox.keep(delivery("d-1"))
-        assert (kept.decision, kept.reason, kept.request_ids) == (
+        stored = await inbox.keep(delivery("d-1"))
+        assert (stored.decision, stored.reason, stored.request_ids) == (
             Decision.ACCEPTED,
             "push",
             ("request of forgejo d-1",),
@@ -76,15 +76,15 @@ async def test_same_delivery_id_of_another_source_is_another_delivery(inbox: Inb
 
 
 async def test_fifty_copies_at_once_are_one(inbox: InboxStore) -> None:
-    kept = await asyncio.gather(*(inbox.keep(delivery("d-1")) for _ in range(50)))
-    decisions = [one.decision for one in kept]
+    stored = await asyncio.gather(*(inbox.keep(delivery("d-1")) for _ in range(50)))
+    decisions = [one.decision for one in stored]
     assert decisions.count(Decision.ACCEPTED) == 1
     assert decisions.count(Decision.DUPLICATE) == 49
 
 
 async def test_fifty_copies_that_came_together_are_one(inbox: InboxStore) -> None:
-    kept = await keep_in_one_batch(inbox, *(delivery("d-1") for _ in range(50)))
-    assert [one.decision for one in kept] == [Decision.ACCEPTED, *[Decision.DUPLICATE] * 49]
+    stored = await keep_in_one_batch(inbox, *(delivery("d-1") for _ in range(50)))
+    assert [one.decision for one in stored] == [Decision.ACCEPTED, *[Decision.DUPLICATE] * 49]
 
 
 async def test_what_cannot_be_kept_of_those_that_came_together_is_told_alone(inbox: InboxStore) -> None:
@@ -105,8 +105,8 @@ async def test_nothing_that_came_is_nothing_kept(inbox: InboxStore) -> None:
 
 
 async def test_ignored_delivery_is_kept_and_not_pending(inbox: InboxStore) -> None:
-    kept = await inbox.keep(delivery("d-1", asks=False))
-    assert (kept.decision, kept.reason, kept.request_ids) == (Decision.IGNORED, "ping", ())
+    stored = await inbox.keep(delivery("d-1", asks=False))
+    assert (stored.decision, stored.reason, stored.request_ids) == (Decision.IGNORED, "ping", ())
     again = await inbox.keep(delivery("d-1", asks=False))
     assert (again.decision, again.request_ids) == (Decision.DUPLICATE, ())
     assert await inbox.backlog() == 0
@@ -127,13 +127,13 @@ async def test_keeping_wakes_every_process_that_listens(another: OpenInbox) -> N
     async with (
         another() as here,
         another() as there,
-        here.changes() as heard_here,
-        there.changes() as heard_there,
+        here.changes() as notified_here,
+        there.changes() as notified_there,
         asyncio.timeout(10),
     ):
         await here.keep(delivery("d-1"))
-        await heard_here.wait()
-        await heard_there.wait()
+        await notified_here.wait()
+        await notified_there.wait()
         assert await there.backlog() == 1
 
 
@@ -171,8 +171,8 @@ async def test_new_deliveries_between_repeated_ones_are_kept_and_nothing_else_is
         Decision.ACCEPTED if number in accepted.values() else Decision.DUPLICATE for number in range(7)
     ]
     assert [answer.decision for answer in answers] == expected
-    kept = [one.request_id for one in await inbox.pending(100)]
-    assert kept == [f"request of forgejo {name}" for name in ("old-0", "old-1", "old-2", *accepted)]
+    stored = [one.request_id for one in await inbox.pending(100)]
+    assert stored == [f"request of forgejo {name}" for name in ("old-0", "old-1", "old-2", *accepted)]
 
 
 async def test_what_repeats_is_told_by_its_number_and_not_its_place_in_a_group(inbox: InboxStore) -> None:
@@ -193,11 +193,11 @@ async def test_what_repeats_is_told_by_its_number_and_not_its_place_in_a_group(i
 async def test_two_processes_that_are_told_the_same_keep_it_once(another: OpenInbox) -> None:
     async with another() as here, another() as there, asyncio.timeout(60):
         for turn in range(20):
-            told = [delivery(f"d-{turn}-{number}") for number in range(10)]
+            reported = [delivery(f"d-{turn}-{number}") for number in range(10)]
             both = await asyncio.gather(
-                keep_in_one_batch(here, *told), keep_in_one_batch(there, *reversed(told))
+                keep_in_one_batch(here, *reported), keep_in_one_batch(there, *reversed(reported))
             )
-            decisions = Counter(one.decision for kept in both for one in kept)
+            decisions = Counter(one.decision for stored in both for one in stored)
             assert decisions == {Decision.ACCEPTED: 10, Decision.DUPLICATE: 10}
         pending = [one.request_id for one in await here.pending(1000)]
     assert len(pending) == len(set(pending)) == 200
@@ -206,11 +206,11 @@ async def test_two_processes_that_are_told_the_same_keep_it_once(another: OpenIn
 async def test_two_hooks_at_two_processes_are_one_request(another: OpenInbox) -> None:
     async with another() as here, another() as there, asyncio.timeout(60):
         for turn in range(20):
-            kept = await asyncio.gather(
+            stored = await asyncio.gather(
                 *(here.keep(delivery(f"repo-{turn}-{n}", key=f"{turn} {n}")) for n in range(5)),
                 *(there.keep(delivery(f"org-{turn}-{n}", key=f"{turn} {n}")) for n in reversed(range(5))),
             )
-            assert Counter(one.decision for one in kept) == {Decision.ACCEPTED: 5, Decision.DUPLICATE: 5}
+            assert Counter(one.decision for one in stored) == {Decision.ACCEPTED: 5, Decision.DUPLICATE: 5}
         assert await here.backlog() == 100
 
 
@@ -222,7 +222,7 @@ def lacking(name: str, *, key: str | None = None) -> NewDelivery:
 
 
 async def test_what_lacks_something_is_pending_once_the_forge_told(inbox: InboxStore) -> None:
-    kept = await inbox.keep(lacking("d-1"))
+    stored = await inbox.keep(lacking("d-1"))
     assert inbox.lookup_added.is_set()
     assert await inbox.pending(10) == []
     assert await inbox.next_lookup_at() == NOON
@@ -237,20 +237,20 @@ async def test_what_lacks_something_is_pending_once_the_forge_told(inbox: InboxS
     await inbox.looked_up(lookup.row_id, b'{"a":2}')
     await inbox.looked_up(lookup.row_id, b'{"a":3}')
     (pending,) = await inbox.pending(10)
-    assert ((pending.request_id,), pending.request) == (kept.request_ids, b'{"a":2}')
+    assert ((pending.request_id,), pending.request) == (stored.request_ids, b'{"a":2}')
     assert await inbox.next_lookup_at() is None
-    assert (await inbox.keep(lacking("d-2", key="key of d-1"))).request_ids == kept.request_ids
+    assert (await inbox.keep(lacking("d-2", key="key of d-1"))).request_ids == stored.request_ids
 
 
 async def test_what_is_looked_up_is_taken_by_one_at_a_time(another: OpenInbox) -> None:
     async with another() as here, another() as there:
         for number in range(10):
             await here.keep(lacking(f"d-{number}"))
-        taken = await asyncio.gather(
+        lookups_taken = await asyncio.gather(
             here.take_lookups(NOON, until=NOON + 60, limit=6),
             there.take_lookups(NOON, until=NOON + 60, limit=6),
         )
-        row_ids = [one.row_id for group in taken for one in group]
+        row_ids = [one.row_id for group in lookups_taken for one in group]
         rest = await here.take_lookups(NOON, until=NOON + 60, limit=10)
         row_ids += [one.row_id for one in rest]
         assert len(row_ids) == len(set(row_ids)) == 10
@@ -413,7 +413,7 @@ async def test_replays_are_found_from_what_they_replay(inbox: InboxStore) -> Non
 
 
 async def filled(inbox: InboxStore) -> None:
-    """Ten deliveries an hour apart, the last three not with the broker yet; a ping and a copy of the first."""
+    """Ten deliveries an hour apart, three of them unpublished; a ping and a copy."""
     for number in range(10):
         await inbox.keep(delivery(f"d-{number}", received_at=NOON + 3600 * number, body=b'{"a":"b"}'))
     await inbox.published([one.row_id for one in await inbox.pending(7)])
@@ -478,10 +478,10 @@ async def test_deliveries_are_kept_while_others_are_forgotten(another: OpenInbox
             return rows
 
         sweeping = [asyncio.create_task(sweep(inbox)) for inbox in (sweeper, keeper)]
-        kept = await asyncio.gather(*(keeper.keep(delivery(f"new-{n}")) for n in range(100)))
+        stored = await asyncio.gather(*(keeper.keep(delivery(f"new-{n}")) for n in range(100)))
         removed = await asyncio.gather(*sweeping)
         assert sum(removed) <= 200
         await sweep(sweeper)
-        assert Counter(one.decision for one in kept) == {Decision.ACCEPTED: 100}
+        assert Counter(one.decision for one in stored) == {Decision.ACCEPTED: 100}
         listed = await sweeper.entries(DeliveryFilter(), limit=500)
         assert len(listed.entries) == 100

@@ -1,4 +1,4 @@
-"""Random lives of deliveries: whatever comes in whatever order, an inbox does what a few dictionaries would."""
+"""Random sequences of operations: an inbox does what a few dictionaries would."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -67,8 +67,8 @@ class Machine(RuleBasedStateMachine):
     def keep(self, names: Sequence[str], asks: bool, where: int, later: float) -> None:
         self.now += later
 
-        came = [delivery(name, key=f"k {name[-1]}", asks=asks, received_at=self.now) for name in names]
-        answers = self.runner.run(keep_in_one_batch(self.inboxes[where], *came))
+        deliveries = [delivery(name, key=f"k {name[-1]}", asks=asks, received_at=self.now) for name in names]
+        answers = self.runner.run(keep_in_one_batch(self.inboxes[where], *deliveries))
         expected = [self.expected(name, asks=asks) for name in names]
         assert [(one.decision, one.request_ids) for one in answers] == expected
 

@@ -58,8 +58,8 @@ async def with_group(store: JobStore, request: JobRequestV1, *specs: JobSpec, wh
     group = Concurrency(group="deploy")
     run_id = await admitted(store, request)
     spec = job("true", concurrency=None if whole else group)
-    said = RunSpec(concurrency=group if whole else None)
-    assert await store.planned(await planning_task(store), specs or [spec], said)
+    run_spec = RunSpec(concurrency=group if whole else None)
+    assert await store.planned(await planning_task(store), specs or [spec], run_spec)
     return run_id
 
 
@@ -75,7 +75,7 @@ class TestWaiting:
     async def test_statuses_say_so(self, store: JobStore) -> None:
         await planned(store, BUILD, request=change())
         (status,) = [status for status in await outbox_statuses(store) if status.job_name == "build"]
-        assert (status.state, status.description) == ("approval", "Waits for somebody to approve it")
+        assert (status.state, status.description) == ("approval", "Waits for approval")
 
     async def test_why_says_who_may_help(self, store: JobStore) -> None:
         run_id = await planned(store, BUILD, request=change())

@@ -1,4 +1,4 @@
-"""Every store ends what was asked for of a change request before the wish to cancel it, whenever the two come."""
+"""Every store cancels what was requested of a change before the cancel, in either order."""
 
 import asyncio
 import itertools
@@ -25,20 +25,20 @@ from tests.stores import (
     planning_task,
 )
 
-ASKED = 1_799_999_000.0
+REQUESTED_AT = 1_799_999_000.0
 """Before the clock's time: messages take their time."""
 
 
 def of_change(seconds: float, **changes: Any) -> JobRequestV1:
     """A request of pull request 7 that was asked for so many seconds after `ASKED`."""
     fields = {"change_number": 7, "event": "change_request", "ref": "refs/pull/7/head", **changes}
-    return job_request(submitted_at=format_seconds(ASKED + seconds), **fields)
+    return job_request(submitted_at=format_seconds(REQUESTED_AT + seconds), **fields)
 
 
 async def cancel(store: JobStore, seconds: float, **changes: Any) -> Cancelled:
-    """What comes of a wish to cancel pull request 7 that was made so many seconds after `ASKED`."""
-    wish = job_cancel(submitted_at=format_seconds(ASKED + seconds), **changes)
-    (cancelled,) = await store.cancel_changes([wish])
+    """Cancel pull request 7 as requested so many seconds after `ASKED`."""
+    cancel = job_cancel(submitted_at=format_seconds(REQUESTED_AT + seconds), **changes)
+    (cancelled,) = await store.cancel_changes([cancel])
     return cancelled
 
 
@@ -97,7 +97,7 @@ class TestWhatIsThere:
     )
     async def test_nothing_else_is_touched(self, store: JobStore, other: dict[str, Any]) -> None:
         fields = {name: value for name, value in {"change_number": 7, **other}.items() if value is not None}
-        request = job_request(submitted_at=format_seconds(ASKED), **fields)
+        request = job_request(submitted_at=format_seconds(REQUESTED_AT), **fields)
         run_id = await planned(store, request=request)
         assert await cancel(store, 1) == Cancelled(run_ids=(), known=False)
         assert await state_of(store, run_id) is RunState.WAITING
@@ -111,10 +111,10 @@ class TestWhatIsThere:
 
     async def test_saying_it_again_changes_nothing(self, store: JobStore) -> None:
         await planned(store, request=of_change(0))
-        wish = job_cancel(submitted_at=format_seconds(ASKED + 1))
-        await store.cancel_changes([wish])
+        cancel = job_cancel(submitted_at=format_seconds(REQUESTED_AT + 1))
+        await store.cancel_changes([cancel])
         before = await outbox_statuses(store)
-        assert await store.cancel_changes([wish, wish]) == [Cancelled(run_ids=(), known=True)] * 2
+        assert await store.cancel_changes([cancel, cancel]) == [Cancelled(run_ids=(), known=True)] * 2
         assert await outbox_statuses(store) == before
 
     async def test_a_rerun_is_asked_for_when_it_is_made(self, store: JobStore, clock: ManualClock) -> None:
@@ -125,7 +125,7 @@ class TestWhatIsThere:
         assert again is not None
         assert again.state is RunState.PLANNING
         clock.forward(5)
-        assert (await cancel(store, clock.now + 5 - ASKED)).run_ids == (again.run_id,)
+        assert (await cancel(store, clock.now + 5 - REQUESTED_AT)).run_ids == (again.run_id,)
 
 
 class TestOrder:
@@ -152,19 +152,21 @@ class TestOrder:
         assert run is not None
         assert (run.state, run.detail) == (RunState.CANCELLED, "/cancel by ada-brook")
 
-    async def test_a_wish_from_the_future_is_of_now(self, store: JobStore, clock: ManualClock) -> None:
-        await cancel(store, clock.now - ASKED + 3600)
+    async def test_a_cancel_from_the_future_is_of_now(self, store: JobStore, clock: ManualClock) -> None:
+        await cancel(store, clock.now - REQUESTED_AT + 3600)
         clock.forward(10)
-        run_id = await admitted(store, of_change(clock.now - ASKED))
+        run_id = await admitted(store, of_change(clock.now - REQUESTED_AT))
         assert await state_of(store, run_id) is RunState.PLANNING
 
-    @pytest.mark.parametrize("order", list(itertools.permutations(["push", "wish", "retest"])), ids="-".join)
+    @pytest.mark.parametrize(
+        "order", list(itertools.permutations(["push", "cancel", "retest"])), ids="-".join
+    )
     async def test_whatever_comes_first_the_same_is_built(
         self, store: JobStore, order: tuple[str, ...]
     ) -> None:
         push, retest = of_change(0), of_change(2)
         for what in order:
-            if what == "wish":
+            if what == "cancel":
                 await cancel(store, 1)
             else:
                 await store.admit([push if what == "push" else retest])
@@ -175,23 +177,23 @@ class TestOrder:
             states[request.request_id] = run.state
         assert states == {push.request_id: RunState.CANCELLED, retest.request_id: RunState.PLANNING}
 
-    async def test_wishes_and_requests_of_one_moment_never_miss_each_other(self, store_url: str) -> None:
+    async def test_cancels_and_requests_of_one_moment_never_miss_each_other(self, store_url: str) -> None:
         async with open_store(store_url) as one, open_store(store_url) as two:
             # By the stores' own clock: all of it was long ago.
             requests = [of_change(-(10**8), change_number=number) for number in range(1, 31)]
-            wishes = [
-                job_cancel(change_number=number, submitted_at=format_seconds(ASKED - 10**7))
+            cancels = [
+                job_cancel(change_number=number, submitted_at=format_seconds(REQUESTED_AT - 10**7))
                 for number in range(1, 31)
             ]
             await asyncio.gather(
                 *(one.admit([request]) for request in requests),
-                *(two.cancel_changes([wish]) for wish in reversed(wishes)),
+                *(two.cancel_changes([cancel]) for cancel in reversed(cancels)),
             )
             runs = (await one.runs(limit=100)).runs
             assert len(runs) == 30
             assert {run.state for run in runs} == {RunState.CANCELLED}
 
-    async def test_an_old_wish_is_forgotten(self, store: JobStore, clock: ManualClock) -> None:
+    async def test_an_old_cancel_is_forgotten(self, store: JobStore, clock: ManualClock) -> None:
         await cancel(store, 5)
         clock.forward(100)
         await store.purge(50, 10)

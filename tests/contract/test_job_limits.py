@@ -1,4 +1,4 @@
-"""What every job store keeps of limits, retries and conditions; written against the protocol, run on every implementation."""
+"""Limits, retries and conditions in every job store."""
 
 import pytest
 
@@ -78,8 +78,10 @@ class TestRetries:
         for _ in range(2):
             await store.finish(claim.key, FAILED)
             (claim,) = await claimed(store)
-        said = [status.description for status in await outbox_statuses(store) if status.reason == "retrying"]
-        assert said == [
+        descriptions = [
+            status.description for status in await outbox_statuses(store) if status.reason == "retrying"
+        ]
+        assert descriptions == [
             "Retrying 1 of 2: step 'step 1' ended with exit code 3",
             "Retrying 2 of 2: step 'step 1' ended with exit code 3",
         ]
@@ -163,7 +165,7 @@ class TestConditions:
 
 class TestRunTimeout:
     async def out_of_time(self, store: JobStore, clock: ManualClock) -> Claim:
-        """The running job of a run that is out of time, beside others that do not run; the holder is alive."""
+        """A run out of time: one job runs and renews its lease, the others wait."""
         run_id = await limited(
             store,
             RunSpec(timeout_seconds=100),

@@ -1,4 +1,4 @@
-"""What every job store keeps of its lists: each filter with each other, page by page, and places in a log."""
+"""Every job store lists with all filters, page by page, and reads parts of logs."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ PRIORITIES: Final = (Priority.DEFAULT, Priority.HIGH)
 
 @pytest.fixture
 async def populated(store: JobStore) -> JobStore:
-    """Every repository has runs of every ref, with jobs of every label and class: some end, some wait, some are blocked."""
+    """Runs of every repository and ref, with jobs of every label, class and state."""
     for repository, ref in itertools.product(REPOSITORIES, REFS):
         request = job_request(repo_full_name=repository, **({"ref": ref} if ref else {"ref": None}))
         await planned(
@@ -46,10 +46,10 @@ def again() -> dict[str, Any]:
     return {"request_id": job_request().request_id}
 
 
-async def every_run(store: JobStore, limit: int, **wanted: Any) -> list[RunView]:
+async def every_run(store: JobStore, limit: int, **filters: Any) -> list[RunView]:
     found, after = list[RunView](), None
     while True:
-        page = await store.runs(limit=limit, after=after, **wanted)
+        page = await store.runs(limit=limit, after=after, **filters)
         assert len(page.runs) <= limit
         found += page.runs
         if page.next is None:
@@ -57,17 +57,17 @@ async def every_run(store: JobStore, limit: int, **wanted: Any) -> list[RunView]
         after = page.next
 
 
-async def every_job(store: JobStore, limit: int, run_id: str | None = None, **wanted: Any) -> list[JobView]:
+async def every_job(store: JobStore, limit: int, run_id: str | None = None, **filters: Any) -> list[JobView]:
     found, after = list[JobView](), None
-    while page := await store.jobs(limit=limit, run_id=run_id, after=after, **wanted):
+    while page := await store.jobs(limit=limit, run_id=run_id, after=after, **filters):
         assert len(page) <= limit
         found += page
         after = page[-1].job_id
     return found
 
 
-def asked_for() -> Sequence[Mapping[str, Any]]:
-    """Every combination of filters, each with a value that is there or without one; and what is nowhere."""
+def filter_choices() -> Sequence[Mapping[str, Any]]:
+    """Every combination of filters, each with a value or without, and with unknown values."""
     choices: dict[str, tuple[Any, ...]] = {
         "repository": (None, REPOSITORIES[1]),
         "ref": (None, "refs/heads/fog"),
@@ -82,25 +82,25 @@ async def test_runs_are_what_every_combination_of_filters_asks_for(populated: Jo
     everything = await every_run(populated, 100)
     assert len(everything) == 13
 
-    def holds(run: RunView, asked: Mapping[str, Any]) -> bool:
+    def fits(run: RunView, given: Mapping[str, Any]) -> bool:
         of_run = [each for each in jobs if each.run_id == run.run_id]
         has_job = any(
-            asked["label"] in {None, each.runs_on} and asked["priority"] in {None, each.priority}
+            given["label"] in {None, each.runs_on} and given["priority"] in {None, each.priority}
             for each in of_run
         )
         return (
-            asked["repository"] in {None, run.repo_full_name}
-            and asked["ref"] in {None, run.ref}
-            and asked["state"] in {None, run.state}
-            and (has_job or (asked["label"] is asked["priority"] is None))
+            given["repository"] in {None, run.repo_full_name}
+            and given["ref"] in {None, run.ref}
+            and given["state"] in {None, run.state}
+            and (has_job or (given["label"] is given["priority"] is None))
         )
 
     states = {run.state for run in everything}
     assert {RunState.PLANNING, RunState.RUNNING} < states
-    for asked, state in itertools.product(asked_for(), (None, *states, RunState.ERRORED)):
-        wanted = {**asked, "state": state}
-        expected = [run for run in everything if holds(run, wanted)]
-        assert await every_run(populated, 3, **wanted) == expected, wanted
+    for given, state in itertools.product(filter_choices(), (None, *states, RunState.ERRORED)):
+        filters = {**given, "state": state}
+        expected = [run for run in everything if fits(run, filters)]
+        assert await every_run(populated, 3, **filters) == expected, filters
 
 
 async def test_jobs_are_what_every_combination_of_filters_asks_for(populated: JobStore) -> None:
@@ -109,22 +109,22 @@ async def test_jobs_are_what_every_combination_of_filters_asks_for(populated: Jo
     assert len(everything) == 36
     assert [each.job_id for each in everything] == sorted((each.job_id for each in everything), reverse=True)
 
-    def holds(each: JobView, asked: Mapping[str, Any]) -> bool:
+    def fits(each: JobView, given: Mapping[str, Any]) -> bool:
         run = runs[each.run_id]
         return (
-            asked["repository"] in {None, run.repo_full_name}
-            and asked["ref"] in {None, run.ref}
-            and asked["state"] in {None, each.state}
-            and asked["label"] in {None, each.runs_on}
-            and asked["priority"] in {None, each.priority}
+            given["repository"] in {None, run.repo_full_name}
+            and given["ref"] in {None, run.ref}
+            and given["state"] in {None, each.state}
+            and given["label"] in {None, each.runs_on}
+            and given["priority"] in {None, each.priority}
         )
 
     states = {each.state for each in everything}
     assert {JobState.WAITING, JobState.RUNNING, JobState.SUCCEEDED, JobState.FAILED} <= states
-    for asked, state in itertools.product(asked_for(), (None, *states, JobState.ERRORED)):
-        wanted = {**asked, "state": state}
-        expected = [each for each in everything if holds(each, wanted)]
-        assert await every_job(populated, 3, **wanted) == expected, wanted
+    for given, state in itertools.product(filter_choices(), (None, *states, JobState.ERRORED)):
+        filters = {**given, "state": state}
+        expected = [each for each in everything if fits(each, filters)]
+        assert await every_job(populated, 3, **filters) == expected, filters
 
 
 async def test_jobs_of_a_run_come_in_the_order_of_its_workflow(populated: JobStore) -> None:

@@ -1,4 +1,4 @@
-"""What every job store keeps of the order of jobs: turns, caps, the longest wait, groups, and who makes way for whom."""
+"""The order of jobs in every store: turns, caps, ageing, groups and superseding."""
 
 import asyncio
 import itertools
@@ -150,8 +150,8 @@ async def grouped_run(
 ) -> str:
     """A run that holds a group as a whole, or waits for it."""
     run_id = await admitted(store, request)
-    said = RunSpec(concurrency=in_group(mode))
-    assert await store.planned(await planning_task(store), specs or (job("true"),), said)
+    run_spec = RunSpec(concurrency=in_group(mode))
+    assert await store.planned(await planning_task(store), specs or (job("true"),), run_spec)
     return run_id
 
 
@@ -222,10 +222,10 @@ class TestGroupsOfRuns:
     async def test_a_stranger_holds_up_and_cancels_nobody(self, store: JobStore) -> None:
         fork = {"trusted": False, "change_number": 7, "event": "change_request"}
         stranger = await grouped_run(store, request=job_request(**fork))
-        ours = await grouped_run(store)
+        own_run = await grouped_run(store)
         await grouped_run(store, mode=GroupMode.CANCEL, request=job_request(**{**fork, "change_number": 8}))
         assert await states(store, stranger) == [WAITS]
-        assert await states(store, ours) == [WAITS]
+        assert await states(store, own_run) == [WAITS]
 
     async def test_a_cancelled_one_makes_room(self, store: JobStore) -> None:
         first = await grouped_run(store)
@@ -324,7 +324,7 @@ class TestGroupsOfJobs:
         assert await states(store, other) == [WAITS]
 
     async def test_a_group_of_runs_and_one_of_jobs_are_two(self, store: JobStore) -> None:
-        """The run has it, and so has the job of the same run: nobody waits in a circle."""
+        """A run and its own job have the same group: neither waits for the other."""
         await grouped_run(store, job("true", name="ship", concurrency=in_group()))
         other = await grouped_run(store, job("true", name="ship", concurrency=in_group()))
         (claim,) = await claimed(store)
@@ -353,7 +353,7 @@ _COMMITS = itertools.count(1)
 
 
 def at(seconds_ago: float, clock: ManualClock) -> dict[str, Any]:
-    """That a request was made so long ago (100 is newer than 50: it counts up to the clock's now)."""
+    """The request was made so long ago; 100 is newer than 50, up to now."""
     moment = datetime.fromtimestamp(clock.now - 1000.0 + seconds_ago, UTC)
     return {"submitted_at": format_timestamp(moment)}
 

@@ -1,4 +1,4 @@
-"""Random lives of requests and jobs: whatever happens in whatever order, the promises of the store hold."""
+"""Random sequences of requests and jobs: the promises of the store always hold."""
 
 import asyncio
 import random
@@ -90,7 +90,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.tasks: list[PlanningTask] = []
         self.claims: list[tuple[str, Claim]] = []
         self.statuses: list[JobStatusV1] = []
-        self.letters = 0
+        self.dead_letters = 0
         self.budgets: dict[tuple[str, str], int] = {}
         """The authors' retries, by run and name of a job."""
         self.approved: set[str] = set()
@@ -173,8 +173,8 @@ class StoreMachine(RuleBasedStateMachine):
             )
             for number, needs in enumerate(graph)
         ]
-        said = RunSpec(timeout_seconds=timeout, concurrency=group)
-        if self.do(lambda: self.store.planned(task, specs, said)):
+        run_spec = RunSpec(timeout_seconds=timeout, concurrency=group)
+        if self.do(lambda: self.store.planned(task, specs, run_spec)):
             self.budgets |= {(task.run_id, spec.name): spec.retries for spec in specs}
             if group is not None:
                 self.run_groups[task.run_id] = group.group
@@ -234,9 +234,9 @@ class StoreMachine(RuleBasedStateMachine):
         _, claim = self.take(data, self.claims, keep=keep)
         before = self.everything()
         current = self.is_current(claim.key)
-        said = self.do(lambda: self.store.finish(claim.key, outcome))
+        run_spec = self.do(lambda: self.store.finish(claim.key, outcome))
         if current:
-            assert said
+            assert run_spec
         else:
             assert self.everything() == before
 
@@ -311,10 +311,10 @@ class StoreMachine(RuleBasedStateMachine):
     # -- what must hold -----------------------------------------------------------------------------------------
 
     @invariant()
-    def every_transition_is_told_in_order_and_follows_the_table(self) -> None:
+    def every_transition_is_reported_in_order_and_follows_the_table(self) -> None:
         rows = self.do(lambda: self.store.outbox(10_000))
         self.do(lambda: self.store.published([row.number for row in rows]))
-        self.letters += sum(row.kind is OutboxKind.DEAD_LETTER for row in rows)
+        self.dead_letters += sum(row.kind is OutboxKind.DEAD_LETTER for row in rows)
         self.statuses += [JobStatusV1.decode(row.body) for row in rows if row.kind is OutboxKind.STATUS]
         sequences: dict[str, int] = defaultdict(int)
         jobs: dict[str, JobState] = {}
@@ -419,7 +419,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def dead_letters_are_runs_that_the_world_spoiled(self) -> None:
-        assert self.letters <= sum(run.state is RunState.ERRORED for run in self.runs())
+        assert self.dead_letters <= sum(run.state is RunState.ERRORED for run in self.runs())
 
     # -- how it is looked at ------------------------------------------------------------------------------------
 

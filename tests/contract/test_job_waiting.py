@@ -1,4 +1,4 @@
-"""What every job store knows about why a job waits: each reason that can be met, who is ahead, and when it may start."""
+"""Every job store explains why a job waits, its position and its possible start."""
 
 from collections.abc import AsyncIterator
 from functools import partial
@@ -12,6 +12,7 @@ from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, Reason, RunS
 from solstice_orchestrator.queue_times.explanation import explain
 from solstice_orchestrator.queue_times.waits import WaitExplanation, WaitReason
 from solstice_orchestrator.scheduling.caps import Caps
+from solstice_orchestrator.scheduling.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS, OTHERS_FIRST_SECONDS
 from solstice_orchestrator.scheduling.workers import PauseOrder
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.decisions.wait_facts import LOOKED_AT
@@ -21,6 +22,7 @@ from tests.stores import (
     CHECKOUT_ERRORED,
     FAILED,
     LEASE,
+    PROVISION_ERRORED,
     SUCCEEDED,
     WORKER,
     ManualClock,
@@ -112,11 +114,11 @@ class TestReasons:
         assert "unit (running)" in found.detail
 
     async def test_concurrency_group_of_runs(self, store: JobStore) -> None:
-        said = RunSpec(concurrency=Concurrency(group="deploy"))
+        run_spec = RunSpec(concurrency=Concurrency(group="deploy"))
         runs = []
         for _ in range(3):
             runs.append(await admitted(store))
-            await store.planned(await planning_task(store), [job("true")], said)
+            await store.planned(await planning_task(store), [job("true")], run_spec)
         (last,) = await jobs_of(store, runs[2])
         found = await why(store, last)
         assert found.reason is WaitReason.CONCURRENCY_GROUP
@@ -166,6 +168,41 @@ class TestReasons:
         found = explain(facts)
         assert found is not None
         assert found.reason is WaitReason.PAUSED
+
+    async def test_others_first_after_a_quarantine(self, store: JobStore, clock: ManualClock) -> None:
+        for number in range(FAILURES_IN_A_ROW):
+            await planned(store, job("true", name=f"bad-{number}"), request=request_of("lantern/harbour"))
+            (claim,) = await claimed(store, limit=1)
+            assert await store.finish(claim.key, PROVISION_ERRORED)
+        clock.forward(FIRST_SECONDS)
+        job_id = await waits(store, job("true"))
+        assert await claimed(store) == ()
+        found = await why(store, job_id)
+        assert (found.reason, found.until) == (WaitReason.OTHERS_FIRST, clock.now + OTHERS_FIRST_SECONDS)
+        assert "worker-a starts only jobs of other repositories" in found.detail
+        assert "since jobs of lantern/harbour failed there" in found.detail
+        other = await waits(store, job("true"), repository="reef/tide")
+        assert (await why(store, other)).reason is WaitReason.SLOTS_BUSY
+        clock.forward(OTHERS_FIRST_SECONDS)
+        found = await why(store, job_id)
+        assert (found.reason, found.until) == (WaitReason.SLOTS_BUSY, None)
+        assert job_id in [claim.key.job_id for claim in await claimed(store)]
+
+    async def test_while_slots_are_busy_it_says_who_goes_first_after_a_quarantine(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
+        for number in range(FAILURES_IN_A_ROW):
+            await planned(store, job("true", name=f"bad-{number}"), request=request_of("lantern/harbour"))
+            (claim,) = await claimed(store, limit=1)
+            assert await store.finish(claim.key, PROVISION_ERRORED)
+        clock.forward(FIRST_SECONDS + OTHERS_FIRST_SECONDS)
+        await busy(store)
+        found = await why(store, await waits(store, job("true", runs_on="illumos")))
+        assert found.reason is WaitReason.SLOTS_BUSY
+        assert "Jobs of other repositories go first, since jobs of lantern/harbour failed" in found.detail
+        assert found.expected_start is None
+        found = await why(store, await waits(store, job("true", runs_on="illumos"), repository="a/b"))
+        assert "go first" not in found.detail
 
     async def test_repository_cap(self, opened: OpenStore) -> None:
         async with opened(caps=Caps(of={"lantern/harbour": 1})) as store:
@@ -287,10 +324,10 @@ class TestExpectedStart:
         self, store: JobStore, clock: ManualClock
     ) -> None:
         await fifty_seconds_each(store, clock)
-        said, runs = RunSpec(concurrency=Concurrency(group="deploy")), []
+        run_spec, runs = RunSpec(concurrency=Concurrency(group="deploy")), []
         for _ in range(3):
             runs.append(await admitted(store))
-            await store.planned(await planning_task(store), [job("true", runs_on="illumos")], said)
+            await store.planned(await planning_task(store), [job("true", runs_on="illumos")], run_spec)
         _, (second,), (third,) = [await jobs_of(store, run_id) for run_id in runs]
         await claimed(store, free={"illumos": 1})
         clock.forward(20)

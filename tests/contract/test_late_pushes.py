@@ -1,4 +1,4 @@
-"""Every store knows an older push that comes late, and lets it take no newer one's place."""
+"""Every store recognises an older push that comes late, and supersedes nothing newer with it."""
 
 from typing import Any
 
@@ -26,12 +26,12 @@ async def put(
     store: JobStore,
     request: JobRequestV1,
     answers: OrderAnswers | None = None,
-    said: RunSpec | None = None,
+    run_spec: RunSpec | None = None,
 ) -> str:
     """The run of a request that comes and is planned now."""
     run_id = await admitted(store, request)
-    kept = await store.planned(await planning_task(store), [job("true")], said or RunSpec(), answers)
-    assert kept is True
+    stored = await store.planned(await planning_task(store), [job("true")], run_spec or RunSpec(), answers)
+    assert stored is True
     return run_id
 
 
@@ -163,9 +163,9 @@ class TestQuestions:
         assert await states(store, *runs) == [RunState.WAITING] * 3
 
     async def test_a_workflow_of_the_default_branch_may_want_it(self, store: JobStore) -> None:
-        said = RunSpec(supersede=True)
-        newest = await put(store, push(5, ref="refs/heads/main"), {}, said)
-        late = await put(store, push(1, ref="refs/heads/main"), {question(1, 5): PushOrder.OLDER}, said)
+        run_spec = RunSpec(supersede=True)
+        newest = await put(store, push(5, ref="refs/heads/main"), {}, run_spec)
+        late = await put(store, push(1, ref="refs/heads/main"), {question(1, 5): PushOrder.OLDER}, run_spec)
         assert await states(store, newest, late) == [RunState.WAITING, RunState.CANCELLED]
 
     async def test_a_workflow_may_forbid_it(self, store: JobStore) -> None:
@@ -186,8 +186,8 @@ class TestQuestions:
         newest = await put(store, push(2), {})
         again = await store.rerun(older)
         assert again is not None
-        kept = await store.planned(await planning_task(store), [job("true")], RunSpec(), {})
-        assert kept is True
+        stored = await store.planned(await planning_task(store), [job("true")], RunSpec(), {})
+        assert stored is True
         assert await states(store, newest, again.run_id) == [RunState.WAITING] * 2
 
     async def test_a_change_request_is_asked_about_like_a_branch(self, store: JobStore) -> None:

@@ -1,4 +1,7 @@
-"""What every job store keeps of the quotas of owners: jobs at once, and starts in any hour, over all orchestrators."""
+"""Every job store keeps the quotas of owners over all orchestrators.
+
+Quotas limit jobs at once, and starts in any hour.
+"""
 
 import asyncio
 import random
@@ -99,9 +102,9 @@ class TestSlots:
             for repository in ("acme/app", "acme/docs", "acme/site", "reef/tide"):
                 await wait(store, repository, 4)
             claims = await claimed(store)
-        taken = Counter(claim.request.repo_full_name for claim in claims)
+        claimed_counts = Counter(claim.request.repo_full_name for claim in claims)
         assert owners(claims) == {"acme": 5, "reef": 2}
-        assert max(taken.values()) == 2
+        assert max(claimed_counts.values()) == 2
 
     async def test_many_who_claim_at_once_keep_to_it(self, opened: Open) -> None:
         async with AsyncExitStack() as stack:
@@ -110,7 +113,7 @@ class TestSlots:
                 await wait(stores[0], repository, 20)
             started = Counter[str]()
             for round_, expected in enumerate((7, 2, 0)):
-                taken = await asyncio.gather(
+                claimed_counts = await asyncio.gather(
                     *(
                         store.claim(f"worker-{round_}-{number}", {"linux": 6}, 6)
                         for number, store in enumerate(stores * 4)
@@ -118,7 +121,7 @@ class TestSlots:
                 )
                 # Whoever found the owner locked was told of nothing; another look shows that none was forgotten.
                 rest = await claimed(stores[0], worker=f"last-{round_}")
-                together = [claim for claims in (*taken, rest) for claim in claims]
+                together = [claim for claims in (*claimed_counts, rest) for claim in claims]
                 started += owners(together)
                 assert owners(together) == Counter({"acme": expected, "reef": expected} if expected else {})
                 for claim in together:
@@ -134,10 +137,10 @@ async def test_by_the_store_s_own_clock_many_who_claim_at_once_keep_to_both(stor
             await wait(stores[0], repository, 20)
         started = Counter[str]()
         for expected in (7, 2, 0):
-            taken = await asyncio.gather(
+            claimed_counts = await asyncio.gather(
                 *(store.claim(f"worker-{number}", {"linux": 6}, 6) for number, store in enumerate(stores * 4))
             )
-            together = [claim for claims in (*taken, await claimed(stores[0])) for claim in claims]
+            together = [claim for claims in (*claimed_counts, await claimed(stores[0])) for claim in claims]
             assert owners(together) == Counter({"acme": expected, "reef": expected} if expected else {})
             started += owners(together)
             for claim in together:

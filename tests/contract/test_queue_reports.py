@@ -19,10 +19,10 @@ class Listener:
     """Of a broker only what is published."""
 
     def __init__(self) -> None:
-        self.heard: list[JobStatusV1] = []
+        self.statuses: list[JobStatusV1] = []
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
-        self.heard += [JobStatusV1.decode(message.body) for message in messages]
+        self.statuses += [JobStatusV1.decode(message.body) for message in messages]
         return [Published(PublishStatus.CONFIRMED) for _ in messages]
 
 
@@ -47,18 +47,18 @@ async def test_a_waiting_job_is_told_of_again_when_its_line_has_changed(
     store: JobStore, clock: ManualClock
 ) -> None:
     listener = Listener()
-    ours = reports(store, listener)
+    reporter = reports(store, listener)
     for _ in range(6):
         await planned(store, request=job_request(**REQUEST))
     clock.forward(30)
     await store.register(worker_record(WORKER))
-    assert await ours.round(waited_seconds=10.0) == 6
-    assert {status.description for status in listener.heard} >= {"waiting: 5 ahead on linux"}
-    assert await ours.round(waited_seconds=10.0) == 0
+    assert await reporter.round(waited_seconds=10.0) == 6
+    assert {status.description for status in listener.statuses} >= {"waiting: 5 ahead on linux"}
+    assert await reporter.round(waited_seconds=10.0) == 0
     await claimed(store, free={"linux": 4})
-    listener.heard.clear()
-    await ours.round(waited_seconds=10.0)
-    assert {str(status.description).partition(",")[0] for status in listener.heard} == {
+    listener.statuses.clear()
+    await reporter.round(waited_seconds=10.0)
+    assert {str(status.description).partition(",")[0] for status in listener.statuses} == {
         "waiting: next on linux",
         "waiting: 1 ahead on linux",
     }
@@ -80,7 +80,7 @@ async def test_the_report_stands_between_its_state_and_the_next_one(
     running = {
         (each.run_id, each.context): each for each in await outbox_statuses(store) if each.state == "running"
     }
-    for report in listener.heard:
+    for report in listener.statuses:
         key = (report.run_id, report.context)
         assert report.sequence == in_order[key].sequence < running[key].sequence
         assert report.revision is not None
@@ -103,9 +103,9 @@ async def test_a_round_tells_of_a_few(store: JobStore, clock: ManualClock) -> No
     await planned(store, *specs, request=job_request(**REQUEST))
     clock.forward(30)
     await store.register(worker_record(WORKER))
-    ours = reports(store, listener)
-    assert await ours.round(waited_seconds=10.0) == AT_ONCE
-    assert await ours.round(waited_seconds=10.0) == 5
+    reporter = reports(store, listener)
+    assert await reporter.round(waited_seconds=10.0) == AT_ONCE
+    assert await reporter.round(waited_seconds=10.0) == 5
 
 
 async def test_one_of_several_orchestrators_tells(store: JobStore, clock: ManualClock) -> None:

@@ -187,11 +187,11 @@ async def test_late_webhooks_and_what_was_made_of_the_same_are_one_request(store
     made = [replace(delivery("reconcile:x", key="opened"), also=("synchronized",)) for _ in range(4)]
     real = [delivery(f"real-{number}", key="synchronized") for number in range(8)]
     async with open_inbox(store_url) as here, open_inbox(store_url) as there:
-        kept = await asyncio.gather(
+        stored = await asyncio.gather(
             *(where.keep(each) for each in (*made, *real) for where in (here, there)),
         )
-        assert [each.decision for each in kept].count(Decision.ACCEPTED) == 1
-        assert len({each.request_ids for each in kept}) == 1
+        assert [each.decision for each in stored].count(Decision.ACCEPTED) == 1
+        assert len({each.request_ids for each in stored}) == 1
         assert await here.backlog() == 1
 
 

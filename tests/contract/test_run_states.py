@@ -1,4 +1,4 @@
-"""What every job store keeps of lists of runs of one state: whatever keeps them open, and whatever ended between them."""
+"""Every job store lists the runs of one state, whatever else is open or ended."""
 
 import itertools
 from collections import defaultdict
@@ -59,7 +59,10 @@ HISTORIES: Final[Mapping[str, RunHistory]] = {
 
 @pytest.fixture(params=[1, 5, listing.WALKED], ids=lambda walked: f"walks-of-{walked}")
 def walked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The PostgreSQL store looks through so many of the newest runs before it goes another way; SQLite has one way."""
+    """How many of the newest runs the PostgreSQL store reads before it uses another index.
+
+    SQLite has one way only.
+    """
     monkeypatch.setattr(listing, "WALKED", request.param)
     return int(request.param)
 
@@ -123,20 +126,20 @@ async def test_lists_of_each_state_hold_what_is_in_it(
     for each in await every_job(store, 100):
         labels[each.run_id].add(each.runs_on)
 
-    def holds(run: RunView, asked: Mapping[str, Any]) -> bool:
+    def fits(run: RunView, given: Mapping[str, Any]) -> bool:
         return (
-            asked["repository"] in {None, run.repo_full_name}
-            and asked["ref"] in {None, run.ref}
-            and asked["state"] is run.state
-            and (asked["label"] is None or asked["label"] in labels[run.run_id])
+            given["repository"] in {None, run.repo_full_name}
+            and given["ref"] in {None, run.ref}
+            and given["state"] is run.state
+            and (given["label"] is None or given["label"] in labels[run.run_id])
         )
 
     for repository, ref, label, state, limit in itertools.product(
         (None, REPOSITORIES[1], "lantern/nowhere"), (None, REFS[0]), (None, "slow"), RunState, (2, 100)
     ):
-        wanted = {"repository": repository, "ref": ref, "label": label, "state": state}
-        expected = [run for run in everything if holds(run, wanted)]
-        assert await every_run(store, limit, **wanted) == expected, (walked, limit, wanted)
+        filters = {"repository": repository, "ref": ref, "label": label, "state": state}
+        expected = [run for run in everything if fits(run, filters)]
+        assert await every_run(store, limit, **filters) == expected, (walked, limit, filters)
 
 
 async def test_a_page_begins_behind_any_run_of_whatever_state(

@@ -1,4 +1,7 @@
-"""Whatever ends in whatever order, both kinds of store tell the same of it: SQLite has a row for each attempt that ended."""
+"""Both kinds of store report the same history, whatever ends in whatever order.
+
+SQLite has a row for each attempt that ended.
+"""
 
 import asyncio
 import itertools
@@ -108,16 +111,18 @@ STEPS: Final = st.lists(
 
 
 async def history_of(
-    store: JobStore, clock: ManualClock, number: int, said: dict[str, Any], steps: Sequence[Step]
+    store: JobStore, clock: ManualClock, number: int, spec_fields: dict[str, Any], steps: Sequence[Step]
 ) -> object:
-    """All that could be seen, step by step, of a job whose worker and label no other life has."""
+    """Everything visible, step by step, of a job with its own worker and label."""
     clock.now = 1_800_000_000.0 + number * LONG
     await store.rescue()
     worker = f"label-{number}"
     run_id = await admitted(store)
-    specs = [job("true", name="one", runs_on=worker, retries=said["retries"])]
-    specs += [job("true", name="other", runs_on="nowhere")] * said["others"]
-    assert await store.planned(await planning_task(store), specs, RunSpec(timeout_seconds=said["timeout"]))
+    specs = [job("true", name="one", runs_on=worker, retries=spec_fields["retries"])]
+    specs += [job("true", name="other", runs_on="nowhere")] * spec_fields["others"]
+    assert await store.planned(
+        await planning_task(store), specs, RunSpec(timeout_seconds=spec_fields["timeout"])
+    )
     job_id = (await store.jobs(run_id=run_id, limit=9))[0].job_id
     history = JobHistory(store, clock, worker, run_id, job_id, [])
     return [(await step(history), await history.seen()) for step in steps]
@@ -137,7 +142,7 @@ def test_both_kinds_of_store_tell_the_same(tmp_path: Path, postgresql: PostgreSQ
 
         @settings(max_examples=60, deadline=None)
         @given(
-            said=st.fixed_dictionaries(
+            spec_fields=st.fixed_dictionaries(
                 {
                     "retries": st.integers(0, 2),
                     "others": st.integers(0, 1),
@@ -146,12 +151,13 @@ def test_both_kinds_of_store_tell_the_same(tmp_path: Path, postgresql: PostgreSQ
             ),
             steps=STEPS,
         )
-        def same(said: dict[str, Any], steps: Sequence[Step]) -> None:
+        def same(spec_fields: dict[str, Any], steps: Sequence[Step]) -> None:
             number = next(numbers)
-            told, expected = [
-                runner.run(history_of(store, clock, number, said, steps)) for store, clock in reversed(stores)
+            reported, expected = [
+                runner.run(history_of(store, clock, number, spec_fields, steps))
+                for store, clock in reversed(stores)
             ]
-            assert told == expected
+            assert reported == expected
 
         try:
             same()

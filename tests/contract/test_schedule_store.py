@@ -1,4 +1,4 @@
-"""What every job store promises about schedules and their ticks; written against the protocol, run on every implementation."""
+"""Every job store's promises about schedules and their ticks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -12,8 +12,8 @@ from solstice_common.messages import Priority
 from solstice_common.messages.schedules import Missed, Overlap
 from solstice_common.messages.states import RunState
 from solstice_orchestrator.schedules.ticks import (
-    KEPT_TICKS,
     LATE_SECONDS,
+    REMEMBERED_TICKS,
     RETRY_CAP_SECONDS,
     TickReason,
     TickState,
@@ -127,8 +127,8 @@ class TestSchedules:
         await added_schedule(timetable, name="two", branch="refs/heads/release/1")
         await added_schedule(timetable, name="three", repo_full_name=None, repo_url="https://forge.example/x")
 
-        async def names(**wanted: Unpack[ScheduleFilters]) -> list[str]:
-            return [view.name for view in await timetable.schedules(limit=9, wanted=wanted)]
+        async def names(**given_filters: Unpack[ScheduleFilters]) -> list[str]:
+            return [view.name for view in await timetable.schedules(limit=9, filters=given_filters)]
 
         assert await names(repository="harbour/lighthouse") == ["one", "two"]
         assert await names(repository="https://forge.example/x") == ["three"]
@@ -159,9 +159,9 @@ class TestSchedules:
         self, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
         await added_schedule(timetable)
-        held = await timetable.pause("nightly")
-        assert held is not None
-        assert (held.paused, held.next_at) == (True, None)
+        paused_schedule = await timetable.pause("nightly")
+        assert paused_schedule is not None
+        assert (paused_schedule.paused, paused_schedule.next_at) == (True, None)
         clock.forward(3 * HOUR)
         assert (await timetable.claim(HOLDER, 9)).tasks == []
         resumed = await timetable.resume("nightly")
@@ -377,7 +377,7 @@ class TestTicks:
         await timetable.fired(again, COMMIT)
         assert [(tick.tick_at, tick.state) for tick in await history(timetable)] == [(NOON, TickState.FIRED)]
 
-    async def test_a_bell_rings_for_every_change(self, another: OpenStore, timetable: ScheduleStore) -> None:
+    async def test_every_change_notifies(self, another: OpenStore, timetable: ScheduleStore) -> None:
         async with another() as other, other.schedule_store.changes() as changed:
             for change in (
                 lambda: added_schedule(timetable),
@@ -621,14 +621,14 @@ class TestByHand:
 class TestHistory:
     async def test_the_newest_ticks_are_kept(self, timetable: ScheduleStore, clock: ManualClock) -> None:
         await added_schedule(timetable)
-        for number in range(KEPT_TICKS + 5):
+        for number in range(REMEMBERED_TICKS + 5):
             clock.now = NOON + number * HOUR
             await timetable.not_fired(
                 await claimed_tick(timetable), TickReason.BRANCH_GONE, "gone", retry=False
             )
-        kept = await history(timetable)
-        assert [tick.tick_at for tick in kept] == [
-            NOON + number * HOUR for number in range(5, KEPT_TICKS + 5)
+        stored = await history(timetable)
+        assert [tick.tick_at for tick in stored] == [
+            NOON + number * HOUR for number in range(5, REMEMBERED_TICKS + 5)
         ]
 
     async def test_what_is_old_goes_with_the_runs(

@@ -1,4 +1,4 @@
-"""`schemas/` is what the code says, byte for byte, and useful to readers in other languages."""
+"""`schemas/` is byte for byte what the code renders, and usable from other languages."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -161,7 +161,7 @@ class TestAsyncApi:
                 node = node[part]
 
     def test_exchanges_are_those_of_the_topology(self, asyncapi: Any, topology: Topology) -> None:
-        told = {}
+        reported = {}
         for channel in asyncapi["channels"].values():
             for exchange in (
                 channel["bindings"]["amqp"].get("exchange"),
@@ -169,22 +169,22 @@ class TestAsyncApi:
             ):
                 if exchange is not None:
                     assert exchange["durable"] is True
-                    told[exchange["name"]] = exchange["type"]
-        assert told == {exchange.name: exchange.kind for exchange in topology.exchanges}
+                    reported[exchange["name"]] = exchange["type"]
+        assert reported == {exchange.name: exchange.kind for exchange in topology.exchanges}
 
     def test_queues_and_their_arguments_are_those_of_the_topology(
         self, asyncapi: Any, topology: Topology
     ) -> None:
-        told = {}
+        reported = {}
         for channel in asyncapi["channels"].values():
             if queue := channel["bindings"]["amqp"].get("queue"):
                 assert queue["durable"] is True
                 assert channel["address"] == queue["name"]
-                told[queue["name"]] = channel["x-arguments"]
-        assert told == {queue.name: dict(queue.arguments) for queue in topology.queues}
+                reported[queue["name"]] = channel["x-arguments"]
+        assert reported == {queue.name: dict(queue.arguments) for queue in topology.queues}
 
     def test_routing_keys_are_those_of_the_topology(self, asyncapi: Any, topology: Topology) -> None:
-        told = {
+        reported = {
             (channel["bindings"]["amqp"]["exchange"]["name"], channel["address"])
             for channel in asyncapi["channels"].values()
             if channel["bindings"]["amqp"]["is"] == "routingKey"
@@ -192,7 +192,7 @@ class TestAsyncApi:
         keyed = {
             (binding.exchange, binding.routing_key) for binding in topology.bindings if binding.routing_key
         }
-        assert told == keyed
+        assert reported == keyed
 
     def test_messages_and_their_payloads_are_those_of_the_code(self, asyncapi: Any) -> None:
         messages = asyncapi["components"]["messages"]

@@ -1,4 +1,4 @@
-"""What the simulator says is what the orchestrator does: on every store, with the dispatcher and the scripted executor."""
+"""The simulator predicts what an orchestrator does, on every store."""
 
 import asyncio
 import heapq
@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from time import monotonic
 
 import pytest
 
@@ -26,6 +27,7 @@ from solstice_orchestrator.simulation.virtual_run import SimulationConfig
 from solstice_orchestrator.stages.dispatch import Dispatch
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.admin.record import recorded_runs
+from solstice_orchestrator.store.protocol import Claim
 from solstice_orchestrator.superseding.policy import SupersedeRule
 from solstice_orchestrator.worker.execution import execute
 from solstice_orchestrator.worker.executors.scripted import ScriptedExecutor
@@ -111,7 +113,7 @@ async def test_every_job_starts_when_it_does_in_the_store(
 async def test_the_overdue_start_when_they_do_in_the_store(
     opened: Open, clock: ManualClock, caps: str
 ) -> None:
-    """Of those that began to wait at the very same moment PostgreSQL takes any: here there are none such."""
+    """No two jobs begin to wait at once: of those PostgreSQL takes any."""
     tried = configuration({"linux": 2}, caps=caps, max_wait_seconds=MAX_WAIT)
     trace = random_trace(random.Random(4), 120, entangled=False)
     async with opened(tried) as store:
@@ -183,8 +185,9 @@ async def orchestrating(store: JobStore, time: ManualTime, tried: SimulationConf
 
 
 async def at_rest(store: JobStore, time: ManualTime, slots: int, unfinished: int) -> None:
-    """Until every end is known, every free slot that somebody waits for is filled, and what was started sleeps."""
-    async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
+    """Wait until all ends are stored, no free slot is claimable, and started jobs sleep."""
+    late = monotonic() + WAIT_SECONDS
+    async with store.changes() as changed:
         # A job sleeps some time after the store has changed.
         time.slept = changed
         while True:
@@ -195,11 +198,33 @@ async def at_rest(store: JobStore, time: ManualTime, slots: int, unfinished: int
             filled = running == min(slots, unfinished) and running + waiting == unfinished
             if filled and len(time.sleeping) == running:
                 return
+            assert monotonic() < late, (counts, len(time.sleeping), unfinished)
             await pause(0.05, unless=changed)
 
 
+def claims_one_at_a_time(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> asyncio.Lock:
+    """Return a lock that each claim holds.
+
+    A claim happens at the moment at which it began. While one is under way, with a slot free, a test that moves the
+    clock and plans a job would see that job start before it came.
+    """
+    claiming, claim = asyncio.Lock(), store.claim
+
+    async def locked_claim(worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
+        async with claiming:
+            return await claim(worker_id, free, limit)
+
+    monkeypatch.setattr(store, "claim", locked_claim)
+    return claiming
+
+
 async def really_run(
-    store: JobStore, clock: ManualClock, trace: Sequence[TraceRun], tried: SimulationConfig
+    store: JobStore,
+    clock: ManualClock,
+    trace: Sequence[TraceRun],
+    tried: SimulationConfig,
+    *,
+    claiming: asyncio.Lock,
 ) -> None:
     """The orchestrator runs the trace; nothing but time is virtual."""
     time, left, unfinished = ManualTime(clock), list(trace), 0
@@ -207,28 +232,31 @@ async def really_run(
     async with orchestrating(store, time, tried):
         while left or time.sleeping:
             came = left[0][0].at if left else float("inf")
-            if not time.sleeping or EPOCH + came < time.sleeping[0][0]:
-                clock.now = EPOCH + came
-                unfinished += len(left[0])
-                await plan(store, left.pop(0), clock)
-            else:
-                clock.now, _, over = heapq.heappop(time.sleeping)
-                over.set()
-                unfinished -= 1
+            async with claiming:
+                if not time.sleeping or EPOCH + came < time.sleeping[0][0]:
+                    clock.now = EPOCH + came
+                    unfinished += len(left[0])
+                    await plan(store, left.pop(0), clock)
+                else:
+                    clock.now, _, over = heapq.heappop(time.sleeping)
+                    over.set()
+                    unfinished -= 1
             await at_rest(store, time, slots, unfinished)
 
 
 async def test_waits_are_those_of_an_orchestrator_that_ran_the_trace(
-    opened: Open, store_url: str, clock: ManualClock
+    opened: Open, store_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the dispatcher, leases, logs and the scripted executor; then what the store recorded is played."""
+    """Run the trace on an orchestrator with scripted jobs, then simulate what the store recorded."""
     trace, tried = random_trace(random.Random(3), 150, entangled=False), configuration({"linux": 2})
     async with opened(tried) as store:
-        await really_run(store, clock, trace, tried)
+        claiming = claims_one_at_a_time(store, monkeypatch)
+        await really_run(store, clock, trace, tried, claiming=claiming)
         views = await store.jobs(limit=1000)
     really: dict[Priority, list[float]] = {}
     for view in views:
         assert view.started_at is not None
+        assert view.started_at >= view.created_at
         really.setdefault(view.priority, []).append(view.started_at - view.created_at)
     record = [run async for run in recorded_runs(store_url, since=0.0)]
     assert sum(map(len, record)) == len(views) == len(trace)

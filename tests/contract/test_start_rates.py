@@ -1,4 +1,4 @@
-"""What every job store keeps of the rates of starts, of workers under pressure, and of how much waits."""
+"""Rates of starts, pressure of workers and the backlog in every job store."""
 
 import asyncio
 from collections.abc import Callable

@@ -13,7 +13,7 @@ from solstice_forge.statuses.call_endings import NotSent, Reported, RetryLater, 
 from solstice_forge.statuses.protocol import OutgoingStatus, Phase, StatusKeepResult, StatusStore
 from solstice_forge.statuses.status_service import open_statuses
 from tests.polling import wait_until
-from tests.statuses import run_id, wanted_status
+from tests.statuses import reportable_status, run_id
 
 OpenStatuses = Callable[[], AbstractAsyncContextManager[StatusStore]]
 
@@ -48,24 +48,24 @@ async def take(store: StatusStore, now: float = NOON) -> OutgoingStatus:
     return found
 
 
-async def end(store: StatusStore, telling: OutgoingStatus, ending: Any, now: float = NOON) -> None:
-    await store.ended(telling, ending, now=now, horizon=HORIZON, limits=NO_LIMITS)
+async def end(store: StatusStore, outgoing: OutgoingStatus, ending: Any, now: float = NOON) -> None:
+    await store.ended(outgoing, ending, now=now, horizon=HORIZON, limits=NO_LIMITS)
 
 
 async def test_what_is_kept_is_taken_also_after_the_end(another: OpenStatuses) -> None:
     async with another() as first:
-        assert await first.keep([wanted_status("running")], NOON) == [StatusKeepResult.WANTED]
+        assert await first.keep([reportable_status("running")], NOON) == [StatusKeepResult.WANTED]
     async with another() as second, second.lead():
-        telling = await take(second)
-        assert (telling.state, telling.repository, telling.final) == ("running", "river/app", False)
-        assert telling.body == wanted_status("running").body
-        await end(second, telling, Reported())
+        outgoing = await take(second)
+        assert (outgoing.state, outgoing.repository, outgoing.final) == ("running", "river/app", False)
+        assert outgoing.body == reportable_status("running").body
+        await end(second, outgoing, Reported())
         assert await second.pending() == 0
         assert await second.take("forgejo", NOON, NO_LIMITS) is None
 
 
 @pytest.mark.parametrize(
-    ("first", "then", "kept"),
+    ("first", "then", "stored"),
     [
         ({"sequence": 2}, {"sequence": 1}, StatusKeepResult.STALE),
         ({"sequence": 2}, {"sequence": 2}, StatusKeepResult.STALE),
@@ -96,18 +96,18 @@ async def test_what_is_kept_is_taken_also_after_the_end(another: OpenStatuses) -
     ],
 )
 async def test_only_what_is_newer_in_its_context_is_kept(
-    idle: StatusStore, first: dict[str, Any], then: dict[str, Any], kept: StatusKeepResult
+    idle: StatusStore, first: dict[str, Any], then: dict[str, Any], stored: StatusKeepResult
 ) -> None:
-    assert await idle.keep([wanted_status("running", **first)], NOON) == [StatusKeepResult.WANTED]
-    assert await idle.keep([wanted_status("running", **then)], NOON) == [kept]
+    assert await idle.keep([reportable_status("running", **first)], NOON) == [StatusKeepResult.WANTED]
+    assert await idle.keep([reportable_status("running", **then)], NOON) == [stored]
 
 
 async def test_answers_are_in_the_order_of_what_was_asked(idle: StatusStore) -> None:
     group = [
-        wanted_status(sequence=2, context="solstice/b"),
-        wanted_status(sequence=1, context="solstice/b"),
-        wanted_status(sequence=1, context="solstice/a"),
-        wanted_status(sequence=3, context="solstice/b"),
+        reportable_status(sequence=2, context="solstice/b"),
+        reportable_status(sequence=1, context="solstice/b"),
+        reportable_status(sequence=1, context="solstice/a"),
+        reportable_status(sequence=3, context="solstice/b"),
     ]
     assert await idle.keep(group, NOON) == [
         StatusKeepResult.WANTED,
@@ -119,28 +119,30 @@ async def test_answers_are_in_the_order_of_what_was_asked(idle: StatusStore) -> 
 
 
 async def test_a_newer_one_replaces_what_was_not_told_yet(store: StatusStore) -> None:
-    await store.keep([wanted_status("waiting", sequence=1), wanted_status("failed", sequence=2)], NOON)
+    await store.keep(
+        [reportable_status("waiting", sequence=1), reportable_status("failed", sequence=2)], NOON
+    )
     assert (await take(store)).state == "failed"
     assert await store.take("forgejo", NOON, NO_LIMITS) is None
 
 
 async def test_a_context_has_one_call_under_way(store: StatusStore) -> None:
-    await store.keep([wanted_status("waiting", sequence=1)], NOON)
+    await store.keep([reportable_status("waiting", sequence=1)], NOON)
     first = await take(store)
-    await store.keep([wanted_status("failed", sequence=2)], NOON)
+    await store.keep([reportable_status("failed", sequence=2)], NOON)
     assert await store.take("forgejo", NOON, NO_LIMITS) is None
     await end(store, first, Reported())
     assert (await take(store)).state == "failed"
 
 
 async def test_sources_are_told_apart(store: StatusStore) -> None:
-    await store.keep([wanted_status(source="gitea")], NOON)
+    await store.keep([reportable_status(source="gitea")], NOON)
     assert await store.take("forgejo", NOON, NO_LIMITS) is None
     assert isinstance(await store.take("gitea", NOON, NO_LIMITS), OutgoingStatus)
 
 
 async def test_what_failed_is_due_when_said_and_its_failures_are_counted(store: StatusStore) -> None:
-    await store.keep([wanted_status("failed")], NOON)
+    await store.keep([reportable_status("failed")], NOON)
     await end(store, await take(store), RetryLater(at=NOON + 5, why="500 oops", failed=True, unsure=False))
     assert await store.take("forgejo", NOON + 4, NO_LIMITS) == NOON + 5
     again = await take(store, NOON + 5)
@@ -153,28 +155,28 @@ async def test_what_failed_is_due_when_said_and_its_failures_are_counted(store: 
 
 
 async def test_a_newer_one_does_not_hurry_what_fails(store: StatusStore) -> None:
-    await store.keep([wanted_status("running", sequence=1)], NOON)
+    await store.keep([reportable_status("running", sequence=1)], NOON)
     await end(store, await take(store), RetryLater(at=NOON + 50, why="500", failed=True, unsure=False))
-    await store.keep([wanted_status("failed", sequence=2)], NOON + 1)
+    await store.keep([reportable_status("failed", sequence=2)], NOON + 1)
     assert await store.take("forgejo", NOON + 1, NO_LIMITS) == NOON + 50
 
 
 async def test_what_waits_is_due_once_the_forge_is_back(store: StatusStore) -> None:
-    await store.keep([wanted_status("failed")], NOON)
+    await store.keep([reportable_status("failed")], NOON)
     await end(store, await take(store), RetryLater(at=NOON + 50, why="500", failed=True, unsure=False))
     await store.retry_now("forgejo", NOON + 2)
     assert (await take(store, NOON + 2)).state == "failed"
 
 
 async def test_nothing_newer_goes_out_while_an_unanswered_call_may_arrive(store: StatusStore) -> None:
-    await store.keep([wanted_status("running", sequence=1)], NOON)
+    await store.keep([reportable_status("running", sequence=1)], NOON)
     await end(
         store,
         await take(store),
         RetryLater(at=NOON + 11, why="no answer", failed=True, unsure=True),
         now=NOON + 10,
     )
-    await store.keep([wanted_status("failed", sequence=2)], NOON + 12)
+    await store.keep([reportable_status("failed", sequence=2)], NOON + 12)
     assert await store.take("forgejo", NOON + 12, NO_LIMITS) == NOON + HORIZON
     await store.retry_now("forgejo", NOON + 13)
     assert await store.take("forgejo", NOON + 13, NO_LIMITS) == NOON + HORIZON
@@ -182,7 +184,7 @@ async def test_nothing_newer_goes_out_while_an_unanswered_call_may_arrive(store:
 
 
 async def test_the_same_goes_out_again_while_an_unanswered_call_may_arrive(store: StatusStore) -> None:
-    await store.keep([wanted_status("running", sequence=1)], NOON)
+    await store.keep([reportable_status("running", sequence=1)], NOON)
     await end(
         store,
         await take(store),
@@ -192,26 +194,26 @@ async def test_the_same_goes_out_again_while_an_unanswered_call_may_arrive(store
     again = await take(store, NOON + 11)
     await end(store, again, Reported(), now=NOON + 12)
     # The first call may arrive yet, after what comes now.
-    await store.keep([wanted_status("failed", sequence=2)], NOON + 13)
+    await store.keep([reportable_status("failed", sequence=2)], NOON + 13)
     assert await store.take("forgejo", NOON + 13, NO_LIMITS) == NOON + HORIZON
 
 
 async def test_calls_of_a_dead_process_may_arrive_for_a_while(another: OpenStatuses) -> None:
     async with another() as dead, dead.lead():
-        await dead.keep([wanted_status("running", sequence=1)], NOON)
+        await dead.keep([reportable_status("running", sequence=1)], NOON)
         orphan = await take(dead)
-    async with another() as heir, heir.lead():
-        assert await heir.take_over(NOON, HORIZON) == 1
-        assert await heir.take_over(NOON, HORIZON) == 0
-        await heir.keep([wanted_status("failed", sequence=2)], NOON + 1)
-        assert await heir.take("forgejo", NOON + 1, NO_LIMITS) == NOON + HORIZON
+    async with another() as successor, successor.lead():
+        assert await successor.take_over(NOON, HORIZON) == 1
+        assert await successor.take_over(NOON, HORIZON) == 0
+        await successor.keep([reportable_status("failed", sequence=2)], NOON + 1)
+        assert await successor.take("forgejo", NOON + 1, NO_LIMITS) == NOON + HORIZON
         # Whoever was thought dead changes nothing any more.
-        await end(heir, orphan, Reported(), now=NOON + 2)
-        assert await heir.take("forgejo", NOON + 2, NO_LIMITS) == NOON + HORIZON
+        await end(successor, orphan, Reported(), now=NOON + 2)
+        assert await successor.take("forgejo", NOON + 2, NO_LIMITS) == NOON + HORIZON
 
 
 async def test_what_the_forge_refuses_leaves_a_letter(store: StatusStore) -> None:
-    status = wanted_status("failed")
+    status = reportable_status("failed")
     await store.keep([status], NOON)
     await end(store, await take(store), Undeliverable(reason="not_found", detail="404 Not Found"))
     assert await store.pending() == 0
@@ -221,35 +223,35 @@ async def test_what_the_forge_refuses_leaves_a_letter(store: StatusStore) -> Non
     assert dead_letter.headers["x-solstice-detail"] == "404 Not Found"
     assert dead_letter.headers["x-solstice-queue"] == "solstice.statuses.v1"
     (shown,) = await store.shown(status.request_id)
-    assert (shown.phase, shown.told_state) == (Phase.DEAD, "")
+    assert (shown.phase, shown.reported_state) == (Phase.DEAD, "")
     await store.published([dead_letter.row_id])
     assert await store.dead_letters(10) == []
 
 
 async def test_a_replayed_dead_letter_is_due_again(store: StatusStore) -> None:
-    await store.keep([wanted_status("failed")], NOON)
+    await store.keep([reportable_status("failed")], NOON)
     await end(store, await take(store), Undeliverable(reason="not_found", detail="404"))
-    assert await store.keep([wanted_status("failed")], NOON) == [StatusKeepResult.WANTED]
+    assert await store.keep([reportable_status("failed")], NOON) == [StatusKeepResult.WANTED]
     again = await take(store)
     assert again.failures == 0
     await end(store, again, Reported())
-    assert await store.keep([wanted_status("failed")], NOON) == [StatusKeepResult.STALE]
+    assert await store.keep([reportable_status("failed")], NOON) == [StatusKeepResult.STALE]
 
 
 async def test_a_refusal_of_what_was_replaced_meanwhile_leaves_no_letter(store: StatusStore) -> None:
-    await store.keep([wanted_status("running", sequence=1)], NOON)
-    telling = await take(store)
-    await store.keep([wanted_status("failed", sequence=2)], NOON)
-    await end(store, telling, Undeliverable(reason="not_found", detail="404"))
+    await store.keep([reportable_status("running", sequence=1)], NOON)
+    outgoing = await take(store)
+    await store.keep([reportable_status("failed", sequence=2)], NOON)
+    await end(store, outgoing, Undeliverable(reason="not_found", detail="404"))
     assert await store.dead_letters(10) == []
     assert (await take(store)).state == "failed"
 
 
 async def test_first_and_final_statuses_go_before_others(store: StatusStore) -> None:
-    await store.keep([wanted_status("waiting", sequence=1, context="solstice/old")], NOON)
+    await store.keep([reportable_status("waiting", sequence=1, context="solstice/old")], NOON)
     await end(store, await take(store), Reported())
-    await store.keep([wanted_status("running", sequence=2, context="solstice/old")], NOON)
-    await store.keep([wanted_status("waiting", sequence=1, context="solstice/new")], NOON + 1)
+    await store.keep([reportable_status("running", sequence=2, context="solstice/old")], NOON)
+    await store.keep([reportable_status("waiting", sequence=1, context="solstice/new")], NOON + 1)
     assert (await take(store, NOON + 2)).state == "waiting"
     assert (await take(store, NOON + 2)).state == "running"
 
@@ -257,7 +259,7 @@ async def test_first_and_final_statuses_go_before_others(store: StatusStore) -> 
 async def test_limits_are_known_to_whoever_tells_next(another: OpenStatuses) -> None:
     async with another() as first, first.lead():
         assert await first.limits("forgejo") == CallLimits()
-        await first.keep([wanted_status()], NOON)
+        await first.keep([reportable_status()], NOON)
         spent = CallLimits(not_before=NOON + 3, paced_until=NOON + 1, strikes=2)
         await first.take("forgejo", NOON, spent)
     async with another() as second:
@@ -265,29 +267,29 @@ async def test_limits_are_known_to_whoever_tells_next(another: OpenStatuses) -> 
 
 
 async def test_a_check_run_belongs_to_its_run(store: StatusStore) -> None:
-    await store.keep([wanted_status("waiting", sequence=1)], NOON)
-    telling = await take(store)
-    assert telling.check_id is None
-    await end(store, telling, Reported(check_id=42))
-    await store.keep([wanted_status("running", sequence=2)], NOON)
-    telling = await take(store)
-    assert telling.check_id == 42
-    await end(store, telling, Reported(check_id=42))
-    await store.keep([wanted_status("waiting", run=2, sequence=1)], NOON)
+    await store.keep([reportable_status("waiting", sequence=1)], NOON)
+    outgoing = await take(store)
+    assert outgoing.check_id is None
+    await end(store, outgoing, Reported(check_id=42))
+    await store.keep([reportable_status("running", sequence=2)], NOON)
+    outgoing = await take(store)
+    assert outgoing.check_id == 42
+    await end(store, outgoing, Reported(check_id=42))
+    await store.keep([reportable_status("waiting", run=2, sequence=1)], NOON)
     assert (await take(store)).check_id is None
 
 
 async def test_what_was_spared_is_settled_and_not_shown(store: StatusStore) -> None:
-    await store.keep([wanted_status("running")], NOON)
+    await store.keep([reportable_status("running")], NOON)
     await end(store, await take(store), NotSent())
     (shown,) = await store.shown(run_id(1))
-    assert (shown.phase, shown.told_state) == (Phase.TOLD, "")
+    assert (shown.phase, shown.reported_state) == (Phase.REPORTED, "")
 
 
 async def test_what_was_settled_long_ago_is_forgotten_and_what_waits_is_not(store: StatusStore) -> None:
-    await store.keep([wanted_status("failed", context="solstice/told")], NOON)
+    await store.keep([reportable_status("failed", context="solstice/told")], NOON)
     await end(store, await take(store), Reported())
-    await store.keep([wanted_status("failed", context="solstice/waits")], NOON)
+    await store.keep([reportable_status("failed", context="solstice/waits")], NOON)
     assert await store.purge(NOON) == 0
     assert await store.purge(NOON + 1) == 1
     (left,) = await store.shown(run_id(1))
@@ -317,6 +319,6 @@ async def test_one_at_a_time_tells(another: OpenStatuses) -> None:
 async def test_whoever_listens_hears_of_what_others_keep(another: OpenStatuses) -> None:
     async with another() as here, another() as there, here.changes() as changed, asyncio.timeout(60):
         sequences = itertools.count(1)
-        while not changed.is_set():  # a bell that has just been hung may miss a ring
-            await there.keep([wanted_status(sequence=next(sequences))], NOON)
+        while not changed.is_set():  # a notifier that has just been opened may miss a notification
+            await there.keep([reportable_status(sequence=next(sequences))], NOON)
             await asyncio.sleep(0.05)

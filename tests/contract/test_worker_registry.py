@@ -64,7 +64,7 @@ async def ended(store: JobStore, *outcomes: Outcome, worker: str = WORKER) -> No
 
 
 class TestRegister:
-    async def test_a_worker_is_what_its_card_says(self, store: JobStore, clock: ManualClock) -> None:
+    async def test_a_worker_is_what_its_record_says(self, store: JobStore, clock: ManualClock) -> None:
         assert await store.register(worker_record(WORKER, name="quay")) is WorkerState.ACTIVE
         assert list(await store.workers()) == [
             WorkerView(

@@ -1,4 +1,4 @@
-"""Both services as processes on one RabbitMQ, and what can be seen of it from outside."""
+"""Both services as processes on one RabbitMQ, and what can be observed from outside."""
 
 import asyncio
 import sqlite3
@@ -43,8 +43,8 @@ class Deployment:
 
     async def forge(self, **settings: str) -> ForgeProcess:
         """Another forge-integration at the same address, on the same inbox."""
-        ours = {"AMQP_URL": self.amqp_url, "FORGE_PORT": str(self.forge_port)}
-        return await self._started(forge_integration(self.shared_files, **{**ours, **settings}))
+        own_settings = {"AMQP_URL": self.amqp_url, "FORGE_PORT": str(self.forge_port)}
+        return await self._started(forge_integration(self.shared_files, **{**own_settings, **settings}))
 
     async def orchestrator(self, **settings: str) -> OrchestratorProcess:
         """One more on the same store."""
@@ -89,12 +89,12 @@ class Deployment:
         return {name: None if depth is None else depth.ready for name, depth in depths.items()}
 
     async def take_statuses(self) -> list[JobStatusV1]:
-        """Everything that waits for whoever shows it at the forges, in order, and is taken from the queue by this."""
+        """Take all statuses that wait in the queue, in order."""
         count = (await self.depths())[STATUSES.queue] or 0
         async with open_broker(self.vhost.url, name="test") as broker:
             await broker.ready(WAIT_SECONDS)
-            taken = await drain(broker, STATUSES.queue, count) if count else []
-        return [JobStatusV1.decode(message.body) for message in taken]
+            deliveries = await drain(broker, STATUSES.queue, count) if count else []
+        return [JobStatusV1.decode(message.body) for message in deliveries]
 
 
 @asynccontextmanager

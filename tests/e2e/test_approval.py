@@ -1,4 +1,4 @@
-"""A stranger's change waits until somebody approves it, from the webhook to the job that runs."""
+"""A stranger's change waits for an approval, from the webhook to the running job."""
 
 import json
 import time
@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from solstice_common.messages import Source
-from solstice_forge.forges.signing import sign
+from solstice_forge.forges.samples import sign
 from tests.e2e.test_cli import run_of, wait_for
 from tests.servers.solstice_up import Repository, SolsticeUp, repository, solstice_up
 
@@ -76,9 +76,9 @@ def waiting_run(up: SolsticeUp, project: Repository) -> dict[str, Any]:
 def test_stranger_s_change_runs_once_it_is_approved(up: SolsticeUp, project: Repository) -> None:
     run = waiting_run(up, project)
     assert f"solstice approve {run['run_id']}" in up.solstice("why", run["run_id"]).stdout
-    said = up.solstice("approve", run["run_id"]).stdout
-    assert "1 job" in said
-    assert project.head[:10] in said
+    output = up.solstice("approve", run["run_id"]).stdout
+    assert "1 job" in output
+    assert project.head[:10] in output
     wait_for(lambda: up.api(f"/runs/{run['run_id']}")["state"] == "succeeded")
     assert "the stranger says hello" in up.solstice("logs", run["run_id"]).stdout
     assert "nothing of run" in up.solstice("approve", run["run_id"]).stdout

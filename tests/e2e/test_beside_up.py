@@ -1,4 +1,4 @@
-"""Commands beside a running `solstice up` with the same SOLSTICE_HOME find what it uses without being told."""
+"""Commands beside a running `solstice up` find what it uses by SOLSTICE_HOME."""
 
 import json
 import signal
@@ -53,7 +53,7 @@ def project(tmp_path: Path) -> Repository:
 def test_dead_statuses_are_those_of_its_broker(up: SolsticeUp) -> None:
     done = environment_without_settings(up.home, "forge-integration", "statuses", "dead")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "no dead letters: every forge took what it was told\n"
+    assert done.stdout == "no dead letters: every forge took its statuses\n"
 
 
 def test_a_webhook_and_a_run_are_found_by_all_commands(up: SolsticeUp, project: Repository) -> None:

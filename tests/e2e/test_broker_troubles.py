@@ -1,4 +1,4 @@
-"""What is wrong at the broker, seen by real services: poison, nowhere to go, a queue of another kind."""
+"""Real services with a broken broker: poison messages, unroutable ones, a wrong queue type."""
 
 import asyncio
 import subprocess
@@ -16,8 +16,8 @@ from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology
 from tests.builders import job_request
 from tests.e2e.deployment import JOBS, Deployment, open_deployment
-from tests.e2e.job_record import JobRecord
 from tests.e2e.webhook_calls import Sender, push, secrets
+from tests.gated_jobs import WORK, GatedJobs
 from tests.polling import wait_until_true
 from tests.repositories import Repository
 from tests.servers import forge_integration, orchestrator
@@ -26,7 +26,7 @@ from tests.servers.rabbitmq import Vhost
 from tests.servers.service_process import base_environment
 from tests.traffic import connected, drain, wait_for_ready
 
-WORKFLOW = 'job "build" { step "work" run="sh .solstice/work.sh"; }'
+WORKFLOW = {".solstice/workflow.kdl": f'job "build" {{ step "work" run="{WORK}"; }}'}
 PUBLISH = b"\x00\x3c\x00\x28"
 """How `basic.publish` begins: class 60, method 40."""
 BINDING = f"e/{JOBS.exchange}/q/{JOBS.queue}/{JOBS.routing_key}"
@@ -46,8 +46,8 @@ async def deployment(rabbitmq_vhost: Vhost, tmp_path: Path) -> AsyncIterator[Dep
 
 
 @pytest.fixture
-def job_record(tmp_path: Path) -> JobRecord:
-    return JobRecord(directory=tmp_path)
+def gated_jobs(tmp_path: Path) -> GatedJobs:
+    return GatedJobs(directory=tmp_path)
 
 
 def topology(queue_type: str) -> BrokerSettings:
@@ -68,16 +68,16 @@ def command(code: str, *arguments: str, environment: dict[str, str]) -> subproce
 
 
 def enqueue(url: str, repository: Repository, commit: str) -> subprocess.CompletedProcess[str]:
-    wish = ("--repo-url", repository.url, "--commit-sha", commit)
+    options = ("--repo-url", repository.url, "--commit-sha", commit)
     return command(
-        forge_integration.START, "enqueue", *wish, environment={**base_environment(), "AMQP_URL": url}
+        forge_integration.START, "enqueue", *options, environment={**base_environment(), "AMQP_URL": url}
     )
 
 
 async def test_poison_between_good_requests_is_put_aside_and_they_run(
-    deployment: Deployment, job_record: JobRecord
+    deployment: Deployment, gated_jobs: GatedJobs
 ) -> None:
-    repository, commits = job_record.repository("anvil", WORKFLOW, len(POISON) + 1)
+    repository, commits = gated_jobs.repository("anvil", WORKFLOW, commits=len(POISON) + 1)
     good = [job_request(repo_url=repository.url, commit_sha=commit, ref=None) for commit in commits]
     bodies = [good[0].encode()]
     for poison, request in zip(POISON.values(), good[1:], strict=True):
@@ -120,10 +120,10 @@ async def test_poison_between_good_requests_is_put_aside_and_they_run(
 
 
 async def test_enqueue_says_that_a_request_found_no_queue(
-    deployment: Deployment, job_record: JobRecord
+    deployment: Deployment, gated_jobs: GatedJobs
 ) -> None:
-    """It binds the queue itself, so somebody has to unbind it just before the request is sent."""
-    repository, (commit,) = job_record.repository("anvil", WORKFLOW, 1)
+    """The command binds the queue, so the test unbinds it just before the publish."""
+    repository, (commit,) = gated_jobs.repository("anvil", WORKFLOW)
     async with fault_proxy(deployment.vhost.url) as proxy:
         proxy.before(PUBLISH, lambda: deployment.vhost.api("DELETE", "bindings", BINDING))
         done = await asyncio.to_thread(enqueue, proxy.url(deployment.vhost.url), repository, commit)
@@ -140,9 +140,9 @@ async def test_enqueue_says_that_a_request_found_no_queue(
 
 
 async def test_a_webhook_that_found_no_queue_is_built_all_the_same(
-    deployment: Deployment, job_record: JobRecord
+    deployment: Deployment, gated_jobs: GatedJobs
 ) -> None:
-    repository, commits = job_record.repository("anvil", WORKFLOW, 2)
+    repository, commits = gated_jobs.repository("anvil", WORKFLOW, commits=2)
     dead_letters = [push(Source.GITEA, repository.url, commit, now=time.time()) for commit in commits]
     forge, sender = await deployment.forge(**secrets()), Sender(deployment.client)
     await deployment.orchestrator()
@@ -158,9 +158,9 @@ async def test_a_webhook_that_found_no_queue_is_built_all_the_same(
 
 
 async def test_a_queue_of_another_kind_is_told_by_both_services_and_costs_no_webhook(
-    deployment: Deployment, job_record: JobRecord
+    deployment: Deployment, gated_jobs: GatedJobs
 ) -> None:
-    repository, (commit,) = job_record.repository("anvil", WORKFLOW, 1)
+    repository, (commit,) = gated_jobs.repository("anvil", WORKFLOW)
     async with connected(deployment.vhost.url, topology=full_topology(topology("classic"))):
         pass
     done = await asyncio.to_thread(
@@ -170,10 +170,10 @@ async def test_a_queue_of_another_kind_is_told_by_both_services_and_costs_no_web
         environment=deployment.shared_files.environment(AMQP_URL=deployment.vhost.url, LOG_LEVEL="error"),
     )
     assert done.returncode == 1, done.stderr
-    said, ours, theirs, advice = done.stderr.splitlines()
-    assert said == f"error: queue '{JOBS.queue}' exists on the broker with other properties than ours."
-    assert "x-queue-type='quorum'" in ours
-    assert "inequivalent arg 'x-" in theirs
+    message, declared, on_broker, advice = done.stderr.splitlines()
+    assert message == f"error: queue '{JOBS.queue}' exists on the broker with other properties than ours."
+    assert "x-queue-type='quorum'" in declared
+    assert "inequivalent arg 'x-" in on_broker
     assert "AMQP_QUEUE_TYPE" in advice
     await deployment.forge(**secrets())
     sender = Sender(deployment.client)
@@ -182,8 +182,8 @@ async def test_a_queue_of_another_kind_is_told_by_both_services_and_costs_no_web
 
     async def says_why() -> bool:
         ready = await deployment.client.get("/readyz")
-        told = str(ready.json()["missing"].get("broker"))
-        return ready.status_code == 503 and JOBS.queue in told and "AMQP_QUEUE_TYPE" in told
+        reported = str(ready.json()["missing"].get("broker"))
+        return ready.status_code == 503 and JOBS.queue in reported and "AMQP_QUEUE_TYPE" in reported
 
     await wait_until_true("/readyz says what is wrong", says_why)
     # As it is advised. What was taken meanwhile is still there, and goes to the queue that is made now.

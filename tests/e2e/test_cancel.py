@@ -1,4 +1,4 @@
-"""A comment ends what runs for a change request: from the forge to the forge, through real processes."""
+"""A comment cancels the jobs of a change request, through real processes."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from solstice_common.messages import Source
-from solstice_forge.forges.signing import sign
+from solstice_forge.forges.samples import sign
 from tests.e2e.test_cli import run_of, wait_for
 from tests.e2e.webhook_calls import secrets
 from tests.polling import wait_until
@@ -113,8 +113,8 @@ async def test_the_forge_shows_who_cancelled_what_ran_for_the_change_request(
                     == {"solstice": "failure", "solstice/build": "failure", "solstice/later": "failure"}
                 )
             )
-            said = described(forge)
-    assert said["solstice/build"] == said["solstice/later"] == "Cancelled: /cancel by ada"
+            descriptions = described(forge)
+    assert descriptions["solstice/build"] == descriptions["solstice/later"] == "Cancelled: /cancel by ada"
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +131,8 @@ def test_who_made_the_change_request_cancels_it_also_with_solstice_up(
     secret = json.loads((up.home / "webhook-secrets.json").read_text())["forgejo"]
     answer = sent(up.webhooks, secret, "pull_request", opened(project, commit))
     run = run_of(up, answer["request_ids"][0], "running")
-    told = sent(up.webhooks, secret, "issue_comment", comment(project, "gull"))
-    assert (told["decision"], told["reason"]) == ("accepted", "cancel")
+    reported = sent(up.webhooks, secret, "issue_comment", comment(project, "gull"))
+    assert (reported["decision"], reported["reason"]) == ("accepted", "cancel")
     wait_for(lambda: up.api(f"/runs/{run['run_id']}")["state"] == "cancelled")
     jobs = up.api(f"/runs/{run['run_id']}")["jobs"]
     assert {job["detail"] for job in jobs} == {"/cancel by gull"}

@@ -1,4 +1,4 @@
-"""The `solstice` command as people use it: one process stays up, the others talk to it from another terminal."""
+"""The `solstice` command as people use it: `up` in one terminal, others in another."""
 
 import json
 import re
@@ -106,6 +106,22 @@ class TestEnqueue:
         assert f"lint |   linted {project.head}" in lines
         assert lines.index("test |   tested") + 1 == lines.index("test |   done")
 
+    def test_following_says_once_what_a_job_waits_for(self, up: SolsticeUp, project: Repository) -> None:
+        project.commit({".solstice/workflow.kdl": 'job "far" runs-on="nowhere" { step run="true" }\n'})
+        waiting = enqueue(up, project, "--follow", "--timeout", "7", check=3)
+        (waiting_line,) = [line for line in waiting.stderr.splitlines() if line.startswith("far waits: ")]
+        (run_id,) = re.findall(r"^run (\S+)$", waiting.stderr, re.MULTILINE)
+        (job,) = up.api(f"/runs/{run_id}")["jobs"]
+        why = up.api("/jobs/{job_id}/why".format(**job))["why"]
+        assert waiting_line == f"far waits: {why['detail']}"
+
+        command = [sys.executable, "-m", "solstice_cli", "logs", "--follow", run_id]
+        with subprocess.Popen(command, env=up.environment, stderr=subprocess.PIPE, text=True) as following:
+            assert following.stderr is not None
+            assert waiting_line in (line.rstrip("\n") for line in following.stderr)
+            up.solstice("cancel", run_id)
+            assert following.wait(60) == 1
+
     def test_json_holds_the_run_and_its_jobs(self, up: SolsticeUp, project: Repository) -> None:
         answer = json.loads(enqueue(up, project, "--wait", "--json").stdout)
         assert answer["published"] == "confirmed"
@@ -149,9 +165,9 @@ class TestEnqueue:
             while (line := process.stdout.readline()) != "  started\n":
                 assert line, "it ended before its job began"
             process.send_signal(signal.SIGINT)
-            _, told = process.communicate(timeout=30)
+            _, reported = process.communicate(timeout=30)
         assert process.returncode == 130
-        (run_id,) = re.findall(r"solstice show ([0-9a-f-]{36})", told)
+        (run_id,) = re.findall(r"solstice show ([0-9a-f-]{36})", reported)
         assert up.json("show", run_id)["state"] == "running"
         up.solstice("cancel", run_id)
 
@@ -341,8 +357,8 @@ class TestWorkers:
 
     def test_an_order_holds_until_the_next(self, up: SolsticeUp, project: Repository) -> None:
         (worker,) = json.loads(up.solstice("workers", "--json").stdout)["workers"]
-        said = up.solstice("workers", "pause", worker["name"]).stdout
-        assert said == f"worker {worker['worker_id']} paused\n"
+        waiting_line = up.solstice("workers", "pause", worker["name"]).stdout
+        assert waiting_line == f"worker {worker['worker_id']} paused\n"
         until = up.solstice("workers", "quarantine", worker["name"], "--seconds", "60", "--json").stdout
         assert json.loads(until)["quarantined_until"]
         request_id = json.loads(enqueue(up, project, "--json").stdout)["request_id"]
@@ -356,8 +372,8 @@ class TestWorkers:
     def test_a_drain_of_the_only_worker_ends_the_whole_process_well(self, tmp_path: Path) -> None:
         with solstice_up(tmp_path / "state") as running:
             (worker,) = json.loads(running.solstice("workers", "--json").stdout)["workers"]
-            said = running.solstice("workers", "drain", worker["worker_id"]).stdout
-            assert said == f"worker {worker['worker_id']} draining\n"
+            waiting_line = running.solstice("workers", "drain", worker["worker_id"]).stdout
+            assert waiting_line == f"worker {worker['worker_id']} draining\n"
             assert running.process.wait(60) == 0
 
     def test_an_unknown_worker_is_named(self, up: SolsticeUp) -> None:
@@ -367,8 +383,10 @@ class TestWorkers:
 class TestSchedules:
     def test_what_a_branch_holds_is_built_when_it_is_due(self, up: SolsticeUp, project: Repository) -> None:
         where = ("--repo-url", project.folder, "--branch", "main", "--cron", "@daily")
-        said = up.solstice("schedules", "add", "nightly", *where, "--timezone", "Asia/Kathmandu").stdout
-        assert said.startswith("schedule nightly added: next tick 2")
+        waiting_line = up.solstice(
+            "schedules", "add", "nightly", *where, "--timezone", "Asia/Kathmandu"
+        ).stdout
+        assert waiting_line.startswith("schedule nightly added: next tick 2")
         up.solstice("schedules", "fire", "nightly")
 
         def last() -> dict[str, Any]:
@@ -388,11 +406,11 @@ class TestSchedules:
         up.solstice("schedules", "add", "lost", *where)
         up.solstice("schedules", "fire", "lost")
 
-        def told() -> str:
+        def reported() -> str:
             return up.solstice("schedules", "show", "lost").stdout
 
-        wait_for(lambda: "branch_gone" in told())
-        assert "has no refs/heads/gone" in told()
+        wait_for(lambda: "branch_gone" in reported())
+        assert "has no refs/heads/gone" in reported()
         up.solstice("schedules", "remove", "lost")
         assert "no schedule 'lost'" in up.solstice("schedules", "show", "lost", check=1).stderr
 

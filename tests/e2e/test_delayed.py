@@ -1,4 +1,4 @@
-"""Runs that are to start later, as people and programs ask for them: `solstice enqueue` and the HTTP API beside `solstice up`."""
+"""`solstice enqueue` and the HTTP API ask a running `solstice up` for delayed runs."""
 
 import json
 import time
@@ -41,13 +41,13 @@ def run_of(
         time.sleep(0.05)
 
 
-def wish(project: Repository) -> tuple[str, ...]:
+def enqueue_options(project: Repository) -> tuple[str, ...]:
     return ("--repo-url", str(project.folder), "--commit-sha", project.head)
 
 
 def test_what_is_waited_for_starts_at_its_time_and_says_so(up: SolsticeUp, project: Repository) -> None:
     asked_at = datetime.now(UTC)
-    done = up.solstice("enqueue", *wish(project), "--delay", "3s", "--wait", "--json")
+    done = up.solstice("enqueue", *enqueue_options(project), "--delay", "3s", "--wait", "--json")
     run = json.loads(done.stdout)["run"]
     assert (run["state"], [job["state"] for job in run["jobs"]]) == ("succeeded", ["succeeded"])
     due = parse_timestamp(run["not_before"])
@@ -61,7 +61,7 @@ def test_until_then_every_command_knows_it_and_it_can_be_cancelled(
 ) -> None:
     there = timezone(timedelta(hours=5, minutes=45))
     tomorrow = (datetime.now(there) + timedelta(days=1)).replace(microsecond=0)
-    answer = up.json("enqueue", *wish(project), "--not-before", tomorrow.isoformat())
+    answer = up.json("enqueue", *enqueue_options(project), "--not-before", tomorrow.isoformat())
     run = run_of(up, answer["request_id"])
     assert (run["state"], parse_timestamp(run["not_before"])) == ("delayed", tomorrow)
 
@@ -84,7 +84,7 @@ def test_until_then_every_command_knows_it_and_it_can_be_cancelled(
     assert up.json("show", run["run_id"])["state"] == "cancelled"
 
 
-def test_a_program_asks_by_http_and_one_key_is_one_wish(up: SolsticeUp, project: Repository) -> None:
+def test_a_program_asks_by_http_and_one_key_is_one_run(up: SolsticeUp, project: Repository) -> None:
     def ask(key: str, **more: object) -> httpx2.Response:
         body = {"repo_url": project.folder.as_uri(), "commit_sha": project.head, **more}
         return httpx2.post(
@@ -121,5 +121,5 @@ def test_a_time_that_nobody_means_is_refused(up: SolsticeUp, project: Repository
         (("--not-before", "22:00"), "RFC 3339"),
         (("--not-before", "2026-01-31T22:00:00Z", "--delay", "1h"), "one of them"),
     ):
-        refused = up.solstice("enqueue", *wish(project), *options, check=2)
+        refused = up.solstice("enqueue", *enqueue_options(project), *options, check=2)
         assert words in refused.stderr

@@ -1,4 +1,4 @@
-"""`./just demo`: it succeeds on this very checkout, and says which stop failed when one does."""
+"""`./just demo` succeeds on this checkout, or names the stop that failed."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""`./just` and `.ci/run`: what a newcomer runs first, on a machine that has nothing but Python and git."""
+"""`./just` and `.ci/run` work on a machine that has only Python and git."""
 
 import os
 import re

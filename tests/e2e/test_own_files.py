@@ -1,4 +1,7 @@
-"""The files of a `solstice up`: for their owner alone, also those that an older version left wide, and never through a link."""
+"""The files of `solstice up` are readable by their owner alone.
+
+That is so also for files that an older version left open, and `up` follows no link to them.
+"""
 
 import os
 import stat
@@ -74,11 +77,13 @@ def test_what_an_older_version_left_wide_is_narrowed(tmp_path: Path) -> None:
         assert stat.S_IMODE(state.stat().st_mode) == OWNERS_DIRECTORY
         assert set(modes(state).values()) == {OWNER_ONLY}
         assert (state / "webhook-secrets.json").read_text() == SECRETS
-        told = {
-            event["path"]: event["before"] for event in process.events if event["event"] == "files.narrowed"
+        reported = {
+            event["path"]: event["before"]
+            for event in process.events
+            if event["event"] == "file_mode.narrowed"
         }
-        assert told[str(state)] == "0755"
-        assert told[str(state / "up.lock")] == told[str(state / "webhook-secrets.json")] == "0644"
+        assert reported[str(state)] == "0755"
+        assert reported[str(state / "up.lock")] == reported[str(state / "webhook-secrets.json")] == "0644"
 
 
 def test_a_directory_that_the_operator_named_is_left_and_said(tmp_path: Path) -> None:
@@ -87,7 +92,7 @@ def test_a_directory_that_the_operator_named_is_left_and_said(tmp_path: Path) ->
     with started(tmp_path, SOLSTICE_HOME=str(state)) as process:
         assert stat.S_IMODE(state.stat().st_mode) == 0o755
         assert set(modes(state).values()) == {OWNER_ONLY}
-        assert f"chmod 700 {state}" in process.logged("files.wide")["detail"]
+        assert f"chmod 700 {state}" in process.logged("file_mode.too_wide")["detail"]
 
 
 @pytest.mark.parametrize("name", ["webhook-secrets.json", "up.lock"])

@@ -1,4 +1,4 @@
-"""Planted passwords, secrets and tokens: nothing that services and commands print, log, serve or answer holds any of them."""
+"""No service or command prints, logs, serves or stores a planted secret."""
 
 import signal
 import subprocess
@@ -56,15 +56,15 @@ def printed(environment: dict[str, str], *words: str, seconds: float = 60.0) -> 
         text=True,
     ) as process:
         try:
-            told, _ = process.communicate(timeout=seconds)
+            reported, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGTERM)
             try:
-                told, _ = process.communicate(timeout=60)
+                reported, _ = process.communicate(timeout=60)
             except subprocess.TimeoutExpired:
                 process.kill()
-                told, _ = process.communicate()
-    return f"{' '.join(words[:2])}: {told}"
+                reported, _ = process.communicate()
+    return f"{' '.join(words[:2])}: {reported}"
 
 
 @contextmanager
@@ -119,10 +119,10 @@ def planted_role(database: ScratchDatabase) -> Iterator[str]:
         database.query(f"DROP ROLE {name}")
 
 
-def seen(told: str, *more: str) -> list[str]:
+def seen(reported: str, *more: str) -> list[str]:
     """The lines that hold a planted word, or one of `more`."""
     words = [MARK.lower(), *(word.lower() for word in more)]
-    return [line for line in told.splitlines() if any(word in line.lower() for word in words)]
+    return [line for line in reported.splitlines() if any(word in line.lower() for word in words)]
 
 
 async def answers(http: httpx2.AsyncClient) -> bool:
@@ -153,7 +153,7 @@ async def test_what_works_says_nothing_of_it(
             "LOG_LEVEL": "debug",
             **{f"{name}_WEBHOOK_SECRET": SECRET for name in ("FORGEJO", "GITEA", "GITHUB", "GITLAB")},
         }
-        told: list[str] = []
+        reported: list[str] = []
         with (
             serving(environment, tmp_path / "forge.log", "forge-integration", "serve"),
             serving(environment, tmp_path / "orchestrator.log", "orchestrator", "run"),
@@ -161,7 +161,7 @@ async def test_what_works_says_nothing_of_it(
             for base in (forge, page):
                 async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30) as http:
                     await wait_until_true(f"{base} is ready", lambda http=http: answers(http))  # type: ignore[misc]  # mypy does not infer a lambda with a default
-            wish = ("--repo-url", "https://forge.invalid/a/b.git", "--commit-sha", "c" * 40)
+            options = ("--repo-url", "https://forge.invalid/a/b.git", "--commit-sha", "c" * 40)
             commit = (
                 "--repo-url",
                 "https://forge.invalid/a/b.git",
@@ -173,7 +173,7 @@ async def test_what_works_says_nothing_of_it(
             commands = [
                 ("solstice", "webhook", "send", *commit, "--secret", SECRET, forge),
                 ("solstice", "webhook", "send", *commit, "--secret", f"not {SECRET}", forge),
-                ("solstice", "enqueue", *wish),
+                ("solstice", "enqueue", *options),
                 ("solstice", "topology", "show"),
                 ("solstice", "topology", "declare"),
                 ("solstice", "runs"),
@@ -192,17 +192,17 @@ async def test_what_works_says_nothing_of_it(
                 ("orchestrator", "run"),
             ]
             with ThreadPoolExecutor(4) as pool:
-                told += pool.map(lambda words: printed(environment, *words), commands)
+                reported += pool.map(lambda words: printed(environment, *words), commands)
             for base in (forge, page):
                 async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30) as http:
                     for path in [*PAGES, *(f"/api/v1/{name}" for name in API)]:
                         for headers in (bearer(token), bearer(f"{MARK}-wrong"), {}):
                             answer = await http.get(path, headers=headers)
-                            told.append(f"{base}{path}: {dict(answer.headers)} {answer.text}")
+                            reported.append(f"{base}{path}: {dict(answer.headers)} {answer.text}")
         logs = [(tmp_path / name).read_text() for name in ("forge.log", "orchestrator.log")]
     assert "forge.started" in logs[0]
     assert "orchestrator.started" in logs[1]
-    for text in (*told, *logs):
+    for text in (*reported, *logs):
         # The token is no planted word: it is made, and its text must not come back either.
         assert seen(text, token) == [], text[:200]
 
@@ -237,12 +237,12 @@ def test_what_is_wrong_is_said_without_it(
         "ENQUEUE_CONNECT_SECONDS": "1",
         "LOG_LEVEL": "debug",
     }
-    wish = ("--repo-url", "https://forge.invalid/a/b.git", "--commit-sha", "c" * 40)
+    options = ("--repo-url", "https://forge.invalid/a/b.git", "--commit-sha", "c" * 40)
     local = {**environment, "DATABASE_URL": "", "FORGE_INBOX_URL": ""}
     services = {name: value for name, value in local.items() if value}
     commands = [
         (environment, ("solstice", "topology", "declare")),
-        (environment, ("solstice", "enqueue", *wish)),
+        (environment, ("solstice", "enqueue", *options)),
         (environment, ("solstice", "runs")),
         (environment, ("solstice", "store", "check")),
         (environment, ("forge-integration", "deliveries", "list")),
@@ -252,7 +252,7 @@ def test_what_is_wrong_is_said_without_it(
         (services, ("orchestrator", "run")),
     ]
     with ThreadPoolExecutor(3) as pool:
-        told = list(pool.map(lambda each: printed(each[0], *each[1], seconds=6.0), commands))
-    for text in told:
+        reported = list(pool.map(lambda each: printed(each[0], *each[1], seconds=6.0), commands))
+    for text in reported:
         assert seen(text) == [], text
         assert "Traceback" not in text

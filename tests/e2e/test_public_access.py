@@ -1,4 +1,4 @@
-"""`solstice up` with a public address: what a proxy on the same machine passes on opens nothing without a token."""
+"""`solstice up` with a public address needs a token for requests that a proxy forwards."""
 
 import http.client
 import json
@@ -107,8 +107,8 @@ def test_what_a_proxy_passes_on_opens_nothing_without_a_token(up: SolsticeUp, se
 def test_the_last_token_s_end_opens_nothing(up: SolsticeUp) -> None:
     assert httpx2.get(f"{up.page}/api/v1/runs", trust_env=False).status_code == 200
     up.solstice("token", "create", "one", "--scope", "read")
-    told = up.solstice("token", "revoke", "one")
-    assert "That was the last token" in told.stderr
+    reported = up.solstice("token", "revoke", "one")
+    assert "That was the last token" in reported.stderr
     for base in (up.page, up.webhooks.removesuffix("/webhooks")):
         with forwarding(base, **{"X-Forwarded-For": "203.0.113.7"}) as url:
             assert set(passed(base, url).values()) <= {401, 404}

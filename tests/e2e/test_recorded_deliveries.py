@@ -1,4 +1,4 @@
-"""Recorded deliveries of real forges through both services: what should be built becomes a run, and nothing else."""
+"""Recorded deliveries of real forges: those that ask for a build become runs, no others."""
 
 import asyncio
 from pathlib import Path
@@ -24,17 +24,17 @@ def secrets() -> dict[str, str]:
     }
 
 
-def is_asked(one: Recorded) -> bool:
+def is_requested(one: Recorded) -> bool:
     return bool(one.meta["expected"]["should_trigger"] != "no")
 
 
 def is_built(one: Recorded) -> bool:
-    """Nobody can be asked here what a payload lacks: what lacks something is declined in the end."""
-    return is_asked(one) and not one.meta["expected"]["needs_lookup"]
+    """Nothing looks up missing facts here: a delivery that lacks some is declined."""
+    return is_requested(one) and not one.meta["expected"]["needs_lookup"]
 
 
 def subject(one: Recorded) -> tuple[str, str, str]:
-    """What is to be built, by the words of the recording and not by our own."""
+    """What the recording itself names as to be built."""
     fields = one.meta["expected"]["fields"]
     return one.meta["forge"], fields["repo_url"], fields["commit_sha"]
 
@@ -57,14 +57,14 @@ async def test_exactly_what_should_be_built_becomes_a_run_that_names_its_reposit
         for service in (forge, orchestrator):
             service.terminate()
             assert await asyncio.to_thread(service.ended) == 0
-        runs, depths, told = (
+        runs, depths, reported = (
             await deployment.runs(),
             await deployment.depths(),
             await deployment.take_statuses(),
         )
     built = {name for name, one in recorded().items() if is_built(one)}
-    asked = {name for name, one in recorded().items() if is_asked(one)}
-    assert {name for name, word in decisions.items() if word != "ignored"} == asked
+    requested = {name for name, one in recorded().items() if is_requested(one)}
+    assert {name for name, word in decisions.items() if word != "ignored"} == requested
     assert len(runs) == count
     assert {(run.source, run.repo_url, run.commit_sha) for run in runs} == {
         subject(recorded()[name]) for name in built
@@ -73,7 +73,7 @@ async def test_exactly_what_should_be_built_becomes_a_run_that_names_its_reposit
         assert run.state is RunState.ERRORED
         assert run.repo_url in run.detail
         assert "GIT_PROTOCOLS" in run.detail
-        last = [status for status in told if status.run_id == run.run_id][-1]
+        last = [status for status in reported if status.run_id == run.run_id][-1]
         assert (last.state, last.repo_url) == (RunState.ERRORED, run.repo_url)
         assert run.repo_url in str(last.description)
     assert depths.pop(STATUSES.queue)

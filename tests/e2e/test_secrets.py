@@ -1,4 +1,4 @@
-"""A job is given the secrets that it names, and nothing that we keep or show holds them."""
+"""A job gets the secrets that it names, and nothing stored or shown has them."""
 
 import base64
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SolsticeUp]:
         yield running
 
 
-def kept(up: SolsticeUp) -> bytes:
+def stored(up: SolsticeUp) -> bytes:
     """Everything in the state directory: broker, inbox, store, logs."""
     return b"".join(path.read_bytes() for path in up.home.rglob("*") if path.is_file())
 
@@ -50,7 +50,7 @@ def test_job_uses_its_secret_and_nobody_reads_it(up: SolsticeUp, tmp_path: Path)
     assert log.count("***") >= 3
     for known in (SECRET, "heron-otter-reed", base64.b64encode(SECRET.encode()).decode()[:24]):
         assert known not in log
-        assert known.encode() not in kept(up)
+        assert known.encode() not in stored(up)
 
 
 def test_job_of_another_repository_fails_and_says_why(up: SolsticeUp, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A push is built, and the forge that sent it shows how: four forges, two services, real processes."""
+"""Each of four forges sends a push and shows how its build ended."""
 
 import asyncio
 import time
@@ -39,8 +39,8 @@ def states(forge: ForgeApi, commit: str) -> dict[str, str]:
     return {key[2]: shown["state"] for key, shown in forge.shown.items() if key[1] == commit}
 
 
-def shows(forge: ForgeApi, commit: str, wanted: dict[str, str]) -> bool:
-    return states(forge, commit) == wanted
+def shows(forge: ForgeApi, commit: str, expected: dict[str, str]) -> bool:
+    return states(forge, commit) == expected
 
 
 @pytest.mark.timeout(240)
@@ -80,6 +80,6 @@ async def test_every_forge_shows_how_a_push_was_built(tmp_path: Path) -> None:
     for forge in forges:
         for shown in forge.shown.values():
             assert shown["target_url"].startswith("https://ci.example/")
-        said = {key[2]: shown["description"] for key, shown in forge.shown.items()}
-        assert "exit code 3" in said["solstice/lint"]
-        assert said["solstice/build"] == "Succeeded"
+        descriptions = {key[2]: shown["description"] for key, shown in forge.shown.items()}
+        assert "exit code 3" in descriptions["solstice/lint"]
+        assert descriptions["solstice/build"] == "Succeeded"

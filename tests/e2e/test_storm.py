@@ -1,4 +1,4 @@
-"""A storm of webhooks while everything is restarted and killed: nothing accepted is lost, nothing ends twice."""
+"""A storm of webhooks during restarts and kills: nothing accepted is lost or doubled."""
 
 import asyncio
 import time
@@ -18,8 +18,8 @@ from solstice_orchestrator.domain.statuses import RUN_CONTEXT
 from solstice_orchestrator.processes.supervisor import descendants, process_ids
 from solstice_orchestrator.store.views import AttemptView, JobView, RunView
 from tests.e2e.deployment import Deployment, open_deployment
-from tests.e2e.job_record import JobRecord
 from tests.e2e.webhook_calls import Answer, Sender, WebhookCall, push, secrets, with_copies
+from tests.gated_jobs import WORK, GatedJobs
 from tests.polling import wait_until_true
 from tests.repositories import Repository
 from tests.servers.forge_integration import ForgeProcess
@@ -32,8 +32,8 @@ PUSHES = 30
 FEW = 3
 SETTINGS = {"CAPACITY_MAP": "linux=3", "LEASE_SECONDS": "8", "DRAIN_SECONDS": "60"}
 """A lease outlives whatever a busy machine may keep an orchestrator waiting for."""
-ONE_JOB = 'job "build" { step "work" run="sh .solstice/work.sh"; }'
-TWO_JOBS = ONE_JOB + '\njob "test" { needs "build"; step "work" run="sh .solstice/work.sh"; }'
+ONE_JOB = f'job "build" {{ step "work" run="{WORK}"; }}'
+TWO_JOBS = ONE_JOB + f'\njob "test" {{ needs "build"; step "work" run="{WORK}"; }}'
 WORKFLOWS = {
     Source.GITHUB: ONE_JOB,
     Source.FORGEJO: ONE_JOB,
@@ -42,10 +42,10 @@ WORKFLOWS = {
 }
 
 
-def calls_for(job_record: JobRecord) -> list[WebhookCall]:
-    """Pushes of real commits of four real repositories, one forge after the other, and their copies."""
+def calls_for(gated_jobs: GatedJobs) -> list[WebhookCall]:
+    """Pushes of real commits of four repositories, one forge after the other, with copies."""
     made: Mapping[Source, tuple[Repository, Sequence[str]]] = {
-        source: job_record.repository(source.value, workflow, PUSHES)
+        source: gated_jobs.repository(source.value, {".solstice/workflow.kdl": workflow}, commits=PUSHES)
         for source, workflow in WORKFLOWS.items()
     }
     now = time.time()
@@ -70,7 +70,10 @@ def is_alive(pid: int) -> bool:
 
 
 def processes_in(directory: Path) -> list[int]:
-    """Everything that runs and names a place in `directory` in its environment, as every process of a job does."""
+    """All processes whose environment names a place in `directory`.
+
+    Every process of a job does.
+    """
     mark = f"={directory}/".encode()
     found = []
     for pid in process_ids():
@@ -91,16 +94,16 @@ async def deployment(own_rabbitmq_vhost: Vhost, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.fixture
-def job_record(tmp_path: Path) -> JobRecord:
-    return JobRecord(directory=tmp_path)
+def gated_jobs(tmp_path: Path) -> GatedJobs:
+    return GatedJobs(directory=tmp_path)
 
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session")
 async def test_every_accepted_webhook_is_built_once_whatever_is_killed_meanwhile(
-    deployment: Deployment, job_record: JobRecord
+    deployment: Deployment, gated_jobs: GatedJobs
 ) -> None:
-    calls = await asyncio.to_thread(calls_for, job_record)
+    calls = await asyncio.to_thread(calls_for, gated_jobs)
     quarter = len(calls) // 4
     slices = [calls[start : start + quarter] for start in range(0, 4 * quarter, quarter)]
     slices[-1] += calls[4 * quarter :]
@@ -109,12 +112,12 @@ async def test_every_accepted_webhook_is_built_once_whatever_is_killed_meanwhile
         forge = await deployment.forge(**secrets())
         victim, other = await deployment.orchestrator(**SETTINGS), await deployment.orchestrator(**SETTINGS)
         sender = Sender(deployment.client)
-        await while_the_broker_is_killed(deployment, job_record, sender, slices[0], proxy)
+        await while_the_broker_is_killed(deployment, gated_jobs, sender, slices[0], proxy)
         forge = await while_forge_integration_is_killed(deployment, sender, slices[1], forge)
-        lost = await while_an_orchestrator_is_killed(deployment, job_record, sender, slices[2], victim)
-        heir = await while_an_orchestrator_is_replaced(deployment, sender, slices[3], other)
+        lost = await while_an_orchestrator_is_killed(deployment, gated_jobs, sender, slices[2], victim)
+        successor = await while_an_orchestrator_is_replaced(deployment, sender, slices[3], other)
         await everything_has_ended(deployment, sender)
-        for service in (forge, heir):
+        for service in (forge, successor):
             service.terminate()
             assert await asyncio.to_thread(service.ended) == 0, service.events[-5:]
     assert sender.refused == []
@@ -124,7 +127,7 @@ async def test_every_accepted_webhook_is_built_once_whatever_is_killed_meanwhile
     attempts = {job.job_id: await deployment.store.attempts(job.job_id) for job in jobs}
     assert len(jobs) == 5 * PUSHES
     each_job_succeeded_once(jobs, attempts, lost=lost, killed=victim.worker_id)
-    the_job_record_agrees(job_record, runs, jobs, attempts)
+    the_records_agree(gated_jobs, runs, jobs, attempts)
     depths = await deployment.depths()
     assert depths.pop(STATUSES.queue)
     assert depths == dict.fromkeys(depths, 0)
@@ -134,21 +137,21 @@ async def test_every_accepted_webhook_is_built_once_whatever_is_killed_meanwhile
 
 async def while_the_broker_is_killed(
     deployment: Deployment,
-    job_record: JobRecord,
+    gated_jobs: GatedJobs,
     sender: Sender,
     calls: Sequence[WebhookCall],
     proxy: FaultProxy,
 ) -> None:
-    """In the middle of publishing and consuming: what is on the wire is never answered, wherever it was."""
+    """Kill the broker while messages are being published and consumed."""
     server, half = deployment.vhost.server, len(calls) // 2
 
     async def some_wait() -> bool:
-        return len(job_record.entries("waits")) >= FEW
+        return len(gated_jobs.attempts("waits")) >= FEW
 
     async def much_is_on_the_wire() -> bool:
         return not (await deployment.all_is_published() or await deployment.statuses_are_published())
 
-    job_record.close_gate()
+    gated_jobs.close_gate()
     await sender.send(calls[: 2 * FEW])
     await wait_until_true("some jobs wait at the gate", some_wait)
     async with asyncio.TaskGroup() as tasks:
@@ -156,7 +159,7 @@ async def while_the_broker_is_killed(
         await sender.answered(3 * FEW)
         proxy.freeze()
     # They end now, and nobody can be told of it.
-    job_record.open_gate()
+    gated_jobs.open_gate()
     await wait_until_true("requests and statuses are on the wire", much_is_on_the_wire)
     await asyncio.to_thread(server.kill)
     proxy.drop()
@@ -181,19 +184,19 @@ async def while_forge_integration_is_killed(
 
 async def while_an_orchestrator_is_killed(
     deployment: Deployment,
-    job_record: JobRecord,
+    gated_jobs: GatedJobs,
     sender: Sender,
     calls: Sequence[WebhookCall],
     victim: OrchestratorProcess,
 ) -> set[tuple[str, int]]:
-    """While all its jobs are half done and requests come in; returns the attempts that died with it."""
+    """Kill it in the middle of its jobs; returns the attempts that it lost."""
     half = len(calls) // 2
-    job_record.close_gate()
+    gated_jobs.close_gate()
     await sender.send(calls[:half])
 
     async def all_wait() -> bool:
         held = await running(deployment, victim)
-        return bool(held) and held <= job_record.attempts("waits")
+        return bool(held) and held <= gated_jobs.attempts("waits")
 
     await wait_until_true("every job that it holds waits at the gate", all_wait)
     async with asyncio.TaskGroup() as tasks:
@@ -210,7 +213,7 @@ async def while_an_orchestrator_is_killed(
     assert below
     assert lost
     await wait_until_true("what ran below a killed orchestrator is dead", all_dead)
-    job_record.open_gate()
+    gated_jobs.open_gate()
     return lost
 
 
@@ -233,9 +236,9 @@ async def while_an_orchestrator_is_replaced(
 
 
 async def everything_has_ended(deployment: Deployment, sender: Sender) -> None:
-    asked_for = {request_id for answer in sender.answers for request_id in answer.request_ids}
+    requested = {request_id for answer in sender.answers for request_id in answer.request_ids}
     await wait_until_true("the inbox has nothing more to publish", deployment.all_is_published)
-    await wait_until_true("every run has ended", lambda: deployment.have_ended(len(asked_for)))
+    await wait_until_true("every run has ended", lambda: deployment.have_ended(len(requested)))
     await wait_until_true("every status is with the broker", deployment.statuses_are_published)
 
 
@@ -248,7 +251,7 @@ async def running(deployment: Deployment, worker: OrchestratorProcess) -> set[tu
 def each_answer_has_one_run(
     answers: Sequence[Answer], calls: Sequence[WebhookCall], runs: Sequence[RunView]
 ) -> None:
-    """All copies of a push were told of one request, and there is a run of it, and there are no others."""
+    """All copies of a push got one request id, and each request has one run."""
     assert len(answers) == len(calls)
     requests = defaultdict[tuple[Source, str], set[str]](set)
     for answer in answers:
@@ -284,30 +287,33 @@ def each_job_succeeded_once(
     assert in_vain == dict.fromkeys(lost, killed)
 
 
-def the_job_record_agrees(
-    job_record: JobRecord,
+def the_records_agree(
+    gated_jobs: GatedJobs,
     runs: Sequence[RunView],
     jobs: Sequence[JobView],
     attempts: Mapping[str, Sequence[AttemptView]],
 ) -> None:
-    """The side effects: each job came to its end once, in its last attempt, on its own commit."""
+    """Each job completed once, in its last attempt, on its own commit."""
     commits = {run.run_id: run.commit_sha for run in runs}
     expected = {job.job_id: (job.attempt, commits[job.run_id]) for job in jobs}
-    assert job_record.done_counts() == Counter(expected.keys())
+    assert gated_jobs.done_counts() == Counter(expected.keys())
     assert {
-        entry.job_id: (int(entry.attempt), entry.commit) for entry in job_record.entries("done")
+        record.job_id: (record.attempt, record.commit) for record in gated_jobs.records("done")
     } == expected
-    begun = Counter((entry.job_id, int(entry.attempt)) for entry in job_record.entries("begun"))
+    begun = Counter(record.key for record in gated_jobs.records("begun"))
     assert set(begun.values()) == {1}
     assert set(begun) <= {(job_id, each.number) for job_id, tries in attempts.items() for each in tries}
 
 
 def each_status_history_is_complete(
-    told: Sequence[JobStatusV1], runs: Sequence[RunView], jobs: Sequence[JobView]
+    reported: Sequence[JobStatusV1], runs: Sequence[RunView], jobs: Sequence[JobView]
 ) -> None:
-    """Each context in order and without a gap, the run last; a copy, where the broker's answer got lost, is the same status again."""
+    """Each context is complete and in order, the run last.
+
+    Where the broker's confirm got lost, the same status comes again.
+    """
     by_run = defaultdict[str, list[JobStatusV1]](list)
-    for status in told:
+    for status in reported:
         by_run[status.run_id].append(status)
     assert set(by_run) == {run.run_id for run in runs}
     for run_id, statuses in by_run.items():
@@ -317,11 +323,11 @@ def each_status_history_is_complete(
         for context, numbers in of_context.items():
             assert numbers == list(range(1, len(numbers) + 1)), (run_id, context)
         last = statuses[-1]
-        told_of_run = len(of_context[RUN_CONTEXT])
-        assert (last.job_id, last.state, last.sequence) == (None, RunState.SUCCEEDED, told_of_run)
+        statuses_of_run = len(of_context[RUN_CONTEXT])
+        assert (last.job_id, last.state, last.sequence) == (None, RunState.SUCCEEDED, statuses_of_run)
     ended = Counter(
         status.job_id
-        for status in {each.status_id: each for each in told}.values()
+        for status in {each.status_id: each for each in reported}.values()
         if status.job_id and status.state == JobState.SUCCEEDED
     )
     assert ended == Counter(job.job_id for job in jobs)

@@ -1,5 +1,6 @@
-"""The README's way with RabbitMQ: forge-integration and orchestrator as processes of their own, `solstice` beside them."""
+"""forge-integration, orchestrator and `solstice` on each broker, as the README describes."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,10 +12,15 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from solstice_common.broker import open_broker
 from solstice_common.messages import JobStatusV1
+from solstice_common.topology import STATUSES
+from tests.brokers import broker_url, pytest_generate_tests
 from tests.servers.ports import free_ports
-from tests.servers.rabbitmq import Vhost
 from tests.servers.solstice_up import clean_environment, repository
+from tests.traffic import drain
+
+__all__ = ["broker_url", "pytest_generate_tests"]
 
 WORKFLOW = 'job "hello" { step "say" run="echo hello from $SOLSTICE_SOURCE"; }'
 READY_SECONDS = 60.0
@@ -24,7 +30,7 @@ READY_SECONDS = 60.0
 def service(
     module: str, *arguments: str, environment: dict[str, str], ready: str, log: Path
 ) -> Iterator[None]:
-    """A service as a process, once `ready` answers 200; leaving asks it to end and insists that it does so well."""
+    """Start a service and wait for `/readyz`; leaving stops it and expects exit code 0."""
     with log.open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-c", f"from {module} import main; main()", *arguments],
@@ -69,13 +75,23 @@ def solstice(environment: dict[str, str], *arguments: str) -> subprocess.Complet
     return done
 
 
+async def published_statuses(broker_url: str) -> list[JobStatusV1]:
+    """Take all that wait for who shows them at a forge."""
+    async with open_broker(broker_url, name="test") as broker:
+        await broker.ready(READY_SECONDS)
+        depth = await broker.depth(STATUSES.queue)
+        assert depth is not None
+        deliveries = await drain(broker, STATUSES.queue, depth.ready)
+    return [JobStatusV1.decode(message.body) for message in deliveries]
+
+
 @pytest.mark.timeout(240)  # it may have to start a RabbitMQ first
-def test_push_is_built_and_told(rabbitmq_vhost: Vhost, tmp_path: Path) -> None:
+def test_push_is_built_and_told(broker_url: str, tmp_path: Path) -> None:
     project = repository(tmp_path / "anvil", {".solstice/workflow.kdl": WORKFLOW})
     forge_port, orchestrator_port = map(str, free_ports(2))
     environment = {
         **clean_environment(tmp_path / "state"),
-        "AMQP_URL": rabbitmq_vhost.url,
+        "AMQP_URL": broker_url,
         "FORGE_PORT": forge_port,
         "ORCHESTRATOR_PORT": orchestrator_port,
         "SOLSTICE_URL": f"http://127.0.0.1:{orchestrator_port}",
@@ -105,15 +121,7 @@ def test_push_is_built_and_told(rabbitmq_vhost: Vhost, tmp_path: Path) -> None:
         runs = json.loads(solstice(environment, "runs", "--json").stdout)["runs"]
         (run,) = [run for run in runs if run["request_id"] == request_id]
         solstice(environment, "logs", "--follow", run["run_id"])
-    told = [
-        JobStatusV1.decode(message["payload"].encode())
-        for message in rabbitmq_vhost.api(
-            "POST",
-            "queues",
-            "solstice.statuses.v1/get",
-            {"count": 100, "ackmode": "ack_requeue_false", "encoding": "auto"},
-        )
-    ]
-    assert [status.state for status in told if status.run_id == run["run_id"] and not status.job_id][
+    reported = asyncio.run(published_statuses(broker_url))
+    assert [status.state for status in reported if status.run_id == run["run_id"] and not status.job_id][
         -1
     ] == "succeeded"

@@ -1,4 +1,4 @@
-"""A publisher that knows only v1, in whatever language: plain AMQP, the published fields and no others."""
+"""A publisher that knows only v1 uses plain AMQP and the published fields alone."""
 
 import json
 import uuid
@@ -10,15 +10,15 @@ import pytest
 
 from solstice_common.messages.states import JobState
 from tests.e2e.deployment import Deployment, open_deployment
-from tests.gated_job import GatedJob, all_ended, wait_for_jobs
+from tests.gated_jobs import WORK, GatedJob, all_ended, wait_for_jobs
 from tests.polling import wait_until_true
 from tests.servers.rabbitmq import DEFAULT, Vhost
 
-WORKFLOW = """
-job "deploy" {
+WORKFLOW = f"""
+job "deploy" {{
     concurrency "production"
-    step "wait" run="until [ -e {gate} ]; do sleep 0.05; done"
-}
+    step "wait" run="{WORK}"
+}}
 """
 
 pytestmark = [
@@ -39,7 +39,7 @@ def gated_job(tmp_path: Path) -> GatedJob:
 
 
 async def publish(line: Deployment, gated_job: GatedJob, *sources: str) -> None:
-    """One request for each source, as v1 has it; `schema_version` is left out, as it may be."""
+    """Publish one v1 request for each source, without the optional `schema_version`."""
     async with await aio_pika.connect(line.vhost.url) as connection:
         channel = await connection.channel()
         exchange = await channel.declare_exchange("solstice.jobs", aio_pika.ExchangeType.DIRECT, durable=True)
@@ -81,7 +81,7 @@ async def test_v1_trust_says_whose_requests_are_built(
     assert {source for source, run in runs.items() if run.state == "succeeded"} == built
     for source in runs.keys() - built:
         assert runs[source].state == "errored"
-        assert "code of somebody who may not push" in runs[source].detail
+        assert "the author of this code may not push" in runs[source].detail
 
 
 async def test_what_v1_trust_lists_shares_the_repository_s_groups(

@@ -1,4 +1,4 @@
-"""`solstice why` through a real orchestrator that plays its jobs: every reason that a job can meet, one after the other."""
+"""`solstice why` names every reason that a job can wait for, one after the other."""
 
 import asyncio
 import json
@@ -100,12 +100,12 @@ class Deployment:
         run = self.until(f"/runs/{run_id}", stands)
         return str(next(job["job_id"] for job in run["jobs"] if job["name"] == name))
 
-    def until(self, path: str, holds: Any) -> dict[str, Any]:
+    def until(self, path: str, condition: Any) -> dict[str, Any]:
         """What the API answers, as soon as it is as wanted."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             answer = httpx2.get(f"{self.process.url}/api/v1{path}", trust_env=False)
-            if answer.is_success and holds(answer.json()):
+            if answer.is_success and condition(answer.json()):
                 document: dict[str, Any] = answer.json()
                 return document
             assert time.monotonic() < deadline, (path, answer.text, self.process.events)
@@ -188,7 +188,7 @@ def test_every_reason_that_a_job_can_meet(deployment: Deployment) -> None:
     often = deployment.ask("capped.kdl", repo_full_name="lamp/app")
     deployment.wait_for_state(often, "one", "running")
     limited = deployment.until(
-        f"/jobs/{deployment.wait_for_state(often, 'two', 'waiting')}/why", lambda said: said["why"]
+        f"/jobs/{deployment.wait_for_state(often, 'two', 'waiting')}/why", lambda shown: shown["why"]
     )["why"]
     assert (limited["reason"], limited["resource"]) == ("rate_limited", "owner")
     assert limited["until"] is not None
@@ -201,7 +201,7 @@ def test_every_reason_that_a_job_can_meet(deployment: Deployment) -> None:
 
 
 def unlucky(deployment: Deployment) -> dict[str, Any]:
-    """What is said of a job in backoff; one that was tried again at once is one of several."""
+    """The explanation of a job in backoff, which may have been tried again meanwhile."""
     runs = [deployment.ask("broken.kdl") for _ in range(4)]
     while True:
         for run_id in runs:

@@ -1,4 +1,4 @@
-"""Webhooks of the four forges for real commits, and a sender that repeats exactly what nobody answered."""
+"""Webhooks of the four forges for real commits, repeated until they are answered."""
 
 import asyncio
 import random
@@ -12,8 +12,7 @@ import httpx2
 import orjson
 
 from solstice_common.messages import Source
-from solstice_forge.forges.samples import push_event_name
-from solstice_forge.forges.signing import sign
+from solstice_forge.forges.samples import push_event_name, sign
 from tests.webhooks.deliveries import deliveries
 
 REF: Final = "refs/heads/main"
@@ -29,7 +28,7 @@ PAUSE_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookCall:
-    """One webhook call, as a forge would make it; a repeated one has the delivery id of the first."""
+    """One webhook call, as a forge would make it; repeats have the same delivery id."""
 
     source: Source
     commit: str
@@ -81,7 +80,7 @@ def push(source: Source, repo_url: str, commit: str, *, now: float) -> WebhookCa
 def with_copies(
     pushes: Sequence[WebhookCall], repo_urls: Mapping[Source, str], *, now: float
 ) -> list[WebhookCall]:
-    """Every third push comes twice as it is, and every third again under another delivery id, some pushes later."""
+    """Send every third push twice, and every third again later under another delivery id."""
     rng = random.Random(2)
     calls = [(float(place), call) for place, call in enumerate(pushes)]
     for place, call in enumerate(pushes):
@@ -99,7 +98,7 @@ def _secret(source: Source) -> str:
 
 
 class Sender:
-    """Sends calls, each again and again until it is answered with a 2xx, and remembers the answers."""
+    """Sends each call until it is answered with 2xx, and remembers the answers."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client

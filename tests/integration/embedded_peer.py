@@ -1,10 +1,11 @@
-"""Another process on the file of an embedded broker: `python embedded_peer.py URL ROLE [COUNT]`.
+"""Another process on an embedded broker or a Redis: `python embedded_peer.py URL ROLE [COUNT]`.
 
 It writes one line per fact to standard output and goes on until standard input ends, or until it is killed.
 """
 
 import asyncio
 import os
+import signal
 import sys
 from functools import partial
 
@@ -28,6 +29,19 @@ async def hold(url: str, count: int) -> None:
         while held < count:
             held += len(await one.batch())
         tell("held", held)
+        await asyncio.Event().wait()
+
+
+async def settle_late(url: str, _: int) -> None:
+    """Take one message, and ack it when SIGUSR1 comes."""
+    asked = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, asked.set)
+    async with open_broker(url, name="late") as broker, broker.consume(STATUSES.queue, prefetch=1) as one:
+        held = await one.batch()
+        tell("held", len(held))
+        await asked.wait()
+        await one.settle([(delivery, Ack()) for delivery in held])
+        tell("settled")
         await asyncio.Event().wait()
 
 
@@ -67,11 +81,11 @@ async def declare(url: str, _: int) -> None:
 
 async def main() -> None:
     url, role, count = sys.argv[1], sys.argv[2], int((*sys.argv, "0")[3])
-    loop, told_to_stop = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), told_to_stop.set)
-    does = {"hold": hold, "work": work, "publish": publish, "declare": declare}[role]
+    loop, asked_to_stop = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), asked_to_stop.set)
+    does = {"hold": hold, "late": settle_late, "work": work, "publish": publish, "declare": declare}[role]
     doing = asyncio.create_task(partial(does, url, count)(), name=role)
-    stopping = asyncio.create_task(told_to_stop.wait(), name="stop")
+    stopping = asyncio.create_task(asked_to_stop.wait(), name="stop")
     await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if doing.done():
         doing.result()

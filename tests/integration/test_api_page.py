@@ -1,4 +1,4 @@
-"""Every command on the page about the API does what the page says, against both services as processes."""
+"""Every command on the API page works as the page says, on real services."""
 
 import os
 import shutil
@@ -46,7 +46,7 @@ def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
         "release": frozenset({TokenScope.ENQUEUE, TokenScope.READ}),
         "gardener": frozenset({TokenScope.OPERATE}),
     }
-    for told in (
+    for reported in (
         '"request_id"',
         '"repository":"tide-club/almanac"',
         '"number":1',
@@ -55,4 +55,4 @@ def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
         '"next_at"',
         '"openapi": "3.1.0"',
     ):
-        assert told in done.stdout
+        assert reported in done.stdout

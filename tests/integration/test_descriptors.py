@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fences import asks_for_inside
 from tests.integration.forge.pushes import SECRET
 from tests.polling import wait_until
 from tests.raw_http import address, connections, exchange, open_files, send_genuine, status_code
@@ -68,6 +69,7 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@asks_for_inside("uvicorn")
 async def test_silent_connections_on_few_descriptors_keep_nobody_else_out(service: Service) -> None:
     pid = service.process.pid
     assert answers(service, 1)

@@ -83,13 +83,13 @@ async def broker(url: str) -> AsyncIterator[Broker]:
 
 
 async def take(broker: Broker, count: int) -> list[tuple[int, bool]]:
-    taken: list[tuple[int, bool]] = []
+    received: list[tuple[int, bool]] = []
     async with broker.consume(STATUSES.queue, prefetch=100) as consumer, asyncio.timeout(WAIT_SECONDS):
-        while len(taken) < count:
+        while len(received) < count:
             batch = await consumer.batch()
-            taken.extend((int(delivery.body), delivery.redelivered) for delivery in batch)
+            received.extend((int(delivery.body), delivery.redelivered) for delivery in batch)
             await consumer.settle([(delivery, Ack()) for delivery in batch])
-    return taken
+    return received
 
 
 async def test_a_killed_consumer_gives_its_messages_back_to_one_that_waits(broker: Broker, url: str) -> None:
@@ -185,10 +185,10 @@ async def test_workers_killed_at_any_moment_lose_nothing(broker: Broker, url: st
 
 async def test_what_a_killed_publisher_was_told_is_kept_is_kept(broker: Broker, url: str) -> None:
     async with peer(url, "publish", 100_000) as publisher:
-        told = [await publisher.line() for _ in range(200)]
+        reported = [await publisher.line() for _ in range(200)]
         await publisher.kill()
-        told.extend(words for words in await publisher.rest() if len(words) == 2)
-    confirmed = [int(words[1]) for words in told if words[0] == "confirmed"]
+        reported.extend(words for words in await publisher.rest() if len(words) == 2)
+    confirmed = [int(words[1]) for words in reported if words[0] == "confirmed"]
     depth = await broker.depth(STATUSES.queue)
     assert depth is not None
     assert depth.ready in {len(confirmed), len(confirmed) + 1}
@@ -213,6 +213,6 @@ async def test_leaving_tidies_up_beside_the_file(url: str, tmp_path: Path) -> No
     async with open_broker(url, name="tidy") as broker:
         await broker.declare(STATUSES.topology(QueueType.QUORUM))
         async with broker.consume(STATUSES.queue, prefetch=1):
-            assert len(list((tmp_path / "broker.db.bell").iterdir())) == 1
-    for directory in ("broker.db.bell", "broker.db.owners"):
+            assert len(list((tmp_path / "broker.db.notify").iterdir())) == 1
+    for directory in ("broker.db.notify", "broker.db.owners"):
         assert list((tmp_path / directory).iterdir()) == []

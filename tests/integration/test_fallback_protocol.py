@@ -1,10 +1,11 @@
-"""The way back to uvicorn's own protocol, on a real forge-integration: what holds there, and what is said of the rest."""
+"""forge-integration on uvicorn's public interface: what still holds, and what is logged."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from solstice_common.runtime.public_interfaces import VARIABLE
 from tests.integration.forge.pushes import SECRET
 from tests.integration.test_hostile_connections import HEADS, LARGE_MIB
 from tests.raw_http import (
@@ -21,17 +22,18 @@ from tests.raw_http import (
 from tests.servers.forge_integration import START, ForgeProcess, forge_integration
 from tests.servers.orchestrator import SharedFiles
 
-H11 = """
-from solstice_forge import service
-server = service.http_server
-service.http_server = lambda *parts, **options: server(*parts, **{**options, "protocol": "h11"})
+WITHOUT_INSIDE = """
+import sys
+sys.modules["uvicorn.protocols.http.httptools_impl"] = None  # importing it fails
 """
 
 
 @pytest.fixture
 def forge(tmp_path: Path) -> Iterator[ForgeProcess]:
-    settings = {"HTTP_SILENCE_SECONDS": "2", "FORGEJO_WEBHOOK_SECRET": SECRET}
-    with forge_integration(SharedFiles(directory=tmp_path), start=H11 + START, **settings) as running:
+    settings = {VARIABLE: "uvicorn", "HTTP_SILENCE_SECONDS": "2", "FORGEJO_WEBHOOK_SECRET": SECRET}
+    with forge_integration(
+        SharedFiles(directory=tmp_path), start=WITHOUT_INSIDE + START, **settings
+    ) as running:
         yield running
         assert not [event for event in running.events if "Traceback" in str(event)]
 

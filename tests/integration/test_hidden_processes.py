@@ -1,4 +1,4 @@
-"""What a service was given is not to be read by another process of its user, such as a job."""
+"""Another process of the same user, such as a job, cannot read a service's secrets."""
 
 import os
 import subprocess
@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from solstice_orchestrator.store import open_store
-from tests.executor_harness import AS_NOBODY, MAY_BE_NOBODY, NEEDS_PROC, NOBODY
-from tests.gated_job import GatedJob, all_ended, publish_requests, wait_for_jobs
+from tests.executor_harness import AS_OTHER_USER, NEEDS_OTHER_USER, NEEDS_PROC, NOBODY_UID
+from tests.gated_jobs import GatedJob, all_ended, publish_requests, wait_for_jobs
 from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.rabbitmq import Vhost
 
@@ -31,7 +31,7 @@ from solstice_common.runtime.process import hide_secrets
 settings = getattr(importlib.import_module(module), name)()
 assert "planted" in settings.amqp_url
 if os.geteuid() == 0:
-    os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
+    os.setgroups([]); os.setgid({NOBODY_UID}); os.setuid({NOBODY_UID})
     ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as a process is that was started by this user
 print("open", flush=True)
 sys.stdin.readline()
@@ -42,15 +42,15 @@ sys.stdin.readline()
 
 
 def read_by_a_job(pid: int, name: str) -> bytes | None:
-    """What another process of the service's user finds in that file of /proc; None when it is refused."""
+    """What another process of the same user reads from /proc; None when refused."""
     looked = subprocess.run(
         ["/usr/bin/head", "-c", "1000000", f"/proc/{pid}/{name}"],
         cwd="/",
         capture_output=True,
         check=False,
         # Root may read everything: both are somebody else's then.
-        user=NOBODY if os.geteuid() == 0 else None,
-        group=NOBODY if os.geteuid() == 0 else None,
+        user=NOBODY_UID if os.geteuid() == 0 else None,
+        group=NOBODY_UID if os.geteuid() == 0 else None,
         extra_groups=[] if os.geteuid() == 0 else None,
     )
     return None if looked.returncode else looked.stdout
@@ -90,7 +90,7 @@ look() {
     look CONTROL
     grep -a -s -l PLANTED /proc/[0-9]*/environ /proc/[0-9]*/cmdline
     for each in /proc/[0-9]*; do cat $each/environ $each/cmdline; done
-} > {record} 2>&1
+} > SEEN 2>&1
 true
 """
 """What a job can find in /proc of what started it, of one process that hides nothing, and of all others."""
@@ -99,7 +99,7 @@ true
 @contextmanager
 def sleeps_openly(planted: str) -> Iterator[int]:
     """A process of nobody's that anybody of its user can read."""
-    with subprocess.Popen([*AS_NOBODY, "sleep", "1000"], env={**os.environ, "OPEN": planted}) as process:
+    with subprocess.Popen([*AS_OTHER_USER, "sleep", "1000"], env={**os.environ, "OPEN": planted}) as process:
         try:
             yield process.pid
         finally:
@@ -107,32 +107,33 @@ def sleeps_openly(planted: str) -> Iterator[int]:
 
 
 @NEEDS_PROC
-@MAY_BE_NOBODY
+@NEEDS_OTHER_USER
 async def test_no_job_reads_what_its_orchestrator_was_given(rabbitmq_vhost: Vhost) -> None:
-    """The whole service as a user without rights, RabbitMQ's password and a secret in its environment."""
+    """The whole service runs as an unprivileged user, with secrets in its environment."""
     account = urlsplit(rabbitmq_vhost.url).netloc.partition("@")[0]
     assert ":" in account
     with tempfile.TemporaryDirectory() as name, sleeps_openly("left-in-the-open") as control:
         place = PlaceWithRabbitMQ(directory=Path(name), amqp_url=rabbitmq_vhost.url)
         script = LOOK.replace("CONTROL", str(control)).replace("PLANTED", PLANTED)
+        script = script.replace("SEEN", str(place.directory / "seen"))
         gated_job = GatedJob(place.directory, f'job "look" {{ step run=#"""\n{script}\n"""# }}')
         for path in (place.directory, *place.directory.rglob("*")):
-            os.chown(path, NOBODY, NOBODY)
-        with orchestrator(place, before=AS_NOBODY, HARBOUR_TOKEN=PLANTED, HOME=name) as service:
+            os.chown(path, NOBODY_UID, NOBODY_UID)
+        with orchestrator(place, before=AS_OTHER_USER, HARBOUR_TOKEN=PLANTED, HOME=name) as service:
             await publish_requests(place, gated_job)
             async with open_store(place.database_url) as store:
                 await wait_for_jobs(store, all_ended)
             pid = service.process.pid
-            said = gated_job.record.read_bytes().decode(errors="replace")
-    assert f"== {pid} environ" in said
-    assert "left-in-the-open" in said
-    assert PLANTED not in said
-    assert account not in said
-    of_ancestors = said.partition(f"== {control} environ")[0]
+            seen = (place.directory / "seen").read_bytes().decode(errors="replace")
+    assert f"== {pid} environ" in seen
+    assert "left-in-the-open" in seen
+    assert PLANTED not in seen
+    assert account not in seen
+    of_ancestors = seen.partition(f"== {control} environ")[0]
     assert of_ancestors.count(" environ") >= 3
-    ours = said.partition(f"== {pid} environ")[2].partition(" environ")[0]
-    assert "orchestrator" in ours
-    assert " is open" not in ours
+    own_environment = seen.partition(f"== {pid} environ")[2].partition(" environ")[0]
+    assert "orchestrator" in own_environment
+    assert " is open" not in own_environment
 
 
 @NEEDS_PROC

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fences import asks_for_inside
 from tests.integration.forge.pushes import SECRET
 from tests.raw_http import (
     MIB,
@@ -79,6 +80,7 @@ CASES = [
 ]
 
 
+@asks_for_inside("uvicorn")
 @pytest.mark.parametrize(("service", "name"), CASES, indirect=["service"])
 def test_heads_are_bounded_and_the_refusal_is_read(service: Service, name: str) -> None:
     status, pieces = HEADS[name]
@@ -89,6 +91,7 @@ def test_heads_are_bounded_and_the_refusal_is_read(service: Service, name: str) 
     assert resident_mib(service.process.pid) < LARGE_MIB
 
 
+@asks_for_inside("uvicorn")
 def test_a_head_has_one_deadline_and_silence_another(service: Service) -> None:
     began = time.monotonic()
     with socket.create_connection(address(service.url), timeout=30) as silent:
@@ -107,6 +110,7 @@ def test_a_head_has_one_deadline_and_silence_another(service: Service) -> None:
         assert 1.9 < time.monotonic() - began < 20
 
 
+@asks_for_inside("uvicorn")
 def test_a_body_that_stops_and_a_client_that_reads_nothing_are_ended(forge: Service) -> None:
     request = webhook_bytes(1)
     answer = exchange(forge.url, [request[:-5]])
@@ -121,6 +125,7 @@ def test_a_body_that_stops_and_a_client_that_reads_nothing_are_ended(forge: Serv
     assert peak_mib(forge.process.pid) < LARGE_MIB
 
 
+@asks_for_inside("uvicorn")
 def test_a_webhook_is_answered_while_strangers_hold_every_connection(tmp_path: Path) -> None:
     with (
         started(

@@ -1,4 +1,4 @@
-"""Messages whose headers are poison, on real brokers: a dead letter each, and the work behind them is taken."""
+"""Messages with poison headers become dead letters, and others behind them are consumed."""
 
 import asyncio
 import random
@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from solstice_common.broker import Broker, Delivery, Message, PublishStatus, open_broker
 from solstice_common.broker.delivery import Refuse, Retry
+from solstice_common.broker.receiver import Receiver
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import CANCELS, STATUSES, Route, full_topology, jobs_route
 from solstice_forge.metrics import Metrics as ForgeMetrics
 from solstice_forge.statuses.intake import StatusIntake
 from solstice_forge.statuses.protocol import StatusStore
-from solstice_orchestrator.stages.receiving import Receiver
 from tests.polling import wait_until
 from tests.raw_amqp import BrokerClosed, field, long, nested, properties, raw_publisher
 from tests.servers.orchestrator import SharedFiles, orchestrator
@@ -57,11 +57,11 @@ class RecordingHandler:
         self.taken = 0
         self.arrived = asyncio.Event()
 
-    def examine(self, body: bytes) -> bytes | Refuse:
-        return body if body == GOOD else Refuse(reason="not_json", detail="é" * 2048)
+    def examine(self, delivery: Delivery) -> bytes | Refuse:
+        return delivery.body if delivery.body == GOOD else Refuse(reason="not_json", detail="é" * 2048)
 
-    async def save(self, messages: Sequence[bytes], bodies: Sequence[bytes]) -> Sequence[bytes]:
-        assert list(messages) == list(bodies)
+    async def save(self, messages: Sequence[bytes], deliveries: Sequence[Delivery]) -> Sequence[bytes]:
+        assert list(messages) == [delivery.body for delivery in deliveries]
         return messages
 
     def on_saved(self, messages: Sequence[bytes], results: Sequence[bytes]) -> None:
@@ -73,7 +73,7 @@ class RecordingHandler:
         assert refusal.reason
         assert correlation_id is None or isinstance(correlation_id, str)
 
-    def on_error(self, message: bytes, error: Exception, refusal: Refuse) -> None:
+    def on_error(self, message: bytes | None, error: Exception, refusal: Refuse) -> None:
         raise AssertionError((message, error, refusal))
 
 
@@ -119,26 +119,30 @@ def test_every_hostile_header_is_a_dead_letter_and_the_good_job_behind_it_is_tak
 
     @settings(max_examples=12, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(st.lists(hostile, min_size=4, max_size=8))
-    def play(headers: Sequence[bytes]) -> None:
+    def publish_each(headers: Sequence[bytes]) -> None:
         asyncio.run(scenario([DEEP, *headers]))
 
-    play()
+    publish_each()
 
 
 @pytest.mark.parametrize("at_fault", ["examine", "refused"])
 async def test_a_mistake_of_ours_in_reading_a_message_costs_that_message_alone(
     rabbitmq_vhost: Vhost, at_fault: str
 ) -> None:
-    """An exception that no reader foresaw, of the code that reads a message or of that which tells of its refusal."""
+    """An unforeseen exception of the code that reads or refuses a message."""
 
     class Mistaken(RecordingHandler):
-        def examine(self, body: bytes) -> bytes | Refuse:
-            if at_fault == "examine" and body == b"not json":
+        def examine(self, delivery: Delivery) -> bytes | Refuse:
+            if at_fault == "examine" and delivery.body == b"not json":
                 raise RecursionError("nobody thought of this")
-            return super().examine(body)
+            return super().examine(delivery)
 
         def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
             raise RecursionError("nobody thought of this")
+
+        def on_error(self, message: bytes | None, error: Exception, refusal: Refuse) -> None:
+            assert message is None
+            assert isinstance(error, RecursionError)
 
     url, handler = rabbitmq_vhost.url, Mistaken()
     route = jobs_route(BrokerSettings(amqp_url=url))
@@ -170,7 +174,7 @@ async def test_a_mistake_of_ours_in_reading_a_status_costs_that_status_alone(
             return Refuse(reason="not_json", detail="as it should be")
         raise RecursionError("nobody thought of this")
 
-    monkeypatch.setattr("solstice_forge.statuses.intake.wanted", mistaken)
+    monkeypatch.setattr("solstice_forge.statuses.intake.reportable", mistaken)
     url = rabbitmq_vhost.url
     async with opened(url) as broker:
         intake = StatusIntake(
@@ -184,11 +188,11 @@ async def test_a_mistake_of_ours_in_reading_a_status_costs_that_status_alone(
             assert await asyncio.to_thread(send, url, STATUSES, properties(b""), body)
         topology = full_topology(BrokerSettings(amqp_url=url))
         running = asyncio.create_task(intake.run(STATUSES.queue, topology, prefetch=4))
-        letters = await drain(broker, STATUSES.dlq, 2)
+        dead_letters = await drain(broker, STATUSES.dlq, 2)
         assert not running.done()
         running.cancel()
         await asyncio.wait([running])
-    reasons = {dead_letter.body: dead_letter.headers["x-solstice-reason"] for dead_letter in letters}
+    reasons = {dead_letter.body: dead_letter.headers["x-solstice-reason"] for dead_letter in dead_letters}
     assert reasons == {b"not json": "internal_error", GOOD: "not_json"}
 
 
@@ -211,13 +215,13 @@ async def test_a_message_with_a_thousand_nested_arrays_ends_no_orchestrator(
 
 
 async def test_a_status_with_poison_in_its_headers_ends_no_intake(rabbitmq_vhost: Vhost) -> None:
-    nothing_told: Mapping[str, bool] = {}
+    nothing_reported: Mapping[str, bool] = {}
     url = rabbitmq_vhost.url
     async with opened(url) as broker:
         intake = StatusIntake(
             broker=broker,
             store=cast("StatusStore", None),  # nothing is to be kept
-            tellable=nothing_told,
+            tellable=nothing_reported,
             metrics=ForgeMetrics(),
             rng=random.Random(1),
         )
@@ -240,7 +244,7 @@ def check_dead_letter(dead_letter: Delivery) -> None:
 async def test_the_broker_keeps_poison_that_nobody_settles_and_its_dead_letter_queue_drops_it(
     rabbitmq_vhost: Vhost,
 ) -> None:
-    """Where poison goes from 4.0 on, where the limit is 20 unless told: after it a dead letter, and then nowhere."""
+    """Since RabbitMQ 4.0, after 20 deliveries a message is dead-lettered, then dropped."""
     url = rabbitmq_vhost.url
     route = jobs_route(BrokerSettings(amqp_url=url))
     async with opened(url) as broker:

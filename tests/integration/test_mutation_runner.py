@@ -1,4 +1,4 @@
-"""`./just mutate` on a small project: what it finds, how long it may take, and what it leaves behind."""
+"""`./just mutate` on a small project: its findings, its time limit, no leftovers."""
 
 import os
 import shutil
@@ -91,7 +91,7 @@ ENDLESS = """
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A tree like ours with one module, and a folder of its own for temporary files."""
+    """A tree like ours with one module, and its own folder for temporary files."""
 
     root: Path
     temporary: Path

@@ -1,4 +1,4 @@
-"""One event is one run: what forges send twice, over two hooks, anew or out of order, through both services' stores."""
+"""One event is one run through both stores, however often a forge sends it."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from solstice_common.broker import open_broker
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
 from solstice_common.messages.states import RunState
-from solstice_forge.forges.signing import sign
+from solstice_forge.forges.samples import sign
 from solstice_forge.service import serve
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.store import JobStore, open_store
@@ -59,7 +59,7 @@ class Sender:
             return await received(broker, self.settings, count)
 
     async def states(self, count: int) -> dict[str, RunState]:
-        """The states of the runs of the next requests, by commit, all planned in the order in which they came."""
+        """The run states of the next requests by commit, planned in their order."""
         for request in await self.requests(count):
             await self.store.admit([request])
             assert await self.store.planned(await planning_task(self.store), [job("true")])
@@ -111,8 +111,8 @@ async def forge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 def pushed(number: int, *, timed: bool = True) -> bytes:
     """The `number`th commit was pushed onto the one before it, an hour ago."""
     repository = {**REPOSITORY, "pushed_at": moment(number)} if timed else REPOSITORY
-    told = {"before": C[number - 1], "after": C[number]}
-    return orjson.dumps({"ref": "refs/heads/spring", **told, "repository": repository, "sender": SENDER})
+    reported = {"before": C[number - 1], "after": C[number]}
+    return orjson.dumps({"ref": "refs/heads/spring", **reported, "repository": repository, "sender": SENDER})
 
 
 def pushed_untimed(number: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The PostgreSQL servers of the tests themselves: private, steerable, and gone when the tests are gone."""
+"""The tests' own PostgreSQL servers are private, controllable, and end with the tests."""
 
 import asyncpg
 import pytest
@@ -45,8 +45,8 @@ def test_a_server_of_ones_own_comes_back_on_the_same_port_with_what_was_committe
 
 def test_a_server_to_measure_waits_for_the_disk() -> None:
     with own_postgresql(synced=True, settings={"work_mem": "5MB"}) as server, server.database() as database:
-        said = database.query(
+        answer = database.query(
             "SELECT current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS commits,"
             " current_setting('work_mem') AS memory"
         )
-        assert tuple(said[0]) == ("on", "on", "5MB")
+        assert tuple(answer[0]) == ("on", "on", "5MB")

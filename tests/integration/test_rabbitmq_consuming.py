@@ -83,7 +83,7 @@ async def test_acks_of_a_lost_connection_are_harmless(rabbitmq_vhost: Vhost) -> 
 
 
 async def test_acks_of_a_channel_the_broker_closed_are_harmless(own_rabbitmq_vhost: Vhost) -> None:
-    """The consumer timeout: a delivery held too long closes the channel, or cancels the consumer on 4.3."""
+    """The consumer timeout closes the channel, or cancels the consumer since 4.3."""
     server = own_rabbitmq_vhost.server
     await asyncio.to_thread(_consumer_timeout, own_rabbitmq_vhost, 1000, 500)
     try:
@@ -206,7 +206,7 @@ async def test_retrying_for_ever_ends_in_the_dead_letters_by_the_brokers_own_lim
 
 async def test_a_refused_message_keeps_its_properties_and_says_why(rabbitmq_vhost: Vhost) -> None:
     async with connected(rabbitmq_vhost.url) as broker, broker.consume(ROUTE.queue, prefetch=1) as consumer:
-        theirs = {"x-death": "forged", "x-delivery-count": 7, "traceparent": "00-1"}
+        forged = {"x-death": "forged", "x-delivery-count": 7, "traceparent": "00-1"}
         # As a service in another language would send it.
         given = {
             "delivery_mode": 2,
@@ -219,7 +219,7 @@ async def test_a_refused_message_keeps_its_properties_and_says_why(rabbitmq_vhos
             "type": "order.v1",
             "app_id": "other",
             "user_id": urlsplit(rabbitmq_vhost.url).username,
-            "headers": theirs,
+            "headers": forged,
         }
         sent = {
             "properties": given,
@@ -231,13 +231,13 @@ async def test_a_refused_message_keeps_its_properties_and_says_why(rabbitmq_vhos
         (refused,) = await take(consumer, 1)
         await consumer.settle([(refused, BAD)])
         await wait_for_ready(broker, ROUTE.dlq, 1)
-        asked = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
+        query = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
         path = f"queues/{rabbitmq_vhost.name}/{ROUTE.dlq}/get"
-        (dead,) = await asyncio.to_thread(rabbitmq_vhost.server.api, "POST", path, asked)
+        (dead,) = await asyncio.to_thread(rabbitmq_vhost.server.api, "POST", path, query)
         properties, headers = dead["properties"], dead["properties"]["headers"]
         assert dead["payload"] == "not json"
         assert dead["routing_key"] == ROUTE.routing_key
-        kept = (
+        stored = (
             "priority",
             "content_type",
             "content_encoding",
@@ -246,7 +246,7 @@ async def test_a_refused_message_keeps_its_properties_and_says_why(rabbitmq_vhos
             "type",
             "app_id",
         )
-        assert {key: properties[key] for key in kept} == {key: given[key] for key in kept}
+        assert {key: properties[key] for key in stored} == {key: given[key] for key in stored}
         # It must neither expire there, nor claim to come from a user that is not ours.
         assert "expiration" not in properties
         assert "user_id" not in properties
@@ -263,7 +263,7 @@ async def test_a_refused_message_keeps_its_properties_and_says_why(rabbitmq_vhos
 async def test_a_message_whose_dead_letter_cannot_be_published_is_dead_lettered_by_the_broker(
     rabbitmq_vhost: Vhost,
 ) -> None:
-    """Nothing is bound to the exchange that was declared, but a policy names another for the broker's own use."""
+    """Our dead-letter exchange has no binding, but a policy gives the broker another."""
     alone = Topology(
         exchanges=TOPOLOGY.exchanges,
         queues=(

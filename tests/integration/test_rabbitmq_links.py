@@ -1,9 +1,11 @@
-"""Links that break, hang, or come back to another broker. Each trap is listed in test_rabbitmq_traps."""
+"""Links that break, hang, or reach another broker.
+
+Each trap is listed in test_rabbitmq_traps.
+"""
 
 import asyncio
 import random
 import ssl
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from solstice_common.broker.delivery import Ack
 from solstice_common.errors import BrokerUnavailable, ConfigurationError, TopologyMismatch
 from solstice_common.topology import Binding, Exchange, Queue, QueueType, Topology
 from tests.polling import wait_until
+from tests.servers.certificates import certificate_for_loopback
 from tests.servers.ports import free_ports
 from tests.servers.proxy import FaultProxy, fault_proxy
 from tests.servers.rabbitmq import Vhost
@@ -113,7 +116,7 @@ async def test_connections_closed_by_an_operator_come_back(rabbitmq_vhost: Vhost
 async def test_whoever_else_answers_at_the_address_is_outlived(
     rabbitmq_vhost: Vhost, greeting: bytes
 ) -> None:
-    """As a proxy does while nobody is behind it, or a broker that is just ending."""
+    """A proxy without a backend answers, or a broker that is shutting down."""
     async with (
         fault_proxy(rabbitmq_vhost.url) as proxy,
         connected(proxy.url(rabbitmq_vhost.url)) as broker,
@@ -347,17 +350,7 @@ async def test_there_is_a_connection_for_each_direction_under_a_name_a_person_fi
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1, in one file with its key."""
-    directory = tmp_path_factory.mktemp("tls")
-    key, made, both = directory / "key.pem", directory / "certificate.pem", directory / "both.pem"
-    command = (
-        f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout {key} -out {made}"
-    )
-    subprocess.run(
-        [*command.split(), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True
-    )
-    both.write_text(key.read_text() + made.read_text())
-    return both
+    return certificate_for_loopback(tmp_path_factory.mktemp("tls"))
 
 
 async def test_a_link_over_tls_is_verified_and_recovers_like_any_other(
@@ -400,8 +393,8 @@ async def _outlives_hanging_up(broker: Broker, proxy: FaultProxy, greeting: byte
 
 async def _no_task_is_left() -> None:
     """Only what pytest and the proxy run themselves."""
-    await wait_until(lambda: all(_is_ours(task) for task in asyncio.all_tasks()))
+    await wait_until(lambda: all(_is_of_solstice(task) for task in asyncio.all_tasks()))
 
 
-def _is_ours(task: "asyncio.Task[object]") -> bool:
+def _is_of_solstice(task: "asyncio.Task[object]") -> bool:
     return task is asyncio.current_task() or task.get_name().startswith("proxy-")

@@ -1,4 +1,7 @@
-"""What a publish says when RabbitMQ refuses, returns, blocks or vanishes. Each trap is listed in test_rabbitmq_traps."""
+"""Publish results when RabbitMQ refuses, returns, blocks or vanishes.
+
+Each trap is listed in test_rabbitmq_traps.
+"""
 
 import asyncio
 from urllib.parse import urlsplit
@@ -177,9 +180,9 @@ async def test_a_publish_waits_for_a_link_that_comes_in_time(rabbitmq_vhost: Vho
 async def test_the_management_page_shows_everything_a_person_wants(rabbitmq_vhost: Vhost) -> None:
     async with connected(rabbitmq_vhost.url) as broker:
         await broker.publish([order(7)])
-        asked = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+        query = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
         path = f"queues/{rabbitmq_vhost.name}/{ROUTE.queue}/get"
-        (shown,) = await asyncio.to_thread(rabbitmq_vhost.server.api, "POST", path, asked)
+        (shown,) = await asyncio.to_thread(rabbitmq_vhost.server.api, "POST", path, query)
         properties = shown["properties"]
         assert properties.pop("message_id")
         assert properties.pop("timestamp") > 1_700_000_000

@@ -59,7 +59,7 @@ def application(web: WebServer, access: Access) -> Starlette:
 
 
 def requests_of(app: Starlette) -> list[tuple[str, str]]:
-    """Every method and path that there is, with an id in the place of each name."""
+    """Every method and path of the API, with an example id for each parameter."""
 
     def walk(routes: Any, prefix: str = "") -> list[tuple[str, str]]:
         found = []
@@ -104,8 +104,8 @@ async def test_with_tokens_every_route_asks_for_the_right_scope_and_no_other(set
         if is_for_everybody(path):
             continue
         right = TokenScope.READ if method in READING else TokenScope.OPERATE
-        nobody = await setup.http.request(method, path)
-        assert (nobody.status_code, method, path) == (401, method, path)
+        without_token = await setup.http.request(method, path)
+        assert (without_token.status_code, method, path) == (401, method, path)
         for scope, token in tokens.items():
             if scope is not right:
                 refused = await setup.http.request(method, path, headers=bearer(token))
@@ -124,10 +124,10 @@ async def test_what_watches_us_needs_no_token(setup: AccessSetup, path: str) -> 
 async def test_a_program_is_told_what_it_lacks(setup: AccessSetup) -> None:
     reader = setup.token("reader", TokenScope.READ)
     run = await setup.web.admit()
-    nobody = await setup.http.get("/api/v1/runs")
-    assert nobody.status_code == 401
-    assert nobody.headers["WWW-Authenticate"] == 'Bearer realm="solstice"'
-    assert nobody.json()["error"]["code"] == "token_needed"
+    without_token = await setup.http.get("/api/v1/runs")
+    assert without_token.status_code == 401
+    assert without_token.headers["WWW-Authenticate"] == 'Bearer realm="solstice"'
+    assert without_token.json()["error"]["code"] == "token_needed"
     refused = await setup.http.post(f"/api/v1/runs/{run.run_id}/cancel", headers=bearer(reader))
     assert refused.status_code == 403
     assert refused.json()["error"]["code"] == "missing_scope"

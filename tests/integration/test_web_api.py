@@ -18,9 +18,9 @@ from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.store.views import ChunkKind
+from solstice_orchestrator.web.app import serving
 from solstice_orchestrator.web.formats import sse
 from solstice_orchestrator.web.guard import SECURITY_HEADERS
-from solstice_orchestrator.web.server import serving
 from tests.polling import wait_until
 from tests.servers.orchestrator_web import WORKER, WebServer, serve_web, spec
 
@@ -53,7 +53,9 @@ class StreamEvent:
         return f"{self.name} {self.id} {self.data}"
 
 
-async def told(http: httpx2.AsyncClient, path: str, last_id: str = "") -> AsyncGenerator[StreamEvent, None]:
+async def reported(
+    http: httpx2.AsyncClient, path: str, last_id: str = ""
+) -> AsyncGenerator[StreamEvent, None]:
     headers = {"Last-Event-ID": last_id} if last_id else {}
     async with http.sse(path, headers=headers) as source:
         assert source.response.status_code == 200
@@ -66,9 +68,13 @@ async def told(http: httpx2.AsyncClient, path: str, last_id: str = "") -> AsyncG
 # -- health and metrics ----------------------------------------------------------------------------------------------
 
 
-async def test_server_says_that_it_is_alive(http: httpx2.AsyncClient) -> None:
+async def test_server_says_that_it_is_alive_and_over_which_broker(
+    web: WebServer, http: httpx2.AsyncClient
+) -> None:
+    web.broker = BrokerHealth(connected=False, transport="rabbitmq", host="rabbit.example:5672")
     answer = await http.get("/healthz")
-    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    said = {"status": "ok", "broker": "rabbitmq", "broker_host": "rabbit.example:5672"}
+    assert (answer.status_code, answer.json()) == (200, said)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +101,20 @@ async def test_readiness_names_what_is_missing(
     web.broker = health
     answer = await http.get("/readyz")
     assert (answer.status_code, answer.json()["missing"]) == (status, missing)
+
+
+async def test_degraded_broker_is_a_notice_and_not_ready_only_where_durability_is_required(
+    web: WebServer, http: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    web.broker = BrokerHealth(connected=True, degraded="not durable: set appendfsync always")
+    notice = {"broker": "degraded: not durable: set appendfsync always"}
+    answer = await http.get("/readyz")
+    assert (answer.status_code, answer.json()["missing"]) == (200, {})
+    assert answer.json()["notices"].items() >= notice.items()
+    async with serve_web(tmp_path / "strict", require_durable=True) as strict:
+        strict.broker = web.broker
+        answer = await http.get(f"{strict.url}/readyz")
+        assert (answer.status_code, answer.json()["missing"]) == (503, notice)
 
 
 async def test_store_that_does_not_answer_is_said_everywhere(
@@ -239,25 +259,25 @@ async def test_long_log_text_is_whole(web: WebServer, http: httpx2.AsyncClient) 
         )
 
 
-NOBODY = "0190a5b2-0000-7000-8000-000000000000"
+UNKNOWN_ID = "0190a5b2-0000-7000-8000-000000000000"
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        pytest.param("GET", f"/api/v1/runs/{NOBODY}", 404, "not_found", id="run"),
-        pytest.param("GET", f"/api/v1/runs/{NOBODY}/events", 404, "not_found", id="run events"),
-        pytest.param("GET", f"/api/v1/requests/{NOBODY}", 404, "not_found", id="request"),
-        pytest.param("GET", f"/api/v1/jobs/{NOBODY}", 404, "not_found", id="job"),
-        pytest.param("GET", f"/api/v1/jobs/{NOBODY}/log", 404, "not_found", id="log"),
-        pytest.param("GET", f"/api/v1/jobs/{NOBODY}/log.txt", 404, "not_found", id="log text"),
-        pytest.param("GET", f"/api/v1/jobs/{NOBODY}/log/events", 404, "not_found", id="log events"),
-        pytest.param("POST", f"/api/v1/jobs/{NOBODY}/cancel", 404, "not_found", id="cancel job"),
-        pytest.param("POST", f"/api/v1/runs/{NOBODY}/cancel", 404, "not_found", id="cancel run"),
-        pytest.param("POST", f"/api/v1/runs/{NOBODY}/approve", 404, "not_found", id="approve"),
-        pytest.param("POST", f"/api/v1/runs/{NOBODY}/rerun", 404, "not_found", id="rerun"),
+        pytest.param("GET", f"/api/v1/runs/{UNKNOWN_ID}", 404, "not_found", id="run"),
+        pytest.param("GET", f"/api/v1/runs/{UNKNOWN_ID}/events", 404, "not_found", id="run events"),
+        pytest.param("GET", f"/api/v1/requests/{UNKNOWN_ID}", 404, "not_found", id="request"),
+        pytest.param("GET", f"/api/v1/jobs/{UNKNOWN_ID}", 404, "not_found", id="job"),
+        pytest.param("GET", f"/api/v1/jobs/{UNKNOWN_ID}/log", 404, "not_found", id="log"),
+        pytest.param("GET", f"/api/v1/jobs/{UNKNOWN_ID}/log.txt", 404, "not_found", id="log text"),
+        pytest.param("GET", f"/api/v1/jobs/{UNKNOWN_ID}/log/events", 404, "not_found", id="log events"),
+        pytest.param("POST", f"/api/v1/jobs/{UNKNOWN_ID}/cancel", 404, "not_found", id="cancel job"),
+        pytest.param("POST", f"/api/v1/runs/{UNKNOWN_ID}/cancel", 404, "not_found", id="cancel run"),
+        pytest.param("POST", f"/api/v1/runs/{UNKNOWN_ID}/approve", 404, "not_found", id="approve"),
+        pytest.param("POST", f"/api/v1/runs/{UNKNOWN_ID}/rerun", 404, "not_found", id="rerun"),
         pytest.param("GET", "/api/v1/nothing", 404, "not_found", id="no such route"),
-        pytest.param("GET", f"/api/v1/runs/{NOBODY}/rerun", 405, "method_not_allowed", id="wrong method"),
+        pytest.param("GET", f"/api/v1/runs/{UNKNOWN_ID}/rerun", 405, "method_not_allowed", id="wrong method"),
         pytest.param("GET", "/api/v1/runs?limit=0", 400, "invalid_parameter", id="limit too small"),
         pytest.param("GET", "/api/v1/runs?limit=201", 400, "invalid_parameter", id="limit too large"),
         pytest.param("GET", "/api/v1/jobs?limit=ten", 400, "invalid_parameter", id="limit no number"),
@@ -356,14 +376,14 @@ async def test_chunks_say_whether_they_are_marks(web: WebServer, http: httpx2.As
         ("output", "$ test\n"),
         ("mark", "$ test\n"),
     ]
-    async with aclosing(told(http, f"/api/v1/jobs/{key.job_id}/log/events?after=1.0")) as events:
+    async with aclosing(reported(http, f"/api/v1/jobs/{key.job_id}/log/events?after=1.0")) as events:
         assert [(await anext(events)).data["kind"] for _ in page["chunks"]] == ["output", "mark"]
 
 
 async def test_log_is_told_as_it_is_written(web: WebServer, http: httpx2.AsyncClient) -> None:
     _, ids = await web.plan(spec())
     job_id = ids["build"]
-    async with aclosing(told(http, f"/api/v1/jobs/{job_id}/log/events")) as events:
+    async with aclosing(reported(http, f"/api/v1/jobs/{job_id}/log/events")) as events:
         await_first = asyncio.ensure_future(anext(events))
         await wait_until(lambda: len(web.streams) == 1)
         key = await web.claim(job_id)
@@ -393,7 +413,7 @@ async def test_stream_resumes_where_the_client_was(web: WebServer, http: httpx2.
     await web.finish(key)
     path = f"/api/v1/jobs/{key.job_id}/log/events"
     for last_id, query in (("1.2", ""), ("", "?after=1.2"), ("", "?after=2"), ("1.2", "?after=0.0")):
-        events = [event async for event in told(http, path + query, last_id)]
+        events = [event async for event in reported(http, path + query, last_id)]
         assert [(event.id, event.data.get("text")) for event in events[:-1]] == [
             ("1.3", "é"),
             ("1.4", "four"),
@@ -404,7 +424,7 @@ async def test_stream_resumes_where_the_client_was(web: WebServer, http: httpx2.
 async def test_stream_follows_to_the_next_attempt(web: WebServer, http: httpx2.AsyncClient) -> None:
     key = await web.running()
     await web.prints(key, "first", b"\xc3")
-    async with aclosing(told(http, f"/api/v1/jobs/{key.job_id}/log/events")) as events:
+    async with aclosing(reported(http, f"/api/v1/jobs/{key.job_id}/log/events")) as events:
         assert [(await anext(events)).id for _ in range(2)] == ["1.1", "1.2"]
         await web.finish(key, LOST)
         await web.store.rescue()
@@ -423,7 +443,7 @@ async def test_stream_of_one_attempt_keeps_to_it(web: WebServer, http: httpx2.As
     await web.finish(key, LOST)
     await web.store.rescue()
     await web.prints(await web.claim(key.job_id), "second")
-    events = [event async for event in told(http, f"/api/v1/jobs/{key.job_id}/log/events?attempt=1")]
+    events = [event async for event in reported(http, f"/api/v1/jobs/{key.job_id}/log/events?attempt=1")]
     assert [event.data.get("text") for event in events] == ["first", None]
     assert events[-1].data["reason"] == "checkout_failed"
     page = (await http.get(f"/api/v1/jobs/{key.job_id}/log", params={"attempt": 1})).json()
@@ -433,13 +453,13 @@ async def test_stream_of_one_attempt_keeps_to_it(web: WebServer, http: httpx2.As
 async def test_job_that_never_ran_ends_its_stream(web: WebServer, http: httpx2.AsyncClient) -> None:
     _, ids = await web.plan(spec())
     await web.store.cancel_job(ids["build"])
-    events = [event async for event in told(http, f"/api/v1/jobs/{ids['build']}/log/events")]
+    events = [event async for event in reported(http, f"/api/v1/jobs/{ids['build']}/log/events")]
     assert [(event.name, event.data["state"]) for event in events] == [("end", "cancelled")]
 
 
 async def test_run_is_told_at_every_change_until_its_end(web: WebServer, http: httpx2.AsyncClient) -> None:
     run, ids = await web.plan(spec())
-    async with aclosing(told(http, f"/api/v1/runs/{run.run_id}/events")) as events:
+    async with aclosing(reported(http, f"/api/v1/runs/{run.run_id}/events")) as events:
         assert (await anext(events)).data["jobs"][0]["state"] == "waiting"
         key = await web.claim(ids["build"])
         assert (await anext(events)).data["state"] == "running"
@@ -469,7 +489,7 @@ async def test_our_own_client_follows_a_run_to_its_end(web: WebServer) -> None:
 
 async def test_list_is_told_that_it_changed(web: WebServer, http: httpx2.AsyncClient) -> None:
     key = await web.running()
-    async with aclosing(told(http, "/api/v1/events")) as events:
+    async with aclosing(reported(http, "/api/v1/events")) as events:
         changed = asyncio.ensure_future(anext(events))
         await wait_until(lambda: len(web.streams) == 1)
         await web.prints(key, "a log is no change of the list")
@@ -511,7 +531,7 @@ async def test_server_that_stops_ends_its_streams(tmp_path: Path) -> None:
         async with serve_web(tmp_path) as served:
             key = await served.running()
             await served.prints(key, "x")
-            events = told(client, f"{served.url}/api/v1/jobs/{key.job_id}/log/events")
+            events = reported(client, f"{served.url}/api/v1/jobs/{key.job_id}/log/events")
             await anext(events)
             rest = asyncio.ensure_future(all_of(events))
         assert await rest == []
@@ -540,7 +560,7 @@ async def test_rows_of_a_resumed_stream_are_those_of_the_page(
 
     async def rows_after(position: str) -> list[str]:
         shown: list[str] = []
-        async for event in told(http, path, position):
+        async for event in reported(http, path, position):
             if event.name == "rows":
                 shown[event.data["first"] :] = [row["html"] for row in event.data["rows"]]
         return shown

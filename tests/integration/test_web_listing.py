@@ -1,4 +1,4 @@
-"""API v1: lists page by page, parts of logs, what is missing in them, and what people change; real store, real HTTP."""
+"""API v1 over HTTP: pages of lists, parts of logs, gaps, and changes."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason
 from tests.servers.orchestrator_web import WebServer, serve_web, spec
 
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")
-NOBODY = "0190a5b2-0000-7000-8000-000000000000"
+UNKNOWN_ID = "0190a5b2-0000-7000-8000-000000000000"
 
 
 @pytest.fixture
@@ -104,8 +104,8 @@ async def test_a_cursor_of_elsewhere_is_refused(web: WebServer, http: httpx2.Asy
         ("/jobs", "limit=1.5"),
         ("/workers", "limit=5"),
         ("/events", "x=1"),
-        (f"/runs/{NOBODY}", "x=1"),
-        (f"/jobs/{NOBODY}/log", "after=2147483648"),
+        (f"/runs/{UNKNOWN_ID}", "x=1"),
+        (f"/jobs/{UNKNOWN_ID}/log", "after=2147483648"),
     ],
 )
 async def test_a_parameter_that_is_not_understood_is_refused(
@@ -124,7 +124,7 @@ async def test_attempts_are_listed(web: WebServer, http: httpx2.AsyncClient) -> 
     job = (await http.get(f"/jobs/{key.job_id}")).json()
     assert attempts == {"attempts": job["attempts"]}
     assert [attempt["state"] for attempt in attempts["attempts"]] == ["failed"]
-    assert await error_of(http, "GET", f"/jobs/{NOBODY}/attempts") == (404, "not_found")
+    assert await error_of(http, "GET", f"/jobs/{UNKNOWN_ID}/attempts") == (404, "not_found")
 
 
 async def test_a_job_changes_its_class_until_it_has_ended(web: WebServer, http: httpx2.AsyncClient) -> None:
@@ -134,7 +134,7 @@ async def test_a_job_changes_its_class_until_it_has_ended(web: WebServer, http: 
     assert (changed.status_code, changed.json()["priority"]) == (200, "high")
     assert await error_of(http, "POST", path) == (400, "invalid_parameter")
     assert await error_of(http, "POST", path, priority="urgent") == (400, "invalid_parameter")
-    assert await error_of(http, "POST", f"/jobs/{NOBODY}/priority", priority="low") == (404, "not_found")
+    assert await error_of(http, "POST", f"/jobs/{UNKNOWN_ID}/priority", priority="low") == (404, "not_found")
     await web.store.cancel_job(ids["build"])
     assert await error_of(http, "POST", path, priority="low") == (409, "has_ended")
 
@@ -163,7 +163,7 @@ async def test_what_failed_is_run_again_once_it_is_known(web: WebServer, http: h
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "part", "said"),
+    ("byte_range", "status", "part", "content_range"),
     [
         ("bytes=0-3", 206, slice(0, 4), "bytes 0-3/12"),
         ("bytes=3-5", 206, slice(3, 6), "bytes 3-5/12"),
@@ -178,24 +178,29 @@ async def test_what_failed_is_run_again_once_it_is_known(web: WebServer, http: h
     ],
 )
 async def test_bytes_of_a_log_are_given(
-    web: WebServer, http: httpx2.AsyncClient, asked: str, status: int, part: slice | None, said: str | None
+    web: WebServer,
+    http: httpx2.AsyncClient,
+    byte_range: str,
+    status: int,
+    part: slice | None,
+    content_range: str | None,
 ) -> None:
     key = await web.running()
     whole = b"four\n\xff\x00end.\n"
     await web.prints(key, whole[:5], whole[5:7], whole[7:])
     path = f"/jobs/{key.job_id}/log.txt"
-    open_log = await http.get(path, headers={"Range": asked})
+    open_log = await http.get(path, headers={"Range": byte_range})
     # How long it will be is not known yet.
-    so_far = said.replace("/12", "/*") if said and status == 206 else said
+    so_far = content_range.replace("/12", "/*") if content_range and status == 206 else content_range
     assert open_log.headers.get("content-range") == so_far
     await web.finish(key)
-    answer = await http.get(path, headers={"Range": asked})
-    assert (answer.status_code, answer.headers.get("content-range")) == (status, said)
+    answer = await http.get(path, headers={"Range": byte_range})
+    assert (answer.status_code, answer.headers.get("content-range")) == (status, content_range)
     if part is not None:
         assert open_log.content == answer.content == whole[part]
     else:
         assert answer.json()["error"]["code"] == "no_such_range"
-    ignored = await http.get(path, headers={"Range": asked, "If-Range": '"never given"'})
+    ignored = await http.get(path, headers={"Range": byte_range, "If-Range": '"never given"'})
     assert (ignored.status_code, ignored.content) == (200, whole)
 
 
@@ -221,17 +226,17 @@ async def test_a_stream_says_what_is_missing_and_goes_on_there(
     await web.prints(key, "four\n", "five\n", skip=2)
     await web.finish(key)
 
-    async def told(last_id: str = "") -> list[tuple[str, dict[str, Any]]]:
+    async def reported(last_id: str = "") -> list[tuple[str, dict[str, Any]]]:
         headers = {"Last-Event-ID": last_id} if last_id else {}
         async with http.sse(f"/jobs/{key.job_id}/log/events", headers=headers) as source:
             return [(event.event, orjson.loads(event.data)) async for event in source if event.data]
 
-    events = await told()
+    events = await reported()
     assert [name for name, _ in events] == ["chunk", "gap", "chunk", "chunk", "end"]
     assert events[1][1] == {"first": 2, "last": 3}
     # Whoever lost the line in a gap is told of it again, and of no more than was missed.
-    assert await told("1.1") == events[1:]
-    assert await told("1.4") == events[3:]
+    assert await reported("1.1") == events[1:]
+    assert await reported("1.4") == events[3:]
     written: list[str] = []
     async with OrchestratorClient.open(web.url) as api:
         await follow_job(api, key.job_id, written.append)

@@ -1,4 +1,4 @@
-"""The orchestrator's OpenAPI document: it names what is there, and real answers are what it says, to whom it says."""
+"""The orchestrator's OpenAPI document lists every operation, and real answers conform to it."""
 
 import typing
 from collections.abc import AsyncIterator, Iterator
@@ -23,15 +23,19 @@ from schemathesis.specs.openapi.checks import (
 from starlette.routing import Mount
 from typer.testing import CliRunner
 
+from solstice_common.broker import Broker, Message, open_broker, open_dead_letter_queues
 from solstice_common.http.access import Access
 from solstice_common.http.token_file import TokenFile
 from solstice_common.http.tokens import TokenScope
 from solstice_common.messages.states import JobState
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import full_topology
 from solstice_orchestrator.cli import app
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.web.api.openapi import PREFIX, document, render
 from solstice_orchestrator.web.api.operations import EVENTS, OPERATIONS
 from solstice_orchestrator.web.app import create_app
+from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.orchestrator_web import WebServer, serve_web, spec
 from tests.servers.postgresql import PostgreSQLServer
@@ -57,9 +61,27 @@ ASKED: Final = tuple(operation for operation in OPERATIONS if operation.gives !=
 
 
 @pytest.fixture
-async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
-    async with serve_web(tmp_path) as served:
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with open_broker(f"sqlite:///{tmp_path / 'broker.db'}", name="test") as opened:
+        await opened.declare(full_topology(BrokerSettings()))
+        yield opened
+
+
+@pytest.fixture
+async def web(tmp_path: Path, broker: Broker) -> AsyncIterator[WebServer]:
+    access = DeadLetterAccess(broker=broker, settings=BrokerSettings(amqp_url=broker.url))
+    async with serve_web(tmp_path, dead_letters=access) as served:
         yield served
+
+
+@pytest.fixture
+async def dead_letter(broker: Broker) -> str:
+    """The id of the one dead letter."""
+    dlx, dlq = BrokerSettings().amqp_dlx, BrokerSettings().amqp_dlq
+    await broker.publish([Message(exchange=dlx, routing_key="", body=b"no JSON", type="jobrequest.v1")])
+    async with open_dead_letter_queues(broker.url, name="test") as queues:
+        (found,) = await queues.queue(dlq).browse(1)
+    return found.id
 
 
 def test_the_checked_in_document_is_the_rendered_one() -> None:
@@ -97,7 +119,7 @@ async def test_it_is_served(web: WebServer) -> None:
     assert (answer.status_code, answer.content) == (200, render())
 
 
-async def test_real_answers_are_what_it_says(web: WebServer) -> None:
+async def test_real_answers_are_what_it_says(web: WebServer, dead_letter: str) -> None:
     run, jobs = await web.plan(spec("build"), spec("test", needs=["build"]))
     key = await web.claim(jobs["build"])
     await web.prints(key, "one\n", "two\n")
@@ -108,9 +130,11 @@ async def test_real_answers_are_what_it_says(web: WebServer) -> None:
         "{order}": "pause",
         "{schedule}": "nightly",
         "{action}": "remove",
+        "{dead_letter}": dead_letter,
+        "{handling}": "drop",
     }
     bodies = {
-        "/schedules": {**WISH},
+        "/schedules": {**SCHEDULE_INPUT},
         "/schedules/{schedule}": {"cron": "@weekly"},
     }
     shown = document()
@@ -144,7 +168,7 @@ async def test_real_answers_are_what_it_says(web: WebServer) -> None:
                 assert answer.json()
 
 
-WISH: Final = {
+SCHEDULE_INPUT: Final = {
     "name": "nightly",
     "repo_url": "https://forge.example/harbour/lighthouse.git",
     "branch": "main",

@@ -1,4 +1,4 @@
-"""What an autoscaler asks, over HTTP: real store, real server, and a reader that resolves its answer as KEDA does."""
+"""The answer for autoscalers, from a real server, read as KEDA reads it."""
 
 import re
 from collections.abc import AsyncIterator
@@ -18,7 +18,9 @@ QUANTITY = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
 def metric(document: Any, location: str) -> Decimal:
-    r"""The value at a GJSON path, as the `metrics-api` scaler of KEDA takes it: a number, or a text that is a quantity.
+    r"""The value at a GJSON path, as KEDA's `metrics-api` scaler reads it.
+
+    A number, or a text that is a quantity.
 
     A dot parts names, a backslash before it does not: `labels.linux\.arm64.waiting`.
     """

@@ -13,12 +13,12 @@ from solstice_common.cli.api_client import OrchestratorClient
 from solstice_common.errors import ServiceRefused
 from solstice_common.http.tokens import TokenScope
 from solstice_orchestrator.schedules.ticks import TickReason
-from solstice_orchestrator.web.formats.bodies import MAX_BYTES
+from solstice_orchestrator.web.api.schedules import MAX_BYTES
 from tests.schedules import COMMIT, added_schedule, claimed_tick
 from tests.servers.orchestrator_web import WebServer, serve_web
 from tests.servers.tokens import bearer, make_token
 
-WISH: Final = {
+SCHEDULE_INPUT: Final = {
     "name": "nightly",
     "repo_url": "https://forge.example/harbour/lighthouse.git",
     "branch": "main",
@@ -40,7 +40,7 @@ async def http(web: WebServer) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 async def added(http: httpx2.AsyncClient, **fields: Any) -> dict[str, Any]:
-    answer = await http.post("/schedules", json={**WISH, **fields})
+    answer = await http.post("/schedules", json={**SCHEDULE_INPUT, **fields})
     assert answer.status_code == 201, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -48,7 +48,10 @@ async def added(http: httpx2.AsyncClient, **fields: Any) -> dict[str, Any]:
 
 async def test_a_schedule_is_shown_as_it_was_asked_for(http: httpx2.AsyncClient) -> None:
     schedule = await added(http, priority="low", runs_on="illumos", missed="skip", overlap="skip")
-    assert schedule.items() >= {**WISH, "priority": "low", "runs_on": "illumos", "missed": "skip"}.items()
+    assert (
+        schedule.items()
+        >= {**SCHEDULE_INPUT, "priority": "low", "runs_on": "illumos", "missed": "skip"}.items()
+    )
     assert (schedule["paused"], schedule["last"], schedule["created_by"]) == (False, None, None)
     assert schedule["next_at"].endswith(":30:00.000Z")
     for which in ("nightly", schedule["schedule_id"]):
@@ -57,7 +60,7 @@ async def test_a_schedule_is_shown_as_it_was_asked_for(http: httpx2.AsyncClient)
 
 async def test_it_says_who_asked_for_it(web: WebServer, http: httpx2.AsyncClient, tmp_path: Path) -> None:
     token = make_token(tmp_path / "tokens.json", "mira", TokenScope.OPERATE)
-    answer = await http.post("/schedules", json=WISH, headers=bearer(token))
+    answer = await http.post("/schedules", json=SCHEDULE_INPUT, headers=bearer(token))
     assert (answer.status_code, answer.json()["created_by"]) == (201, "mira")
     await web.store.schedule_store.fire("nightly")
     await web.store.schedule_store.fired(await claimed_tick(web.store.schedule_store), COMMIT)
@@ -134,8 +137,8 @@ async def test_a_repository_has_the_name_that_a_webhook_gives_it(http: httpx2.As
     assert (await added(http))["repo_full_name"] == "harbour/lighthouse"
     moved = {"repo_url": "https://forge.example/quay/crane.git"}
     assert (await http.post("/schedules/nightly", json=moved)).json()["repo_full_name"] == "quay/crane"
-    told = {"repo_url": "https://forge.example/7", "repo_full_name": "quay/winch"}
-    assert (await http.post("/schedules/nightly", json=told)).json()["repo_full_name"] == "quay/winch"
+    reported = {"repo_url": "https://forge.example/7", "repo_full_name": "quay/winch"}
+    assert (await http.post("/schedules/nightly", json=reported)).json()["repo_full_name"] == "quay/winch"
     assert (await http.post("/schedules/nightly", json={"branch": "next"})).json()[
         "repo_full_name"
     ] == "quay/winch"
@@ -171,7 +174,7 @@ async def test_it_is_paused_resumed_and_removed(http: httpx2.AsyncClient) -> Non
     ],
 )
 async def test_what_is_wrong_is_said(http: httpx2.AsyncClient, fields: dict[str, Any], wrong: str) -> None:
-    refused = await http.post("/schedules", json={**WISH, **fields})
+    refused = await http.post("/schedules", json={**SCHEDULE_INPUT, **fields})
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "malformed")
     assert wrong in refused.json()["error"]["message"]
     await added(http)
@@ -184,7 +187,7 @@ async def test_what_is_wrong_is_said(http: httpx2.AsyncClient, fields: dict[str,
 async def test_a_name_is_there_once(http: httpx2.AsyncClient) -> None:
     await added(http)
     await added(http, name="weekly")
-    for path, body in (("/schedules", WISH), ("/schedules/weekly", {"name": "nightly"})):
+    for path, body in (("/schedules", SCHEDULE_INPUT), ("/schedules/weekly", {"name": "nightly"})):
         refused = await http.post(path, json=body)
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "name_taken")
 
@@ -192,7 +195,9 @@ async def test_a_name_is_there_once(http: httpx2.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("body", "kind", "status", "code"),
     [
-        pytest.param(orjson.dumps(WISH), "text/plain", 415, "unsupported_content_type", id="no-json"),
+        pytest.param(
+            orjson.dumps(SCHEDULE_INPUT), "text/plain", 415, "unsupported_content_type", id="no-json"
+        ),
         pytest.param(b"{", "application/json", 400, "malformed", id="half"),
         pytest.param(b"[]", "application/json", 400, "malformed", id="list"),
         pytest.param(b" " * (MAX_BYTES + 1), "application/json", 413, "too_large", id="large"),
@@ -206,18 +211,18 @@ async def test_what_is_no_schedule_is_refused(
 
 
 async def test_a_form_of_another_site_adds_nothing(web: WebServer, http: httpx2.AsyncClient) -> None:
-    refused = await http.post("/schedules", json=WISH, headers={"Origin": "https://evil.example"})
+    refused = await http.post("/schedules", json=SCHEDULE_INPUT, headers={"Origin": "https://evil.example"})
     assert refused.status_code == 403
     assert await web.store.schedule_store.schedules(limit=9) == []
 
 
 async def test_the_client_asks_for_all_of_it(web: WebServer) -> None:
     async with OrchestratorClient.open(web.url) as api:
-        await api.add_schedule({**WISH})
+        await api.add_schedule({**SCHEDULE_INPUT})
         assert (await api.edit_schedule("nightly", {"cron": "@daily"}))["cron"] == "@daily"
         assert (await api.steer_schedule("nightly", "pause"))["paused"] is True
         assert len((await api.next_ticks("nightly", count=2))["ticks"]) == 2
-        (listed,) = (await api.schedules(repository=WISH["repo_url"], branch="main"))["schedules"]
+        (listed,) = (await api.schedules(repository=SCHEDULE_INPUT["repo_url"], branch="main"))["schedules"]
         assert (await api.schedule("nightly")).items() >= listed.items()
         with pytest.raises(ServiceRefused, match="no schedule 'nobody'"):
             await api.schedule("nobody")
@@ -226,11 +231,11 @@ async def test_the_client_asks_for_all_of_it(web: WebServer) -> None:
 async def test_changes_are_told(web: WebServer) -> None:
     async with OrchestratorClient.open(web.url) as api:
         events = api._events("/api/v1/schedules/events", {})
-        told = asyncio.ensure_future(anext(events))
-        while not told.done():
+        reported = asyncio.ensure_future(anext(events))
+        while not reported.done():
             await added_schedule(
                 web.store.schedule_store, name=f"s{len(await web.store.schedule_store.schedules(limit=200))}"
             )
-            await asyncio.wait([told], timeout=0.3)
-        assert (await told).name == "changed"
+            await asyncio.wait([reported], timeout=0.3)
+        assert (await reported).name == "changed"
         await events.aclose()

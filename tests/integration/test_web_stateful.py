@@ -1,4 +1,4 @@
-"""Along the links of the OpenAPI document, answer by answer, as nobody and with each scope; Schemathesis judges the answers.
+"""Schemathesis follows the OpenAPI document's links with each scope, and judges all answers.
 
 Whoever lacks a scope learns nothing and changes nothing; nothing that is said is answered with a 5xx or otherwise than
 the document says. The store is one in which something of everything has happened, and nobody else works on it.
@@ -60,7 +60,7 @@ LAST: Final = "remove"
 
 
 class LinkWalk:
-    """Follows every link of every operation once, first as those who may not, then as the one who may."""
+    """Follows every link of every operation once, first without permission, then with it."""
 
     def __init__(self, web_thread: WebThread, session: requests.Session) -> None:
         self._web_thread = web_thread
@@ -163,7 +163,7 @@ def test_whoever_follows_the_links_sees_and_changes_what_its_scopes_allow(web_th
 
 
 def from_lists() -> Any:
-    """Schemathesis's machine, without the steps that make up an id: all that such a step can show is a 404."""
+    """Schemathesis's machine, without steps that invent ids: those only show a 404."""
     machine: Any = schemathesis.openapi.from_dict(document_to_walk()).as_state_machine()
     invented = {rule for rule in machine.root_rules if "_id" in rule or "_schedule_" in rule}
     for rule in invented:
@@ -174,7 +174,7 @@ def from_lists() -> Any:
 
 
 class ApiMachine(from_lists()):  # type: ignore[misc]  # the class is made at run time
-    """A way through the API, from the same world each time; each step is tried by those who may not first.
+    """Walks through the API from a fixed state; each step is first tried without permission.
 
     Schemathesis draws some values past Hypothesis, so no way can be gone again or made shorter: what breaks is kept.
     """

@@ -48,6 +48,8 @@ async def test_workers_are_listed_with_all_that_is_known(web: WebServer, http: h
         "refuses": None,
         "refusal": "",
         "condition_at": None,
+        "repositories_last": [],
+        "others_alone_until": None,
     }
     assert (await http.get(f"/api/v1/workers/{WORKER}")).json()["worker_id"] == WORKER
 
@@ -115,11 +117,11 @@ async def test_the_client_says_the_same(web: WebServer) -> None:
 
 async def test_a_change_of_the_workers_is_told(web: WebServer, http: httpx2.AsyncClient) -> None:
     async with http.sse("/api/v1/workers/events") as source:
-        told = aiter(source)
+        reported = aiter(source)
         await web.store.steer_worker(WORKER, PauseOrder())
-        event = await anext(told)
+        event = await anext(reported)
         while not event.data:
-            event = await anext(told)
+            event = await anext(reported)
         assert (event.event, orjson.loads(event.data)) == ("changed", {})
 
 

@@ -47,6 +47,10 @@ def mutate(
     unit: Annotated[
         bool, typer.Option("--unit", help="Ask the unit tests alone: quicker, and fewer are killed.")
     ] = False,
+    tests: Annotated[
+        list[Path] | None,
+        typer.Option("--tests", help="Ask these test files alone, not those that import it."),
+    ] = None,
     at_least: Annotated[
         float, typer.Option(help="Exit code 1 when a smaller share, in percent, was killed.")
     ] = 0,
@@ -59,7 +63,8 @@ def mutate(
     if not plan:
         sys.stderr.write("Nothing to change: no module of ours was named or differs from --base.\n")
         raise typer.Exit(2)
-    files = [path for path in choosing.files_of_tests(chosen) if not unit or path.startswith("tests/unit")]
+    found = [str(path) for path in tests] if tests else choosing.files_of_tests(chosen)
+    files = [path for path in found if not unit or path.startswith("tests/unit")]
     if not files:
         sys.stderr.write("No unit or contract test imports these modules: every change would survive.\n")
         raise typer.Exit(1)
@@ -96,13 +101,13 @@ def _run(plan: Sequence[Mutant], files: Sequence[str], seconds: float) -> Mappin
         asked = {"mutants": [asdict(each) for each in plan], "seconds": seconds, "results": str(results)}
         written.write_text(json.dumps(asked))
         printed, code = _pytest(["--basetemp", f"{folder}/tests", *files], written, folder)
-        told = [json.loads(line) for line in results.read_text().splitlines()]
-    if not told:
+        reported = [json.loads(line) for line in results.read_text().splitlines()]
+    if not reported:
         sys.stderr.write(f"{printed}pytest ended with exit code {code}\n")
         raise typer.Exit(2)
-    for test in told[0]["failed_unchanged"]:
+    for test in reported[0]["failed_unchanged"]:
         sys.stderr.write(f"fails unchanged, and is not asked: {test}\n")
-    return {each["number"]: each["end"] if each["tests"] else "survived" for each in told[1:]}
+    return {each["number"]: each["end"] if each["tests"] else "survived" for each in reported[1:]}
 
 
 def _pytest(arguments: Sequence[str], plan: Path, temporary: str) -> tuple[str, int]:

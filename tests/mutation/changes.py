@@ -157,6 +157,7 @@ class _Finder(cst.CSTVisitor):
                 | cst.Import()
                 | cst.ImportFrom()
                 | cst.ConcatenatedString()
+                | cst.Assign(value=cst.Call(func=cst.Name(value="TypeVar" | "NewType")))
             ):
                 return True
             case cst.Call(func=cst.Name(value=name)):
@@ -197,9 +198,9 @@ def mutants(module: str, source: str, each: int | None = None, seed: int = 0) ->
     finder = _Finder()
     wrapper.visit(finder)
     made = (_mutant(module, source, wrapper.module, site) for site in _lot(finder.sites, seed))
-    told = {mutant.source: mutant for mutant in islice((each for each in made if each is not None), each)}
+    reported = {mutant.source: mutant for mutant in islice((each for each in made if each is not None), each)}
     # What is in a function goes first: it is tried in milliseconds, what acts on import needs a process of its own.
-    return sorted(told.values(), key=lambda mutant: mutant.function is None)
+    return sorted(reported.values(), key=lambda mutant: mutant.function is None)
 
 
 def _lot(sites: Sequence[_Site], seed: int) -> Iterator[_Site]:

@@ -81,39 +81,50 @@ def decisions() -> Sequence[str]:
 
 def changed(base: str) -> Sequence[str]:
     """The modules that differ from this revision, committed or not."""
-    told = subprocess.run(
+    reported = subprocess.run(
         ["git", "diff", "--name-only", "--diff-filter=d", "--merge-base", base],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    return [module for line in told.stdout.splitlines() if (module := module_of(Path(line)))]
+    return [module for line in reported.stdout.splitlines() if (module := module_of(Path(line)))]
 
 
 def files_of_tests(modules: Iterable[str]) -> Sequence[str]:
     """The test files for these modules.
 
-    They have the same name, import one of the modules, or are contract suites that reach one.
+    They have its name in its room, import one of the modules, or are contract suites that reach one.
     """
-    graph = grimp.build_graph(*PACKAGES)
     chosen: list[str] = []
     reach: set[str] = set()
     for module in modules:
-        reach |= {module} | (graph.find_downstream_modules(module) if module in graph.modules else set())
+        reach |= _reach(module)
         chosen += unit_tests(module)
     chosen += [path for path in _tests("tests/contract") if _imports(path) & reach]
     return list(dict.fromkeys(chosen))
 
 
+@cache
+def _graph() -> grimp.ImportGraph:
+    return grimp.build_graph(*PACKAGES, cache_dir=None)
+
+
+def _reach(module: str) -> set[str]:
+    """The module and all that import it, however far."""
+    return {module} | (_graph().find_downstream_modules(module) if module in _graph().modules else set())
+
+
+@cache
 def unit_tests(module: str) -> Sequence[str]:
-    """The unit test files that have its name or import it."""
-    stem = module.rpartition(".")[2]
-    return [path for path in _tests("tests/unit") if _has_name(path, stem) or module in _imports(path)]
+    """The unit test files that have its name in its room, or import it.
 
-
-def _has_name(path: str, stem: str) -> bool:
-    return Path(path).stem.removeprefix("test_") == stem
+    Without any: those of its package that reach it.
+    """
+    service, *rooms, name = module.removeprefix("solstice_").split(".")
+    own = Path("tests/unit", service, *rooms, f"test_{name}.py")
+    near = [path for path in _tests("tests/unit") if path == str(own) or module in _imports(path)]
+    return near or [path for path in _tests(f"tests/unit/{service}") if _imports(path) & _reach(module)]
 
 
 def _tests(tier: str) -> Iterator[str]:

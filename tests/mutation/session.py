@@ -75,9 +75,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     plan = json.loads(Path(os.environ["SOLSTICE_MUTATION_PLAN"]).read_text())
     changes = [Mutant(**each) for each in plan["mutants"]]
     items = {item.nodeid: item for item in session.items}
-    with Path(plan["results"]).open("a", buffering=1) as told:
+    with Path(plan["results"]).open("a", buffering=1) as reported:
         unchanged = _run_unchanged(items, {mutant.module for mutant in changes})
-        told.write(json.dumps({"failed_unchanged": unchanged.failed}) + "\n")
+        reported.write(json.dumps({"failed_unchanged": unchanged.failed}) + "\n")
         ends_at = time.monotonic() + plan["seconds"]
         functions = _functions({str(path_of(mutant.module)): mutant.module for mutant in changes})
         for number, mutant in enumerate(changes):
@@ -85,7 +85,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
                 break
             tests = _tests_of(mutant, unchanged)
             end = _try(mutant, tests, items, functions, unchanged) if tests else "survived"
-            told.write(json.dumps({"number": number, "end": end, "tests": len(tests)}) + "\n")
+            reported.write(json.dumps({"number": number, "end": end, "tests": len(tests)}) + "\n")
     return True
 
 
@@ -96,8 +96,8 @@ def _tests_of(mutant: Mutant, unchanged: Unchanged) -> Sequence[str]:
     first.
     """
     lines = unchanged.lines.get(mutant.module, {})
-    wanted = range(mutant.first_line, mutant.last_line + 1) if mutant.function else lines
-    found = {test for line in wanted for test in lines.get(line, ())}
+    changed_lines = range(mutant.first_line, mutant.last_line + 1) if mutant.function else lines
+    found = {test for line in changed_lines for test in lines.get(line, ())}
     if not mutant.function:
         # A test that reads a constant runs no line of the module.
         files = set(unit_tests(mutant.module))
@@ -109,10 +109,11 @@ def _tests_of(mutant: Mutant, unchanged: Unchanged) -> Sequence[str]:
     left = AT_MOST_SECONDS if mutant.function else AT_IMPORT_SECONDS
     chosen: list[str] = []
     for test in order:
-        left -= unchanged.seconds[test] + 0.005
-        if left < 0 and chosen:
-            break
-        chosen.append(test)
+        cost = unchanged.seconds[test] + 0.005
+        # A slow test does not displace the quick ones behind it.
+        if cost <= left or not chosen:
+            left -= cost
+            chosen.append(test)
     return chosen
 
 
@@ -317,5 +318,7 @@ def _caches() -> Sequence[Any]:
     return [
         each
         for each in gc.get_objects()
-        if isinstance(each, functools._lru_cache_wrapper) and each.__module__.startswith("solstice_")
+        if isinstance(each, functools._lru_cache_wrapper)
+        # Test modules keep what they have made of the module, too.
+        and each.__module__.startswith(("solstice_", "tests.unit.", "tests.contract."))
     ]

@@ -33,17 +33,17 @@ def apt_install(*packages: str, root: Path | None = None) -> None:
 def services_stay_down(root: Path) -> Iterator[None]:
     """Prevent packages from starting services (policy-rc.d); restore that afterwards."""
     policy = root / POLICY.relative_to("/")
-    kept = policy.with_name("policy-rc.d.before-tests")
+    stored = policy.with_name("policy-rc.d.before-tests")
     if policy.exists() or policy.is_symlink():
-        policy.rename(kept)
+        policy.rename(stored)
     policy.write_text("#!/bin/sh\nexit 101\n")
     policy.chmod(0o755)
     try:
         yield
     finally:
         policy.unlink()
-        if kept.exists() or kept.is_symlink():
-            kept.rename(policy)
+        if stored.exists() or stored.is_symlink():
+            stored.rename(policy)
 
 
 def run(*command: str, root: Path | None = None, check: bool = True) -> None:

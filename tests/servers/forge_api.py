@@ -489,7 +489,7 @@ def _new_check(forge: ForgeApi, request: Request) -> Reply:
     if not _may_check(forge, request):
         return Reply(status=403, document={"message": "Resource not accessible by integration"})
     number = len(forge.checks) + 1
-    return _kept_check(forge, request, number, {**request.body, "id": number})
+    return _stored_check(forge, request, number, {**request.body, "id": number})
 
 
 def _old_check(forge: ForgeApi, request: Request) -> Reply:
@@ -498,10 +498,10 @@ def _old_check(forge: ForgeApi, request: Request) -> Reply:
         return Reply(status=403, document={"message": "Resource not accessible by integration"})
     if number not in forge.checks:
         return Reply(status=404, document={"message": "Not Found"})
-    return _kept_check(forge, request, number, {**forge.checks[number], **request.body})
+    return _stored_check(forge, request, number, {**forge.checks[number], **request.body})
 
 
-def _kept_check(forge: ForgeApi, request: Request, number: int, check: dict[str, Any]) -> Reply:
+def _stored_check(forge: ForgeApi, request: Request, number: int, check: dict[str, Any]) -> Reply:
     forge.checks[number] = check
     forge.show((request.names["repository"], check["head_sha"], check["name"]), check)
     return Reply(status=201, document=check)

@@ -22,7 +22,7 @@ import httpx2
 import orjson
 
 from solstice_common.messages import Source as Origin
-from solstice_forge.forges.signing import sign
+from solstice_forge.forges.samples import sign
 from tests.servers.forge_api import Change, ForgeApi, Reply, Request
 
 _DENIED = Reply(status=401, document={"message": "Bad credentials"})

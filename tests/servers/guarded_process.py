@@ -1,5 +1,7 @@
 """A local server in one directory, which ends when this process does."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ START_SECONDS: Final = 100.0
 
 Several nodes may start at once on a small machine; a test has two minutes.
 """
+FREEZE_SECONDS: Final = 30.0
 
 
 class GuardedProcess:
@@ -65,6 +68,34 @@ class GuardedProcess:
         self._guard.wait()
         self._guard = None
 
+    def freeze(self) -> None:
+        """SIGSTOP all its processes, and wait until all their threads stand."""
+        self._signal(signal.SIGSTOP)
+        deadline = time.monotonic() + FREEZE_SECONDS
+        while not all(map(_stands, self._pids())):
+            assert time.monotonic() < deadline, f"{self._name} did not stop"
+            time.sleep(0.001)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self._pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _pids(self) -> set[int]:
+        return set() if self._guard is None else process_guard.descendants(self._guard.pid)
+
     def _last_words(self) -> str:
         texts = [self._directory / "output", *sorted((self._directory / "log").glob("*.log"))]
         return "\n".join(path.read_text(errors="replace")[-4000:] for path in texts if path.exists())
+
+
+def _stands(pid: int) -> bool:
+    # The state follows the command, in parentheses, which may itself hold parentheses: proc_pid_stat(5).
+    with suppress(FileNotFoundError, ProcessLookupError):
+        threads = Path(f"/proc/{pid}/task").glob("*/stat")
+        return all(stat.read_text().rpartition(")")[2].split()[0] in "TZ" for stat in threads)
+    return True

@@ -3,6 +3,7 @@
 The test plays the part that runs the jobs.
 """
 
+import functools
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -10,11 +11,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from solstice_common.broker.depths import depths_of
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.http.access import Access
 from solstice_common.http.token_file import TokenFile
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState
+from solstice_common.topology import full_topology
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason, StepSpec
 from solstice_orchestrator.metrics import Metrics
@@ -22,9 +25,10 @@ from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.store.views import ChunkKind, LogChunk, RunView
-from solstice_orchestrator.web.app import create_app
+from solstice_orchestrator.web.app import create_app, serving
+from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.sse import OpenStreams
-from solstice_orchestrator.web.server import serving
+from solstice_orchestrator.web.health import no_depths
 
 WORKER = "worker-1"
 SUCCEEDED = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
@@ -110,7 +114,13 @@ class WebServer:
 
 @asynccontextmanager
 async def serve_web(
-    directory: Path, *, public_url: str | None = None, port: int = 0, retry_base_seconds: float = 30.0
+    directory: Path,
+    *,
+    public_url: str | None = None,
+    port: int = 0,
+    retry_base_seconds: float = 30.0,
+    require_durable: bool = False,
+    dead_letters: DeadLetterAccess | None = None,
 ) -> AsyncIterator[WebServer]:
     """Serve an empty store on a free port of loopback."""
     rng = random.Random(1)
@@ -126,6 +136,11 @@ async def serve_web(
             access=Access(file=TokenFile(directory / "tokens.json")),
             public_url=public_url,
             streams=streams,
+            require_durable=require_durable,
+            dead_letters=dead_letters,
+            queue_depths=no_depths
+            if dead_letters is None
+            else functools.partial(depths_of, dead_letters.broker, full_topology(dead_letters.settings)),
         )
         async with serving(app, streams, host="127.0.0.1", port=port) as url:
             set_up.url = url

@@ -26,9 +26,8 @@ from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.web.api.openapi import document
 from solstice_orchestrator.web.api.operations import EVENTS
-from solstice_orchestrator.web.app import create_app
+from solstice_orchestrator.web.app import create_app, serving
 from solstice_orchestrator.web.formats.sse import OpenStreams
-from solstice_orchestrator.web.server import serving
 from tests.populated_store import populate
 from tests.servers.tokens import bearer, make_token
 from tests.stores import ManualClock
@@ -51,8 +50,13 @@ load_all_checks()
 
 
 def document_to_walk() -> dict[str, Any]:
-    """The document without endless streams, and without tokens, which the test sends."""
+    """The document without endless streams, and without tokens, which the test sends.
+
+    Dead letters are left out: this web part has no broker. `test_web_dead_letters.py` asks each of their routes.
+    """
     shown = document()
+    for path in [path for path in shown["paths"] if "/dead-letters" in path]:
+        del shown["paths"][path]
     for path, methods in list(shown["paths"].items()):
         for operation in methods.values():
             del operation["security"]

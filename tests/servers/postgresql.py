@@ -89,8 +89,8 @@ def _installed() -> Path | None:
 
 def _major(programs: Path) -> int:
     """`postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)` is 15."""
-    said = subprocess.run(
+    done = subprocess.run(
         [str(programs / "postgres"), "--version"], capture_output=True, text=True, check=False
     ).stdout
-    found = re.search(r"PostgreSQL\) (\d+)", said)
+    found = re.search(r"PostgreSQL\) (\d+)", done)
     return int(found[1]) if found else 0

@@ -28,14 +28,14 @@ class PostgreSQLContainer(PostgreSQLServer):
         # A fixed port, so that it stays the same when the container is stopped and started.
         (port,) = free_ports(1)
         password = secrets.token_hex(16)
-        wanted = {"max_connections": "200", **({} if synced else UNSYNCED), **(settings or {})}
+        settings_given = {"max_connections": "200", **({} if synced else UNSYNCED), **(settings or {})}
         self._container = (
             DockerContainer(IMAGE)
             .with_bind_ports(5432, port)
             .with_env("POSTGRES_USER", "tester")
             .with_env("POSTGRES_PASSWORD", password)
             .with_env("POSTGRES_DB", "postgres")
-            .with_command(["postgres", *(f"--{name}={value}" for name, value in wanted.items())])
+            .with_command(["postgres", *(f"--{name}={value}" for name, value in settings_given.items())])
         )
         self._running: Container | None = None
         super().__init__(f"postgresql://tester:{password}@127.0.0.1:{port}/postgres")

@@ -25,7 +25,7 @@ GRACE_SECONDS = 20.0
 SIGNALS = {b"stop": signal.SIGTERM, b"interrupt": signal.SIGINT}
 
 
-def descendants() -> set[int]:
+def descendants(ancestor: int) -> set[int]:
     """The pids of all processes below this one."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -34,7 +34,7 @@ def descendants() -> set[int]:
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(stat.parent.name))
     found: set[int] = set()
-    waiting = [os.getpid()]
+    waiting = [ancestor]
     while waiting:
         for child in children.get(waiting.pop(), []):
             if child not in found:
@@ -71,7 +71,7 @@ def main(directory: str, *command: str) -> int:
     if last in SIGNALS:
         server.send_signal(SIGNALS[last])
         select.select([watched], [], [], GRACE_SECONDS)
-    while below := descendants():
+    while below := descendants(os.getpid()):
         for pid in below:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

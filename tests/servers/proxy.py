@@ -22,6 +22,7 @@ class FaultProxy:
         self._refusing = False
         self._greeting: bytes | None = None
         self._awaited: tuple[bytes, Callable[[], object]] | None = None
+        self._losing: tuple[bytes, int] = (b"", 0)
         self._writers: set[asyncio.StreamWriter] = set()
         (self.port,) = free_ports(1)
         self.connections = 0
@@ -74,6 +75,15 @@ class FaultProxy:
         """
         self._awaited = (sign, act)
 
+    def lose_replies(self, sign: bytes, times: int) -> None:
+        """Pass the next bytes with `sign` to the server, then reset the connection.
+
+        The client gets no reply to them.
+
+        That happens so many times.
+        """
+        self._losing = (sign, times)
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refusing:
             writer.transport.abort()
@@ -91,18 +101,26 @@ class FaultProxy:
             return
         self.connections += 1
         pair = {writer, far_writer}
+        reply_is_lost = asyncio.Event()
         self._writers |= pair
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._pump(reader, far_writer, outward=True), name="proxy-out")
-                both.create_task(self._pump(far_reader, writer), name="proxy-in")
+                both.create_task(
+                    self._pump(reader, far_writer, reply_is_lost, outward=True), name="proxy-out"
+                )
+                both.create_task(self._pump(far_reader, writer, reply_is_lost), name="proxy-in")
         finally:
             self._writers -= pair
             for end in pair:
                 end.transport.abort()
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, outward: bool = False
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        reply_is_lost: asyncio.Event,
+        *,
+        outward: bool = False,
     ) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
@@ -110,6 +128,12 @@ class FaultProxy:
                 if outward and self._awaited is not None and self._awaited[0] in data:
                     (_, act), self._awaited = self._awaited, None
                     await asyncio.to_thread(act)
+                sign, times = self._losing
+                if outward and times and sign in data:
+                    self._losing = (sign, times - 1)
+                    reply_is_lost.set()
+                elif not outward and reply_is_lost.is_set():
+                    break
                 writer.write(data)
                 await writer.drain()
         # A black hole swallows the end of a connection as well.

@@ -92,16 +92,24 @@ def own_rabbitmq(flavour: str, *, synced: bool = False) -> RabbitMQServer:
         return RabbitMQNode(rabbitmq_4.installation(), synced=synced)
     if docker_answers():
         return RabbitMQContainer()
-    found = _installed()
+    return RabbitMQNode(rabbitmq_here(), synced=synced)
+
+
+def rabbitmq_here() -> Installation:
+    """The RabbitMQ of this machine, installed by us when we are root.
+
+    Raises RuntimeError that says what to install when there is no way.
+    """
+    found = installed()
     if found is None and apt_can_install():
         apt_install("rabbitmq-server")
-        found = _installed()
+        found = installed()
     if found is None:
         raise RuntimeError(NOTHING_FOUND)
-    return RabbitMQNode(found, synced=synced)
+    return found
 
 
-def _installed() -> Installation | None:
+def installed() -> Installation | None:
     """The RabbitMQ of this machine."""
     # Debian's `rabbitmq-server` on PATH is a wrapper that works for the package's own service only.
     debian = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
@@ -131,7 +139,7 @@ def _default_is_4() -> bool:
         return False
     if docker_answers():
         return True
-    found = _installed()
+    found = installed()
     if found is not None:
         return int(found.version.partition(".")[0]) >= 4
     # apt-get will install what this distribution has: 4.x since Debian 13.

@@ -74,11 +74,19 @@ class RabbitMQNode(RabbitMQServer):
     """A node of `installation` for us alone; open it with `with`."""
 
     def __init__(
-        self, installation: Installation, *, synced: bool = False, settings: Mapping[str, str] | None = None
+        self,
+        installation: Installation,
+        *,
+        synced: bool = False,
+        settings: Mapping[str, str] | None = None,
+        epmd_port: int | None = None,
+        cookie: str | None = None,
     ) -> None:
+        """Nodes of one cluster share the port of their epmd, and the cookie."""
         self._installation = installation
         self.directory = scratch_folder("rabbitmq", synced=synced)
-        self._amqp, self._management, self._distribution, self._epmd = free_ports(4)
+        self._amqp, self._management, self._distribution, own_epmd = free_ports(4)
+        self._epmd = epmd_port or own_epmd
         self._process = GuardedProcess(f"RabbitMQ {installation.version}", self.directory)
         super().__init__(
             version=installation.version,
@@ -92,7 +100,21 @@ class RabbitMQNode(RabbitMQServer):
         (self.directory / "rabbitmq.conf").write_text(configuration + extra)
         (self.directory / "empty").touch()
         (self.directory / "enabled_plugins").write_text("[rabbitmq_management].\n")
+        if cookie is not None:
+            secret = self.directory / "home" / ".erlang.cookie"
+            secret.write_text(cookie)
+            secret.chmod(0o400)
         installation.give(self.directory)
+
+    @property
+    def name(self) -> str:
+        """The node's name in its cluster."""
+        return f"solstice-{self._amqp}@localhost"
+
+    @property
+    def port(self) -> int:
+        """The port of AMQP."""
+        return self._amqp
 
     def start(self) -> None:
         """Start the node and return when both its AMQP and its management port answer."""
@@ -106,6 +128,12 @@ class RabbitMQNode(RabbitMQServer):
     def kill(self) -> None:
         """SIGKILL the node; its data remain as they are on the disk."""
         self._process.end(b"kill\n")
+
+    def freeze(self) -> None:
+        self._process.freeze()
+
+    def thaw(self) -> None:
+        self._process.thaw()
 
     def ctl(self, *arguments: str) -> str:
         """Run `rabbitmqctl ARGUMENTS`; return its output."""
@@ -143,7 +171,7 @@ class RabbitMQNode(RabbitMQServer):
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             # Idle schedulers must not spin on a machine that runs the tests as well.
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
-            "RABBITMQ_NODENAME": f"solstice-{self._amqp}@localhost",
+            "RABBITMQ_NODENAME": self.name,
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self._amqp),
             "RABBITMQ_DIST_PORT": str(self._distribution),

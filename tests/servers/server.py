@@ -37,6 +37,14 @@ class Server(ABC):
     def close(self) -> None:
         """End it and remove everything it wrote, if it is ours."""
 
+    def freeze(self) -> None:
+        """SIGSTOP it: its sockets stay, nothing answers."""
+        raise RuntimeError("this server cannot be frozen")
+
+    def thaw(self) -> None:
+        """Let a frozen server go on."""
+        raise RuntimeError("this server cannot be frozen")
+
     def restart(self) -> None:
         self.stop()
         self.start()

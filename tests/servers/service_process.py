@@ -21,15 +21,16 @@ INHERITED = (
     "HOME",
     "VIRTUAL_ENV",
     "PYTHONPATH",
+    "SOLSTICE_PUBLIC_INTERFACES",
     "COVERAGE_PROCESS_START",
 )
 
 
 def base_environment() -> dict[str, str]:
     """What a service needs of this process's environment, without any settings."""
-    kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    stored = {name: os.environ[name] for name in INHERITED if name in os.environ}
     # The test machines are busy with tests; only a test of the governor sets its limit.
-    return {**kept, "GOVERNOR": "off"}
+    return {**stored, "GOVERNOR": "off"}
 
 
 @dataclass(kw_only=True)
@@ -38,7 +39,7 @@ class ServiceProcess:
 
     process: "Popen[str]"
     events: list[dict[str, Any]] = field(default_factory=list)
-    _said: threading.Condition = field(default_factory=threading.Condition)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
     _silent: bool = False
 
     def listen(self, lines: IO[str]) -> None:
@@ -48,12 +49,12 @@ class ServiceProcess:
                 event = json.loads(line)
             except ValueError:
                 event = {"event": line.rstrip()}
-            with self._said:
+            with self._changed:
                 self.events.append(event)
-                self._said.notify_all()
-        with self._said:
+                self._changed.notify_all()
+        with self._changed:
             self._silent = True
-            self._said.notify_all()
+            self._changed.notify_all()
 
     def logged(self, name: str) -> dict[str, Any]:
         """Wait for the first event of that name."""
@@ -61,8 +62,8 @@ class ServiceProcess:
         def found() -> list[dict[str, Any]]:
             return [event for event in self.events if event.get("event") == name]
 
-        with self._said:
-            self._said.wait_for(lambda: found() or self._silent, WAIT_SECONDS)
+        with self._changed:
+            self._changed.wait_for(lambda: found() or self._silent, WAIT_SECONDS)
             if not found():
                 raise AssertionError(f"no event {name!r} in {self.events}")
             return found()[0]

@@ -35,10 +35,10 @@ SETTINGS = (
 
 def clean_environment(home: Path) -> dict[str, str]:
     """The environment of a person without settings, with this state directory."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
+    stored = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
     # Machines on which tests run are busy with them.
-    kept["GOVERNOR"] = "off"
-    return {**kept, "SOLSTICE_HOME": str(home), "NO_COLOR": "1", "COLUMNS": "200"}
+    stored["GOVERNOR"] = "off"
+    return {**stored, "SOLSTICE_HOME": str(home), "NO_COLOR": "1", "COLUMNS": "200"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,8 @@ class SolsticeUp:
     page: str
     webhooks: str
     home: Path
+    ready_line: str
+    """What it printed once it was ready."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -105,8 +107,14 @@ def solstice_up(home: Path, *arguments: str) -> Iterator[SolsticeUp]:
             assert process.stdout is not None
             line = process.stdout.readline()
             assert line, (home / "up.log").read_text()
-            told = json.loads(line)
-            yield SolsticeUp(process=process, page=told["page"], webhooks=told["webhooks"], home=home)
+            reported = json.loads(line)
+            yield SolsticeUp(
+                process=process,
+                page=reported["page"],
+                webhooks=reported["webhooks"],
+                home=home,
+                ready_line=line,
+            )
             if process.poll() is None:
                 process.terminate()
             assert process.wait(END_SECONDS) == 0, (home / "up.log").read_text()

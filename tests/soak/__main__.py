@@ -56,7 +56,7 @@ def run(directory: Path, runs: int, run_size: int, *, services: bool, every: flo
     project = tiny_jobs(directory / "tiny", run_size)
     begun = time.monotonic()
 
-    def said(ended: int) -> None:
+    def progress(ended: int) -> None:
         readings = (f"{name} {series[-1].descriptors} descriptors" for name, series in watch.readings.items())
         _say(f"{time.monotonic() - begun:7.0f} s {ended * run_size:6} jobs; {', '.join(readings)}")
 
@@ -67,7 +67,7 @@ def run(directory: Path, runs: int, run_size: int, *, services: bool, every: flo
         watch, load = Watch(pids=deployment.pids), Load(deployment, project, client)
         with watch.running(every):
             try:
-                load.run(runs, said)
+                load.run(runs, progress)
             except Stuck as stuck:
                 troubles.append(str(stuck))
         seconds = time.monotonic() - begun
@@ -97,11 +97,11 @@ def run(directory: Path, runs: int, run_size: int, *, services: bool, every: flo
 
 def _left(deployment: deployments.Deployment) -> list[str]:
     """Children that the services still have when they are idle."""
-    after, patience = Watch(pids=deployment.pids), time.monotonic() + SETTLE_SECONDS
+    after, deadline = Watch(pids=deployment.pids), time.monotonic() + SETTLE_SECONDS
     while True:
         after.look(time.monotonic())
         having = [name for name, readings in after.readings.items() if readings[-1].children]
-        if not having or time.monotonic() > patience:
+        if not having or time.monotonic() > deadline:
             return [
                 f"{name} has {after.readings[name][-1].children} children, with no job" for name in having
             ]

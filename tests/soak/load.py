@@ -48,7 +48,7 @@ class Load:
         self.ended: dict[str, str] = {}
         """The ended run of each request."""
 
-    def run(self, runs: int, said: Callable[[int], None]) -> None:
+    def run(self, runs: int, progress: Callable[[int], None]) -> None:
         """Push until so many runs have ended; Stuck when none ends for too long."""
         sent, last = set[str](), time.monotonic()
         while len(self.ended) < runs:
@@ -58,7 +58,7 @@ class Load:
             if new:
                 last = time.monotonic()
                 self.ended |= new
-                said(len(self.ended))
+                progress(len(self.ended))
             elif time.monotonic() - last > STUCK_SECONDS:
                 raise Stuck(f"{len(self.ended)} of {runs} runs have ended, and none in {STUCK_SECONDS:g} s")
             time.sleep(PAUSE_SECONDS)

@@ -1,4 +1,7 @@
-"""No module of ours starts a process, or watches a pipe, by means of the event loop: uvloop closes descriptors twice."""
+"""No module starts a process or watches a pipe through the event loop.
+
+uvloop closes descriptors twice.
+"""
 
 import ast
 from pathlib import Path
@@ -21,7 +24,7 @@ FORBIDDEN = {
 """`os.fdopen` has a fine use, of a descriptor that was just opened and has no other owner: those are listed."""
 FINE = {
     ("children.py", "fdopen"),  # of a pidfd, in one statement
-    ("token_file.py", "fdopen"),  # of what os.open gave, in one statement
+    ("replaced_file.py", "fdopen"),  # of what os.open gave, in one statement
     ("running_up.py", "fdopen"),  # the same
     ("secrets.py", "fdopen"),  # the same
     ("up.py", "fdopen"),  # of what open_private gave, in one statement

@@ -1,4 +1,4 @@
-"""What the pages tell is true: links lead somewhere, and every command, setting, event, metric and module they name is there."""
+"""The pages tell the truth: links, commands, settings, events, metrics and modules exist."""
 
 import ast
 import re
@@ -51,7 +51,7 @@ SETTINGS: Final = {
     for model in (ForgeSettings, OrchestratorSettings, ClientSettings, EnqueueSettings)
     for name in model.model_fields
 }
-NOT_OURS: Final = frozenset({"ALLOWED_HOST_LIST", "ACCESS_REFUSED"})
+FOREIGN_NAMES: Final = frozenset({"ALLOWED_HOST_LIST", "ACCESS_REFUSED"})
 """Names of Gitea's and RabbitMQ's that look like settings."""
 EVENTS: Final = {
     event.value
@@ -65,18 +65,19 @@ EVENTS: Final = {
 METRICS: Final = {
     metric.name: set(metric.labels)
     for declared in (solstice_forge.metrics, solstice_orchestrator.metrics)
-    for metric in declared.Metrics().declared()
+    for metric in declared.Metrics.declared()
 }
 MODULES: Final = (
     *(f"{package.name}/{name}" for package in PACKAGES.values() for name, _ in modules(package)),
     *(path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/**/*.py")),
 )
+LIFE_OF_A_JOB: Final = "docs/life-of-a-job.md"
 WEBHOOKS: Final = "docs/webhooks.md"
 API: Final = "docs/api.md"
 
 
 def code() -> Iterator[Path]:
-    """What may read an environment variable: our own code, the servers of the tests, and `./just`."""
+    """Code that may read the environment: ours, the tests' servers, and `./just`."""
     for folder in ("common", "services", "tests"):
         yield from (path for path in (ROOT / folder).rglob("*.py") if path != Path(__file__))
     yield from (ROOT / "just", ROOT / "Justfile", ROOT / ".ci/run")
@@ -125,7 +126,7 @@ def test_settings_exist(page: str) -> None:
         for span in (*quoted(page), *blocks(page, "ini"), *shell_lines(page))
         for name in re.findall(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b", span)
     }
-    assert [name for name in sorted(named - SETTINGS - NOT_OURS) if name not in CODE] == []
+    assert [name for name in sorted(named - SETTINGS - FOREIGN_NAMES) if name not in CODE] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -195,7 +196,7 @@ def test_webhook_page_tells_every_reason_to_ignore_and_no_other() -> None:
 
 
 def test_webhook_page_tells_every_refusal_and_no_other() -> None:
-    told = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", prose(WEBHOOKS), re.MULTILINE))
+    reported = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", prose(WEBHOOKS), re.MULTILINE))
     refused = set()
     for module in (solstice_forge.edge.webhooks, solstice_forge.decisions.triage):
         for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text("utf-8"))):
@@ -205,11 +206,11 @@ def test_webhook_page_tells_every_refusal_and_no_other() -> None:
     # Those that the router and a mistake of ours bring about.
     others = {("404", "not_found"), ("405", "method_not_allowed"), ("500", "internal_error")}
     assert all(f'"{reason}"' in CODE for _, reason in others)
-    assert told == refused | others
+    assert reported == refused | others
 
 
 def test_api_page_tells_every_refusal_and_no_other() -> None:
-    told = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", prose(API), re.MULTILINE))
+    reported = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", prose(API), re.MULTILINE))
     refused = {("401", "unknown_token"), ("401", "expired_token")}
     for path in (
         *(ROOT / "services/forge-integration/solstice_forge/api").glob("*.py"),
@@ -232,7 +233,7 @@ def test_api_page_tells_every_refusal_and_no_other() -> None:
     # What the router, the store and a mistake of ours bring about.
     refused |= {("405", "method_not_allowed"), ("503", "unavailable"), ("500", "internal")}
     assert all(f'"{reason}"' in CODE for _, reason in refused)
-    assert told == refused
+    assert reported == refused
 
 
 def test_life_of_a_job_shows_every_state() -> None:
@@ -251,6 +252,13 @@ def test_reasons_for_another_attempt_are_told() -> None:
 
 
 def test_what_becomes_of_a_tick_is_told() -> None:
-    (table,) = [text for text in prose("docs/schedules.md").split("## ") if text.startswith("What becomes")]
+    (table,) = [text for text in prose("docs/schedules.md").split("## ") if text.startswith("What happens")]
     for word in (*TickState, *TickReason):
         assert f"`{word.value}`" in table
+
+
+def test_what_survives_is_shown_by_tests_that_exist() -> None:
+    named = re.findall(r"\[`(test_\w+)`\]\(\.\./(tests/[^)]+)\)", text_of(LIFE_OF_A_JOB))
+    assert len(named) > 10
+    missing = [(name, path) for name, path in named if f"def {name}(" not in (ROOT / path).read_text("utf-8")]
+    assert missing == []

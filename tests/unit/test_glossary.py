@@ -1,28 +1,91 @@
-"""The glossary names words that the code uses, and public classes of a service have names of their own."""
+"""The glossary names words of the code, and public classes have unique names.
+
+Names and first lines of docstrings follow the house style.
+"""
 
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from solstice_common.telemetry import log_events as common_events
+from solstice_forge import log_events as forge_events
+from solstice_orchestrator import log_events as orchestrator_events
 from tests.architecture_tables import PACKAGES
 from tests.docs_pages import ROOT
 
 ROW: Final = re.compile(r"^\| ([a-z][a-z ]+) \| .+ \| (.+) \|$", re.MULTILINE)
 _HEADING, *ROWS = ROW.findall((ROOT / "docs/glossary.md").read_text("utf-8"))
 METAPHORS: Final = frozenset(
-    {"bell", "burial", "desk", "doorbell", "epitaph", "house", "kin", "lineage", "parcel", "roster", "scribe"}
-    | {"teller", "tiding", "tidings", "yard"}
+    {
+        "bell",
+        "bells",
+        "burial",
+        "bury",
+        "desk",
+        "doorbell",
+        "epitaph",
+        "heir",
+        "house",
+        "kin",
+        "letter",
+        "letters",
+    }
+    | {"lineage", "lineages", "parcel", "parcels", "play", "ring", "rings", "roster", "scribe", "standing"}
+    | {
+        "succession",
+        "teller",
+        "telling",
+        "tellings",
+        "tiding",
+        "tidings",
+        "told",
+        "untold",
+        "wish",
+        "wishes",
+        "yard",
+    }
 )
-"""Words that once stood for terms of the field."""
+"""Words that once stood for terms of the field. A dead letter is one of them."""
+VAGUE: Final = frozenset(
+    {
+        "asked",
+        "broke",
+        "heard",
+        "kept",
+        "mine",
+        "nobody",
+        "ours",
+        "said",
+        "says",
+        "theirs",
+        "troubled",
+        "wanted",
+    }
+)
+"""Words that services do not use where a term says what the value is; tests may."""
+JUDGED: Final[Mapping[str, str]] = {
+    "asked": "a field of the events that the inbox stores as JSON",
+    "asked_at": "a column of the stores: when a request was submitted, or a delivery requested again",
+    "cancel_asked": "a column of jobs",
+    "kept": "a field of what `solstice dlq replay --json` prints",
+    "wanted": "the label of a metric",
+    "wanted_slots": "a field of `/api/v1/scale`",
+}
+"""Vague names that remain because others read them, each with its reason."""
+DEAD_LETTER: Final = re.compile(r"dead_?letters?", re.IGNORECASE)
+VAGUE_EVENTS: Final = METAPHORS | VAGUE | {"away", "dead", "disturbed", "found", "shut", "unfit"}
+"""Words that do not say what happened."""
+LOG_EVENTS: Final = (common_events.LogEvent, forge_events.LogEvent, orchestrator_events.LogEvent)
+FIRST_LINE_WORDS: Final = 15
 
 
 def code_of(path: str) -> str:
-    """What the modules say that end in `path`: a file, or the files of a package."""
+    """The source of the modules that end in `path`: a file, or a package's files."""
     found = [
         file
         for package in PACKAGES.values()
@@ -70,13 +133,90 @@ def test_no_two_public_classes_of_a_package_share_a_name(package: Path) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES.keys())
-def test_names_are_no_metaphors(package: Path) -> None:
+def test_no_two_modules_of_a_package_share_a_name(package: Path) -> None:
+    """But for protocols, and for decisions with their files in both databases."""
+    twins = {"decisions", "postgresql", "sqlite"}
+    places = defaultdict(set)
+    for file in package.rglob("[a-z]*.py"):
+        places[file.name].add(file.relative_to(package))
+    places.pop("protocol.py", None)
+    assert {
+        name: sorted(map(str, files))
+        for name, files in places.items()
+        if len(files) > 1 and any(twins.isdisjoint(file.parts) for file in files)
+    } == {}
+
+
+def names_given(node: ast.AST) -> Iterator[str]:
+    """The name that a node of the code gives to something."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            yield node.name
+        case ast.arg():
+            yield node.arg
+        case ast.Name(ctx=ast.Store()):
+            yield node.id
+        case ast.Attribute(ctx=ast.Store()):
+            yield node.attr
+
+
+def words_of(name: str) -> set[str]:
+    """The words of a name, in lower case; a dead letter is one word."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", DEAD_LETTER.sub("", name))}
+
+
+@pytest.mark.parametrize("folder", [*PACKAGES.values(), ROOT / "tests"], ids=[*PACKAGES, "tests"])
+def test_names_are_no_metaphors(folder: Path) -> None:
+    forbidden = METAPHORS if folder == ROOT / "tests" else METAPHORS | VAGUE
     found = defaultdict(set)
-    for file in package.rglob("*.py"):
+    for file in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            name = getattr(node, "name", None) or getattr(node, "arg", None)
-            if isinstance(name, str):
-                words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+", name)}
-                if words & METAPHORS:
-                    found[file.relative_to(package).as_posix()].add(name)
+            for name in names_given(node):
+                # The name of a test is a sentence.
+                if name.startswith("test_") or name.lower() in JUDGED:
+                    continue
+                if not forbidden.isdisjoint(words_of(name)):
+                    found[file.relative_to(folder).as_posix()].add(name)
     assert dict(found) == {}
+
+
+def test_each_judged_name_is_still_given() -> None:
+    given = {
+        name.lower()
+        for package in PACKAGES.values()
+        for file in package.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        for name in names_given(node)
+    }
+    assert JUDGED.keys() - given == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("dead_letters", set()),
+        ("print_DeadLetterQueue", {"print", "queue"}),
+        ("old_letters", {"old", "letters"}),
+        ("_schedule_bells", {"schedule", "bells"}),
+    ],
+)
+def test_a_dead_letter_is_no_letter(name: str, words: set[str]) -> None:
+    assert words_of(name) == words
+
+
+def test_no_log_event_has_a_vague_name() -> None:
+    events = [event for events in LOG_EVENTS for event in events]
+    assert [event.value for event in events if VAGUE_EVENTS & words_of(event.value)] == []
+
+
+@pytest.mark.parametrize("folder", [*PACKAGES.values(), ROOT / "tests"], ids=[*PACKAGES, "tests"])
+def test_the_first_line_of_a_docstring_is_short(folder: Path) -> None:
+    long = [
+        f"{file.relative_to(folder)}: {first}"
+        for file in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for first in (ast.get_docstring(node) or "").splitlines()[:1]
+        if len(re.findall(r"\S*\w\S*", first.removesuffix(" Pure."))) > FIRST_LINE_WORDS
+    ]
+    assert long == []

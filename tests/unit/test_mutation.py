@@ -3,7 +3,9 @@
 from textwrap import dedent
 
 import pytest
+from typer.testing import CliRunner
 
+from tests.mutation.__main__ import app
 from tests.mutation.changes import mutants
 from tests.mutation.choosing import decisions, files_of_tests, named
 
@@ -11,8 +13,9 @@ SOURCE = dedent('''
     """A sentence."""
 
     from enum import StrEnum
-    from typing import Final
+    from typing import Final, TypeVar
 
+    T = TypeVar("T")
     ENDS: Final = {1} | {2}
     Alias = int | str
 
@@ -52,7 +55,7 @@ def test_a_mutant_has_one_change(was: str, becomes: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["A sentence", "no room here", "Alias", "import", "@property", "int | None", "{1,"]
+    "text", ["A sentence", "no room here", "Alias", "TypeVar", "import", "@property", "int | None", "{1,"]
 )
 def test_no_mutant_changes_what_no_test_is_about(text: str) -> None:
     assert not [was for was, _ in changes(SOURCE) if text in was]
@@ -91,5 +94,24 @@ def test_decisions_are_those_of_the_contract() -> None:
 def test_a_module_is_tried_by_tests_of_its_name_and_by_the_contract_suites_that_reach_it() -> None:
     files = files_of_tests(["solstice_orchestrator.domain.needs"])
     assert "tests/unit/orchestrator/domain/test_needs.py" in files
-    assert "tests/contract/test_job_store.py" in files
+    assert "tests/contract/test_job_finish.py" in files
     assert "tests/contract/test_broker.py" not in files
+
+
+def test_of_two_modules_of_one_name_each_is_tried_by_the_test_in_its_room() -> None:
+    files = files_of_tests(["solstice_orchestrator.simulation.bounds"])
+    assert "tests/unit/orchestrator/simulation/test_bounds.py" in files
+    assert "tests/unit/common/http/server/test_bounds.py" not in files
+
+
+def test_a_module_that_no_unit_test_imports_is_tried_by_those_of_its_package_that_reach_it() -> None:
+    assert "tests/unit/orchestrator/workflow/test_reader.py" in files_of_tests(
+        ["solstice_orchestrator.workflow.matrix"]
+    )
+
+
+def test_the_tests_to_ask_can_be_named() -> None:
+    arguments = ["needs", "--unit", "--tests", "tests/contract/test_schemas.py"]
+    asked = CliRunner().invoke(app, arguments)
+    assert asked.exit_code == 1
+    assert "No unit or contract test imports these modules" in asked.output

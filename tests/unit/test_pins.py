@@ -22,7 +22,7 @@ def pins(name: str) -> dict[str, set[str]]:
     return found
 
 
-def wanted() -> list[Requirement]:
+def pinned_requirements() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     return [
         Requirement(text)
@@ -30,7 +30,7 @@ def wanted() -> list[Requirement]:
     ]
 
 
-@pytest.mark.parametrize("requirement", wanted(), ids=str)
+@pytest.mark.parametrize("requirement", pinned_requirements(), ids=str)
 def test_pin_fits_what_the_project_asks_for(requirement: Requirement) -> None:
     versions = pins("requirements.txt").get(canonicalize_name(requirement.name), set())
     assert versions, "run './just lock'"

@@ -24,7 +24,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A machine without a URL, Docker, RabbitMQ, or the right to install one."""
     monkeypatch.delenv(rabbitmq.URL_VARIABLE, raising=False)
     monkeypatch.setattr(rabbitmq, "docker_answers", lambda: False)
-    monkeypatch.setattr(rabbitmq, "_installed", lambda: None)
+    monkeypatch.setattr(rabbitmq, "installed", lambda: None)
     monkeypatch.setattr(rabbitmq, "apt_can_install", lambda: False)
     return monkeypatch
 
@@ -72,7 +72,7 @@ def test_apt_is_asked_when_there_is_nothing_else(bare: pytest.MonkeyPatch) -> No
 def test_a_second_newer_server_is_run_where_it_can_be(
     bare: pytest.MonkeyPatch, version: str, why_not: str | None, expected: tuple[str, ...]
 ) -> None:
-    bare.setattr(rabbitmq, "_installed", lambda: Installation(version=version, programs=Path("/nowhere")))
+    bare.setattr(rabbitmq, "installed", lambda: Installation(version=version, programs=Path("/nowhere")))
     bare.setattr(rabbitmq_4, "why_not", lambda: why_not)
     chosen, reason = flavours()
     assert chosen == expected

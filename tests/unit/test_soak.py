@@ -57,7 +57,7 @@ def test_what_happens_before_the_end_of_the_warm_up_is_not_growth() -> None:
     ("line", "wrong"),
     [
         ('{"event": "attempt.finished", "level": "info"}', False),
-        ('{"event": "workspace.left", "level": "error"}', True),
+        ('{"event": "workspace.not_removed", "level": "error"}', True),
         ('{"event": "anything.new", "level": "warning"}', True),
         ('{"event": "x", "level": "info", "detail": "OSError(9, \'Bad file descriptor\')"}', True),
         ("Traceback (most recent call last):", True),
@@ -70,8 +70,8 @@ def test_lines_of_a_log(line: str, wrong: bool) -> None:
 
 
 def test_a_complaint_is_shown_once_with_its_number() -> None:
-    (trouble,) = of_events("x", events_of(['{"event": "workspace.left", "level": "error"}'] * 3))
-    assert trouble.startswith("x: 3 times the error workspace.left")
+    (trouble,) = of_events("x", events_of(['{"event": "workspace.not_removed", "level": "error"}'] * 3))
+    assert trouble.startswith("x: 3 times the error workspace.not_removed")
 
 
 def job(number: int, **changes: Any) -> dict[str, Any]:

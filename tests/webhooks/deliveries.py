@@ -1,4 +1,4 @@
-"""The deliveries of this folder: bodies as each forge documents them, with invented names, and what they mean.
+"""The deliveries of this folder: documented bodies with invented names, and their meaning.
 
 Beside each body a `.meta.json` tells its source, secret, time, headers, and the outcome that is expected of it.
 """

@@ -3,6 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import structlog
+
+from solstice_common.broker.capabilities import Capabilities
+from solstice_common.broker.dead_letter_queue import DeadLetter, DeadLetterQueue, DeadLetterQueues
+from solstice_common.broker.dropping import DroppingBroker, OnDropped
 from solstice_common.broker.protocol import (
     Broker,
     BrokerHealth,
@@ -14,43 +19,172 @@ from solstice_common.broker.protocol import (
     PublishStatus,
     QueueDepth,
 )
+from solstice_common.broker.topology_check import FoundTopology
 from solstice_common.errors import ConfigurationError
+from solstice_common.settings import known_broker_url
+from solstice_common.telemetry.log_events import LogEvent
+from solstice_common.topology import Topology
+
+log = structlog.get_logger(__name__)
 
 __all__ = [
     "Broker",
     "BrokerHealth",
+    "Capabilities",
     "Consumer",
+    "DeadLetter",
+    "DeadLetterQueue",
+    "DeadLetterQueues",
     "Delivered",
     "Delivery",
+    "FoundTopology",
     "Message",
     "PublishStatus",
     "Published",
     "QueueDepth",
     "open_broker",
+    "open_dead_letter_queues",
+    "read_topology",
 ]
 
 
 @asynccontextmanager
-async def open_broker(url: str, *, name: str, confirm_timeout_seconds: float = 30.0) -> AsyncIterator[Broker]:
+async def open_broker(
+    url: str,
+    *,
+    name: str,
+    confirm_timeout_seconds: float = 30.0,
+    on_dropped: OnDropped | None = None,
+    nats_monitor_url: str = "",
+    nats_sync_always: bool = False,
+) -> AsyncIterator[Broker]:
     """The broker at `url`, under the connection name `name`.
 
-    Returns at once and connects in the background.
+    Returns at once and connects in the background. With `on_dropped` there are no dead letters: what would become one
+    is dropped, and its reason given to that. What concerns NATS alone is for its health, see `BrokerSettings`.
 
     Raises ConfigurationError for a URL of no known scheme.
     """
+    opening = _open(
+        url,
+        name,
+        confirm_timeout_seconds,
+        on_dropped,
+        nats_monitor_url=nats_monitor_url,
+        nats_sync_always=nats_sync_always,
+    )
+    async with opening as broker:
+        if on_dropped is None:
+            yield broker
+        else:
+            log.warning(LogEvent.DEAD_LETTERS_OFF, url=broker.url)
+            yield DroppingBroker(broker, on_dropped)
+
+
+@asynccontextmanager
+async def _open(
+    url: str,
+    name: str,
+    confirm_timeout_seconds: float,
+    on_dropped: OnDropped | None,
+    *,
+    nats_monitor_url: str,
+    nats_sync_always: bool,
+) -> AsyncIterator[Broker]:
+    transport = _transport(url)
     # Imported late: a process that uses one broker does not load the other's client library.
-    scheme = url.partition(":")[0]
-    if scheme in {"amqp", "amqps"}:
-        from solstice_common.broker.rabbitmq.broker import RabbitMQBroker  # noqa: PLC0415
+    if transport == "rabbitmq":
+        from solstice_common.broker.rabbitmq.rabbitmq_broker import RabbitMQBroker  # noqa: PLC0415
 
         async with RabbitMQBroker.open(
             url, name=name, confirm_timeout_seconds=confirm_timeout_seconds
         ) as rabbitmq:
             yield rabbitmq
-    elif scheme == "sqlite":
-        from solstice_common.broker.embedded.broker import EmbeddedBroker  # noqa: PLC0415
+    elif transport == "redis":
+        from solstice_common.broker.redis_streams.redis_broker import RedisBroker  # noqa: PLC0415
+
+        async with RedisBroker.open(
+            url, name=name, confirm_timeout_seconds=confirm_timeout_seconds, on_dropped=on_dropped
+        ) as redis:
+            yield redis
+    elif transport == "nats":
+        from solstice_common.broker.jetstream.jetstream_broker import JetStreamBroker  # noqa: PLC0415
+
+        async with JetStreamBroker.open(
+            url,
+            name=name,
+            confirm_timeout_seconds=confirm_timeout_seconds,
+            on_dropped=on_dropped,
+            monitor_url=nats_monitor_url,
+            sync_always=nats_sync_always,
+        ) as jetstream:
+            yield jetstream
+    else:
+        from solstice_common.broker.embedded.embedded_broker import EmbeddedBroker  # noqa: PLC0415
 
         async with EmbeddedBroker.open(url, name=name) as embedded:
             yield embedded
+
+
+async def read_topology(
+    url: str, topology: Topology, *, management_url: str | None = None, user: str | None = None
+) -> FoundTopology:
+    """What the broker at `url` holds of a topology; changes nothing there.
+
+    RabbitMQ is asked through its management API, as `management_api.found_topology` says.
+
+    Raises ConfigurationError for a URL of no known scheme, and what the broker's own reader raises.
+    """
+    transport = _transport(url)
+    if transport == "rabbitmq":
+        from solstice_common.broker.rabbitmq import management_api  # noqa: PLC0415
+
+        return await management_api.found_topology(url, topology, management_url=management_url, user=user)
+    if transport == "embedded":
+        from solstice_common.broker.embedded import embedded_topology  # noqa: PLC0415
+
+        return await embedded_topology.found_topology(url)
+    if transport == "redis":
+        from solstice_common.broker.redis_streams import redis_topology  # noqa: PLC0415
+
+        return await redis_topology.found_topology(url)
+    from solstice_common.broker.jetstream.comparison import jetstream_topology  # noqa: PLC0415
+
+    return await jetstream_topology.found_topology(url, topology)
+
+
+@asynccontextmanager
+async def open_dead_letter_queues(url: str, *, name: str) -> AsyncIterator[DeadLetterQueues]:
+    """The dead-letter queues of the broker at `url`, under the connection name `name`.
+
+    Raises BrokerUnavailable, and ConfigurationError for a URL of no known scheme.
+    """
+    transport = _transport(url)
+    if transport == "rabbitmq":
+        from solstice_common.broker.rabbitmq.rabbitmq_dead_letters import RabbitMQDeadLetters  # noqa: PLC0415
+
+        async with RabbitMQDeadLetters.open(url, name=name) as rabbitmq:
+            yield rabbitmq
+    elif transport == "redis":
+        from solstice_common.broker.redis_streams.redis_dead_letters import RedisDeadLetters  # noqa: PLC0415
+
+        async with RedisDeadLetters.open(url, name=name) as redis:
+            yield redis
+    elif transport == "nats":
+        from solstice_common.broker.jetstream.jetstream_dead_letters import JetStreamDeadLetters  # noqa: PLC0415
+
+        async with JetStreamDeadLetters.open(url, name=name) as jetstream:
+            yield jetstream
     else:
-        raise ConfigurationError(f"AMQP_URL {url!r}: must start with amqp://, amqps:// or sqlite:///")
+        from solstice_common.broker.embedded.embedded_dead_letters import EmbeddedDeadLetters  # noqa: PLC0415
+
+        async with EmbeddedDeadLetters.open(url, name=name) as embedded:
+            yield embedded
+
+
+def _transport(url: str) -> str:
+    try:
+        return known_broker_url(url)
+    except ValueError as error:
+        # The value is not repeated: it may hold a password.
+        raise ConfigurationError(f"AMQP_URL: {error}") from None

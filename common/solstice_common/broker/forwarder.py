@@ -9,7 +9,16 @@ from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Final, Generic, Protocol, TypeVar
 
-from solstice_common.broker.protocol import Broker, Message, Published
+import msgspec
+
+from solstice_common.broker.protocol import (
+    IDEMPOTENCY_HEADER,
+    Broker,
+    HeaderValue,
+    Message,
+    Published,
+    PublishStatus,
+)
 from solstice_common.errors import BrokerError, BrokerUnavailable, StoreUnavailable
 from solstice_common.runtime.backoff import backoff_seconds
 from solstice_common.topology import Topology
@@ -78,7 +87,7 @@ class Backlog(Protocol[Row]):
         """Publishing has stopped; called once, until `resumed`."""
         ...
 
-    def resumed(self, held_seconds: float) -> None: ...
+    def resumed(self, paused_seconds: float) -> None: ...
 
 
 def reason_of(outcome: Published) -> str:
@@ -101,6 +110,9 @@ class Forwarder(Generic[Row]):
 
     `noun` says what a row is, for `problem`. The backlog is looked at again after `look_again_seconds`, in case a
     notification was lost. With `declare_early`, the topology is made also while nothing waits.
+
+    A group begins `gather_seconds` after the one before, or later: rows that come close behind one another then share a
+    group, and what a group costs. A row that comes alone waits for nothing, nor does a backlog that fills whole groups.
     """
 
     def __init__(
@@ -113,6 +125,7 @@ class Forwarder(Generic[Row]):
         rng: random.Random,
         look_again_seconds: float,
         declare_early: bool = False,
+        gather_seconds: float = 0.0,
     ) -> None:
         self._backlog = backlog
         self._noun = noun
@@ -121,12 +134,16 @@ class Forwarder(Generic[Row]):
         self._rng = rng
         self._look_again_seconds = look_again_seconds
         self._declare_early = declare_early
+        self._gather_seconds = gather_seconds
+        self._gather_until = 0.0
         self._wake = asyncio.Event()
         self._finishing = False
         self._declared = False
         self._failures = 0
         self._interrupted_since: float | None = None
         self._unmarked: Sequence[int] = ()
+        self._uncertain: set[HeaderValue] = set()
+        """Idempotency keys of messages whose publishing ended as unknown."""
         self.problem: str | None = None
         """Why nothing can be published now; None when publishing works."""
         self.is_leader = False
@@ -157,10 +174,19 @@ class Forwarder(Generic[Row]):
     async def _step(self) -> _Result:
         # Confirmed, but the store does not know yet: mark these first, or they would be published again.
         await self._mark()
+        await self._pause(self._gather_until - time.monotonic())
         group = await self._backlog.next_group(GROUP)
+        if 0 < len(group) < GROUP:
+            self._gather_until = time.monotonic() + self._gather_seconds
         if group or (self._declare_early and not self._declared):
             await self._prepare_broker()
         return await self._publish(group) if group else _Result.IDLE
+
+    def _repeat_of(self, message: Message) -> Message:
+        """The message, marked as a repeat when nobody knows what became of the attempt before."""
+        if message.headers.get(IDEMPOTENCY_HEADER) in self._uncertain:
+            return msgspec.structs.replace(message, repeat=True)
+        return message
 
     async def _mark(self) -> None:
         if self._unmarked:
@@ -182,7 +208,15 @@ class Forwarder(Generic[Row]):
         self._interrupted_since = self.problem = None
 
     async def _publish(self, group: Sequence[Row]) -> _Result:
-        outcomes = await self._broker.publish([self._backlog.message_of(row) for row in group])
+        messages = [self._repeat_of(self._backlog.message_of(row)) for row in group]
+        outcomes = await self._broker.publish(messages)
+        for message, outcome in zip(messages, outcomes, strict=True):
+            if (key := message.headers.get(IDEMPOTENCY_HEADER)) is None:
+                continue
+            if outcome.status is PublishStatus.UNKNOWN:
+                self._uncertain.add(key)
+            elif outcome.confirmed:
+                self._uncertain.discard(key)
         self._unmarked = self._backlog.answered(group, outcomes)
         await self._mark()
         failed = [

@@ -10,8 +10,11 @@ from solstice_common.times import format_timestamp
 
 V = TypeVar("V")
 
-BROKER_HEADERS: Final = frozenset({"x-death", "x-delivery-count", "x-acquired-count"})
+BROKER_COUNTERS: Final = frozenset({"x-delivery-count", "x-acquired-count"})
+BROKER_HEADERS: Final = BROKER_COUNTERS | {"x-death"}
 BROKER_HEADER_PREFIXES: Final = ("x-first-death-", "x-last-death-")
+SIGNATURE_HEADER: Final = "x-solstice-signature"
+"""Who signed the message (`solstice_common.signing`). It stays with the message wherever its body goes."""
 DETAIL_CHARACTERS: Final = 2048
 """The longest detail of a dead letter; all headers must fit one AMQP frame."""
 
@@ -39,10 +42,10 @@ def refusal_headers(
     `x-solstice-attempt` is the sender's, 1 when it gave none: ours, because a broker's own counters do not survive a
     republish.
     """
-    kept = without_broker_headers(delivery.headers)
-    attempt = kept.get("x-solstice-attempt")
+    own_headers = without_broker_headers(delivery.headers)
+    attempt = own_headers.get("x-solstice-attempt")
     return {
-        **kept,
+        **own_headers,
         "x-solstice-reason": refusal.reason,
         "x-solstice-detail": refusal.detail[:DETAIL_CHARACTERS],
         "x-solstice-queue": queue,

@@ -1,6 +1,6 @@
-"""The contract of every broker: RabbitMQ and the embedded one keep it.
+"""The contract of every broker; one contract suite tests all.
 
-One contract suite tests both.
+What a broker promises beyond it is declared in `capabilities`.
 """
 
 import uuid
@@ -14,11 +14,14 @@ from typing import Final, Protocol
 
 import msgspec
 
+from solstice_common.broker.capabilities import Capabilities
 from solstice_common.broker.delivery import Verdict
 from solstice_common.topology import Topology
 from solstice_common.values import Value
 
 HeaderValue = str | int | bool
+IDEMPOTENCY_HEADER: Final = "x-solstice-idempotency-key"
+"""Stays the same over all attempts to publish one message."""
 NO_HEADERS: Final[Mapping[str, HeaderValue]] = MappingProxyType({})
 
 
@@ -44,6 +47,8 @@ class Message(Value, frozen=True, kw_only=True):
     timestamp: datetime = msgspec.field(default_factory=lambda: datetime.now(UTC))
     content_type: str = "application/json"
     app_id: str = "solstice-ci"
+    repeat: bool = False
+    """Whether an attempt before this one ended as UNKNOWN: it may be recognised by its idempotency key."""
 
 
 class PublishStatus(StrEnum):
@@ -72,6 +77,9 @@ class Published:
     @property
     def confirmed(self) -> bool:
         return self.status is PublishStatus.CONFIRMED
+
+
+CONFIRMED: Final = Published(PublishStatus.CONFIRMED)
 
 
 class Delivery(Protocol):
@@ -151,13 +159,32 @@ class BrokerHealth:
     connected: bool
     blocked: str | None = None
     """Why the broker takes no publishes at the moment (memory or disk alarm), else None."""
+    degraded: str | None = None
+    """Why it is ready, but less durable than it could be, with the setting to change; else None."""
     detail: str = ""
+    transport: str = ""
+    """Which broker it is: the name of its capabilities."""
+    host: str = ""
+    """The host in use, or used last, as `name:port`; empty before the first, and for a file."""
+
+    @property
+    def notices(self) -> Mapping[str, str]:
+        """What `/readyz` tells the operator of a broker that is ready."""
+        return {} if self.degraded is None else {"broker": f"degraded: {self.degraded}"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDepth:
+    """How full a queue is; None where the broker cannot say."""
+
     ready: int
     consumers: int
+    pending: int | None = None
+    """Delivered and not settled."""
+    oldest_seconds: float | None = None
+    """Age of the oldest message, delivered or not; None also without one."""
+    lease_seconds: float | None = None
+    """How long the lease that ends next still lasts; None also without one."""
 
 
 class Broker(Protocol):
@@ -175,6 +202,11 @@ class Broker(Protocol):
 
     @property
     def health(self) -> BrokerHealth: ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can promise; what only a connection shows is unknown until then."""
+        ...
 
     async def ready(self, timeout_seconds: float) -> None:
         """Return once connected; BrokerUnavailable when that takes longer than `timeout_seconds`."""

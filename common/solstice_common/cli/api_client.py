@@ -85,9 +85,11 @@ class OrchestratorClient:
         """A client of the orchestrator that the settings name."""
         return cls.open(settings.solstice_url, token=settings.solstice_token.get_secret_value())
 
-    async def runs(self, *, limit: int = 50, after: str | None = None, **wanted: Unpack[Filters]) -> Document:
+    async def runs(
+        self, *, limit: int = 50, after: str | None = None, **filters: Unpack[Filters]
+    ) -> Document:
         """One page of runs, newest first: `{"runs": [...], "next": CURSOR | null}`."""
-        return await self._get("/api/v1/runs", {"limit": limit, "after": after, **_parameters(wanted)})
+        return await self._get("/api/v1/runs", {"limit": limit, "after": after, **_parameters(filters)})
 
     async def run(self, run_id: str) -> Document:
         """The run with its `jobs`."""
@@ -108,14 +110,14 @@ class OrchestratorClient:
         run_id: str | None = None,
         limit: int = 50,
         after: str | None = None,
-        **wanted: Unpack[Filters],
+        **filters: Unpack[Filters],
     ) -> Document:
         """One page of jobs: `{"jobs": [...], "next": CURSOR | null}`.
 
         Of one run in workflow order, else newest first.
         """
         return await self._get(
-            "/api/v1/jobs", {"run_id": run_id, "limit": limit, "after": after, **_parameters(wanted)}
+            "/api/v1/jobs", {"run_id": run_id, "limit": limit, "after": after, **_parameters(filters)}
         )
 
     async def job(self, job_id: str) -> Document:
@@ -233,7 +235,7 @@ class OrchestratorClient:
         return await self._get(f"/api/v1/schedules/{quote(which, safe='')}/next", {"count": count})
 
     async def add_schedule(self, schedule_input: Document) -> Document:
-        """A new schedule; `schedule_input` is a `ScheduleWish` of the API."""
+        """A new schedule; `schedule_input` is a `ScheduleInput` of the API."""
         return await self._ask("POST", "/api/v1/schedules", {}, schedule_input)
 
     async def edit_schedule(self, which: str, changes: Document) -> Document:
@@ -279,9 +281,9 @@ class OrchestratorClient:
                     async for event in source:
                         pause_seconds, last_id = 0.1, event.id or last_id
                         if event.data:
-                            ours = ApiEvent(event.event, orjson.loads(event.data), event.id)
-                            yield ours
-                            if _is_last(ours):
+                            api_event = ApiEvent(event.event, orjson.loads(event.data), event.id)
+                            yield api_event
+                            if _is_last(api_event):
                                 return
             except (httpx2.HTTPError, ServiceUnavailable) as error:
                 lost_at = lost_at or time.monotonic()
@@ -297,8 +299,8 @@ class OrchestratorClient:
         return ServiceUnavailable("orchestrator", self.url, detail, _ADVICE)
 
 
-def _parameters(wanted: Filters) -> dict[str, str | int | None]:
-    return {**wanted}  # type: ignore[dict-item]  # of a TypedDict only that its values are objects is known
+def _parameters(filters: Filters) -> dict[str, str | int | None]:
+    return {**filters}  # type: ignore[dict-item]  # of a TypedDict only that its values are objects is known
 
 
 def _is_last(event: ApiEvent) -> bool:

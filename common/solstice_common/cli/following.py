@@ -3,18 +3,22 @@
 import asyncio
 import re
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from typing import Final
 
 from solstice_common.cli.api_client import Document, OrchestratorClient
 from solstice_common.cli.terminal import HarmlessText
-from solstice_common.errors import first_of
-from solstice_common.messages.states import NEVER_STARTED
+from solstice_common.errors import ServiceRefused, ServiceUnavailable, first_of
+from solstice_common.messages.states import FINAL, NEVER_STARTED, JobState
 
 Write = Callable[[str], None]
 
 FROM_THE_FIRST: Final = "1.0"
 """The place before everything in a job's logs: attempt 1, no chunk."""
+
+SILENCE_SECONDS: Final = 2.0
+"""How long a run may wait before its follower asks why."""
 
 INDENT: Final = "  "
 """The indent of the lines that a job prints; marks have none."""
@@ -23,6 +27,37 @@ RESET: Final = "\x1b[0m"
 _EDGE: Final = re.compile(r"(?<![^\r\n])(?=[^\r\n])")
 """Where a line begins: after a line feed, or a carriage return that overwrites."""
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a run waits for while none of its jobs runs.
+
+    `job` is empty for a run without jobs.
+    """
+
+    job: str
+    reason: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.job or 'the run'} waits: {self.detail}"
+
+
+def once_per_reason(say: Callable[[str], None]) -> Callable[[Wait], None]:
+    """Say a wait when its job or its reason is another than before.
+
+    Figures in it change all the time.
+    """
+    printed: tuple[str, str] | None = None
+
+    def waits(wait: Wait) -> None:
+        nonlocal printed
+        if printed != (wait.job, wait.reason):
+            printed = wait.job, wait.reason
+            say(str(wait))
+
+    return waits
 
 
 async def follow_job(
@@ -68,17 +103,20 @@ async def follow_run(
     write: Write | None,
     *,
     changed: Callable[[Document], None] | None = None,
+    waits: Callable[[Wait], None] | None = None,
     label: Callable[[str], str] = "{} | ".format,
     terminal: bool = False,
 ) -> Document:
     """Wait for the end of a run; return it with its jobs.
 
     `write` gets the logs of its jobs as they come, each line behind `label(job name)` when there are several jobs. With
-    `terminal`, only what may be shown on one. `changed` is called with the run and its jobs at every change.
+    `terminal`, only what may be shown on one. `changed` is called with the run and its jobs at every change, `waits`
+    about every two seconds while no job runs.
     """
     try:
         async with asyncio.TaskGroup() as tasks, aclosing(api.run_events(run_id)) as events:
             following: set[str] = set()
+            asking = tasks.create_task(_ask_why(api, run_id, waits)) if waits else None
             async for event in events:
                 run = event.data
                 if changed:
@@ -94,9 +132,34 @@ async def follow_run(
                             whole_lines=True,
                         )
                         tasks.create_task(_follow(api, job["job_id"], log), name=f"follow:{job['name']}")
+            if asking:
+                asking.cancel()
     except BaseExceptionGroup as group:
         raise first_of(group) from None
     return await api.run(run_id)
+
+
+async def _ask_why(api: OrchestratorClient, run_id: str, waits: Callable[[Wait], None]) -> None:
+    while True:
+        await asyncio.sleep(SILENCE_SECONDS)
+        # The command that follows the run reports what is wrong with the orchestrator.
+        with suppress(ServiceRefused, ServiceUnavailable):
+            if wait := await _wait_of(api, await api.run(run_id)):
+                waits(wait)
+
+
+async def _wait_of(api: OrchestratorClient, run: Document) -> Wait | None:
+    """What the first job that could start next waits for; None while a job runs."""
+    open_jobs = [job for job in run["jobs"] if job["state"] not in FINAL]
+    if any(job["state"] == JobState.RUNNING for job in open_jobs):
+        return None
+    waiting = [job for job in open_jobs if job["state"] != JobState.BLOCKED] or open_jobs
+    if waiting:
+        name, answer = waiting[0]["name"], await api.why_job(waiting[0]["job_id"])
+    else:
+        name, answer = "", await api.why_run(run["run_id"])
+    why = answer["why"]
+    return why and Wait(name, why["reason"], why["detail"])
 
 
 class LogWriter:
@@ -153,10 +216,10 @@ class LogWriter:
 
     def _end_line(self) -> None:
         # The job's colours end as well: they could hide what follows.
-        ending = RESET * self._coloured + "\n" * self._line_open
+        line_end = RESET * self._coloured + "\n" * self._line_open
         self._line_open = self._at_edge = self._coloured = False
-        if ending:
-            self._pass_on(ending)
+        if line_end:
+            self._pass_on(line_end)
 
     def _pass_on(self, text: str) -> None:
         if not self._whole_lines:

@@ -24,12 +24,12 @@ class Deferred:
     def load(self) -> Any:
         """The command itself."""
         module, _, attribute = self.place.partition(":")
-        found = getattr(import_module(module), attribute)
+        loaded = getattr(import_module(module), attribute)
         group = typer.Typer(add_completion=False)
-        if isinstance(found, typer.Typer):
-            group.add_typer(found, name=self.name, rich_help_panel=self.panel)
+        if isinstance(loaded, typer.Typer):
+            group.add_typer(loaded, name=self.name, rich_help_panel=self.panel)
         else:
-            group.command(self.name, rich_help_panel=self.panel)(found)
+            group.command(self.name, rich_help_panel=self.panel)(loaded)
         return typer.main.get_group(group).commands[self.name]
 
 
@@ -43,11 +43,11 @@ def lazily(deferred: Sequence[Deferred]) -> type[Commands]:
         def __init__(self, **attributes: Any) -> None:
             super().__init__(**attributes)
             self._deferred = {each.name: each for each in deferred}
-            standing_in = {
+            stand_ins = {
                 each.name: TyperCommand(each.name, help=each.help, rich_help_panel=each.panel)
                 for each in deferred
             }
-            self.commands = {**standing_in, **self.commands}
+            self.commands = {**stand_ins, **self.commands}
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             if args[0] in self._deferred:

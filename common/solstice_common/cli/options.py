@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, TypeVar, get_args
 
 import typer
 from pydantic import SecretStr, ValidationError
+from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
 from solstice_common.cli import running_up
@@ -25,6 +26,7 @@ from solstice_common.times import age_seconds
 from solstice_common.validation import in_words
 
 S = TypeVar("S", bound=SolsticeSettings)
+_ALSO_FLAG: Final = "also_flag"
 SETTINGS_PANEL: Final = "Settings (flag, else environment variable, else default)"
 
 
@@ -44,18 +46,18 @@ def with_settings(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 
-        def call(**given: Any) -> None:
-            chosen = {name: given.pop(name) for name in flagged}
-            told = {name: value for name, value in chosen.items() if value is not None}
+        def call(**arguments: Any) -> None:
+            chosen = {name: arguments.pop(name) for name in flagged}
+            given = {name: value for name, value in chosen.items() if value is not None}
             if serves:
-                command(load_settings(model, **told), **given)
+                command(load_settings(model, **given), **arguments)
                 return
-            untold = [name for name in running_up.FOUND if name in flagged and not _is_told(name, told)]
-            up = running_up.read() if untold else None
-            found = {name: up.setting(name) for name in untold} if up else {}
-            settings = load_settings(model, **found, **told)
-            with _default_named(() if up else untold):
-                command(settings, **given)
+            missing = [name for name in running_up.FOUND if name in flagged and not _is_given(name, given)]
+            up = running_up.read() if missing else None
+            from_up = {name: up.setting(name) for name in missing} if up else {}
+            settings = load_settings(model, **from_up, **given)
+            with _default_named(() if up else missing):
+                command(settings, **arguments)
 
         flags = [_parameter(name, field) for name, field in flagged.items()]
         call.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]  # what Typer reads
@@ -66,7 +68,7 @@ def with_settings(
     return decorate
 
 
-def _is_told(name: str, flags: Mapping[str, object]) -> bool:
+def _is_given(name: str, flags: Mapping[str, object]) -> bool:
     return name in flags or any(each.lower() == name for each in os.environ)
 
 
@@ -101,6 +103,11 @@ def load_settings(model: type[S], **given: Any) -> S:
         raise ConfigurationError("; ".join(problems)) from None
 
 
+def also_flag(name: str) -> JsonDict:
+    """For `Field(json_schema_extra=...)`: a second name of the setting's flag."""
+    return {_ALSO_FLAG: name}
+
+
 def age_given(option: str, text: str) -> float:
     """An option's age (`30d`, `12h`, `90m`, `60s`) in seconds; ConfigurationError names the option."""
     try:
@@ -130,8 +137,11 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     shown = field.get_default(call_default_factory=True, validated_data={})
     flag = name.replace("_", "-")
     is_switch = field.annotation is bool
+    extra = field.json_schema_extra
+    also = [f"--{extra[_ALSO_FLAG]}"] if isinstance(extra, dict) and _ALSO_FLAG in extra else []
     option = typer.Option(
         f"--{flag}/--no-{flag}" if is_switch else f"--{flag}",
+        *also,
         help=f"{field.description} ({name.upper()})",
         show_default=str(shown) if shown not in (None, "") else False,
         rich_help_panel=SETTINGS_PANEL,

@@ -2,18 +2,20 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Final
 
 import typer
+
+from solstice_common.cli.terminal import without_controls
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SLOW_SECONDS: Final = 2.0
 
 
 @contextmanager
-def said_when_slow(what: str) -> Iterator[Callable[[], None]]:
+def note_when_slow(what: str) -> Iterator[Callable[[], None]]:
     """Say on a terminal what a command waits for after two seconds.
 
     Yields what ends the wait early. Nothing is written in a pipe, nor with --json.
@@ -37,6 +39,25 @@ def print_json(document: object) -> None:
     typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
 
 
+def print_rows(rows: Iterable[Sequence[object]]) -> None:
+    """Print a list for a pipe: whole values between tabs, without a heading."""
+    for row in rows:
+        typer.echo("\t".join("" if value is None else one_line(str(value)) for value in row))
+
+
+def one_line(text: str) -> str:
+    """Return the text as one line that steers no terminal; it may be a stranger's."""
+    return " ".join(without_controls(text).split())
+
+
+def print_pairs(pairs: Sequence[tuple[str, object]]) -> None:
+    """Print names and values: aligned on a terminal, tab-separated in a pipe."""
+    if sys.stdout.isatty():
+        print_facts(pairs)
+    else:
+        print_rows(pairs)
+
+
 def print_facts(facts: Sequence[tuple[str, object]]) -> None:
     """Print names and values, one pair per line, without empty values.
 
@@ -51,7 +72,7 @@ def print_facts(facts: Sequence[tuple[str, object]]) -> None:
         if value is not None and value != "":
             console.print(
                 Text(name.ljust(width), style="bold"),
-                value if isinstance(value, Text) else str(value),
+                value if isinstance(value, Text) else without_controls(str(value)),
                 sep="",
                 markup=False,
             )

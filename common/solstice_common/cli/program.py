@@ -38,7 +38,7 @@ class Exit(IntEnum):
     """Ctrl-C."""
 
 
-_ASKED_WRONGLY: Final = frozenset({400, 401, 403, 422})
+_CLIENT_ERRORS: Final = frozenset({400, 401, 403, 422})
 """HTTP statuses which mean that the command or the token is wrong."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT})
 BOXED_HELP_COLUMNS: Final = 100
@@ -91,7 +91,7 @@ def in_plain_text(command: object) -> None:
 def run(app: typer.Typer) -> None:
     """Run a command line; known errors become one line on standard error, without traceback.
 
-    Raises any other error of a command with its traceback: that is a mistake of ours.
+    Raises any other error of a command with its traceback: that is a bug.
     """
     if "structlog" in sys.modules:
         silence_logs()
@@ -118,11 +118,11 @@ def _leave_a_closed_pipe() -> None:
 
 
 def _exit_code(error: BaseException) -> Exit | None:
-    """The exit code; None for a mistake of ours, which keeps its traceback."""
+    """The exit code; None for a bug, whose traceback is printed."""
     match error:
         case ConfigurationError():
             return Exit.USAGE
-        case ServiceRefused(status=status, code=code) if status in _ASKED_WRONGLY or code == "not_the_api":
+        case ServiceRefused(status=status, code=code) if status in _CLIENT_ERRORS or code == "not_the_api":
             return Exit.USAGE
         case BrokerUnavailable() | StoreUnavailable() | ServiceUnavailable():
             return Exit.UNAVAILABLE

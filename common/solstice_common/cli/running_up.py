@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
@@ -42,9 +42,11 @@ class RunningUp:
     broker: str | None
     inbox: str | None
     store: str | None
+    forge_config: str = ""
+    """The file of its sources; empty: every forge, with secrets that it made, and no rules."""
 
     def setting(self, name: str) -> str:
-        """The value of a setting of `FOUND`. ConfigurationError when its URL holds a password."""
+        """The value of a setting of `FOUND`. ConfigurationError when its URL has a password."""
         value: str | None = getattr(self, FOUND[name])
         if value is None:
             raise ConfigurationError(
@@ -55,7 +57,7 @@ class RunningUp:
 
 
 def shareable(url: str) -> str | None:
-    """The URL as any working directory understands it; None when it holds a password."""
+    """The URL as any working directory understands it; None when it has a password."""
     if url.startswith("sqlite:"):
         return f"sqlite:///{sqlite_path(url).absolute()}"
     try:
@@ -64,7 +66,11 @@ def shareable(url: str) -> str | None:
         return None
     # A '#', '/' or '?' in a password ends the host too early: the '@' then stands behind it.
     odd = "@" in parts.path + parts.query + parts.fragment
-    return None if parts.password or "password" in parts.query or odd else url
+    # What stands alone before the host of a NATS server is a token.
+    options = dict(parse_qsl(parts.query))
+    is_token = parts.scheme in {"nats", "tls"} and parts.username is not None
+    odd = odd or (is_token and "password_file" not in options)
+    return None if parts.password or "password" in options or odd else url
 
 
 def reachable(url: str) -> str:
@@ -94,7 +100,7 @@ def read() -> RunningUp | None:
     None when none runs, or it is not ready yet.
     """
     state = state_directory()
-    if not _is_held(state / LOCK_NAME):
+    if not _is_locked(state / LOCK_NAME):
         return None
     try:
         return RunningUp(**orjson.loads((state / FILE_NAME).read_bytes()))
@@ -102,7 +108,7 @@ def read() -> RunningUp | None:
         return None
 
 
-def _is_held(lock: Path) -> bool:
+def _is_locked(lock: Path) -> bool:
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

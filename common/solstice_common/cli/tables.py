@@ -21,7 +21,7 @@ class Layout:
 
     folded: Collection[str]
     """Columns that may be folded into further lines, at least `FOLDED_WIDTH` wide."""
-    least_telling_first: Sequence[str]
+    dropped_first: Sequence[str]
     """Columns that may be left out, in this order; never the first one."""
 
 
@@ -60,7 +60,7 @@ def fitting(columns: Sequence[str], widths: Sequence[int], room: int, layout: La
             for place in shown
         ) + _GAP * (len(shown) - 1)
 
-    for column in layout.least_telling_first:
+    for column in layout.dropped_first:
         if needed() <= room:
             break
         shown = [place for place in shown if columns[place] != column or place == 0]

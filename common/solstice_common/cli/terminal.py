@@ -41,5 +41,10 @@ class HarmlessText:
         return _CONTROL.sub(_colour_only, text)
 
 
+def without_controls(text: str) -> str:
+    """Return a whole text without control sequences, colours included; tabs and line breaks stay."""
+    return _CONTROL.sub("", _UNFINISHED.sub("", text)).replace("\x1b", "")
+
+
 def _colour_only(control: "re.Match[str]") -> str:
     return control.group() if _COLOUR.fullmatch(control.group()) else ""

@@ -1,1 +1,1 @@
-"""Serves HTTP for both services, with bounds on what a caller can make us hold."""
+"""Says who may call, and serves HTTP for both services."""

@@ -26,7 +26,7 @@ log = structlog.get_logger("solstice_common.http.access")
 LOCAL: Final = "@local"
 """The name of a caller without a token; no token can have it."""
 REALM: Final = 'realm="solstice"'
-NONE_LEFT: Final = "there were tokens here and none is left, so nobody is answered, not this machine either"
+NONE_LEFT: Final = "there were tokens here and none is left, so all are refused, this machine too"
 _MAKE_ONE: Final = "'solstice token create NAME --scope {}' makes one"
 WATCH_SECONDS: Final = 1.0
 """Seconds between two checks whether the last token is gone; each costs one `stat`."""
@@ -82,8 +82,13 @@ class Access:
             return {}
         return {"access": f"{NONE_LEFT} ({self.file.path}): {_MAKE_ONE.format(TokenScope.READ)}"}
 
-    def admit(self, needed: TokenScope, *, authorization: str | None, is_local: bool) -> Caller | Denied:
-        """Whether a request with this `Authorization` may do what needs that scope."""
+    def admit(
+        self, needed: TokenScope, *, authorization: str | None, is_local: bool, logged: bool = True
+    ) -> Caller | Denied:
+        """Whether a request with this `Authorization` may do what needs that scope.
+
+        A refusal is logged, unless `logged` is false: nothing was asked for yet that needs the scope.
+        """
         if self.is_open:
             return Caller(name=LOCAL)
         verdict = admit(
@@ -102,7 +107,7 @@ class Access:
             )
         # A caller that sends nothing is a stranger, and there are many; one that sends a wrong token needs help or
         # attention.
-        if isinstance(verdict, Denied) and authorization is not None:
+        if logged and isinstance(verdict, Denied) and authorization is not None:
             log.warning(
                 LogEvent.ACCESS_DENIED, needed=needed.value, reason=verdict.reason, detail=verdict.detail
             )
@@ -149,7 +154,7 @@ def check_listening(access: Access, *, host: str, setting: str) -> None:
         raise ConfigurationError(
             f"{setting} is {host!r}, but there is no token in {access.file.path}, so nobody there could be told from a "
             f"stranger. Make one ('solstice token create NAME --scope read'), or listen on 127.0.0.1; behind a proxy that "
-            "asks who people are, SOLSTICE_ACCESS=open lets in whoever reaches us"
+            "asks people for a login, SOLSTICE_ACCESS=open lets in every caller"
         )
 
 
@@ -158,7 +163,7 @@ def log_access(access: Access, *, service: str) -> bool:
     if access.is_open:
         log.warning(LogEvent.ACCESS_OPEN, service=service)
     elif access.is_shut:
-        log.warning(LogEvent.ACCESS_SHUT, service=service, tokens=str(access.file.path), detail=NONE_LEFT)
+        log.warning(LogEvent.NO_TOKENS_LEFT, service=service, tokens=str(access.file.path), detail=NONE_LEFT)
         return True
     elif access.is_local_only:
         log.info(LogEvent.ACCESS_LOCAL, service=service, tokens=str(access.file.path))
@@ -166,7 +171,7 @@ def log_access(access: Access, *, service: str) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def told_access(access: Access, *, service: str) -> AsyncIterator[None]:
+async def logged_access(access: Access, *, service: str) -> AsyncIterator[None]:
     """Log when tokens do not decide: at the start, and when the last goes."""
     was_shut = log_access(access, service=service)
     watching = asyncio.create_task(_watch(access, service, was_shut=was_shut), name=f"{service}-access")

@@ -3,13 +3,10 @@
 The file is written whole or not at all, for its owner alone.
 """
 
-import contextlib
-import fcntl
 import os
-import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -17,15 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from solstice_common.errors import ConfigurationError
 from solstice_common.http.tokens import NAME, Token, TokenScope
 from solstice_common.messages.fields import Timestamp
+from solstice_common.runtime.replaced_file import OTHERS_WRITE, file_state, replace_file
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.times import format_seconds, parse_timestamp
 from solstice_common.validation import in_words
 
 log = structlog.get_logger("solstice_common.http.token_file")
-
-OWNER_ONLY: Final = 0o600
-_OTHERS_READ: Final = stat.S_IRGRP | stat.S_IROTH
-_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 Tokens = tuple[Token, ...]
 
@@ -56,7 +50,7 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file_state = _state(path)
+        self._file_state = file_state(path)
         self._tokens = read(path)
         self._had_tokens = bool(self._tokens) or self._file_state is not None
 
@@ -76,10 +70,10 @@ class TokenFile:
 
         Looks at the file's inode and times, and reads it only when they have changed.
         """
-        file_state = _state(self.path)
-        if file_state != self._file_state:
-            self._file_state = file_state
-            self._had_tokens = self._had_tokens or file_state is not None
+        state = file_state(self.path)
+        if state != self._file_state:
+            self._file_state = state
+            self._had_tokens = self._had_tokens or state is not None
             try:
                 self._tokens = read(self.path)
             except ConfigurationError as error:
@@ -110,7 +104,7 @@ def read(path: Path) -> Tokens:
         return ()
     except OSError as error:
         raise ConfigurationError(f"the tokens in {path} cannot be read: {error.strerror}") from None
-    if mode & _OTHERS_WRITE:
+    if mode & OTHERS_WRITE:
         raise ConfigurationError(
             f"the tokens in {path} are not used, since others may write to the file: chmod 600 {path}"
         )
@@ -131,55 +125,17 @@ def change(path: Path, decide: Callable[[Tokens], Sequence[Token]]) -> None:
 
     Durable on return, and a reader sees the old file or the new one. ConfigurationError when it cannot be written.
     """
+
+    def content() -> bytes:
+        document = _Document(tokens=[_entry(token) for token in decide(read(path))])
+        return document.model_dump_json(indent=2).encode() + b"\n"
+
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _locked(path.with_name(path.name + ".lock")):
-            _replace(path, decide(read(path)))
+        replace_file(path, content)
     except OSError as error:
         raise ConfigurationError(
             f"the tokens in {path} cannot be written: {error.strerror}; name another file with SOLSTICE_TOKENS"
         ) from None
-
-
-def _state(path: Path) -> tuple[int, ...] | None:
-    """A value that differs whenever the file's content may; None without a file."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _replace(path: Path, tokens: Sequence[Token]) -> None:
-    document = _Document(tokens=[_entry(token) for token in tokens])
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "wb") as file:
-        with contextlib.suppress(FileNotFoundError, PermissionError):
-            # The file keeps its owner and mode: root may make a token for a service that runs as another user, and two
-            # services with users of their own may share the file through a group.
-            before = path.stat()
-            os.fchown(file.fileno(), before.st_uid, before.st_gid)
-            os.fchmod(file.fileno(), OWNER_ONLY | (before.st_mode & _OTHERS_READ))
-        file.write(document.model_dump_json(indent=2).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _token(entry: _Entry) -> Token:

@@ -2,7 +2,7 @@
 
 `token_file` reads and writes them.
 
-Only the SHA-256 of a token is kept. A token is 256 random bits, so it cannot be guessed, and neither a salt nor a slow
+Only the SHA-256 of a token is stored. A token is 256 random bits, so it cannot be guessed, and neither a salt nor a slow
 hash would add anything: those are for passwords, which people choose. NIST SP 800-63B (section 5.1.2.2) draws the line
 for secrets that are looked up at 112 random bits: from there an approved hash function alone is enough.
 """
@@ -38,7 +38,7 @@ class TokenScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token as it is kept; times are seconds since the epoch."""
+    """A token as it is stored; times are seconds since the epoch."""
 
     name: str
     scopes: frozenset[TokenScope]
@@ -78,7 +78,7 @@ def mint(
 
 
 def digest(text: str) -> str:
-    """What is kept of a token's text."""
+    """The stored form of a token's text."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -87,11 +87,11 @@ def find(tokens: Sequence[Token], text: str) -> Token | None:
 
     Every token is compared, each in constant time.
     """
-    presented, found = digest(text), None
+    presented, match = digest(text), None
     for token in tokens:
         if hmac.compare_digest(token.sha256, presented):
-            found = token
-    return found
+            match = token
+    return match
 
 
 def lifetime_seconds(text: str) -> float:

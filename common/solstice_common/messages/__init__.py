@@ -1,23 +1,18 @@
 """`jobrequest.v1`, `jobcancel.v1` and `jobstatus.v1`: the messages of Solstice CI, and their canonical bytes.
 
-Canonical: UTF-8 JSON, keys sorted at every level, no white space, a field that was never set is left out. Fields this
-version does not know are kept, so decoding and encoding a canonical message gives the same bytes, and an older
-service never strips what a newer one added. The pydantic models are the source; `schemas/*.json` renders them.
+The pydantic models are the source; `schemas/*.json` renders them. `canonical.py` says what canonical is.
 """
 
-import json
-import math
 import uuid
-from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha1
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal
 
-import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from solstice_common.errors import InvalidMessage
+from solstice_common.messages.canonical import WireMessage
 from solstice_common.messages.fields import (
     MAX_INTEGER,
     STORED,
@@ -32,17 +27,9 @@ from solstice_common.messages.fields import (
     Traceparent,
     WorkflowPath,
 )
-from solstice_common.validation import in_words
-
-MAX_MESSAGE_BYTES: Final = 256 * 1024
-"""Far above any honest request, far below the 16 MiB that RabbitMQ 4 allows."""
 
 REMEMBERED_BYTES: Final = 4096
 """Requests up to this length are remembered by `decode_request`; a forge's is a quarter of that."""
-
-
-_URLS: Final = ("repo_url", "head_repo_url")
-"""Fields that validation brings into their canonical form."""
 
 
 class Source(StrEnum):
@@ -64,66 +51,8 @@ class Priority(StrEnum):
     LOW = "low"
 
 
-class _Wire(BaseModel):
-    """A message on the wire: strict in what we use, silent about what we do not know."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True, use_attribute_docstrings=True)
-
-    VERSION: ClassVar[str]
-
-    @classmethod
-    def decode(cls, body: bytes) -> Self:
-        """Read a message.
-
-        Raises InvalidMessage; its reason is one of `oversize`, `not_utf8`, `not_json`, `not_an_object`,
-        `unknown_version`, `invalid_field`.
-        """
-        if len(body) > MAX_MESSAGE_BYTES:
-            raise InvalidMessage("oversize", f"{len(body)} bytes, at most {MAX_MESSAGE_BYTES} are allowed")
-        try:
-            message = cls.model_validate_json(body)
-        except ValidationError as error:
-            raise _diagnose(cls.VERSION, body, error) from None
-        _refuse_infinite(message.model_extra)
-        _refuse_doubled(body)
-        return message
-
-    @classmethod
-    def compose(cls, fields: Mapping[str, object]) -> tuple[Self, bytes]:
-        """The message of these fields, all of them ours, and its canonical bytes: `model_validate` and `encode` in one.
-
-        Raises pydantic's ValidationError, and InvalidMessage for a field that is not known.
-        """
-        message = cls.model_validate(fields)
-        if message.model_extra:
-            raise InvalidMessage("invalid_field", f"not known here: {', '.join(message.model_extra)}")
-        # Strict validation changed no value but URLs, so the fields as they were given are what it would dump.
-        changed = {
-            name: url
-            for name in _URLS
-            if (url := fields.get(name)) is not None and getattr(message, name) != url
-        }
-        if changed:
-            fields = {**fields, **{name: getattr(message, name) for name in changed}}
-        return message, orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
-
-    def encode(self) -> bytes:
-        """The canonical bytes; raises InvalidMessage when an unknown field holds what JSON cannot carry."""
-        _refuse_infinite(self.model_extra)
-        try:
-            document = self.model_dump(mode="json", exclude_unset=True)
-            try:
-                return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
-            except orjson.JSONEncodeError:
-                # An integer of more than 64 bits in a field we do not know: the slow way keeps it.
-                text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-                return text.encode()
-        except (ValueError, TypeError, RecursionError) as error:
-            raise InvalidMessage("invalid_field", str(error)) from None
-
-
-class JobRequestV1(_Wire):
-    """One wish to build a commit."""
+class JobRequestV1(WireMessage):
+    """One request to build a commit."""
 
     VERSION: ClassVar[str] = "jobrequest.v1"
 
@@ -159,7 +88,7 @@ class JobRequestV1(_Wire):
     head_repo_url: RepoUrl | None = None
     """Where a change request's commits come from, when it is another repository (a fork)."""
     trusted: bool | None = None
-    """False for code from somebody who may not push here (a fork); absent, it means what the reader's V1_TRUST says."""
+    """False for code of an author who may not push here (a fork); if absent, the reader's V1_TRUST decides."""
     sender: Name | None = None
     """Login of who caused the event."""
     source_name: Name | None = None
@@ -172,7 +101,7 @@ class JobRequestV1(_Wire):
     """True: its jobs wait until a person who may says that they may run. Services that do not know this field refuse or
     run it by `trusted` alone."""
     approves: bool | None = None
-    """True: a person who may push asked for this very commit of the change request to be built, so it waits for nobody and
+    """True: a person who may push asked for this very commit of the change request to be built, so it needs no approval and
     takes the place of the run that does."""
     not_before: Timestamp | None = None
     """Not to be started before this moment: RFC 3339, UTC. Services that do not know this field start it at once."""
@@ -188,7 +117,9 @@ def _remembered_request(body: bytes) -> JobRequestV1:
 
 
 def decode_request(body: bytes) -> JobRequestV1:
-    """`JobRequestV1.decode`, remembered: a request is read when it arrives, planned a moment later, and run after that.
+    """`JobRequestV1.decode` with a cache.
+
+    A request is read when it arrives, planned a moment later, and run after that.
 
     Large ones are read each time, so that what is remembered stays small.
     """
@@ -201,7 +132,9 @@ def _cached_request(body: bytes) -> JobRequestV1:
 
 
 def stored_request(body: bytes) -> JobRequestV1:
-    """A request that was accepted when it came, perhaps by an older version whose rules for URLs were others.
+    """Return a stored request, which an older version may have accepted.
+
+    The rules for URLs may have been others.
 
     Its URL may be one that is refused today: whoever fetches from it or gives it secrets asks `canonical` first.
     """
@@ -211,15 +144,15 @@ def stored_request(body: bytes) -> JobRequestV1:
         return _cached_request(body)
 
 
-class JobCancelV1(_Wire):
-    """The wish that what was asked for of a change request before this moment is not built, or not any further."""
+class JobCancelV1(WireMessage):
+    """The request to end what was asked for a change request before this moment."""
 
     VERSION: ClassVar[str] = "jobcancel.v1"
 
     schema_version: Literal["jobcancel.v1"] = "jobcancel.v1"
     """Equals the routing key, which says the version where this is absent."""
     cancel_id: Identifier
-    """UUID of the wish. Forges' ones derive it (UUIDv5) as requests do, so that the same delivery is the same wish."""
+    """UUID of this message. Forges' ones derive it (UUIDv5) as requests do, so that the same delivery is the same message."""
     source: Annotated[Source, Field(strict=False)]
     repo_url: RepoUrl
     """As in the requests of the change request."""
@@ -241,7 +174,7 @@ class JobCancelV1(_Wire):
     """W3C Trace Context."""
 
 
-class JobStatusV1(_Wire):
+class JobStatusV1(WireMessage):
     """What became of a job, or of a whole run when `job_id` is absent."""
 
     VERSION: ClassVar[str] = "jobstatus.v1"
@@ -265,7 +198,7 @@ class JobStatusV1(_Wire):
     occurred_at: Timestamp
     """When the state was entered: RFC 3339, UTC."""
     revision: Count | None = None
-    """Grows with every new description of a state that did not change: how long is the line before a waiting job."""
+    """Grows with every new description of a state that did not change: how many jobs are ahead of a waiting job."""
     reason: Name | None = None
     """Why, as one word of a closed list: `exit_code`, `lease_expired`, ..."""
     description: Text | None = None
@@ -287,7 +220,7 @@ class JobStatusV1(_Wire):
     traceparent: Traceparent | None = None
 
 
-MESSAGES: Final[tuple[type[_Wire], ...]] = (JobRequestV1, JobCancelV1, JobStatusV1)
+MESSAGES: Final[tuple[type[WireMessage], ...]] = (JobRequestV1, JobCancelV1, JobStatusV1)
 """Every message there is, for `schemas/` and its test."""
 
 
@@ -304,71 +237,3 @@ def derive_request_id(*parts: str) -> str:
     digest[8] = digest[8] & 0x3F | 0x80  # RFC 9562's variant
     digits = digest.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
-
-
-def _diagnose(expected: str, body: bytes, error: ValidationError) -> InvalidMessage:
-    """Why `body` is no `expected`, in the words of whoever has to mend it."""
-    try:
-        body.decode("utf-8")
-    except UnicodeDecodeError as undecodable:
-        return InvalidMessage("not_utf8", f"byte {undecodable.start} is not UTF-8")
-    problems = error.errors(include_url=False, include_input=False)
-    if problems[0]["type"] == "json_invalid":
-        return InvalidMessage("not_json", problems[0]["msg"].removeprefix("Invalid JSON: "))
-    document: Any = json.loads(body)
-    if not isinstance(document, dict):
-        return InvalidMessage(
-            "not_an_object", f"a JSON object is needed, this is a {type(document).__name__}"
-        )
-    version = document.get("schema_version")
-    if version is not None and version != expected:
-        return InvalidMessage(
-            "unknown_version", f"schema_version is {str(version)[:80]!r}, this service reads {expected!r}"
-        )
-    return InvalidMessage(
-        "invalid_field",
-        "; ".join(
-            f"{'.'.join(str(part) for part in problem['loc'])}: {in_words(problem)}" for problem in problems
-        ),
-    )
-
-
-def _refuse_doubled(body: bytes) -> None:
-    """Refuse a key that stands twice in an object: readers disagree about which of the two counts.
-
-    What is written out of a dictionary holds no key twice. Nearly every message is exactly that, without white space,
-    and comes out of orjson as it went in; any other one is read once more, with every key looked at.
-    """
-    try:
-        if orjson.dumps(orjson.loads(body)) == body:
-            return
-    except ValueError:
-        pass  # it holds what orjson does not read, and pydantic does: NaN, an odd surrogate
-    json.loads(body, object_pairs_hook=_once_each, parse_int=str, parse_float=str)
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> None:
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            raise InvalidMessage("invalid_field", f"{name[:80]}: stands twice in one object")
-        seen.add(name)
-
-
-def _refuse_infinite(extra: Mapping[str, Any] | None) -> None:
-    """Refuse `NaN`, `Infinity` and 1e999 in fields we do not know: they would come out as null."""
-    for name, value in (extra or {}).items():
-        if not _finite(value):
-            raise InvalidMessage("invalid_field", f"{name}: holds a number that JSON cannot carry")
-
-
-def _finite(value: Any) -> bool:
-    match value:
-        case float():
-            return math.isfinite(value)
-        case dict():
-            return all(_finite(part) for part in value.values())
-        case list() | tuple():
-            return all(_finite(part) for part in value)
-        case _:
-            return True

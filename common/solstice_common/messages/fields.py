@@ -1,4 +1,7 @@
-"""What may stand in a field of a message: one type for each kind of value, as strict as its reader has to be. Pure."""
+"""The types of the fields of messages, one for each kind of value. Pure.
+
+Each is as strict as its reader has to be.
+"""
 
 import re
 from datetime import datetime
@@ -39,11 +42,11 @@ def _timestamp(text: str) -> str:
 # What comes in together was made in the same second, or in a few.
 @lru_cache(maxsize=64)
 def _check_second(text: str) -> None:
-    datetime.fromisoformat(text.upper())  # ValueError: there is no such moment
+    datetime.fromisoformat(text)  # ValueError: there is no such moment
 
 
 STORED: Final = "stored"
-"""The context of a message that was accepted long ago: what rules of today refuse in a URL stays as it was kept.
+"""The context of a message that was accepted long ago: parts of a URL that today's rules refuse stay as they were stored.
 
 Nothing is fetched from such a URL, and no secret is given to it: git and the rules ask `canonical` themselves.
 """
@@ -70,7 +73,7 @@ Timestamp = Annotated[
     AfterValidator(_timestamp),
     Field(json_schema_extra={"format": "date-time", "pattern": _TIMESTAMP_PATTERN}),
 ]
-"""RFC 3339 in UTC, kept as the sender wrote it."""
+"""RFC 3339 in UTC, stored as the sender wrote it."""
 # Lengths stand before the function: behind it, pydantic measures them with functions of its own in Python.
 RepoUrl = Annotated[
     str,

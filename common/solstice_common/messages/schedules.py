@@ -1,4 +1,7 @@
-"""What a schedule may say about missed and overlapping ticks, as the API and the command name it. Pure."""
+"""What a schedule may say about missed and overlapping ticks. Pure.
+
+The API and the command use these names.
+"""
 
 from enum import StrEnum
 

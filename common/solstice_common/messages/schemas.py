@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from solstice_common.messages import MAX_MESSAGE_BYTES, MESSAGES
+from solstice_common.messages import MESSAGES
+from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -24,7 +25,7 @@ def _document(version: str, rendered: dict[str, Any]) -> dict[str, Any]:
         "$id": f"urn:solstice-ci:schema:{version}",
         "title": version,
         "description": rendered.pop("description"),
-        "$comment": f"At most {MAX_MESSAGE_BYTES} bytes of UTF-8. Unknown fields are kept by whoever passes a message on.",
+        "$comment": f"At most {MAX_MESSAGE_BYTES} bytes of UTF-8. Services that pass a message on preserve unknown fields.",
         "type": rendered.pop("type"),
         "required": rendered.pop("required"),
         "additionalProperties": rendered.pop("additionalProperties"),
@@ -34,7 +35,10 @@ def _document(version: str, rendered: dict[str, Any]) -> dict[str, Any]:
 
 
 def _property(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the titles that only repeat names, and the nulls that say no more than "not required"."""
+    """Return a property without titles that only repeat names.
+
+    Nulls that say no more than "not required" are left out too.
+    """
     return {
         key: value
         for key, value in schema.items()

@@ -1,68 +1,122 @@
-"""Handles many tasks' calls in one turn of the event loop as one batch."""
+"""Handles the items of many callers in batches.
+
+What comes during one batch is the next.
+"""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from solstice_common.errors import StoreUnavailable
 
 A = TypeVar("A")
 R = TypeVar("R")
 
+UNLIMITED: Final = sys.maxsize
+MOST_ITEMS: Final = 256
+END_SECONDS: Final = 2.0
+
+_Waiting = tuple[A, asyncio.Future[R]]
+
 
 class Batcher(Generic[A, R]):
-    """Call it with an item to get its answer.
+    """Call it with an item, and await its answer.
 
-    All items of one turn of the event loop are handled in one call. `handle` begins the work on some items, in the
-    order they came, and returns the future of their answers, in the same order; every caller of the batch gets its
-    exception. A cancelled caller cancels no other.
+    `handle` gets the items of a batch in the order they came, and returns their answers in that order. At most
+    `at_once` batches are under way, each of at most `most` items; UNLIMITED batches are those of one iteration of the
+    event loop each. `name` is that of its tasks, and of what StoreUnavailable says is away.
+
+    After an error each item of the batch is handled alone, so that an item that brings out a bug fails alone. Only
+    StoreUnavailable fails all of them at once. A caller that is cancelled cancels no other.
+
+    With `answer_seconds`, callers of a batch get StoreUnavailable after that time, and the next batch begins: whether
+    the items were handled is then unknown.
     """
 
-    def __init__(self, handle: Callable[[Sequence[A]], "asyncio.Future[Sequence[R]]"]) -> None:
+    def __init__(
+        self,
+        handle: Callable[[Sequence[A]], Awaitable[Sequence[R]]],
+        *,
+        name: str,
+        at_once: int,
+        most: int = MOST_ITEMS,
+        answer_seconds: float | None = None,
+    ) -> None:
         self._handle = handle
-        self._batch: _Batch[A, R] | None = None
+        self._name = name
+        self._at_once = at_once
+        self._most = most
+        self._answer_seconds = answer_seconds
+        self._waiting: list[_Waiting[A, R]] = []
+        self._writing = 0
+        self._begins = False
+        """Whether a batch of what waits begins in the next iteration of the event loop."""
+        self._tasks: set[asyncio.Future[Any]] = set()
 
-    async def __call__(self, item: A) -> R:
-        return await self.submit(item)
-
-    def submit(self, item: A) -> "asyncio.Future[R]":
-        """The same, for a caller that does not wait for it."""
-        loop = asyncio.get_running_loop()
-        if self._batch is None:
-            self._batch = _Batch()
-            loop.call_soon(self._end_batch)
-        answer: asyncio.Future[R] = loop.create_future()
-        self._batch.items.append(item)
-        self._batch.callers.append(answer)
+    def __call__(self, item: A) -> "asyncio.Future[R]":
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, answer))
+        if not self._begins and self._writing < self._at_once:
+            self._begins = True
+            self._writing += 1
+            self._keep(asyncio.create_task(self._work(), name=self._name))
         return answer
 
-    def _end_batch(self) -> None:
-        batch, self._batch = self._batch, None
-        if batch is None:
-            return
+    async def aclose(self) -> None:
+        """Wait briefly for the batches under way; the callers of the rest get StoreUnavailable."""
+        if self._tasks:
+            _, left = await asyncio.wait(self._tasks, timeout=END_SECONDS)
+            for task in left:
+                task.cancel()
+
+    async def _work(self) -> None:
+        batch: list[_Waiting[A, R]] = []
+        self._begins = False
         try:
-            handled = self._handle(batch.items)
+            while self._waiting:
+                batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+                await self._answer(batch)
+        except asyncio.CancelledError:
+            _fail([*batch, *self._waiting], StoreUnavailable(self._name, "it was closed"))
+            self._waiting.clear()
+            raise
+        finally:
+            # In the iteration in which nothing waited any more: the next item starts a new task.
+            self._writing -= 1
+
+    async def _answer(self, batch: Sequence[_Waiting[A, R]]) -> None:
+        items = [item for item, _ in batch]
+        try:
+            answers = await (self._handle(items) if self._answer_seconds is None else self._in_time(items))
         except Exception as error:  # noqa: BLE001  the callers get it
-            batch.fail(error)
-        else:
-            handled.add_done_callback(batch.end)
-
-
-@dataclass(slots=True, eq=False)
-class _Batch(Generic[A, R]):
-    items: list[A] = field(default_factory=list)
-    callers: "list[asyncio.Future[R]]" = field(default_factory=list)
-
-    def end(self, handled: "asyncio.Future[Sequence[R]]") -> None:
-        if handled.cancelled():
-            self.fail(RuntimeError("the work of this turn was cancelled"))
-        elif (error := handled.exception()) is not None:
-            self.fail(error)
-        else:
-            for caller, answer in zip(self.callers, handled.result(), strict=True):
-                if not caller.done():
-                    caller.set_result(answer)
-
-    def fail(self, error: BaseException) -> None:
-        for caller in self.callers:
+            if len(batch) == 1 or isinstance(error, StoreUnavailable):
+                _fail(batch, error)
+            else:
+                for one in batch:
+                    await self._answer([one])
+            return
+        for (_, caller), answer in zip(batch, answers, strict=True):
             if not caller.done():
-                caller.set_exception(error)
+                caller.set_result(answer)
+
+    async def _in_time(self, items: Sequence[A]) -> Sequence[R]:
+        # In a task of its own, which is abandoned when a server hangs: to undo the work would hang as well.
+        handling = asyncio.ensure_future(self._handle(items))
+        self._keep(handling)
+        done, _ = await asyncio.wait({handling}, timeout=self._answer_seconds)
+        if not done:
+            handling.add_done_callback(lambda late: late.cancelled() or late.exception())
+            handling.cancel()
+            raise StoreUnavailable(self._name, f"no answer within {self._answer_seconds:g} s")
+        return handling.result()
+
+    def _keep(self, task: "asyncio.Future[Any]") -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _fail(batch: Sequence[_Waiting[A, R]], error: Exception) -> None:
+    for _, caller in batch:
+        if not caller.done():
+            caller.set_exception(error)

@@ -13,6 +13,16 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
+
+import structlog
+
+from solstice_common.telemetry.log_events import LogEvent
+
+RETRY_SECONDS: Final = 1.0
+"""Between two tries to open a FIFO on a machine that has no descriptor or no space for one."""
+
+_log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger(__name__)
 
 
 class FileNotifier:
@@ -22,6 +32,7 @@ class FileNotifier:
         self._directory = directory
         self._listeners: set[asyncio.Event] = set()
         self._descriptor, self._fifo = -1, directory
+        self._retry: asyncio.TimerHandle | None = None
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def notify(self) -> None:
@@ -35,22 +46,43 @@ class FileNotifier:
     async def listen(self) -> AsyncIterator[asyncio.Event]:
         """An event that is set at every notification. The listener clears it before it looks.
 
-        All listeners of one FileNotifier share a FIFO, and belong to one event loop. Raises OSError when the directory
-        cannot hold a FIFO.
+        All listeners of one FileNotifier share a FIFO, and belong to one event loop. Where no FIFO can be opened yet,
+        listeners look at their slow interval until one can.
         """
         notified = asyncio.Event()
-        if not self._listeners:
-            self._descriptor, self._fifo = self._open_fifo()
-            asyncio.get_running_loop().add_reader(self._descriptor, self._on_readable)
         self._listeners.add(notified)
+        if len(self._listeners) == 1:
+            self._begin_reading()
         try:
             yield notified
         finally:
             self._listeners.remove(notified)
             if not self._listeners:
-                self._fifo.unlink(missing_ok=True)
-                asyncio.get_running_loop().remove_reader(self._descriptor)
-                os.close(self._descriptor)
+                self._end_reading()
+
+    def _begin_reading(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            self._descriptor, self._fifo = self._open_fifo()
+        except OSError as error:
+            if self._retry is None:
+                _log.warning(LogEvent.NOTIFIER_UNAVAILABLE, path=str(self._directory), detail=str(error))
+            self._retry = loop.call_later(RETRY_SECONDS, self._begin_reading)
+            return
+        loop.add_reader(self._descriptor, self._on_readable)
+        if self._retry is not None:
+            self._retry = None
+            _log.info(LogEvent.NOTIFIER_RECOVERED, path=str(self._directory))
+            self._set_all()  # what was notified meanwhile was lost
+
+    def _end_reading(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+            return
+        self._fifo.unlink(missing_ok=True)
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        os.close(self._descriptor)
 
     def _open_fifo(self) -> tuple[int, Path]:
         """A FIFO where every notifier finds it, open for reading."""
@@ -73,6 +105,9 @@ class FileNotifier:
     def _on_readable(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._descriptor, 65536)
+        self._set_all()
+
+    def _set_all(self) -> None:
         for notified in self._listeners:
             notified.set()
 

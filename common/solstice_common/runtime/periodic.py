@@ -1,14 +1,16 @@
 """Work that a service repeats until it is cancelled, whatever goes wrong in one round."""
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from enum import StrEnum
 from typing import Final, Literal
 
 import structlog
 
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
+from solstice_common.runtime.pausing import pause
 
 JITTER: Final = 0.2
 """A share of the interval: processes that started together drift apart."""
@@ -33,15 +35,50 @@ async def periodic(
     the level `unavailable`, since the next round may find them back; anything else with its traceback, since it is a bug.
     """
     if first_after != "nothing":
-        share = (
-            rng.uniform(1.0 - JITTER, 1.0 + JITTER) if first_after == "interval" else rng.uniform(0.0, 1.0)
+        await sleep(
+            _about(every_seconds, rng) if first_after == "interval" else every_seconds * rng.uniform(0.0, 1.0)
         )
-        await sleep(every_seconds * share)
     while True:
-        try:
+        with _failures_logged(log, failed, unavailable):
             await work()
-        except (StoreUnavailable, BrokerUnavailable) as error:
-            getattr(log, unavailable)(failed, detail=str(error))
-        except Exception as error:
-            log.exception(failed, detail=str(error))
-        await sleep(every_seconds * rng.uniform(1.0 - JITTER, 1.0 + JITTER))
+        await sleep(_about(every_seconds, rng))
+
+
+async def on_notification(
+    look: Callable[[], Awaitable[float]],
+    *,
+    notified: asyncio.Event,
+    retry_seconds: float,
+    rng: random.Random,
+    log: structlog.stdlib.BoundLogger,
+    failed: StrEnum,
+    ended: Callable[[], bool] = lambda: False,
+) -> None:
+    """Look at once, at each notification, and after the seconds that the last look returned.
+
+    That goes on until cancelled, or until `ended`. A look that fails is logged as `periodic` does, at the level warning,
+    and the next one comes after about `retry_seconds`.
+    """
+    while not ended():
+        # Before the look: a notification during it asks for another one, and must not be lost.
+        notified.clear()
+        seconds = _about(retry_seconds, rng)
+        with _failures_logged(log, failed, "warning"):
+            seconds = await look()
+        await pause(seconds, unless=notified)
+
+
+def _about(seconds: float, rng: random.Random) -> float:
+    return seconds * rng.uniform(1.0 - JITTER, 1.0 + JITTER)
+
+
+@contextlib.contextmanager
+def _failures_logged(
+    log: structlog.stdlib.BoundLogger, failed: StrEnum, unavailable: Literal["debug", "warning"]
+) -> Iterator[None]:
+    try:
+        yield
+    except (StoreUnavailable, BrokerUnavailable) as error:
+        getattr(log, unavailable)(failed, detail=str(error))
+    except Exception as error:
+        log.exception(failed, detail=str(error))

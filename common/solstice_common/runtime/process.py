@@ -70,11 +70,11 @@ async def _with_signals(
     serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]], hurry: asyncio.Event | None
 ) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    asked = [stop] if hurry is None else [stop, hurry]
+    on_signals = [stop] if hurry is None else [stop, hurry]
 
     def answer() -> None:
-        asked.pop(0).set()
-        for number in SIGNALS if not asked else ():
+        on_signals.pop(0).set()
+        for number in SIGNALS if not on_signals else ():
             loop.remove_signal_handler(number)
 
     for number in SIGNALS:

@@ -28,10 +28,9 @@ from solstice_common.storage.postgresql_connections import (
     SESSION,
     Connection,
     ConnectionPool,
-    TransactionMode,
-    transaction,
 )
 from solstice_common.storage.postgresql_notifier import PostgreSQLNotifier
+from solstice_common.storage.postgresql_transaction import TransactionMode, transaction
 
 __all__ = ["CONNECTION_ERRORS", "Connection", "PostgreSQLDatabase", "connected", "named"]
 

@@ -1,16 +1,13 @@
-"""Keeps PostgreSQL connections between calls, and begins transactions with their first statement.
+"""Keeps PostgreSQL connections between calls.
 
-Two round trips of a short transaction are not its own: one to fetch a connection and return it, one to begin. The pool
-returns connections in a task of its own; and `BEGIN`, whose answer is not needed at once, can go with what follows.
+asyncpg's pool returns each connection in a task of its own, which takes a short transaction as long as a round trip.
 
-Source: magicstack.github.io/asyncpg; postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY: messages
-are carried out as they come, and answered up to the next Sync.
+Source: magicstack.github.io/asyncpg.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import asyncpg
@@ -26,7 +23,7 @@ CLOSE_SECONDS: Final = 2.0
 STATEMENT_SECONDS: Final = 30.0
 IDLE_SECONDS: Final = 5.0
 IDLE_CONNECTIONS: Final = 4
-"""Connections that are kept for the next call.
+"""Connections that stay open for the next call.
 
 The pool ends others that were not used for minutes.
 """
@@ -58,13 +55,6 @@ Every statement there finds its rows by an index that was made for it.
 ASYNCPG_ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 CONNECTION_ERRORS: Final = (OSError, *ASYNCPG_ERRORS)
 """Every error that a call may raise; TimeoutError is an OSError."""
-
-
-class TransactionMode(Enum):
-    """How a transaction begins."""
-
-    WRITING = b"BEGIN ISOLATION LEVEL READ COMMITTED"
-    READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class ConnectionPool:
@@ -103,7 +93,7 @@ class ConnectionPool:
                 await asyncio.wait_for(connections.close(), CLOSE_SECONDS)
 
     async def close(self) -> None:
-        """Return the kept connections, and close all of them cleanly."""
+        """Return the open connections, and close all of them cleanly."""
         while self._idle:
             await self._release(self._idle.pop())
         await self._pool.close()
@@ -116,7 +106,7 @@ class ConnectionPool:
             yield connection
         except BaseException as error:
             # A connection that ended between two statements has left us, and its next use is called a misuse.
-            lost = isinstance(error, asyncpg.InterfaceError) and _is_closed(connection)
+            lost = isinstance(error, asyncpg.InterfaceError) and is_closed(connection)
             if isinstance(error, asyncpg.InternalClientError):
                 # Such as the server's last message arriving together with our next statement: of no further use.
                 _end(connection)
@@ -141,7 +131,7 @@ class ConnectionPool:
     async def _take(self) -> Connection:
         while self._idle:
             connection = self._idle.pop()
-            if not _is_closed(connection):
+            if not is_closed(connection):
                 return connection
             await self._release(connection)
         self._waiting += 1
@@ -151,29 +141,7 @@ class ConnectionPool:
             self._waiting -= 1
 
 
-@asynccontextmanager
-async def transaction(connection: Connection, mode: TransactionMode) -> AsyncIterator[None]:
-    """A transaction: its block happens completely or not at all.
-
-    It is durable when the block is left, and undone by any exception.
-
-    It begins with the first statement: `BEGIN` is sent without asking for its answer, which comes with the statement's.
-    Raises `CONNECTION_ERRORS`.
-    """
-    # The library itself has no way to send something without waiting for the answer. The pool's proxy passes on what
-    # its connection has, which its type does not say.
-    connection._transport.write(_MESSAGES[mode])  # type: ignore[attr-defined]  # noqa: SLF001  asyncpg has no public way
-    try:
-        yield
-    except BaseException:
-        if not _is_closed(connection):
-            await _undo(connection)
-        raise
-    if await connection.execute("COMMIT") != "COMMIT":
-        raise RuntimeError("a transaction was to be committed of which a statement had failed")
-
-
-async def _undo(connection: Connection) -> None:
+async def undo(connection: Connection) -> None:
     """Roll back; end the connection when it does not confirm that soon.
 
     Both have the same effect. A statement that was cancelled goes on when the server heard of that before it had begun;
@@ -189,7 +157,8 @@ async def _undo(connection: Connection) -> None:
             _end(connection)
 
 
-def _is_closed(connection: Connection) -> bool:
+def is_closed(connection: Connection) -> bool:
+    """Whether the connection serves no more calls."""
     try:
         return connection.is_closed()
     except asyncpg.InterfaceError:
@@ -197,26 +166,9 @@ def _is_closed(connection: Connection) -> bool:
 
 
 def _end(connection: Connection) -> None:
-    if not _is_closed(connection):
+    if not is_closed(connection):
         connection.terminate()
 
 
 async def _nothing_to_reset(_: "asyncpg.Connection[asyncpg.Record]") -> None:
     pass
-
-
-def _message(kind: bytes, body: bytes) -> bytes:
-    return kind + (len(body) + 4).to_bytes(4, "big") + body
-
-
-def _unanswered(statement: bytes) -> bytes:
-    """Parse, Bind and Execute of a statement without arguments, and no Sync. Source: protocol-message-formats.html."""
-    no_name, none = b"\0", bytes(2)
-    return (
-        _message(b"P", no_name + statement + b"\0" + none)
-        + _message(b"B", no_name + no_name + none + none + none)
-        + _message(b"E", no_name + bytes(4))
-    )
-
-
-_MESSAGES: Final = {mode: _unanswered(mode.value) for mode in TransactionMode}

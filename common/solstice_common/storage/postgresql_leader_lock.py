@@ -29,23 +29,27 @@ RETRY_CAP_SECONDS: Final = 2.0
 class LeaderLock:
     """`held` is set while we hold the lock; opened with `LeaderLock.open`, which waits for it."""
 
-    def __init__(self, url: str, taken: Callable[[], None], lock: int) -> None:
-        self.held = asyncio.Event()
+    def __init__(self, url: str, on_acquired: Callable[[], None], lock: int) -> None:
+        self.acquired = asyncio.Event()
         self._url = url
-        self._taken = taken
+        self._on_acquired = on_acquired
         self._lock = lock
         self._rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311  jitter is no secret
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str, taken: Callable[[], None], *, lock: int) -> AsyncIterator["LeaderLock"]:
-        """Hold the lock, and take it again whenever it was lost; call `taken` each time it is taken.
+    async def open(
+        cls, url: str, on_acquired: Callable[[], None], *, lock: int
+    ) -> AsyncIterator["LeaderLock"]:
+        """Hold the lock, and take it again whenever it was lost.
+
+        Call `taken` each time it is taken.
 
         `lock` is a number of its user's own, the same in every version; locks are per database.
         """
-        leader_lock = cls(url, taken, lock)
+        leader_lock = cls(url, on_acquired, lock)
         keeping = asyncio.create_task(leader_lock._keep(), name="leader-lock")
-        waiting = asyncio.create_task(leader_lock.held.wait(), name="leader-lock-wait")
+        waiting = asyncio.create_task(leader_lock.acquired.wait(), name="leader-lock-wait")
         try:
             await asyncio.wait({keeping, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if keeping.done():
@@ -61,16 +65,16 @@ class LeaderLock:
         while True:
             with contextlib.suppress(StoreError, ConfigurationError, *CONNECTION_ERRORS):
                 async with connected(self._url) as connection:
-                    await self._hold(connection)
-            failures = 1 if self.held.is_set() else failures + 1
-            self.held.clear()
+                    await self._watch(connection)
+            failures = 1 if self.acquired.is_set() else failures + 1
+            self.acquired.clear()
             await asyncio.sleep(
                 backoff_seconds(
                     failures, rng=self._rng, base_seconds=RETRY_BASE_SECONDS, cap_seconds=RETRY_CAP_SECONDS
                 )
             )
 
-    async def _hold(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    async def _watch(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
         """Hold the lock until the connection is lost."""
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
@@ -79,8 +83,8 @@ class LeaderLock:
             "SELECT pg_try_advisory_lock($1)", self._lock, timeout=ANSWER_SECONDS
         ):
             await asyncio.sleep(POLL_SECONDS)
-        self.held.set()
-        self._taken()
+        self.acquired.set()
+        self._on_acquired()
         while not lost.is_set():
             try:
                 async with asyncio.timeout(SPEAK_SECONDS):

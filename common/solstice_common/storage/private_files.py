@@ -35,17 +35,17 @@ def open_private(path: Path, flags: int) -> int:
             raise
         raise OSError(errno.ELOOP, "it is a symbolic link, and is not followed", str(path)) from None
     try:
-        found = os.fstat(descriptor)
-        is_ours = found.st_uid == os.geteuid()
-        if is_ours and found.st_mode & _OTHERS:
+        status = os.fstat(descriptor)
+        is_owned = status.st_uid == os.geteuid()
+        if is_owned and status.st_mode & _OTHERS:
             os.fchmod(descriptor, OWNER_ONLY)
-            _narrowed(path, found.st_mode)
+            _narrowed(path, status.st_mode)
     except BaseException:
         os.close(descriptor)
         raise
-    if not is_ours:
+    if not is_owned:
         os.close(descriptor)
-        raise PermissionError(errno.EPERM, f"it belongs to the user {found.st_uid}", str(path))
+        raise PermissionError(errno.EPERM, f"it belongs to the user {status.st_uid}", str(path))
     return descriptor
 
 
@@ -76,22 +76,22 @@ def check_state_directory() -> None:
     """
     path = state_directory()
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return  # its user says what is wrong
-    if not stat.S_ISDIR(found.st_mode) or not found.st_mode & _OTHERS:
+    if not stat.S_ISDIR(status.st_mode) or not status.st_mode & _OTHERS:
         return
-    if "SOLSTICE_HOME" not in os.environ and found.st_uid == os.geteuid():
+    if "SOLSTICE_HOME" not in os.environ and status.st_uid == os.geteuid():
         path.chmod(OWNERS_DIRECTORY)
-        _narrowed(path, found.st_mode)
+        _narrowed(path, status.st_mode)
     else:
         log.info(
-            LogEvent.FILES_WIDE,
+            LogEvent.FILE_MODE_TOO_WIDE,
             path=str(path),
-            mode=f"{stat.S_IMODE(found.st_mode):04o}",
+            mode=f"{stat.S_IMODE(status.st_mode):04o}",
             detail=f"others see the names of its files; if it is for Solstice alone: chmod 700 {path}",
         )
 
 
 def _narrowed(path: Path, mode: int) -> None:
-    log.info(LogEvent.FILES_NARROWED, path=str(path), before=f"{stat.S_IMODE(mode):04o}")
+    log.info(LogEvent.FILE_MODE_NARROWED, path=str(path), before=f"{stat.S_IMODE(mode):04o}")

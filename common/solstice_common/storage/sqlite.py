@@ -6,17 +6,15 @@ The embedded broker, the inbox and the job store all use this. A write is durabl
 `synchronous=FULL`); a group costs one fsync however many calls it holds. Several processes may share a file: SQLite's
 own lock puts their groups one after the other.
 
-Source: sqlite.org/wal.html, sqlite.org/lang_transaction.html (errors that end a transaction), sqlite.org/rescode.html.
+Source: sqlite.org/wal.html, sqlite.org/lang_transaction.html (errors that end a transaction).
 """
 
 import asyncio
 import contextlib
-import os
 import queue
 import sqlite3
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -25,8 +23,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from solstice_common.errors import StoreUnavailable
-from solstice_common.storage.migrations import Migration, migrate, migrations_of
-from solstice_common.storage.private_files import OWNER_ONLY, narrow
+from solstice_common.storage.migrations import Migration, migrations_of
+from solstice_common.storage.sqlite_connections import named, open_connections
 
 __all__ = ["Migration", "SqliteDatabase", "Work", "insert_many", "migrations_of"]
 
@@ -42,8 +40,6 @@ It may run once more when another call of its group failed, so it touches nothin
 BUSY_TIMEOUT_SECONDS: Final = 10.0
 ROWS_PER_STATEMENT: Final = 64
 """The most variables of a statement, far below SQLite's limit."""
-CACHED_STATEMENTS: Final = 512
-"""The cached statements: enough for every row count of a few kinds of insert."""
 MAX_GROUP: Final = 1024
 SWITCH_SECONDS: Final = 0.0001
 """Seconds one thread may keep the interpreter when another wants it.
@@ -52,31 +48,6 @@ Python's own default is 5 ms.
 
 SQLite's module gives it up at every statement. Against a busy event loop the writing thread would wait 5 ms to get
 it back each time, and a group of 64 rows would take a second instead of some milliseconds.
-"""
-WAL_KEEP_BYTES: Final = 64 * 1024 * 1024
-"""The size above which a copied write-ahead log is cut back.
-
-A log grows so far only when a reader held it back.
-"""
-
-_CREATING: Final = threading.Lock()
-_UNAVAILABLE: Final = frozenset({
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_INTERRUPT,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_CORRUPT,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_PROTOCOL,
-    sqlite3.SQLITE_NOTADB,
-})  # fmt: skip
-"""Errors of the file or the machine.
-
-Any other code is a mistake in our SQL and is raised as it is.
 """
 
 
@@ -122,7 +93,7 @@ class SqliteDatabase:
         """
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         database = cls(path, asyncio.get_running_loop())
-        writer, reader = await asyncio.to_thread(_prepare, path, migrations, busy_seconds)
+        writer, reader = await asyncio.to_thread(open_connections, path, migrations, busy_seconds)
         threads = [
             threading.Thread(
                 target=database._serve_writes, args=(writer,), name=f"sqlite-write:{path.name}", daemon=True
@@ -270,7 +241,7 @@ def _commit(connection: sqlite3.Connection, path: Path, calls: Sequence[_Call]) 
             except BaseException as error:  # noqa: BLE001  the caller gets it, whatever it is
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-                return [(call, None, _named(path, error))] if len(calls) == 1 else None
+                return [(call, None, named(path, error))] if len(calls) == 1 else None
         connection.execute("COMMIT")
     except BaseException as error:  # noqa: BLE001  every caller gets it; the thread must live
         if connection.in_transaction:
@@ -289,7 +260,7 @@ def _read(connection: sqlite3.Connection, path: Path, call: _Call) -> _Settled:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
     except BaseException as error:  # noqa: BLE001  the caller gets it, whatever it is
-        return call, None, _named(path, error)
+        return call, None, named(path, error)
 
 
 def _settle(settled: Iterable[_Settled]) -> None:
@@ -300,94 +271,3 @@ def _settle(settled: Iterable[_Settled]) -> None:
             call.future.set_result(result)
         else:
             call.future.set_exception(failure)
-
-
-def _named(path: Path, error: BaseException) -> BaseException:
-    """The error as callers know it."""
-    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNAVAILABLE:
-        unavailable = StoreUnavailable(str(path), str(error))
-        unavailable.__cause__ = error
-        return unavailable
-    if isinstance(error, StopIteration):
-        return RuntimeError("the work raised StopIteration")  # a future cannot carry that
-    return error
-
-
-def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path,
-        timeout=busy_seconds,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=CACHED_STATEMENTS,
-    )
-    try:
-        connection.row_factory = sqlite3.Row
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
-        # What a large insert would need to undo itself is kept in memory: SQLite writes it to a file in /tmp otherwise.
-        connection.execute("PRAGMA temp_store = MEMORY")
-        connection.execute(f"PRAGMA journal_size_limit = {WAL_KEEP_BYTES}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _prepare(
-    path: Path, migrations: Sequence[Migration], busy_seconds: float
-) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    """Create the file, migrate it in one transaction, and open two connections.
-
-    They are a writer and a reader.
-    """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _for_its_owner(path)
-        with contextlib.ExitStack() as opened:
-            writer = opened.enter_context(contextlib.closing(_connect(path, busy_seconds)))
-            _use_wal(writer, busy_seconds)
-            writer.execute("BEGIN IMMEDIATE")
-            try:
-                migrate(writer, path, migrations)
-            except BaseException:
-                writer.execute("ROLLBACK")
-                raise
-            writer.execute("COMMIT")
-            reader = opened.enter_context(contextlib.closing(_connect(path, busy_seconds)))
-            reader.execute("PRAGMA query_only = ON")
-            opened.pop_all()
-            return writer, reader
-    except (sqlite3.Error, OSError) as error:
-        named = StoreUnavailable(str(path), str(error)) if isinstance(error, OSError) else _named(path, error)
-        raise named from error
-
-
-def _for_its_owner(path: Path) -> None:
-    """Make the file, and those beside it, 0600 under any umask.
-
-    SQLite gives a WAL the mode of its file. A file of another user is left unchanged.
-    """
-    # Only a new file is opened here, and no other code of this process runs before it is closed: closing any descriptor
-    # of a file drops all POSIX locks that the process has on it, also those of another connection of SQLite's.
-    with _CREATING, contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY))
-    for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
-        narrow(each)
-
-
-def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
-    """Switch the file to a write-ahead log.
-
-    SQLite does not wait for the lock here by itself.
-    """
-    deadline = time.monotonic() + busy_seconds
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-        else:
-            return

@@ -5,25 +5,28 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from solstice_common.cli.api_client import OrchestratorClient
-from solstice_common.cli.output import said_when_slow
+from solstice_common.cli.output import note_when_slow
 from solstice_common.settings import ClientSettings, without_password
 
 T = TypeVar("T")
 
 
-def answered(settings: ClientSettings, ask: Callable[[OrchestratorClient], Awaitable[T]]) -> T:
+def answered(settings: ClientSettings, request: Callable[[OrchestratorClient], Awaitable[T]]) -> T:
     """What comes of these questions. Raises ServiceRefused and ServiceUnavailable; says so when it takes long."""
-    return answered_at_length(settings, lambda api, _: ask(api))
+    return answered_at_length(settings, lambda api, _: request(api))
 
 
 def answered_at_length(
-    settings: ClientSettings, ask: Callable[[OrchestratorClient, Callable[[], None]], Awaitable[T]]
+    settings: ClientSettings, request: Callable[[OrchestratorClient, Callable[[], None]], Awaitable[T]]
 ) -> T:
-    """As `answered`, for questions that take long by nature: `ask` calls its second argument at the first answer."""
-    with said_when_slow(f"the orchestrator at {without_password(settings.solstice_url)}") as answers:
+    """Do what `answered` does, for questions that take long by nature.
 
-        async def asked() -> T:
+    `ask` calls its second argument at the first answer.
+    """
+    with note_when_slow(f"the orchestrator at {without_password(settings.solstice_url)}") as answers:
+
+        async def requested() -> T:
             async with OrchestratorClient.of(settings) as api:
-                return await ask(api, answers)
+                return await request(api, answers)
 
-        return asyncio.run(asked())
+        return asyncio.run(requested())

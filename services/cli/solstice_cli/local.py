@@ -1,4 +1,4 @@
-"""Where the embedded default of this machine keeps its things, the same for `up` and every other command."""
+"""The paths of the embedded default of this machine, for `up` and every other command."""
 
 from pathlib import Path
 

@@ -23,31 +23,31 @@ COMMANDS: Final = (
         RUN,
         "up",
         "solstice_cli.up:up",
-        "Start everything on this machine and stay up: webhooks, orchestrator, page. Ctrl-C ends it in order.",
+        "Run both services on this machine.",
     ),
     _deferred(
         RUN,
         "enqueue",
         "solstice_cli.commands.enqueue:enqueue",
-        "Ask for a commit to be built; with --wait, exit 0 when it succeeded and 1 when it did not.",
+        "Ask for a commit to be built.",
     ),
     _deferred(
         LOOK,
         "runs",
         "solstice_cli.commands.reading:runs",
-        "List runs, newest first. In a pipe: tab-separated, whole values, no heading.",
+        "List runs, newest first. In a pipe: tab-separated, full values, no heading.",
     ),
     _deferred(
         LOOK,
         "jobs",
         "solstice_cli.commands.reading:jobs",
-        "List jobs: of one run in workflow order, else newest first.",
+        "List jobs. Those of a run in workflow order, else newest first.",
     ),
     _deferred(
         LOOK,
         "show",
         "solstice_cli.commands.reading:show",
-        "Show one run with its jobs, or one job with its attempts.",
+        "Show a run with its jobs, or a job.",
     ),
     _deferred(
         LOOK, "attempts", "solstice_cli.commands.reading:attempts", "List every try at a job, oldest first."
@@ -56,13 +56,13 @@ COMMANDS: Final = (
         LOOK,
         "why",
         "solstice_cli.commands.why:why",
-        "Say why a job waits, how many go before it, and when it may start; of a run for each job that waits.",
+        "Say why a job waits, and when it may start.",
     ),
     _deferred(
         LOOK,
         "scale",
         "solstice_cli.commands.scale:scale",
-        "Say how much work there is for each label, and how many slots it takes: what an autoscaler asks.",
+        "Show the work and the slots of each label.",
     ),
     _deferred(
         LOOK,
@@ -74,66 +74,81 @@ COMMANDS: Final = (
         LOOK,
         "cancel",
         "solstice_cli.commands.steering:cancel",
-        "End a run or a job: at once if it waits, by stopping its processes if it runs.",
+        "End a run or a job.",
     ),
     _deferred(
         LOOK,
         "approve",
         "solstice_cli.commands.steering:approve",
-        "Let the jobs of a run that wait for approval go on: code of somebody who may not push. Look at it before.",
+        "Let the jobs of a stranger's change start.",
     ),
     _deferred(
         LOOK,
         "rerun",
         "solstice_cli.commands.steering:rerun",
-        "Build the commit of a run once more, as a new run; of a job: that job, and those that need it.",
+        "Build a run once more. It becomes a new run.",
     ),
     _deferred(
         LOOK,
         "priority",
         "solstice_cli.commands.steering:priority",
-        "Put a job that has not ended into another priority class, where it is the newest.",
+        "Change a job's priority. The job must not have ended.",
+    ),
+    _deferred(
+        LOOK,
+        "dlq",
+        "solstice_cli.commands.dlq:app",
+        "Dead letters: list, show, replay, drop, purge, export, import.",
     ),
     _deferred(
         LOOK,
         "workers",
         "solstice_cli.commands.workers:app",
-        "Who runs jobs: list, show, pause, resume, drain, quarantine.",
+        "Show and steer workers. Commands: list, show, pause, resume, drain, quarantine.",
     ),
     _deferred(
         LOOK,
         "schedules",
         "solstice_cli.commands.schedules:app",
-        "What is built regularly: list, show, next, add, edit, pause, resume, fire, remove.",
+        "Builds by cron expressions. Commands: list, show, next, add, edit, pause, resume, fire, remove.",
     ),
     _deferred(
         SET_UP,
         "store",
-        "solstice_orchestrator.store_command:app",
-        "The database of runs and jobs: bring it up to date, check it, move it.",
+        "solstice_orchestrator.commands.store_command:app",
+        "The database: migrate, check, move.",
     ),
     _deferred(
         SET_UP,
         "purge",
-        "solstice_orchestrator.store_command:purge",
-        "Remove old finished runs from the store, with their jobs and logs.",
+        "solstice_orchestrator.commands.store_command:purge",
+        "Remove old runs with their jobs and logs.",
     ),
     _deferred(
         SET_UP,
         "simulate",
-        "solstice_orchestrator.simulate_command:app",
-        "Try slots, caps and rates on a trace of jobs, in virtual time.",
+        "solstice_orchestrator.commands.simulate_command:app",
+        "Simulate how long jobs would wait.",
     ),
     _deferred(
         SET_UP,
         "token",
         "solstice_cli.commands.token:app",
-        "Tokens for the HTTP APIs and the pages: create, list, revoke.",
+        "Access tokens: create, list, revoke.",
     ),
     _deferred(
-        SET_UP, "topology", "solstice_cli.commands.topology:app", "The exchanges and queues on the broker."
+        SET_UP,
+        "keys",
+        "solstice_cli.commands.keys:app",
+        "Signing keys: create, list, revoke.",
     ),
-    _deferred(SET_UP, "schema", "solstice_cli.commands.schema:app", "The JSON schemas of the messages."),
+    _deferred(
+        SET_UP,
+        "topology",
+        "solstice_cli.commands.topology:app",
+        "Exchanges and queues: show, declare, check, migrate.",
+    ),
+    _deferred(SET_UP, "schema", "solstice_cli.commands.schema:app", "JSON schemas of messages: show, write."),
     _deferred(SET_UP, "webhook", "solstice_cli.commands.webhook:app", "Try webhooks without a forge."),
 )
 """The sentences are those of the commands themselves; a test compares them."""
@@ -147,8 +162,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:  # noqa: FBT001  typer calls it with the flag's value
-    if asked:
+def _print_version(requested: bool) -> None:  # noqa: FBT001  typer calls it with the flag's value
+    if requested:
         typer.echo(f"solstice {__version__}")
         raise typer.Exit
 

@@ -1,4 +1,7 @@
-"""The webhook secrets that `solstice up` makes for itself, kept for the next time where only their owner reads them."""
+"""Makes and stores the webhook secrets of `solstice up`.
+
+Only their owner can read the file.
+"""
 
 import os
 import secrets
@@ -19,11 +22,11 @@ SECRET_BYTES: Final = 24
 def stored_secrets() -> dict[Source, str]:
     """One secret per forge, made and written the first time."""
     path = secrets_file()
-    found = _read(path)
-    if missing := [forge for forge in FORGES if not found.get(forge)]:
-        found |= {forge: secrets.token_urlsafe(SECRET_BYTES) for forge in missing}
-        _write(path, found)
-    return found
+    by_forge = _read(path)
+    if missing := [forge for forge in FORGES if not by_forge.get(forge)]:
+        by_forge |= {forge: secrets.token_urlsafe(SECRET_BYTES) for forge in missing}
+        _write(path, by_forge)
+    return by_forge
 
 
 def stored_secret(source: Source) -> str | None:
@@ -44,7 +47,7 @@ def _read(path: Path) -> dict[Source, str]:
         ) from None
 
 
-def _write(path: Path, found: dict[Source, str]) -> None:
+def _write(path: Path, by_forge: dict[Source, str]) -> None:
     path.parent.mkdir(mode=OWNERS_DIRECTORY, parents=True, exist_ok=True)
     fresh = path.with_suffix(f".{os.getpid()}")
     fresh.unlink(missing_ok=True)
@@ -52,6 +55,8 @@ def _write(path: Path, found: dict[Source, str]) -> None:
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
     with os.fdopen(descriptor, "wb") as file:
         file.write(
-            orjson.dumps({forge.value: secret for forge, secret in found.items()}, option=orjson.OPT_INDENT_2)
+            orjson.dumps(
+                {forge.value: secret for forge, secret in by_forge.items()}, option=orjson.OPT_INDENT_2
+            )
         )
     fresh.replace(path)

@@ -1,4 +1,4 @@
-"""`solstice up`: forge-integration and orchestrator in one process, on the embedded default, ready to be tried."""
+"""`solstice up`: forge-integration and orchestrator in one process, on the embedded default."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,8 @@ import fcntl
 import os
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import IO, Annotated, Final
 
 import orjson
@@ -18,12 +19,17 @@ from rich.markup import escape
 from solstice_cli.local import local_broker_url, secrets_file
 from solstice_cli.secrets import FORGES, stored_secrets
 from solstice_common.cli import running_up
-from solstice_common.cli.options import with_settings
+from solstice_common.cli.options import also_flag, with_settings
 from solstice_common.cli.running_up import RunningUp
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source
 from solstice_common.runtime.process import hide_secrets, run_until_signalled
-from solstice_common.settings import state_directory
+from solstice_common.settings import (
+    BROKER_URL_DESCRIPTION,
+    known_broker_url,
+    state_directory,
+    without_password,
+)
 from solstice_common.storage.private_files import make_state_directory, open_private
 from solstice_common.telemetry.logs import configure_logs
 from solstice_forge.settings import ForgeSettings
@@ -31,6 +37,10 @@ from solstice_orchestrator.settings import EVERY_ADDRESS, OrchestratorSettings
 
 LOCK_TRIES: Final = 10
 LOCK_PAUSE_SECONDS: Final = 0.05
+BROKER_SECONDS: Final = 2.0
+"""A broker that is not there by then is said to be waited for."""
+BROKER_LOOK_SECONDS: Final = 0.05
+BROKER_NAMES: Final[Mapping[str, str]] = {"rabbitmq": "RabbitMQ", "redis": "Redis", "nats": "NATS"}
 
 
 class UpSettings(ForgeSettings, OrchestratorSettings):
@@ -38,7 +48,8 @@ class UpSettings(ForgeSettings, OrchestratorSettings):
 
     amqp_url: str = Field(
         default_factory=local_broker_url,
-        description="Broker: amqp:// or amqps:// for RabbitMQ, sqlite:///FILE for the embedded one.",
+        description=BROKER_URL_DESCRIPTION,
+        json_schema_extra=also_flag("broker"),
     )
     git_protocols: str = Field(
         default="https,http,ssh,file",
@@ -50,7 +61,7 @@ class UpSettings(ForgeSettings, OrchestratorSettings):
     )
     job_path: str = Field(
         default_factory=lambda: os.environ.get("PATH", os.defpath),
-        description="PATH of jobs (executor process); by default that of whoever starts this.",
+        description="PATH of jobs (executor process); by default that of this command.",
     )
 
 
@@ -58,13 +69,13 @@ class UpSettings(ForgeSettings, OrchestratorSettings):
 def up(
     settings: UpSettings,
     *,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one line of JSON once it is ready, instead of words.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON once it is ready.")] = False,
 ) -> None:
-    """Start everything on this machine and stay up: webhooks, orchestrator, page. Ctrl-C ends it in order.
+    """Run both services on this machine.
 
-    A second Ctrl-C does not wait for running jobs. Webhook secrets are made the first time, and kept.
+    Ctrl-C ends it in order.
+
+    A second Ctrl-C does not wait for running jobs. Webhook secrets are made the first time, and stored.
     """
     configure_logs(settings.log_format, settings.log_level)
     hide_secrets(settings)
@@ -77,7 +88,7 @@ def up(
 async def _serve(settings: UpSettings, stop: asyncio.Event, hurry: asyncio.Event, *, as_json: bool) -> None:
     """Both services until `stop`; when one ends early, so does the other."""
     # Imported late: a command that only asks does not pay for the servers.
-    from solstice_common.http.serving import bounds_of  # noqa: PLC0415
+    from solstice_common.http.server.serving import bounds_of  # noqa: PLC0415
     from solstice_forge import service  # noqa: PLC0415
     from solstice_orchestrator import daemon  # noqa: PLC0415
 
@@ -96,10 +107,11 @@ async def _serve(settings: UpSettings, stop: asyncio.Event, hurry: asyncio.Event
             broker=running_up.shareable(settings.amqp_url),
             inbox=running_up.shareable(settings.forge_inbox_url),
             store=running_up.shareable(settings.database_url),
+            forge_config=_absolute(settings.forge_config),
         )
         running_up.write(state_directory(), here)
         words = _ready_line if as_json else _ready_words
-        words(settings, await page, await webhooks)
+        words(settings, await page, await webhooks, await _missing_broker(here.page))
 
     # One process has one set of descriptors for two servers.
     shares = {"http_connections": bounds_of(settings, servers=2).connections}
@@ -116,8 +128,30 @@ async def _serve(settings: UpSettings, stop: asyncio.Event, hurry: asyncio.Event
         welcoming.cancel()
 
 
+async def _missing_broker(page: str) -> str | None:
+    """Wait a moment for the broker; why it is not there then, else None."""
+    import httpx2  # noqa: PLC0415  only what serves asks itself
+
+    loop = asyncio.get_running_loop()
+    until = loop.time() + BROKER_SECONDS
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        missing: str | None = None
+        while loop.time() < until:
+            with contextlib.suppress(httpx2.HTTPError):
+                missing = (await client.get(f"{page}/readyz")).json()["missing"].get("broker")
+                if missing is None:
+                    return None
+            await asyncio.sleep(BROKER_LOOK_SECONDS)
+        return missing
+
+
+def _absolute(path: str) -> str:
+    """The path as any working directory understands it; empty stays empty."""
+    return str(Path(path).expanduser().absolute()) if path else ""
+
+
 def _deliveries_url(settings: UpSettings) -> str:
-    """Where forge-integration's pages are; empty when nobody can say before it listens."""
+    """Where forge-integration's pages are; empty while its port is not known."""
     host = settings.forge_host
     if settings.forge_port == 0 or host in EVERY_ADDRESS:
         return ""
@@ -159,7 +193,10 @@ def _only_instance() -> Iterator[None]:
 
 
 def _lock(file: IO[str]) -> None:
-    """Lock the file; BlockingIOError when another `up` holds it for longer than a command looks at it."""
+    """Lock the file.
+
+    BlockingIOError when another `up` holds it for longer than a command looks at it.
+    """
     for _ in range(LOCK_TRIES):
         with contextlib.suppress(BlockingIOError):
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -178,12 +215,13 @@ def _with_secrets(settings: UpSettings, secrets: dict[Source, str]) -> UpSetting
     return settings.model_copy(update=missing)
 
 
-def _ready_line(settings: UpSettings, page: str, webhooks: str) -> None:
+def _ready_line(settings: UpSettings, page: str, webhooks: str, missing_broker: str | None) -> None:
     line = orjson.dumps(
         {
             "page": page,
             "webhooks": webhooks,
-            "broker": settings.amqp_url if settings.amqp_url.startswith("sqlite:") else None,
+            "broker": _shown_broker(settings),
+            "waits_for_broker": missing_broker,
             "secrets": str(secrets_file()),
             "pid": os.getpid(),
         }
@@ -191,8 +229,24 @@ def _ready_line(settings: UpSettings, page: str, webhooks: str) -> None:
     typer.echo(line.decode())
 
 
-def _ready_words(settings: UpSettings, page: str, webhooks: str) -> None:
-    embedded = settings.amqp_url.startswith("sqlite:")
+def _shown_broker(settings: UpSettings) -> str:
+    url = settings.amqp_url
+    return url if url.startswith("sqlite:") else without_password(url)
+
+
+def _broker_words(settings: UpSettings, missing: str | None) -> str:
+    name = BROKER_NAMES.get(known_broker_url(settings.amqp_url))
+    if name is None:
+        return f"embedded, {state_directory()}"
+    there = f"{name}, {_shown_broker(settings)}"
+    return (
+        there
+        if missing is None
+        else f"{there}\n              not there yet, and waited for: {missing}; what comes in is stored meanwhile"
+    )
+
+
+def _ready_words(settings: UpSettings, page: str, webhooks: str, missing_broker: str | None) -> None:
     others = {
         "SOLSTICE_HOME": os.environ.get("SOLSTICE_HOME", ""),
         "AMQP_URL": "" if running_up.shareable(settings.amqp_url) else "...",
@@ -207,7 +261,7 @@ def _ready_words(settings: UpSettings, page: str, webhooks: str) -> None:
   page        [link={page}]{page}[/link]
   webhooks    {escape(webhooks)}/{"|".join(forge.value for forge in FORGES)}
   secrets     {escape(str(secrets_file()))}
-  broker      {escape("embedded, " if embedded else "RabbitMQ, ")}{escape(str(state_directory()) if embedded else "AMQP_URL")}
+  broker      {escape(_broker_words(settings, missing_broker))}
 
 In another terminal, inside a git repository:
 

@@ -36,7 +36,7 @@ def _group() -> None:
 @app.command()
 @options.with_settings(ForgeSettings, serves=True)
 def serve(settings: ForgeSettings) -> None:
-    """Take webhooks at /webhooks/SOURCE and publish what they ask for, until SIGTERM or SIGINT.
+    """Take webhooks, and publish requests. Runs until SIGTERM or SIGINT; the address is /webhooks/SOURCE.
 
     FORGE_CONFIG names the file of sources. Without it a source exists once its secret is set: GITHUB_WEBHOOK_SECRET,
     FORGEJO_WEBHOOK_SECRET, GITEA_WEBHOOK_SECRET, GITLAB_WEBHOOK_SECRET or GITLAB_SIGNING_TOKEN.
@@ -57,7 +57,7 @@ app.command("reconcile")(reconcile_command)
 
 @app.command()
 def openapi() -> None:
-    """Print the OpenAPI document of the HTTP API, as /openapi.json serves it."""
+    """Print the OpenAPI document. /openapi.json serves the same."""
     from solstice_forge.api.openapi import render  # noqa: PLC0415  other commands do not pay for it
 
     typer.echo(render().decode(), nl=False)

@@ -1,115 +1,101 @@
-"""What forge-integration counts: every metric is declared here once, and each fact has one method that records it."""
+"""The metrics of forge-integration, each declared here once.
+
+Each fact has one method that records it.
+"""
 
 from functools import cache
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus
-from solstice_common.telemetry.metrics import DeclaredMetric, declared_in
+from solstice_common.telemetry.metrics import MetricsTable, counter, gauge, histogram
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
-class Metrics:
+class Metrics(MetricsTable):
     """The metrics of one forge-integration, in a registry of their own.
 
     Labels come from closed lists and from the names of configured sources, never from what a stranger sent.
     """
 
+    _deliveries = counter(
+        "solstice_forge_deliveries_total",
+        "Webhook calls, by source, decision (accepted, ignored, duplicate, refused) and reason.",
+        labels=("source", "decision", "reason"),
+    )
+    _seconds = histogram(
+        "solstice_forge_webhook_seconds",
+        "Time from a webhook's headers to its answer.",
+        labels=("source",),
+        buckets=SECONDS,
+    )
+    _backlog = gauge(
+        "solstice_forge_inbox_backlog", "Requests in the inbox that are not with the broker yet."
+    )
+    _queued = gauge(
+        "solstice_forge_queue_ready",
+        "Requests in the jobs' queue that no orchestrator has taken; 0 while the broker cannot be asked.",
+    )
+    _publishes = counter(
+        "solstice_forge_publishes_total", "Requests offered to the broker, by its answer.", labels=("status",)
+    )
+    _refused = counter(
+        "solstice_forge_http_refused_total",
+        "Connections and requests refused before any route saw them, by reason.",
+        labels=("reason",),
+    )
+    _jobs = counter(
+        "solstice_forge_api_jobs_total",
+        "Jobs asked for through the API, by outcome: accepted, duplicate, or the reason of the refusal.",
+        labels=("outcome",),
+    )
+    _dropped = counter(
+        "solstice_forge_dead_letters_dropped_total",
+        "Messages dropped in place of becoming dead letters (DEAD_LETTER_ENABLED=false), by reason.",
+        labels=("reason",),
+    )
+    _connected = gauge("solstice_forge_broker_connected", "1 while connected to the broker.")
+    _blocked = gauge(
+        "solstice_forge_broker_blocked", "1 while the broker takes no publishes (memory or disk alarm)."
+    )
+    _status_messages = counter(
+        "solstice_forge_status_messages_total",
+        "Messages about jobs, by what became of them (wanted, stale, no_source, no_credentials, refused).",
+        labels=("outcome",),
+    )
+    _status_calls = counter(
+        "solstice_forge_status_calls_total",
+        "Calls that report a status to a forge, by source and outcome (reported, failed, limited, dead, spared).",
+        labels=("source", "outcome"),
+    )
+    _statuses_pending = gauge(
+        "solstice_forge_statuses_pending",
+        "Statuses that are not reported to their forge yet; counted by the replica that reports, 0 at the others.",
+    )
+    _status_seconds = histogram(
+        "solstice_forge_status_seconds",
+        "Time from a status's arrival to the forge's answer that it shows it.",
+        labels=("source",),
+        buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200),
+    )
+    _lookups = counter(
+        "solstice_forge_lookups_total",
+        "Deliveries for which a forge was asked, by source and outcome (answered, postponed, declined).",
+        labels=("source", "outcome"),
+    )
+    _reconciled = counter(
+        "solstice_forge_reconciled_total",
+        "What came of comparing a source with its forge: deliveries asked for again (sent) or given up, missed heads by what"
+        " became of them (accepted, duplicate, ignored), heads met for the first time (baseline), troubles.",
+        labels=("source", "outcome"),
+    )
+
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
-        self._deliveries = Counter(
-            "solstice_forge_deliveries",
-            "Webhook calls, by source, decision (accepted, ignored, duplicate, refused) and reason.",
-            ("source", "decision", "reason"),
-            registry=registry,
-        )
-        self._seconds = Histogram(
-            "solstice_forge_webhook_seconds",
-            "Time from a webhook's headers to its answer.",
-            ("source",),
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self._backlog = Gauge(
-            "solstice_forge_inbox_backlog",
-            "Requests in the inbox that are not with the broker yet.",
-            registry=registry,
-        )
-        self._queued = Gauge(
-            "solstice_forge_queue_ready",
-            "Requests in the jobs' queue that no orchestrator has taken; 0 while the broker cannot be asked.",
-            registry=registry,
-        )
-        self._publishes = Counter(
-            "solstice_forge_publishes",
-            "Requests offered to the broker, by its answer.",
-            ("status",),
-            registry=registry,
-        )
-        self._refused = Counter(
-            "solstice_forge_http_refused",
-            "Connections and requests refused before any route saw them, by reason.",
-            ("reason",),
-            registry=registry,
-        )
-        self._jobs = Counter(
-            "solstice_forge_api_jobs",
-            "Jobs asked for through the API, by outcome: accepted, duplicate, or the reason of the refusal.",
-            ("outcome",),
-            registry=registry,
-        )
-        self._connected = Gauge(
-            "solstice_forge_broker_connected", "1 while connected to the broker.", registry=registry
-        )
-        self._blocked = Gauge(
-            "solstice_forge_broker_blocked",
-            "1 while the broker takes no publishes (memory or disk alarm).",
-            registry=registry,
-        )
-        self._status_messages = Counter(
-            "solstice_forge_status_messages",
-            "Messages about jobs, by what became of them (wanted, stale, no_source, no_credentials, refused).",
-            ("outcome",),
-            registry=registry,
-        )
-        self._status_calls = Counter(
-            "solstice_forge_status_calls",
-            "Attempts at telling a forge, by source and outcome (told, failed, limited, dead, spared).",
-            ("source", "outcome"),
-            registry=registry,
-        )
-        self._statuses_pending = Gauge(
-            "solstice_forge_statuses_pending",
-            "Statuses that a forge is still to be told; counted by the replica that tells, 0 at the others.",
-            registry=registry,
-        )
-        self._status_seconds = Histogram(
-            "solstice_forge_status_seconds",
-            "Time from a status's arrival to the forge's answer that it shows it.",
-            ("source",),
-            buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200),
-            registry=registry,
-        )
-        self._lookups = Counter(
-            "solstice_forge_lookups",
-            "Deliveries for which a forge was asked, by source and outcome (answered, postponed, declined).",
-            ("source", "outcome"),
-            registry=registry,
-        )
-        self._reconciled = Counter(
-            "solstice_forge_reconciled",
-            "What came of comparing a source with its forge: deliveries asked for again (sent) or given up, missed heads by what"
-            " became of them (accepted, duplicate, ignored), heads met for the first time (baseline), troubles.",
-            ("source", "outcome"),
-            registry=registry,
-        )
+        super().__init__()
         # Kept at hand: finding a child by its labels costs more than counting.
         self._published = {status: self._publishes.labels(status.value) for status in PublishStatus}
         self._delivered = cache(self._deliveries.labels)
         self._took = cache(self._seconds.labels)
-        ProcessCollector(registry=registry)
 
     def delivery(self, source: str, decision: str, reason: str, seconds: float) -> None:
         """A webhook call was answered, this long after its headers were here."""
@@ -117,8 +103,15 @@ class Metrics:
         self._took(source).observe(seconds)
 
     def job_requested(self, outcome: str) -> None:
-        """A program that may ask for jobs asked for one: `accepted`, `duplicate`, or why it was refused."""
+        """Count a job that a program asked for.
+
+        The outcome is `accepted`, `duplicate`, or why it was refused.
+        """
         self._jobs.labels(outcome).inc()
+
+    def dead_letter_dropped(self, reason: str) -> None:
+        """A message was dropped in place of becoming a dead letter."""
+        self._dropped.labels(reason).inc()
 
     def queued(self, count: int) -> None:
         """So many requests lie in the jobs' queue."""
@@ -133,7 +126,7 @@ class Metrics:
         self._status_messages.labels(outcome).inc(count)
 
     def statuses_pending(self, count: int) -> None:
-        """So many statuses are to be told."""
+        """So many statuses are to be reported."""
         self._statuses_pending.set(count)
 
     def status_call(self, source: str, outcome: str) -> None:
@@ -142,7 +135,7 @@ class Metrics:
 
     def status_reported(self, source: str, seconds: float) -> None:
         """A forge shows a status, this long after it arrived here."""
-        self._status_calls.labels(source, "told").inc()
+        self._status_calls.labels(source, "reported").inc()
         self._status_seconds.labels(source).observe(seconds)
 
     def lookup(self, source: str, outcome: str) -> None:
@@ -162,8 +155,4 @@ class Metrics:
         self._backlog.set(backlog)
         self._connected.set(broker.connected)
         self._blocked.set(broker.blocked is not None)
-        return generate_latest(self._registry)
-
-    def declared(self) -> tuple[DeclaredMetric, ...]:
-        """Our own metrics (not those of the process collector), for the documentation and its test."""
-        return declared_in(vars(self).values())
+        return self.text()

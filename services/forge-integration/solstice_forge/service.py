@@ -3,37 +3,42 @@
 import asyncio
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 import structlog
+from starlette.routing import BaseRoute
 
 from solstice_common import __version__
 from solstice_common.broker import open_broker
 from solstice_common.errors import ConfigurationError, StoreUnavailable
-from solstice_common.http.access import access_rules, told_access
-from solstice_common.http.serving import bounds_of, http_server, listen
+from solstice_common.http.access import Access, access_rules, logged_access
+from solstice_common.http.server.serving import bounds_of, http_server, listen
 from solstice_common.runtime.process import tune_garbage_collection
 from solstice_common.settings import without_password
+from solstice_common.signing.signer import signing
 from solstice_common.topology import asking_topology, jobs_route
 from solstice_forge.api.request_delivery import SOURCE
 from solstice_forge.api.routes import ApiRules, api_routes
 from solstice_forge.config import configured_sources
 from solstice_forge.edge.app import AppParts, create_app
-from solstice_forge.edge.fast_path import WholeRequestProtocol
-from solstice_forge.inbox import open_inbox
+from solstice_forge.inbox import InboxStore, open_inbox
 from solstice_forge.inbox.protocol import Inbox
 from solstice_forge.inbox.retention import run_retention
 from solstice_forge.log_events import LogEvent
 from solstice_forge.lookups.lookup_service import LookupService
 from solstice_forge.metrics import Metrics
-from solstice_forge.pages.delivery_pages import DeliveryPages, no_statuses
+from solstice_forge.pages.delivery_pages import DeliveryPages, Statuses, no_statuses
 from solstice_forge.reconcile.rounds import Reconciler
-from solstice_forge.relay.inbox_relay import Relay
+from solstice_forge.relay.inbox_relay import SIGNED_GATHER_SECONDS, Relay
 from solstice_forge.relay.queue_depth import QueueDepth, run_queue_depth
 from solstice_forge.remote.http import open_remotes
 from solstice_forge.remote.source_access import access_of, timeouts_of
 from solstice_forge.settings import ForgeSettings
 from solstice_forge.statuses.status_service import reporting
+
+if TYPE_CHECKING:
+    from solstice_forge.edge.fast_path import WholeRequestProtocol
 
 log = structlog.get_logger("solstice_forge.service")
 
@@ -41,11 +46,11 @@ Listening = Callable[[str, int], None]
 """Called with the address and port once webhooks can be sent there."""
 
 
-def _nothing(_host: str, _port: int) -> None:
+def _do_nothing(_host: str, _port: int) -> None:
     pass
 
 
-async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: Listening = _nothing) -> None:
+async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: Listening = _do_nothing) -> None:
     """Take webhooks and publish what they ask for, until `stop` is set.
 
     At the end no new connections are taken, open requests are answered, and pending requests are published while the
@@ -53,15 +58,21 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
     start. Raises ConfigurationError, StoreUnavailable or SchemaTooNew at the start, never for an unreachable broker.
     """
     sources, route = configured_sources(settings, os.environ), jobs_route(settings)
-    metrics = Metrics()
+    metrics, rng = Metrics(), random.Random()  # noqa: S311  jitter, not a secret
     if SOURCE in sources:
         raise ConfigurationError(f"the source name {SOURCE!r} is taken by POST /api/v1/jobs: choose another")
     visitors = access_rules(settings)
     with listen(settings.forge_host, settings.forge_port, named="FORGE_HOST, FORGE_PORT") as listener:
         async with (
-            told_access(visitors, service="forge-integration"),
+            logged_access(visitors, service="forge-integration"),
             open_inbox(settings.forge_inbox_url) as inbox,
-            open_broker(settings.amqp_url, name="forge-integration") as broker,
+            open_broker(
+                settings.amqp_url,
+                name="forge-integration",
+                on_dropped=None if settings.dead_letter_enabled else metrics.dead_letter_dropped,
+                nats_monitor_url=settings.nats_monitor_url,
+                nats_sync_always=settings.nats_sync_always,
+            ) as broker,
             open_remotes(
                 [access for source in sources.values() if (access := access_of(source)) is not None],
                 timeouts=timeouts_of(settings.forge_call_seconds),
@@ -69,14 +80,17 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
             reporting(settings, sources=sources, remotes=remotes, broker=broker, metrics=metrics) as statuses,
             asyncio.TaskGroup() as tasks,
         ):
+            signed_broker = signing(broker, settings)
             relay = Relay(
                 inbox=inbox,
-                broker=broker,
+                broker=signed_broker,
                 route=route,
                 topology=asking_topology(settings),
                 metrics=metrics,
-                rng=random.Random(),  # noqa: S311  jitter, not a secret
+                rng=rng,
+                gather_seconds=0.0 if signed_broker is broker else SIGNED_GATHER_SECONDS,
             )
+            queued = QueueDepth(broker, route.queue, metrics)
             parts = AppParts(
                 inbox=inbox,
                 sources=sources,
@@ -84,64 +98,42 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 broker_health=lambda: broker.health,
                 relay_problem=lambda: relay.problem,
                 notices=visitors.notices,
+                require_durable=settings.broker_require_durable,
                 max_body_bytes=settings.forge_max_body_bytes,
             )
-            queued = QueueDepth(broker, route.queue, metrics)
-            rules = ApiRules(
-                access=visitors,
-                per_minute=settings.forge_api_per_minute,
-                max_backlog=settings.forge_api_backlog,
-                queued=lambda: queued.count,
-            )
-            pages = DeliveryPages(
+            routes = _api_and_pages(
+                settings,
                 inbox,
-                visitors,
-                sources=sorted(sources),
-                version=__version__,
-                public_url=settings.public_url,
+                access=visitors,
+                queued=queued,
+                sources=sources,
                 statuses=no_statuses if statuses is None else statuses.shown,
-                reconcile_state=inbox.reconcile_state,
+                metrics=metrics,
             )
-            app = create_app(parts, [*api_routes(inbox, rules, metrics), *pages.routes()])
             server = http_server(
-                app,
+                create_app(parts, routes),
                 bounds_of(settings, largest_body=settings.forge_max_body_bytes),
                 grace_seconds=settings.forge_grace_seconds,
                 refused=metrics.http_refused,
-                protocol=WholeRequestProtocol,
+                protocol=_whole_request_protocol,
             )
-            inquirer = LookupService(
-                inbox=inbox,
-                sources=sources,
-                remotes=remotes,
-                metrics=metrics,
-                rng=random.Random(),  # noqa: S311  jitter, not a secret
-            )
-            reconciler = Reconciler(
-                inbox=inbox,
-                sources=sources,
-                remotes=remotes,
-                metrics=metrics,
-                rng=random.Random(),  # noqa: S311  jitter, not a secret
-            )
-            sweeping = tasks.create_task(
-                run_retention(
+            lookups = LookupService(inbox=inbox, sources=sources, remotes=remotes, metrics=metrics, rng=rng)
+            loops = {
+                "forge-lookups": lookups.run(),
+                "forge-retention": run_retention(
                     inbox,
                     body_days=settings.forge_retention_days,
                     memory_days=settings.forge_memory_days,
-                    rng=random.Random(),  # noqa: S311  jitter, not a secret
+                    rng=rng,
                 ),
-                name="forge-retention",
-            )
-            counting = tasks.create_task(
-                run_queue_depth(queued, rng=random.Random()),  # noqa: S311  jitter, not a secret
-                name="forge-queue-depth",
-            )
-            by_the_clock = [sweeping, counting]
+                "forge-queue-depth": run_queue_depth(queued, rng=rng),
+            }
             if settings.forge_reconcile_minutes and remotes:
-                comparing = reconciler.run(settings.forge_reconcile_minutes * 60.0)
-                by_the_clock.append(tasks.create_task(comparing, name="forge-reconcile"))
-            inquiring = tasks.create_task(inquirer.run(), name="forge-lookups")
+                reconciler = Reconciler(
+                    inbox=inbox, sources=sources, remotes=remotes, metrics=metrics, rng=rng
+                )
+                loops["forge-reconcile"] = reconciler.run(settings.forge_reconcile_minutes * 60.0)
+            running = [tasks.create_task(run, name=name) for name, run in loops.items()]
             relaying = tasks.create_task(relay.run(), name="forge-relay")
             serving = tasks.create_task(server.serve(sockets=[listener]), name="forge-http")
             host, port = listener.getsockname()[:2]
@@ -158,11 +150,39 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
             await stop.wait()
             server.should_exit = True
             await serving
-            inquiring.cancel()
-            for task in by_the_clock:
+            for task in running:
                 task.cancel()
             await _end(relay, relaying, settings.forge_grace_seconds)
             log.info(LogEvent.SERVICE_DRAINED, pending=await _backlog(inbox))
+
+
+def _api_and_pages(
+    settings: ForgeSettings,
+    inbox: InboxStore,
+    *,
+    access: Access,
+    queued: QueueDepth,
+    sources: Collection[str],
+    statuses: Statuses,
+    metrics: Metrics,
+) -> list[BaseRoute]:
+    """The routes beside those of the webhooks."""
+    rules = ApiRules(
+        access=access,
+        per_minute=settings.forge_api_per_minute,
+        max_backlog=settings.forge_api_backlog,
+        queued=lambda: queued.count,
+    )
+    pages = DeliveryPages(
+        inbox,
+        access,
+        sources=sorted(sources),
+        version=__version__,
+        public_url=settings.public_url,
+        statuses=statuses,
+        reconcile_state=inbox.reconcile_state,
+    )
+    return [*api_routes(inbox, rules, metrics), *pages.routes()]
 
 
 async def _end(relay: Relay, relaying: asyncio.Task[None], grace_seconds: float) -> None:
@@ -177,3 +197,9 @@ async def _backlog(inbox: Inbox) -> int | None:
         return await inbox.backlog()
     except StoreUnavailable:
         return None
+
+
+def _whole_request_protocol() -> "type[WholeRequestProtocol]":
+    from solstice_forge.edge.fast_path import WholeRequestProtocol  # noqa: PLC0415  as `http_server` says
+
+    return WholeRequestProtocol

@@ -10,6 +10,7 @@ from solstice_common.settings import (
     BrokerSettings,
     HttpSettings,
     LogSettings,
+    SigningSettings,
     SolsticeSettings,
     WebAddress,
     sqlite_path,
@@ -27,11 +28,11 @@ def _default_inbox_url() -> str:
 
 
 class SecretSettings(SolsticeSettings):
-    """Whom to believe: the file of sources, or without one a source for each forge that has a secret here."""
+    """Which webhooks are genuine: the file of sources, or a secret for each forge."""
 
     forge_config: str = Field(
         default="",
-        description="File of the sources (TOML), with their rules; the secrets of the environment count without it only.",
+        description="File of the sources (TOML), with their rules; with it, secrets of the environment do not count.",
     )
 
     github_webhook_secret: SecretStr = Field(
@@ -53,11 +54,11 @@ class SecretSettings(SolsticeSettings):
 
 
 class InboxSettings(SolsticeSettings):
-    """Where deliveries are kept."""
+    """Where deliveries are stored."""
 
     forge_inbox_url: str = Field(
         default_factory=_default_inbox_url,
-        description="Where deliveries are kept: sqlite:///FILE, or postgresql://USER@HOST/DATABASE for several replicas.",
+        description="Where deliveries are stored: sqlite:///FILE, or postgresql://USER@HOST/DATABASE for several replicas.",
     )
 
     @field_validator("forge_inbox_url")
@@ -83,7 +84,7 @@ class RetentionSettings(SolsticeSettings):
     forge_memory_days: float = Field(
         default=365.0,
         ge=0,
-        description="Older deliveries are forgotten: until then a copy of one is recognised as a copy; 0: never.",
+        description="Older deliveries are removed; until then copies of them are recognised; 0: never.",
     )
 
 
@@ -92,7 +93,7 @@ class PagesSettings(SolsticeSettings):
 
     public_url: WebAddress = Field(
         default="",
-        description="Where people reach the orchestrators' pages; deliveries link to their runs there.",
+        description="Public address of the orchestrators' pages; deliveries link to their runs there.",
     )
 
 
@@ -116,6 +117,7 @@ class DeliveriesSettings(InboxSettings, SecretSettings, PagesSettings):
 
 class ForgeSettings(
     BrokerSettings,
+    SigningSettings,
     SecretSettings,
     InboxSettings,
     RetentionSettings,
@@ -137,22 +139,22 @@ class ForgeSettings(
     forge_grace_seconds: float = Field(
         default=10.0,
         ge=0,
-        description="At the end: time for open requests, and then for what is not with the broker yet.",
+        description="At the end: time for open requests, and then for unpublished ones.",
     )
     forge_reconcile_minutes: float = Field(
         default=15.0,
         ge=0,
-        description="How often sources are compared with their forges, for what no webhook told of; 0: never by itself.",
+        description="How often sources are compared with their forges, to find missed webhooks; 0: never by itself.",
     )
     forge_retry_seconds: float = Field(
         default=120.0,
         gt=0,
-        description="Longest wait between attempts at telling a forge; the first ones are shorter.",
+        description="Longest wait between attempts to report a status to a forge; the first ones are shorter.",
     )
     forge_give_up_hours: float = Field(
         default=24.0,
         gt=0,
-        description="A status that a forge has not taken for so long becomes a dead letter.",
+        description="A status that a forge has not accepted for so long becomes a dead letter.",
     )
     forge_api_per_minute: int = Field(
         default=60,
@@ -162,5 +164,5 @@ class ForgeSettings(
     forge_api_backlog: int = Field(
         default=10_000,
         ge=1,
-        description="With so many requests in the inbox and the queue the API takes no more jobs; webhooks are taken.",
+        description="With so many requests in the inbox and the queue the API refuses further jobs; webhooks are taken.",
     )

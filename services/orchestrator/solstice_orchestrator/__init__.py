@@ -1,1 +1,1 @@
-"""The orchestrator: takes job requests from the broker, stores them, runs their jobs and tells how they ended."""
+"""The orchestrator: takes job requests from the broker, runs them, and reports their end."""

@@ -14,7 +14,7 @@ from solstice_orchestrator.settings import OrchestratorSettings
 
 app: Final = typer.Typer(
     name="orchestrator",
-    help="Takes job requests from the broker, runs their jobs, keeps their logs and tells what became of them.",
+    help="Takes job requests from the broker, runs their jobs, stores their logs and publishes their statuses.",
     no_args_is_help=True,
     context_settings=program.CONTEXT_SETTINGS,
     cls=program.Commands,
@@ -29,10 +29,10 @@ def _group() -> None:
 @app.command()
 @options.with_settings(OrchestratorSettings, serves=True)
 def run(settings: OrchestratorSettings) -> None:
-    """Serve the labels of CAPACITY_MAP until SIGTERM or SIGINT.
+    """Run jobs until SIGTERM or SIGINT. CAPACITY_MAP has the labels.
 
-    Then nothing new is taken, and running jobs have DRAIN_SECONDS to finish; a second signal cuts that short. What did
-    not finish is handed back, and runs elsewhere or at the next start.
+    Then it takes nothing new, and running jobs have DRAIN_SECONDS to finish; a second signal cuts that short. Unfinished
+    jobs are handed back, and run elsewhere or at the next start.
     """
     configure_logs(settings.log_format, settings.log_level)
     hide_secrets(settings)
@@ -43,7 +43,7 @@ def run(settings: OrchestratorSettings) -> None:
 
 @app.command()
 def openapi() -> None:
-    """Print the OpenAPI document of API v1, as /openapi.json serves it."""
+    """Print the OpenAPI document. /openapi.json serves the same."""
     from solstice_orchestrator.web.api.openapi import render  # noqa: PLC0415  other commands do not pay for it
 
     typer.echo(render().decode(), nl=False)

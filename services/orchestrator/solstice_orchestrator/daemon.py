@@ -43,7 +43,7 @@ FLUSH_SECONDS: Final = 10.0
 """How long the outbox is still published at the end. The next start publishes the rest."""
 
 
-def _nothing(_url: str) -> None:
+def _do_nothing(_url: str) -> None:
     pass
 
 
@@ -52,7 +52,7 @@ async def run(
     stop: asyncio.Event,
     *,
     hurry: asyncio.Event | None = None,
-    on_ready: Callable[[str], None] = _nothing,
+    on_ready: Callable[[str], None] = _do_nothing,
 ) -> None:
     """Take requests, run jobs and publish their outcomes, until `stop` is set.
 
@@ -125,7 +125,7 @@ async def _work(
             )
             claiming = loops.create_task(dispatch.claim_jobs(), name="dispatch")
             renewing = loops.create_task(dispatch.keep_leases(), name="leases")
-            telling = loops.create_task(outbox.run(), name="outbox")
+            publishing = loops.create_task(outbox.run(), name="outbox")
             log.info(
                 LogEvent.STARTED,
                 worker_id=components.registration.worker_id,
@@ -139,7 +139,7 @@ async def _work(
             )
             tune_garbage_collection()
             on_ready(components.url)
-            await _asked_to_end(stop, dispatch.drain_ordered)
+            await _end_requested(stop, dispatch.drain_ordered)
             for task in taking:
                 task.cancel()
             dispatch.stop_claiming()
@@ -159,8 +159,8 @@ async def _work(
             await asyncio.wait([renewing, rescuing])
             await _take_leave(components)
             outbox.finish()
-            await asyncio.wait([telling], timeout=FLUSH_SECONDS)
-            telling.cancel()
+            await asyncio.wait([publishing], timeout=FLUSH_SECONDS)
+            publishing.cancel()
     log.info(LogEvent.DRAINED, handed_back=handed_back)
 
 
@@ -170,15 +170,24 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
     metrics, rng = components.metrics, components.rng
     queue, topology = jobs_route(settings).queue, full_topology(settings)
     backlog = Backlog(store=store, most=settings.max_backlog, metrics=metrics)
-    intake = Intake(broker=broker, store=store, metrics=metrics, rng=rng, backlog=backlog)
-    cancels = CancelIntake(broker=broker, store=store, metrics=metrics, rng=rng)
+    signatures = components.signatures
+    intake = Intake(
+        broker=broker, store=store, metrics=metrics, rng=rng, backlog=backlog, signatures=signatures
+    )
+    cancels = CancelIntake(
+        broker=broker,
+        store=store,
+        metrics=metrics,
+        rng=rng,
+        verify_keys=signatures.keys if signatures else None,
+    )
     line_reports = QueueReports(
         store=store,
         broker=broker,
         worker_id=components.registration.worker_id,
         public_url=settings.pages_url,
         rng=rng,
-        saturated=lambda: backlog.held,
+        saturated=lambda: backlog.paused,
     )
     return {
         "intake": intake.run(queue, topology, prefetch=settings.amqp_prefetch),
@@ -192,9 +201,9 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
     }
 
 
-async def _asked_to_end(*asked: asyncio.Event) -> None:
+async def _end_requested(*events: asyncio.Event) -> None:
     """Wait until one of the events is set."""
-    waiting = [asyncio.create_task(event.wait(), name="end") for event in asked]
+    waiting = [asyncio.create_task(event.wait(), name="end") for event in events]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -206,7 +215,7 @@ async def _take_leave(components: Components) -> None:
     try:
         await components.store.leave(components.registration.worker_id)
     except StoreUnavailable as error:
-        log.warning(LogEvent.LEAVE_NOT_TAKEN, detail=str(error))
+        log.warning(LogEvent.END_NOT_STORED, detail=str(error))
 
 
 async def _planning(components: Components) -> None:

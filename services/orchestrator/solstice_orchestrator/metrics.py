@@ -4,11 +4,9 @@ from collections import Counter as Counted
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-
-from solstice_common.broker.protocol import BrokerHealth, PublishStatus
+from solstice_common.broker.protocol import BrokerHealth, PublishStatus, QueueDepth
 from solstice_common.messages.states import JobState
-from solstice_common.telemetry.metrics import DeclaredMetric, declared_in
+from solstice_common.telemetry.metrics import MetricsTable, counter, gauge, histogram
 from solstice_orchestrator.domain.jobs import Outcome
 from solstice_orchestrator.queue_times.forecast import ForecastAccuracy, ForecastCheck
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
@@ -18,147 +16,140 @@ from solstice_orchestrator.scheduling.workers import Presence, WorkerState, Work
 SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)
 
 
-class Metrics:
-    """The metrics of one orchestrator, in a registry of their own; recording one costs about a microsecond.
+class Metrics(MetricsTable):
+    """The metrics of one orchestrator, in a registry of their own.
+
+    Recording one costs about a microsecond.
 
     Not for several threads at once: the gauges are set and rendered in one turn of the event loop.
     """
 
-    def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
-        self._requests = Counter(
-            "solstice_requests",
-            "Job requests taken from the queue, by what became of them; reason tells why one was refused.",
-            ("verdict", "reason"),
-            registry=registry,
-        )
-        self._cancels = Counter(
-            "solstice_cancels",
-            "Cancel requests taken from the queue, by what came of them; reason tells why one was refused.",
-            ("verdict", "reason"),
-            registry=registry,
-        )
-        self._http_refused = Counter(
-            "solstice_http_refused",
-            "Connections and requests refused before any route saw them, by reason.",
-            ("reason",),
-            registry=registry,
-        )
-        self._jobs = Gauge(
-            "solstice_jobs", "Unfinished jobs, by state and label.", ("state", "label"), registry=registry
-        )
-        self._finished = Counter(
-            "solstice_jobs_finished",
-            "Attempts at jobs that ended, by the state they led to and the reason.",
-            ("state", "reason"),
-            registry=registry,
-        )
-        self._wait = Histogram(
-            "solstice_job_wait_seconds",
-            "Time from a job's creation to its first claim.",
-            ("label",),
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self._run = Histogram(
-            "solstice_job_run_seconds",
-            "Time from an attempt's claim to its end.",
-            ("label", "state"),
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self._renewals = Counter(
-            "solstice_lease_renewals", "Leases of running attempts that were prolonged.", registry=registry
-        )
-        self._lost = Counter(
-            "solstice_leases_lost", "Attempts that were no longer ours at their renewal.", registry=registry
-        )
-        self._outbox = Counter(
-            "solstice_outbox_publishes",
-            "Status messages published from the outbox, by the broker's answer.",
-            ("status",),
-            registry=registry,
-        )
-        self._connected = Gauge(
-            "solstice_broker_connected", "1 while connected to the broker.", registry=registry
-        )
-        self._blocked = Gauge(
-            "solstice_broker_blocked",
-            "1 while the broker takes no publishes (memory or disk alarm).",
-            registry=registry,
-        )
-        self._starts = Counter(
-            "solstice_expected_starts",
-            "Sampled jobs by how their start stood to the forecast: within its range, early, or late.",
-            ("met",),
-            registry=registry,
-        )
-        self._start_error = Histogram(
-            "solstice_expected_start_error_seconds",
-            "How far outside its forecast's range a sampled job started; 0 within.",
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self._workers = Gauge(
-            "solstice_workers",
-            "Workers that are there by what they do about new jobs, and lost ones.",
-            ("state",),
-            registry=registry,
-        )
-        self._quarantines = Counter(
-            "solstice_worker_quarantines",
-            "Times that this worker was quarantined, by failures in a row or by an order.",
-            registry=registry,
-        )
-        self._slots = Gauge(
-            "solstice_slots",
-            "Jobs that this worker takes at once now: fewer than it has slots for after failures or under load.",
-            registry=registry,
-        )
-        self._refusing = Gauge(
-            "solstice_governor_refusing",
-            "1 while this worker starts no jobs for want of the resource.",
-            ("resource",),
-            registry=registry,
-        )
-        self._backlog = Gauge(
-            "solstice_backlog",
-            "Runs to plan and jobs that wait, counted up to MAX_BACKLOG; 0 where there is no such limit.",
-            registry=registry,
-        )
-        self._held = Gauge(
-            "solstice_intake_held",
-            "1 while requests are left in the queue because as many wait as may (MAX_BACKLOG).",
-            registry=registry,
-        )
-        self._delayed = Gauge(
-            "solstice_delayed_runs",
-            "Runs that are to start later: no backlog, their time has not come.",
-            registry=registry,
-        )
-        self._ticks = Counter(
-            "solstice_schedule_ticks",
-            "Ticks of schedules that this orchestrator settled, by what became of them and why.",
-            ("state", "reason"),
-            registry=registry,
-        )
-        self._tick_lateness = Histogram(
-            "solstice_schedule_tick_lateness_seconds",
-            "How late a tick of a schedule became a run.",
-            buckets=SECONDS,
-            registry=registry,
-        )
-        for resource in Resource:
-            self._refusing.labels(resource.value)
-        for verdict in ("admitted", "duplicate"):
-            self._requests.labels(verdict, "")
-        for verdict in ("ended", "nothing"):
-            self._cancels.labels(verdict, "")
-        for accuracy in ForecastAccuracy:
-            self._starts.labels(accuracy.value)
-        for status in PublishStatus:
-            self._outbox.labels(status.value)
-        ProcessCollector(registry=registry)
+    _requests = counter(
+        "solstice_requests_total",
+        "Job requests taken from the queue, by outcome; reason says why one was refused.",
+        labels=("verdict", "reason"),
+        at_zero=(("admitted", ""), ("duplicate", "")),
+    )
+    _cancels = counter(
+        "solstice_cancels_total",
+        "Cancel requests taken from the queue, by outcome; reason says why one was refused.",
+        labels=("verdict", "reason"),
+        at_zero=(("ended", ""), ("nothing", "")),
+    )
+    _signed = counter(
+        "solstice_signed_messages_total",
+        "Requests and cancel requests that a key of VERIFY_KEYS had signed, by its name.",
+        labels=("key",),
+    )
+    _http_refused = counter(
+        "solstice_http_refused_total",
+        "Connections and requests refused before any route saw them, by reason.",
+        labels=("reason",),
+    )
+    _jobs = gauge("solstice_jobs", "Unfinished jobs, by state and label.", labels=("state", "label"))
+    _finished = counter(
+        "solstice_jobs_finished_total",
+        "Attempts at jobs that ended, by the state they led to and the reason.",
+        labels=("state", "reason"),
+    )
+    _wait = histogram(
+        "solstice_job_wait_seconds",
+        "Time from a job's creation to its first claim.",
+        labels=("label",),
+        buckets=SECONDS,
+    )
+    _run = histogram(
+        "solstice_job_run_seconds",
+        "Time from an attempt's claim to its end.",
+        labels=("label", "state"),
+        buckets=SECONDS,
+    )
+    _renewals = counter("solstice_lease_renewals_total", "Leases of running attempts that were prolonged.")
+    _lost = counter("solstice_leases_lost_total", "Attempts that were no longer ours at their renewal.")
+    _outbox = counter(
+        "solstice_outbox_publishes_total",
+        "Status messages published from the outbox, by the broker's answer.",
+        labels=("status",),
+        at_zero=PublishStatus,
+    )
+    _dropped = counter(
+        "solstice_dead_letters_dropped_total",
+        "Messages dropped in place of becoming dead letters (DEAD_LETTER_ENABLED=false), by reason.",
+        labels=("reason",),
+    )
+    _queue_ready = gauge(
+        "solstice_queue_depth", "Messages that wait in a queue.", labels=("transport", "queue")
+    )
+    _queue_pending = gauge(
+        "solstice_queue_pending",
+        "Messages delivered and not settled, where the broker says so.",
+        labels=("transport", "queue"),
+    )
+    _queue_oldest = gauge(
+        "solstice_queue_oldest_seconds",
+        "Age of the oldest message of a queue, where the broker says so.",
+        labels=("transport", "queue"),
+    )
+    _queue_lease = gauge(
+        "solstice_queue_lease_seconds",
+        "Rest of the consumer's lease that ends next, where consumers have leases.",
+        labels=("transport", "queue"),
+    )
+    _connected = gauge("solstice_broker_connected", "1 while connected to the broker.")
+    _blocked = gauge(
+        "solstice_broker_blocked", "1 while the broker takes no publishes (memory or disk alarm)."
+    )
+    _starts = counter(
+        "solstice_expected_starts_total",
+        "Sampled jobs by how their start stood to the forecast: within its range, early, or late.",
+        labels=("met",),
+        at_zero=ForecastAccuracy,
+    )
+    _start_error = histogram(
+        "solstice_expected_start_error_seconds",
+        "How far outside its forecast's range a sampled job started; 0 within.",
+        buckets=SECONDS,
+    )
+    _workers = gauge(
+        "solstice_workers",
+        "Workers that are there by what they do about new jobs, and lost ones.",
+        labels=("state",),
+    )
+    _quarantines = counter(
+        "solstice_worker_quarantines_total",
+        "Times that this worker was quarantined, by failures in a row or by an order.",
+    )
+    _slots = gauge(
+        "solstice_slots",
+        "Jobs that this worker takes at once now: fewer than it has slots for after failures or under load.",
+    )
+    _refusing = gauge(
+        "solstice_governor_refusing",
+        "1 while this worker starts no jobs for want of the resource.",
+        labels=("resource",),
+        at_zero=Resource,
+    )
+    _backlog = gauge(
+        "solstice_backlog",
+        "Runs to plan and jobs that wait, counted up to MAX_BACKLOG; 0 where there is no such limit.",
+    )
+    _intake_paused = gauge(
+        "solstice_intake_paused",
+        "1 while requests are left in the queue because as many wait as may (MAX_BACKLOG).",
+    )
+    _delayed = gauge(
+        "solstice_delayed_runs", "Runs that are to start later: no backlog, their time has not come."
+    )
+    _ticks = counter(
+        "solstice_schedule_ticks_total",
+        "Ticks of schedules that this orchestrator settled, by what became of them and why.",
+        labels=("state", "reason"),
+    )
+    _tick_lateness = histogram(
+        "solstice_schedule_tick_lateness_seconds",
+        "How late a tick of a schedule became a run.",
+        buckets=SECONDS,
+    )
 
     def requests_admitted(self, count: int = 1) -> None:
         """Requests became runs."""
@@ -172,13 +163,17 @@ class Metrics:
         """A message went to the dead letters; `reason` is one word of a closed list."""
         self._requests.labels("refused", reason).inc()
 
-    def cancel_kept(self, verdict: str) -> None:
+    def cancel_stored(self, verdict: str) -> None:
         """A cancel request `ended` runs, or there was `nothing` to end."""
         self._cancels.labels(verdict, "").inc()
 
     def cancel_refused(self, reason: str) -> None:
         """As `request_refused`."""
         self._cancels.labels("refused", reason).inc()
+
+    def signed_by(self, key_name: str) -> None:
+        """A key of VERIFY_KEYS had signed a message, and may sign it."""
+        self._signed.labels(key_name).inc()
 
     def job_started(self, label: str, wait_seconds: float) -> None:
         """A job was claimed for the first time, this long after it was created."""
@@ -205,18 +200,21 @@ class Metrics:
         self._quarantines.inc()
 
     def governed(self, at_once: int, refuses: Resource | None) -> None:
-        """This worker takes so many jobs at once, and starts none while it is short of something."""
+        """Record how many jobs the worker takes at once, and what it lacks.
+
+        While it is short of something it starts none.
+        """
         self._slots.set(at_once)
         for resource in Resource:
             self._refusing.labels(resource.value).set(resource is refuses)
 
-    def backlog(self, count: int, *, held: bool) -> None:
-        """So much waits in the store, and intake is held for it, or not."""
+    def backlog(self, count: int, *, paused: bool) -> None:
+        """So much waits in the store, and intake is paused for it, or not."""
         self._backlog.set(count)
-        self._held.set(held)
+        self._intake_paused.set(paused)
 
     def tick_settled(self, state: TickState, reason: TickReason, ticks: int, late_seconds: float) -> None:
-        """A tick of a schedule, or several that were missed, came to an end so long after it was due."""
+        """Record the end of a tick, or of several missed ones, and its delay."""
         self._ticks.labels(state.value, reason.value).inc(ticks)
         if state is TickState.FIRED:
             self._tick_lateness.observe(late_seconds)
@@ -224,6 +222,21 @@ class Metrics:
     def http_refused(self, reason: str) -> None:
         """A connection or request was refused before any route saw it."""
         self._http_refused.labels(reason).inc()
+
+    def dead_letter_dropped(self, reason: str) -> None:
+        """A message was dropped in place of becoming a dead letter."""
+        self._dropped.labels(reason).inc()
+
+    def queues(self, transport: str, depths: Mapping[str, QueueDepth]) -> None:
+        """The queues are so full; those that are missing cannot be asked now."""
+        gauges = (self._queue_ready, self._queue_pending, self._queue_oldest, self._queue_lease)
+        for metric in gauges:
+            metric.clear()
+        for queue, depth in depths.items():
+            values = (depth.ready, depth.pending, depth.oldest_seconds, depth.lease_seconds)
+            for metric, value in zip(gauges, values, strict=True):
+                if value is not None:
+                    metric.labels(transport, queue).set(value)
 
     def outbox_published(self, status: PublishStatus, count: int = 1) -> None:
         """Status messages were offered to the broker, and this was its answer."""
@@ -250,8 +263,4 @@ class Metrics:
         self._delayed.set(delayed)
         self._connected.set(broker.connected)
         self._blocked.set(broker.blocked is not None)
-        return generate_latest(self._registry)
-
-    def declared(self) -> tuple[DeclaredMetric, ...]:
-        """Our own metrics (not those of the process collector), for the documentation and its test."""
-        return declared_in(vars(self).values())
+        return self.text()

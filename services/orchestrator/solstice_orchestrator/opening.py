@@ -7,20 +7,25 @@ import random
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, TypeVar
 
 import structlog
 
 from solstice_common import __version__
 from solstice_common.broker import open_broker
+from solstice_common.broker.depths import depths_of
 from solstice_common.broker.protocol import Broker
 from solstice_common.errors import StoreUnavailable
-from solstice_common.http.access import access_rules, check_listening, told_access
-from solstice_common.http.serving import bounds_of
+from solstice_common.http.access import access_rules, check_listening, logged_access
+from solstice_common.http.server.serving import bounds_of
+from solstice_common.messages import Source
 from solstice_common.runtime.backoff import backoff_seconds
 from solstice_common.runtime.pausing import pause
+from solstice_common.signing.key_file import KeyFile, read_public
+from solstice_common.topology import full_topology
 from solstice_orchestrator.domain.trust import parse_sources
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.hosts import GitHosts
@@ -28,24 +33,25 @@ from solstice_orchestrator.git.version import warn_of_unfit_git
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.processes.orphans import adopt
-from solstice_orchestrator.scheduling.capacity import capacity, parse_slots
+from solstice_orchestrator.scheduling.capacity import Capacity, capacity, parse_slots
 from solstice_orchestrator.scheduling.caps import parse_caps
 from solstice_orchestrator.scheduling.governor import parse_limits, startable
 from solstice_orchestrator.scheduling.workers import WorkerRegistration
 from solstice_orchestrator.settings import OrchestratorSettings, split
+from solstice_orchestrator.stages.intake import SignatureRules
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.web.app import create_app
+from solstice_orchestrator.web.app import create_app, serving
+from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.sse import OpenStreams
-from solstice_orchestrator.web.server import serving
 from solstice_orchestrator.worker import sensors
-from solstice_orchestrator.worker.executors import make_executor
-from solstice_orchestrator.worker.metering import MeteredExecutor
+from solstice_orchestrator.worker.executors import MeteredExecutor, make_executor
 from solstice_orchestrator.worker.pressure import Governor, StartingJobs
 from solstice_orchestrator.worker.secret_rules import SecretRules, read_secret_rules
 from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
 
 log = structlog.get_logger("solstice_orchestrator.opening")
 
+DAY: Final = 86400.0
 MIB: Final = 1024 * 1024
 STORE_RETRY_SECONDS: Final = 2.0
 
@@ -70,6 +76,7 @@ class Components:
     metrics: Metrics
     rng: random.Random
     url: str
+    signatures: SignatureRules | None
 
 
 class StoppedWhileOpening(Exception):
@@ -88,34 +95,24 @@ async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -
     access = access_rules(settings)
     v1_trust = parse_sources(settings.v1_trust)
     secret_rules = replace(read_secret_rules(settings.secrets_config, os.environ), v1_trust=v1_trust)
+    signatures = _signatures(settings, v1_trust)
     check_listening(access, host=settings.orchestrator_host, setting="ORCHESTRATOR_HOST")
-    git = GitPolicy(
-        protocols=split(settings.git_protocols),
-        timeout_seconds=settings.git_timeout_seconds,
-        max_bytes=settings.git_max_mib * MIB,
-        max_memory_bytes=settings.git_max_memory_mib * MIB,
-        allow_private=settings.git_allow_private,
-        environment=os.environ,
-    )
+    git = _git_policy(settings)
     await warn_of_unfit_git(git)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(told_access(access, service="orchestrator"))
-        open_it = functools.partial(
-            open_store,
-            settings.database_url,
-            rng=rng,
-            public_url=settings.pages_url,
-            lease_seconds=settings.lease_seconds,
-            retry_base_seconds=settings.retry_base_seconds,
-            max_wait_seconds=settings.max_wait_seconds,
-            caps=parse_caps(settings.repository_caps),
-            quotas=settings.quotas,
-            rates=settings.start_rates,
-            supersede=settings.supersede,
-            v1_trust=v1_trust,
+        await stack.enter_async_context(logged_access(access, service="orchestrator"))
+        store = await retry_until_available(
+            lambda: stack.enter_async_context(_open_store(settings, v1_trust, rng)), settings, stop, rng
         )
-        store = await retry_until_available(lambda: stack.enter_async_context(open_it()), settings, stop, rng)
-        broker = await stack.enter_async_context(open_broker(settings.amqp_url, name="orchestrator"))
+        broker = await stack.enter_async_context(
+            open_broker(
+                settings.amqp_url,
+                name="orchestrator",
+                on_dropped=None if settings.dead_letter_enabled else metrics.dead_letter_dropped,
+                nats_monitor_url=settings.nats_monitor_url,
+                nats_sync_always=settings.nats_sync_always,
+            )
+        )
         adopt()
         workspaces = await stack.enter_async_context(open_workspaces(settings.workspaces))
         whole = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
@@ -147,6 +144,8 @@ async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -
         app = create_app(
             store=store,
             broker_health=lambda: broker.health,
+            queue_depths=functools.partial(depths_of, broker, full_topology(settings)),
+            require_durable=settings.broker_require_durable,
             metrics=metrics,
             version=__version__,
             access=access,
@@ -154,6 +153,7 @@ async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -
             deliveries_url=settings.deliveries_url.rstrip("/"),
             streams=streams,
             unfit=lambda: governor.unfit,
+            dead_letters=DeadLetterAccess(broker=broker, settings=settings),
         )
         url = await stack.enter_async_context(
             serving(
@@ -167,13 +167,7 @@ async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -
         )
         yield Components(
             settings=settings,
-            registration=WorkerRegistration(
-                worker_id=f"{settings.name_of_worker}:{os.getpid()}:{secrets.token_hex(4)}",
-                name=settings.name_of_worker,
-                host=socket.gethostname(),
-                version=__version__,
-                capacity=whole,
-            ),
+            registration=_registration(settings, whole),
             store=store,
             secret_rules=secret_rules,
             broker=broker,
@@ -188,11 +182,65 @@ async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -
             metrics=metrics,
             rng=rng,
             url=url,
+            signatures=signatures,
         )
 
 
+def _registration(settings: OrchestratorSettings, whole: Capacity) -> WorkerRegistration:
+    return WorkerRegistration(
+        worker_id=f"{settings.name_of_worker}:{os.getpid()}:{secrets.token_hex(4)}",
+        name=settings.name_of_worker,
+        host=socket.gethostname(),
+        version=__version__,
+        capacity=whole,
+    )
+
+
+def _signatures(settings: OrchestratorSettings, v1_trust: frozenset[Source]) -> SignatureRules | None:
+    """Return whose signature a request must carry; ConfigurationError for a file that cannot be used."""
+    if not settings.verify_keys:
+        return None
+    return SignatureRules(
+        keys=KeyFile(Path(settings.verify_keys).expanduser(), read_public),
+        v1_trust=v1_trust,
+        max_age_seconds=settings.retention_days * DAY or None,
+    )
+
+
+def _git_policy(settings: OrchestratorSettings) -> GitPolicy:
+    return GitPolicy(
+        protocols=split(settings.git_protocols),
+        timeout_seconds=settings.git_timeout_seconds,
+        max_bytes=settings.git_max_mib * MIB,
+        max_memory_bytes=settings.git_max_memory_mib * MIB,
+        allow_private=settings.git_allow_private,
+        environment=os.environ,
+    )
+
+
+def _open_store(
+    settings: OrchestratorSettings, v1_trust: frozenset[Source], rng: random.Random
+) -> AbstractAsyncContextManager[JobStore]:
+    return open_store(
+        settings.database_url,
+        rng=rng,
+        public_url=settings.pages_url,
+        lease_seconds=settings.lease_seconds,
+        retry_base_seconds=settings.retry_base_seconds,
+        max_wait_seconds=settings.max_wait_seconds,
+        caps=parse_caps(settings.repository_caps),
+        quotas=settings.quotas,
+        rates=settings.start_rates,
+        supersede=settings.supersede,
+        v1_trust=v1_trust,
+    )
+
+
 async def retry_until_available(
-    ask: Callable[[], Awaitable[T]], settings: OrchestratorSettings, stop: asyncio.Event, rng: random.Random
+    request: Callable[[], Awaitable[T]],
+    settings: OrchestratorSettings,
+    stop: asyncio.Event,
+    rng: random.Random,
 ) -> T:
     """Return the store's answer; ask again for as long as a PostgreSQL is away.
 
@@ -201,7 +249,7 @@ async def retry_until_available(
     failures = 0
     while True:
         try:
-            return await ask()
+            return await request()
         except StoreUnavailable as error:
             if not settings.database_url.startswith("postgresql:"):
                 raise

@@ -15,6 +15,7 @@ from solstice_common.settings import (
     HttpSettings,
     LogSettings,
     SolsticeSettings,
+    VerifySettings,
     WebAddress,
     state_directory,
 )
@@ -48,11 +49,11 @@ def split(text: str) -> tuple[str, ...]:
 
 
 class StoreSettings(SolsticeSettings):
-    """Where jobs are kept."""
+    """Where jobs are stored."""
 
     database_url: str = Field(
         default_factory=_default_database_url,
-        description="Where runs and jobs are kept: sqlite:///FILE, or postgresql://USER:PASSWORD@HOST/DATABASE.",
+        description="Where runs and jobs are stored: sqlite:///FILE, or postgresql://USER:PASSWORD@HOST/DATABASE.",
     )
 
     @field_validator("database_url")
@@ -63,7 +64,9 @@ class StoreSettings(SolsticeSettings):
         return url
 
 
-class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, HttpSettings, LogSettings):
+class OrchestratorSettings(
+    StoreSettings, BrokerSettings, VerifySettings, AccessSettings, HttpSettings, LogSettings
+):
     """What runs at once, how long things may take."""
 
     capacity_map: str = Field(
@@ -76,7 +79,7 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, HttpSe
     worker_name: str = Field(
         default="",
         pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,62})?$",
-        description="What people call this worker; a pause or quarantine outlives its restart. Empty: the host's name.",
+        description="Name of this worker, under which a pause or quarantine outlives its restart. Empty: the host's name.",
     )
     default_runs_on: str = Field(
         default="linux",
@@ -85,11 +88,11 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, HttpSe
     )
     executor: Literal["process", "scripted"] = Field(
         default="process",
-        description="What runs jobs: process (on this machine, not isolated), or scripted (plays them, for trials).",
+        description="What runs jobs: process (on this machine, not isolated), or scripted (simulates them, for trials).",
     )
     untrusted_runs: Literal["refuse", "approved", "run"] = Field(
         default="refuse",
-        description="Strangers' code (a fork's change) where jobs are not isolated: refuse it, run what somebody approved, "
+        description="Strangers' code (a fork's change) where jobs are not isolated: refuse it, run what was approved, "
         "or run all of it.",
     )
     v1_trust: str = Field(
@@ -99,14 +102,14 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, HttpSe
     )
     secrets_config: str = Field(
         default="",
-        description="File (TOML) that says which secrets jobs of which repositories are given; without it, none.",
+        description="File (TOML) of the secrets that jobs of each repository get; without it, none.",
     )
     workspaces: Path = Field(
         default_factory=_default_workspaces, description="Directory in which jobs are checked out and run."
     )
     git_protocols: str = Field(
         default="https,http,ssh",
-        description="What repositories may be fetched by, of https, http, ssh, git, file.",
+        description="Protocols by which repositories may be fetched, of https, http, ssh, git, file.",
     )
     git_allow_private: bool = Field(
         default=False,
@@ -118,7 +121,7 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, HttpSe
     git_timeout_seconds: float = Field(default=600.0, gt=0, description="Time for one checkout.")
     git_max_mib: int = Field(default=4096, ge=1, description="Disk space for one checkout.")
     max_log_mib: int = Field(
-        default=16, ge=1, description="What is kept of the log of one attempt: its beginning and its end."
+        default=16, ge=1, description="Size of the stored log of one attempt: its beginning and its end."
     )
     stop_grace_seconds: float = Field(
         default=10.0,
@@ -128,16 +131,16 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, HttpSe
     no_output_seconds: float = Field(
         default=1800.0,
         ge=0,
-        description="How long a job may write nothing that has no no-output-timeout of its own; 0: for ever.",
+        description="How long a job may write nothing, unless it sets no-output-timeout; 0: for ever.",
     )
     disk_reserve_mib: int = Field(
         default=256,
         ge=0,
-        description="When less is free for the workspaces, the job with the largest one fails; 0: never look.",
+        description="When less is free for the workspaces, the job with the largest one fails; 0: never.",
     )
     job_path: str = Field(
         default="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        description="PATH of jobs; nothing else of the orchestrator's surroundings reaches them.",
+        description="PATH of jobs; they get no other variable of the orchestrator's environment.",
     )
     orchestrator_host: str = Field(
         default="127.0.0.1", description="Address to listen on for pages, the API and metrics."
@@ -147,11 +150,11 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, HttpSe
     )
     public_url: WebAddress = Field(
         default="",
-        description="Where people reach the pages; statuses link there. Without it: the address we listen on.",
+        description="Public address of the pages; statuses link there. Without it: the address to listen on.",
     )
     deliveries_url: WebAddress = Field(
         default="",
-        description="Where people reach forge-integration's pages; runs link to the delivery that asked for them.",
+        description="Public address of forge-integration's pages; runs link to their delivery.",
     )
     lease_seconds: float = Field(
         default=60.0, gt=0, description="A worker that is silent for this long has lost its jobs."
@@ -160,7 +163,7 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, HttpSe
         default=20.0, gt=0, description="How often leases are renewed; at most half of LEASE_SECONDS."
     )
     rescue_seconds: float = Field(
-        default=10.0, gt=0, description="How often lost jobs are looked for, give or take a fifth."
+        default=10.0, gt=0, description="How often lost jobs are rescued, give or take a fifth."
     )
     max_wait_seconds: float = Field(
         default=MAX_WAIT_SECONDS,
@@ -192,7 +195,7 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, HttpSe
     governor: str = Field(
         default="load=2.5,disk=5%,memory=5%,starting=4",
         description="A worker starts nothing while its load is higher or less is free; load and jobs being checked out are "
-        "for each processor. off: whatever there is.",
+        "for each processor. off: no limits.",
     )
     governor_patience_seconds: float = Field(
         default=300.0,
@@ -202,7 +205,7 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, HttpSe
     )
     adaptive_concurrency: bool = Field(
         default=True,
-        description="Whether a worker halves the jobs it takes at once when the world fails them, or under load, and "
+        description="Whether a worker halves the jobs it takes at once after infrastructure failures, or under load, and "
         "takes one more every 10 s after that.",
     )
     max_backlog: int = Field(
@@ -213,17 +216,17 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, HttpSe
     )
     supersede: SupersedeRule = Field(
         default=SupersedeRule.RUNNING,
-        description="Which runs a newer push of their branch or change request ends: off, waiting (that have not begun) or running (those too).",
+        description="Which older runs a newer push of the branch or change request ends: off (none), waiting (unstarted ones) or running (all).",
     )
     line_report_seconds: float = Field(
         default=20.0,
         ge=0,
-        description="How often commits are told how long the line before their waiting jobs is; 0: never.",
+        description="How often statuses of waiting jobs are updated with the number of jobs ahead; 0: never.",
     )
     retry_base_seconds: float = Field(
         default=5.0,
         ge=0,
-        description="Longest wait before the second attempt at what the world spoiled; doubled for the third.",
+        description="Longest wait before the second attempt after an infrastructure failure; doubled for the third.",
     )
     drain_seconds: float = Field(
         default=30.0, ge=0, description="At the end: time for running jobs, before they are handed back."
@@ -300,7 +303,7 @@ class OrchestratorSettings(StoreSettings, BrokerSettings, AccessSettings, HttpSe
 
     @property
     def pages_url(self) -> str | None:
-        """Where statuses link to; None when nobody could say before we listen."""
+        """Where statuses link to; None while the port is not known before listening."""
         if self.public_url:
             return self.public_url.rstrip("/")
         host = self.orchestrator_host

@@ -1,4 +1,4 @@
-"""The API client against a real HTTP server that dies, comes back and cuts streams in the middle."""
+"""The API client with a server that dies, comes back and cuts streams."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -57,10 +57,10 @@ def client(port: int, resume_seconds: float = 5.0) -> AbstractAsyncContextManage
 
 
 async def test_stream_that_was_cut_goes_on_where_it_was() -> None:
-    asked_from = []
+    positions = []
 
     def answer(_path: str, headers: dict[str, str]) -> bytes:
-        asked_from.append(headers.get("last-event-id"))
+        positions.append(headers.get("last-event-id"))
         match headers.get("last-event-id"):
             case None:
                 return stream(chunk(1, "one "), chunk(2, "two "))
@@ -73,7 +73,7 @@ async def test_stream_that_was_cut_goes_on_where_it_was() -> None:
     async with served(answer) as port, client(port) as api:
         end = await follow_job(api, JOB, written.append)
     assert "".join(written) == "  one two three\n"
-    assert asked_from == [None, "1.2", "1.3"]
+    assert positions == [None, "1.2", "1.3"]
     assert end["state"] == "succeeded"
 
 

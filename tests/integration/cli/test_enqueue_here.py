@@ -1,4 +1,4 @@
-"""`solstice enqueue` in a folder: this repository's HEAD with its branch, short ids, and what is wrong said at once."""
+"""`solstice enqueue` in a repository's folder: HEAD, its branch, short ids, and mistakes."""
 
 import json
 import sqlite3
@@ -87,7 +87,7 @@ def test_what_git_takes_for_ssh_is_understood(tmp_path: Path) -> None:
 
 
 class TestForOrchestratorsElsewhere:
-    """The broker is no file of this machine: what is named must be what other machines can fetch."""
+    """With a broker elsewhere, the repository must be one that other machines can fetch."""
 
     def pushed(self, tmp_path: Path, url: str) -> Repository:
         project = made(tmp_path)
@@ -114,9 +114,11 @@ class TestForOrchestratorsElsewhere:
     def test_a_commit_that_was_not_pushed_is_refused_and_the_way_round_is_named(self, tmp_path: Path) -> None:
         project = self.pushed(tmp_path, "https://forge.example/river/otter")
         sha = project.commit({"a": "2"})
-        told = enqueue(project.folder, check=2, AMQP_URL="amqp://127.0.0.1:9/%2f").stderr
-        assert "is on no branch of the remote 'origin' (https://forge.example/river/otter): push it" in told
-        assert f"--repo-url https://forge.example/river/otter --commit-sha {sha}" in told
+        reported = enqueue(project.folder, check=2, AMQP_URL="amqp://127.0.0.1:9/%2f").stderr
+        assert (
+            "is on no branch of the remote 'origin' (https://forge.example/river/otter): push it" in reported
+        )
+        assert f"--repo-url https://forge.example/river/otter --commit-sha {sha}" in reported
         enqueue(project.folder)  # the embedded broker's orchestrators read this folder
         (request,) = requests(project.folder)
         assert (request["repo_url"], request["commit_sha"]) == (project.folder.as_uri(), sha)

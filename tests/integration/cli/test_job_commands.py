@@ -1,4 +1,4 @@
-"""`solstice runs`, `jobs`, `attempts`, `rerun`, `priority` and `logs` against a real server over a real store."""
+"""Commands about runs, jobs and attempts against a real server and store."""
 
 import asyncio
 import json
@@ -64,8 +64,8 @@ async def test_attempts_priority_and_what_failed(web: WebServer) -> None:
     job_id = ids["build"]
     assert (await answer_of(web, "attempts", job_id)) == {"attempts": []}
     assert (await answer_of(web, "priority", job_id, "high"))["priority"] == "high"
-    said = await solstice(web, "priority", job_id, "low")
-    assert said.stdout == f"job {job_id} has priority low\n"
+    printed = await solstice(web, "priority", job_id, "low")
+    assert printed.stdout == f"job {job_id} has priority low\n"
     await web.finish(await web.claim(job_id), FAILED)
     (attempt,) = (await answer_of(web, "attempts", job_id))["attempts"]
     assert (attempt["state"], attempt["exit_code"], attempt["step"]) == ("failed", 3, "test")
@@ -124,7 +124,7 @@ async def test_what_an_autoscaler_asks_is_printed(web: WebServer) -> None:
     piped = await solstice(web, "scale", "--label", "linux")
     assert [row.split("\t")[:5] for row in piped.stdout.splitlines()] == [["linux", "1", "0", "0", "1"]]
     assert "blocked=1" in piped.stdout
-    nobody = await answer_of(web, "scale", "--label", "vax")
-    assert nobody["labels"]["vax"]["wanted_slots"] == 0
+    no_worker = await answer_of(web, "scale", "--label", "vax")
+    assert no_worker["labels"]["vax"]["wanted_slots"] == 0
     wrong = await solstice(web, "scale", "--label", "no label")
     assert wrong.exit_code != 0

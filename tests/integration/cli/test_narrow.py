@@ -1,4 +1,4 @@
-"""Lists on terminals of 60 and 80 columns: every id that is printed can be copied into `solstice show`."""
+"""On 60 and 80 columns, every printed id works in `solstice show`."""
 
 import fcntl
 import os
@@ -35,23 +35,23 @@ display.{what}(rows, now=now)
 
 def on_a_terminal(code: str, columns: int) -> str:
     """What a process writes to a real pseudo-terminal of that width."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    own_end, other_end = pty.openpty()
+    fcntl.ioctl(other_end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         env={**base_environment(), "TERM": "xterm", "NO_COLOR": "1"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=other_end,
+        stdout=other_end,
+        stderr=other_end,
     )
-    os.close(theirs)
+    os.close(other_end)
     written = b""
     try:
-        while piece := os.read(ours, 65536):
+        while piece := os.read(own_end, 65536):
             written += piece
     except OSError:
         pass  # the other end is closed
-    os.close(ours)
+    os.close(own_end)
     assert process.wait(60) == 0, written.decode()
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode())
 

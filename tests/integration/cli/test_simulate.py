@@ -41,14 +41,14 @@ def simulate(*words: str | Path) -> Result:
     return CliRunner().invoke(app, ["simulate", *map(str, words)])
 
 
-def said(*words: str | Path) -> str:
+def output_of(*words: str | Path) -> str:
     done = simulate(*words)
     assert done.exit_code == 0, (done.output, done.exception)
     return done.stdout
 
 
 def answer(*words: str | Path) -> Any:
-    return json.loads(said(*words, "--json"))
+    return json.loads(output_of(*words, "--json"))
 
 
 def refused(*words: str | Path) -> BaseException | None:
@@ -77,15 +77,15 @@ def test_generated_repositories_belong_to_owners_in_turn(tmp_path: Path) -> None
 
 
 def test_a_generated_trace_is_played_and_told(trace: Path) -> None:
-    told = answer("--trace", trace, "--slots", "linux=4,illumos=1")
-    assert (told["jobs"], told["never_started"], told["superseded"]) == (3000, 0, 0)
-    of_all = {each["label"]: each["waits"] for each in told["waits"] if each["priority"] is None}
+    reported = answer("--trace", trace, "--slots", "linux=4,illumos=1")
+    assert (reported["jobs"], reported["never_started"], reported["superseded"]) == (3000, 0, 0)
+    of_all = {each["label"]: each["waits"] for each in reported["waits"] if each["priority"] is None}
     assert set(of_all) == {"linux", "illumos"}
     for waits in of_all.values():
         assert waits["p50"] <= waits["p90"] <= waits["p99"] <= waits["max"]
-    assert 0 < told["fairness"]["jain"] <= 1
-    assert all(0 < use["utilisation"] <= 1 for use in told["labels"])
-    for change in told["one_more"]:
+    assert 0 < reported["fairness"]["jain"] <= 1
+    assert all(0 < use["utilisation"] <= 1 for use in reported["labels"])
+    for change in reported["one_more"]:
         assert change["before"] == of_all[change["label"]]
         assert change["after"]["mean"] < change["before"]["mean"]
         again = answer("--trace", trace, "--no-one-more", "--slots", _with(change["label"], change["slots"]))
@@ -114,7 +114,7 @@ def test_caps_and_limits_change_what_is_told(trace: Path) -> None:
 
 
 def test_in_a_pipe_values_are_whole_and_lines_say_what_they_are(trace: Path) -> None:
-    lines = said("--trace", trace, "--slots", "linux=4,illumos=1").splitlines()
+    lines = output_of("--trace", trace, "--slots", "linux=4,illumos=1").splitlines()
     kinds = {line.split("\t")[0] for line in lines if "\t" in line}
     assert kinds == {"waits", "labels", "one more"}
     assert [line for line in lines if line.startswith("fairness")]
@@ -174,8 +174,8 @@ def process(*words: str | Path | int) -> Iterator["subprocess.Popen[str]"]:
 
 def interrupted(working: "subprocess.Popen[str]") -> None:
     working.send_signal(signal.SIGINT)
-    told, complaints = working.communicate(timeout=60)
-    assert (working.returncode, told) == (130, "")
+    reported, complaints = working.communicate(timeout=60)
+    assert (working.returncode, reported) == (130, "")
     assert "Traceback" not in complaints
 
 
@@ -229,7 +229,7 @@ async def test_what_a_store_has_run_becomes_a_trace(
         await claimed(store)
     out = tmp_path / "jobs.jsonl"
     record = ("record", "--out", out, "--database-url", store_url)
-    wrote = await asyncio.to_thread(said, *record, "--since", "36500d")
+    wrote = await asyncio.to_thread(output_of, *record, "--since", "36500d")
     assert wrote == f"wrote 4 jobs to {out}\n"
     with out.open("rb") as file:
         (build, ship), (flaky,), (grouped,) = read_runs(file, str(out))
@@ -242,8 +242,8 @@ async def test_what_a_store_has_run_becomes_a_trace(
     assert grouped.run_concurrency is not None
     assert grouped.run_concurrency.mode is GroupMode.CANCEL
     assert WORKER not in out.read_text("utf-8")
-    told = answer("--trace", out, "--slots", "linux=1,illumos=1")
-    assert (told["jobs"], told["never_started"]) == (4, 0)
+    reported = answer("--trace", out, "--slots", "linux=1,illumos=1")
+    assert (reported["jobs"], reported["never_started"]) == (4, 0)
     assert (await asyncio.to_thread(answer, *record, "--since", "1m"))["jobs"] == 0
 
 

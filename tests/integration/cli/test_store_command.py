@@ -78,8 +78,8 @@ def test_a_store_is_moved_checked_and_purged(
 
 
 def test_an_age_may_be_written_in_seconds(file: Path, populated: PopulatedStore) -> None:
-    said = solstice("purge", "--older-than", "60s", database=f"sqlite:///{file}").stdout
-    assert said == "removed 3 runs that ended more than 60s ago\n"
+    output = solstice("purge", "--older-than", "60s", database=f"sqlite:///{file}").stdout
+    assert output == "removed 3 runs that ended more than 60s ago\n"
     wrong = solstice("purge", "--older-than", "60 seconds", database=f"sqlite:///{file}", check=2).stderr
     assert wrong == "error: --older-than: '60 seconds' is no age; write 30d, 12h, 90m or 60s\n"
 
@@ -88,35 +88,35 @@ def test_answers_are_sentences_and_hold_no_password(
     file: Path, populated: PopulatedStore, postgresql_database: ScratchDatabase
 ) -> None:
     source, target = f"sqlite:///{file}", postgresql_database.url
-    said = [
+    output = [
         solstice("store", "move", "--from", source, "--to", target),
         solstice("store", "migrate", database=target),
         solstice("store", "check", database=target),
         solstice("purge", "--older-than", "12h", database=target),
         solstice("store", "move", "--from", source, "--to", target, check=1),
     ]
-    assert "moved     7 runs" in said[0].stdout
-    assert "has schema version" in said[1].stdout
-    assert "all is well" in said[2].stdout
-    assert "removed 3 runs that ended more than 12h ago" in said[3].stdout
+    assert "moved     7 runs" in output[0].stdout
+    assert "has schema version" in output[1].stdout
+    assert "all is well" in output[2].stdout
+    assert "removed 3 runs that ended more than 12h ago" in output[3].stdout
     secret = target.partition("@")[0].rpartition(":")[2]
-    for each in said:
+    for each in output:
         assert secret not in each.stdout + each.stderr
 
 
 def test_what_is_wrong_is_said_in_a_line_with_the_right_exit_code(
     file: Path, populated: PopulatedStore, tmp_path: Path
 ) -> None:
-    nobody = "postgresql://ada:secret@127.0.0.1:9/jobs"
+    unreachable = "postgresql://ada:secret@127.0.0.1:9/jobs"
     source = f"sqlite:///{file}"
     cases = [
         (("store", "check"), "postgres://ada@db.example/jobs", 2, "must start with"),
-        (("store", "check"), nobody, 3, "cannot be used now"),
+        (("store", "check"), unreachable, 3, "cannot be used now"),
         (("store", "check"), f"sqlite:///{tmp_path / 'none.db'}", 3, "no such file"),
         (("purge", "--older-than", "a month"), source, 2, "write 30d, 12h, 90m or 60s"),
         (("store", "move", "--from", source, "--to", source), "", 2, "does not start with postgresql://"),
-        (("store", "move", "--from", nobody, "--to", nobody), "", 2, "write sqlite:///FILE"),
-        (("store", "move", "--from", source, "--to", nobody), "", 3, "cannot be used now"),
+        (("store", "move", "--from", unreachable, "--to", unreachable), "", 2, "write sqlite:///FILE"),
+        (("store", "move", "--from", source, "--to", unreachable), "", 3, "cannot be used now"),
     ]
     for words, database, code, message in cases:
         done = solstice(*words, database=database, check=code)
@@ -129,4 +129,4 @@ def test_a_problem_is_an_exit_code_too(file: Path, populated: PopulatedStore) ->
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("UPDATE jobs SET worker_id = NULL WHERE state = 'running'")
     done = solstice("store", "check", database=f"sqlite:///{file}", check=1)
-    assert "problem   2 running jobs that nobody holds" in done.stdout
+    assert "problem   2 running jobs without a holder" in done.stdout

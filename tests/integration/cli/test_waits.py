@@ -1,4 +1,4 @@
-"""On a terminal a silence of more than two seconds says what is waited for; in a pipe nothing is added."""
+"""After two silent seconds a terminal shows what is awaited; a pipe gets nothing more."""
 
 import os
 import pty
@@ -23,21 +23,21 @@ def silent() -> Iterator[int]:
 
 
 def first_lines(code: str, until: str, **settings: str) -> str:
-    """What a process writes to a real terminal until `until` stands there; it is ended then."""
-    ours, theirs = pty.openpty()
+    """What a process writes to a terminal until `until` appears; then it is ended."""
+    own_end, other_end = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         env={**base_environment(), "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "200", **settings},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=other_end,
+        stdout=other_end,
+        stderr=other_end,
     )
-    os.close(theirs)
+    os.close(other_end)
     overdue = threading.Timer(100, process.kill)
     overdue.start()
     written = ""
     try:
-        while until not in written and (piece := os.read(ours, 65536)):
+        while until not in written and (piece := os.read(own_end, 65536)):
             written += piece.decode()
     except OSError:
         pass  # the other end is closed
@@ -45,7 +45,7 @@ def first_lines(code: str, until: str, **settings: str) -> str:
         overdue.cancel()
         process.kill()
         process.wait()
-        os.close(ours)
+        os.close(own_end)
     return written
 
 
@@ -101,7 +101,7 @@ WAITING = """
 import time
 from solstice_common.cli import output
 output.SLOW_SECONDS = 0.05
-with output.said_when_slow("a thing") as ends:
+with output.note_when_slow("a thing") as ends:
     {first}
     time.sleep(0.5)
 print("the end")

@@ -1,4 +1,7 @@
-"""Answers to connections that the other side has reset: on real sockets and uvloop, which says what is written to a closed one."""
+"""Answering a connection that the peer has reset makes the event loop log nothing.
+
+It uses real sockets and uvloop, which warns of writes to a closed one.
+"""
 
 import asyncio
 import contextlib
@@ -10,8 +13,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from solstice_common.http.bounds import Bounds
-from solstice_common.http.serving import http_server, listen
+from solstice_common.http.server.bounds import Bounds
+from solstice_common.http.server.serving import http_server, listen
 from tests.polling import wait_until
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -40,9 +43,12 @@ async def served(app: Any) -> AsyncIterator[tuple[str, int]]:
 
 
 async def complaints_of(steps: int) -> list[dict[str, Any]]:
-    """What the event loop complains of when an application answers, so many turns later, who has gone meanwhile."""
-    said: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: said.append(context))
+    """What the event loop logs when an application answers a reset connection.
+
+    It answers so many iterations of the loop later.
+    """
+    log_lines: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: log_lines.append(context))
     answered = 0
 
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
@@ -64,7 +70,7 @@ async def complaints_of(steps: int) -> list[dict[str, Any]]:
         await wait_until(lambda: answered == 2)
         for _ in range(STEPS):
             await asyncio.sleep(0.001)
-    return said
+    return log_lines
 
 
 @pytest.mark.parametrize("steps", range(STEPS))

@@ -230,9 +230,9 @@ class TestTransactions:
         assert (
             await database.at_once(f"WITH added AS ({add}) SELECT undone() FROM added", "lost") is None  # noqa: S608  our own words
         )
-        kept = await database.at_once(add, "kept")
-        assert kept is not None
-        assert [row["name"] for row in kept] == ["kept"]
+        stored = await database.at_once(add, "kept")
+        assert stored is not None
+        assert [row["name"] for row in stored] == ["kept"]
         assert await names(database) == ["first", "kept"]
 
 

@@ -1,4 +1,4 @@
-"""Connections that are kept for the next call, and transactions that begin with their first statement; on a real server."""
+"""Pooled connections, and transactions that begin with their first statement, on a real server."""
 
 import asyncio
 import contextlib
@@ -12,9 +12,8 @@ from solstice_common.storage.postgresql_connections import (
     IDLE_CONNECTIONS,
     Connection,
     ConnectionPool,
-    TransactionMode,
-    transaction,
 )
+from solstice_common.storage.postgresql_transaction import TransactionMode, transaction
 from tests.servers.postgresql import ScratchDatabase
 
 ADD = "INSERT INTO things VALUES ($1)"
@@ -191,10 +190,10 @@ class TestInHand:
                     return
 
     async def test_all_are_gone_once_it_is_closed(self, postgresql_database: ScratchDatabase) -> None:
-        mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'solstice-ci' AND datname = current_database()"
+        own_count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'solstice-ci' AND datname = current_database()"
         async with ConnectionPool.open(postgresql_database.url, 2) as opened:
             await session(opened)
-            assert (await asyncio.to_thread(postgresql_database.query, mine))[0][0] == 1
+            assert (await asyncio.to_thread(postgresql_database.query, own_count))[0][0] == 1
         async with asyncio.timeout(10):
-            while (await asyncio.to_thread(postgresql_database.query, mine))[0][0]:  # noqa: ASYNC110  a session that ends sends no notification
+            while (await asyncio.to_thread(postgresql_database.query, own_count))[0][0]:  # noqa: ASYNC110  a session that ends sends no notification
                 await asyncio.sleep(0.02)

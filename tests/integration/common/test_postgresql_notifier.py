@@ -1,4 +1,4 @@
-"""Rings on a real PostgreSQL: whoever listens is woken, also when the connection was lost in between."""
+"""Notifications of a real PostgreSQL wake their listeners, also after a lost connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,19 +31,19 @@ async def settled(notified: asyncio.Event) -> None:
 async def test_a_ring_wakes_the_listeners_of_every_process(pair: Pair) -> None:
     one, other = pair
     async with (
-        one.listen("jobs") as mine, one.listen("jobs") as mine_too, other.listen("jobs") as theirs,
+        one.listen("jobs") as first, one.listen("jobs") as second, other.listen("jobs") as other_process,
         asyncio.timeout(30),
     ):  # fmt: skip
-        for notified in (mine, mine_too, theirs):
+        for notified in (first, second, other_process):
             await settled(notified)
         for notifier in (one, other):
             notifier.notify("jobs")
-            await asyncio.gather(mine.wait(), mine_too.wait(), theirs.wait())
-            for notified in (mine, mine_too, theirs):
+            await asyncio.gather(first.wait(), second.wait(), other_process.wait())
+            for notified in (first, second, other_process):
                 notified.clear()
 
 
-async def test_channels_are_bells_of_their_own(pair: Pair) -> None:
+async def test_channels_notify_apart(pair: Pair) -> None:
     one, other = pair
     async with other.listen("jobs") as jobs, other.listen("logs") as logs, asyncio.timeout(30):
         await settled(jobs)
@@ -61,76 +61,76 @@ async def test_channels_are_bells_of_their_own(pair: Pair) -> None:
 
 async def test_the_ringer_hears_itself_at_once_and_only_once(pair: Pair) -> None:
     one, other = pair
-    async with one.listen("jobs") as mine, other.listen("jobs") as theirs, asyncio.timeout(30):
-        await settled(mine)
-        await settled(theirs)
+    async with one.listen("jobs") as first, other.listen("jobs") as other_process, asyncio.timeout(30):
+        await settled(first)
+        await settled(other_process)
         one.notify("jobs")
-        assert mine.is_set()
-        mine.clear()
-        await theirs.wait()
+        assert first.is_set()
+        first.clear()
+        await other_process.wait()
         # What the other process was told about has come back to us too by the time of its answer.
         other.notify("answer")
         async with one.listen("answer") as answer:
             await answer.wait()
-        assert not mine.is_set()
+        assert not first.is_set()
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def events(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What processes were told by others."""
-    told: list[object] = []
+    reported: list[object] = []
     hear = postgresql_notifier.PostgreSQLNotifier._on_notification
 
     def counted(*message: Any) -> None:
-        told.append(message)
+        reported.append(message)
         hear(*message)
 
     monkeypatch.setattr(postgresql_notifier.PostgreSQLNotifier, "_on_notification", counted)
-    return told
+    return reported
 
 
-async def test_many_rings_are_few_messages(pair: Pair, heard: list[object]) -> None:
+async def test_many_rings_are_few_messages(pair: Pair, events: list[object]) -> None:
     one, other = pair
-    async with other.listen("jobs") as theirs, asyncio.timeout(30):
-        await settled(theirs)
+    async with other.listen("jobs") as other_process, asyncio.timeout(30):
+        await settled(other_process)
         for _ in range(1000):
             one.notify("jobs")
-        await theirs.wait()
-    assert len(heard) == 1
+        await other_process.wait()
+    assert len(events) == 1
 
 
 async def test_rings_without_end_wake_others_less_often(
-    pair: Pair, heard: list[object], monkeypatch: pytest.MonkeyPatch
+    pair: Pair, events: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgresql_notifier, "LONGEST_PAUSE_SECONDS", 0.16)
     one, other = pair
-    async with other.listen("jobs") as theirs, asyncio.timeout(30):
-        await settled(theirs)
+    async with other.listen("jobs") as other_process, asyncio.timeout(30):
+        await settled(other_process)
         for _ in range(20):
             one.notify("jobs")
             await asyncio.sleep(0.02)
         # At once, and then 0.02, 0.04, 0.08 and 0.16 seconds apart; never twenty times.
-        assert 1 <= len(heard) <= 7
+        assert 1 <= len(events) <= 7
         # Once it has been quiet, as at the beginning.
         await asyncio.sleep(0.5)
-        before = len(heard)
+        before = len(events)
         for _ in range(2):
-            theirs.clear()
+            other_process.clear()
             one.notify("jobs")
-            await theirs.wait()
-        assert len(heard) == before + 2
+            await other_process.wait()
+        assert len(events) == before + 2
 
 
 async def test_a_lost_connection_rings_and_is_made_again(
     pair: Pair, postgresql_database: ScratchDatabase
 ) -> None:
     one, other = pair
-    async with other.listen("jobs") as theirs, asyncio.timeout(30):
-        await settled(theirs)
+    async with other.listen("jobs") as other_process, asyncio.timeout(30):
+        await settled(other_process)
         assert await asyncio.to_thread(postgresql_database.disconnect) >= 1
         # Once for the loss, once more for the connection that works again; then rings come through as before.
-        await settled(theirs)
-        while not theirs.is_set():
+        await settled(other_process)
+        while not other_process.is_set():
             one.notify("jobs")
             await asyncio.sleep(0.01)
 
@@ -140,17 +140,17 @@ async def test_what_is_rung_while_the_server_is_away_arrives_when_it_is_back(
 ) -> None:
     server, url = own_postgresql_database.server, own_postgresql_database.url
     async with (
-        PostgreSQLDatabase.open(url) as one, PostgreSQLDatabase.open(url) as other, other.listen("jobs") as theirs,
+        PostgreSQLDatabase.open(url) as one, PostgreSQLDatabase.open(url) as other, other.listen("jobs") as other_process,
         asyncio.timeout(60),
     ):  # fmt: skip
-        await settled(theirs)
+        await settled(other_process)
         await asyncio.to_thread(server.stop)
         one.notify("jobs")
         # Polling: without a connection the listener is sent to look again and again.
-        await settled(theirs)
-        await settled(theirs)
+        await settled(other_process)
+        await settled(other_process)
         await asyncio.to_thread(server.start)
-        await settled(theirs)
+        await settled(other_process)
 
 
 async def test_a_silent_connection_is_asked_whether_it_still_is_one(
@@ -179,11 +179,15 @@ async def test_a_silent_connection_is_asked_whether_it_still_is_one(
 
 async def test_leaving_sends_the_rings_still_owed(postgresql_database: ScratchDatabase) -> None:
     url = postgresql_database.url
-    async with PostgreSQLDatabase.open(url) as other, other.listen("jobs") as theirs, asyncio.timeout(30):
-        await settled(theirs)
+    async with (
+        PostgreSQLDatabase.open(url) as other,
+        other.listen("jobs") as other_process,
+        asyncio.timeout(30),
+    ):
+        await settled(other_process)
         async with PostgreSQLDatabase.open(url) as one:
             one.notify("jobs")
-        await theirs.wait()
+        await other_process.wait()
 
 
 async def test_a_process_that_neither_listens_nor_rings_holds_no_connection_for_it(

@@ -22,7 +22,7 @@ def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def make_settings(tmp_path: Path) -> MakeSettings:
-    """Settings of a service of this test's own, on the embedded broker and with every forge configured."""
+    """Settings of a service for this test: the embedded broker and every forge."""
 
     def make(**given: object) -> ForgeSettings:
         fields: dict[str, object] = {
@@ -40,7 +40,7 @@ def make_settings(tmp_path: Path) -> MakeSettings:
 
 @pytest.fixture
 def running() -> Running:
-    """Run the service in this process as `solstice up` does; the client's base URL is where it listens."""
+    """Run the service in this process; the client's base URL is its address."""
 
     @asynccontextmanager
     async def run(settings: ForgeSettings) -> AsyncIterator[httpx2.AsyncClient]:

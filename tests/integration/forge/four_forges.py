@@ -1,4 +1,4 @@
-"""The four forges and the processes that tell them, by the rules of production and by one fake time.
+"""Four simulated forges and the processes that report to them, on one fake time.
 
 They are slow, cut connections and limit for the first two minutes; then there is calm; then for ten minutes they answer
 500; then they are well again. What is kept meanwhile, and what is to follow from it, says `test_ten_minutes`.
@@ -22,9 +22,9 @@ from solstice_forge.remote.protocol import ForgeAccess
 from solstice_forge.remote.source_access import timeouts_of
 from solstice_forge.settings import ForgeSettings
 from solstice_forge.statuses.protocol import StatusKeepResult, StatusStore
+from solstice_forge.statuses.reportable_status import ReportableStatus
 from solstice_forge.statuses.reporter import StatusReporter
 from solstice_forge.statuses.status_service import open_statuses, rules_of
-from solstice_forge.statuses.wanted_status import WantedStatus
 from tests.fake_time import FakeTime, Timer, Wait
 from tests.polling import wait_until
 from tests.servers.forge_api import (
@@ -78,11 +78,11 @@ WIDE: Final[Mapping[Source, Window | None]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ReceivedCall:
-    """A call about one context: when it arrived, the status of its answer (0: none), and which of ours it told."""
+    """A call about one context: its time, its answer (0: none), its status and sender."""
 
     at: float
     status: int
-    told: str
+    reported: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class PauseRequest:
 
 @dataclass(kw_only=True)
 class Replica:
-    """A process with a store and a teller of its own."""
+    """A process with a store and a status reporter of its own."""
 
     store: StatusStore
     reporter: StatusReporter
@@ -105,7 +105,7 @@ class Replica:
 
 @dataclass(kw_only=True)
 class ForgeSimulation:
-    """Four forges, the processes that tell them, and the time by which all of them go."""
+    """Four forges, the processes that report to them, and the time that all share."""
 
     settings: ForgeSettings
     time: FakeTime
@@ -116,7 +116,7 @@ class ForgeSimulation:
     replicas: list[Replica] = field(default_factory=list)
     abandoned: set[Wait] = field(default_factory=set)
     """Slow answers that nobody waits for any more, since whoever did was killed."""
-    kept: list[tuple[float, WantedStatus]] = field(default_factory=list)
+    stored: list[tuple[float, ReportableStatus]] = field(default_factory=list)
     pauses: list[PauseRequest] = field(default_factory=list)
     dealt: set[int] = field(default_factory=set)
     """Which of the troubles came to pass."""
@@ -152,7 +152,7 @@ class ForgeSimulation:
         return None
 
     def idle(self) -> bool:
-        """Whether all who tell wait: for a moment to come, or for an answer that is slow."""
+        """Whether all reporters wait, for a time or for a slow answer."""
         whole = self.settings.forge_call_seconds
         awaited = [
             delay
@@ -209,13 +209,13 @@ class ForgeSimulation:
             ready.set_result((store, reporter))
             await reporter.run()
 
-    async def keep(self, statuses: Sequence[WantedStatus]) -> None:
-        """A process takes these, now the one that tells and now the other; whoever tells has seen them on return."""
-        chosen = self.replicas[len(self.kept) % len(self.replicas)]
+    async def keep(self, statuses: Sequence[ReportableStatus]) -> None:
+        """Store these statuses by either process; the reporter has seen them on return."""
+        chosen = self.replicas[len(self.stored) % len(self.replicas)]
         polls = self.poll_timer.begun
-        kept = await chosen.store.keep(statuses, self.time.now)
-        assert set(kept) == {StatusKeepResult.WANTED}
-        self.kept += [(self.time.now, status) for status in statuses]
+        stored = await chosen.store.keep(statuses, self.time.now)
+        assert set(stored) == {StatusKeepResult.WANTED}
+        self.stored += [(self.time.now, status) for status in statuses]
         await wait_until(lambda: self.poll_timer.begun >= polls + len(self.forges))
 
     async def kill_at_the_next_call(self) -> None:
@@ -233,7 +233,7 @@ class ForgeSimulation:
         await wait_until(lambda: survivor.reporter.is_leader)
 
     async def ask_to_wait(self, status: int, seconds: float) -> None:
-        """Each forge answers its next call so, which asks to be left alone for so many seconds."""
+        """Make each forge answer its next call with this retry time in seconds."""
         self.asks = dict.fromkeys(self.forges, (status, seconds))
 
 
@@ -256,7 +256,7 @@ def key_of(request: Request) -> Key:
 def received_calls(forge: ForgeApi, key: Key) -> list[ReceivedCall]:
     """The calls about a context, in the order in which they arrived."""
     found = [
-        ReceivedCall(at=request.at, status=status, told=request.body["description"])
+        ReceivedCall(at=request.at, status=status, reported=request.body["description"])
         for request, status in forge.calls
         if key_of(request) == key
     ]

@@ -8,8 +8,7 @@ from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import QueueType, jobs_route
-from solstice_forge.forges.samples import push_body
-from solstice_forge.forges.signing import sign
+from solstice_forge.forges.samples import push_body, sign
 
 SECRET = "maple-lantern-42"
 REPO_URL = "https://forge.example/tide-club/almanac.git"
@@ -35,7 +34,7 @@ def signed(body: bytes, *, delivery_id: str = "d-1") -> dict[str, str]:
 async def received(
     broker: Broker, settings: BrokerSettings, count: int, *, distinct: bool = False
 ) -> list[JobRequestV1]:
-    """The next `count` requests in the queue, in order, acked; copies count for nothing when `distinct`."""
+    """The next `count` requests of the queue in order, acked; `distinct` skips copies."""
     route = jobs_route(settings)
     requests: list[JobRequestV1] = []
     async with asyncio.timeout(60):

@@ -17,9 +17,10 @@ from solstice_common.broker import open_broker
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.messages import Source as Origin
+from solstice_forge.decisions.plan import UnderstoodDelivery
 from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.decisions.stored_delivery import new_delivery
-from solstice_forge.decisions.triage import UnderstoodDelivery, triage
+from solstice_forge.decisions.triage import triage
 from solstice_forge.forges.events import IgnoreReason
 from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter
 from solstice_forge.inbox.protocol import Decision, KeepResult
@@ -40,7 +41,7 @@ NAMES = itertools.count()
 
 @dataclass
 class AskerSetup:
-    """An inbox, a fake forge behind one source, and who asks it; `now` is its clock, which tests set."""
+    """An inbox, a fake forge behind one source, its asker, and a clock to set."""
 
     inbox: SqliteInbox
     forge: ForgeApi
@@ -106,7 +107,7 @@ async def asking(setup: AskerSetup) -> AsyncIterator[None]:
 
 
 async def requested(setup: AskerSetup) -> None:
-    """Wait until something is to be published. Time goes by, or what was put off would never come again."""
+    """Wait, advancing the clock, until a request is ready to be published."""
     async with asyncio.timeout(90):
         while not await setup.requests():
             setup.now += 1.0
@@ -117,12 +118,12 @@ async def test_comment_becomes_a_run_of_the_head_commit(tmp_path: Path) -> None:
     async with asker_setup(Origin.GITHUB, tmp_path) as setup:
         setup.forge.rights["harbour-lights/beacon", "ada-brook"] = "write"
         setup.forge.changes["harbour-lights/beacon", 12] = Change(sha=SHA, fork="ben-stone/beacon")
-        kept = await setup.arrives("github/comment-retest")
-        assert (kept.decision, kept.reason) == (Decision.ACCEPTED, "comment")
+        stored = await setup.arrives("github/comment-retest")
+        assert (stored.decision, stored.reason) == (Decision.ACCEPTED, "comment")
         assert await setup.requests() == []
         await setup.asks()
         (request,) = await setup.requests()
-        assert (request.request_id,) == kept.request_ids
+        assert (request.request_id,) == stored.request_ids
         assert (request.commit_sha, request.change_number, request.event) == (SHA, 12, "change_request")
         assert request.trusted is False
         assert request.head_repo_url == f"{setup.forge.url}/ben-stone/beacon.git"
@@ -131,17 +132,17 @@ async def test_comment_becomes_a_run_of_the_head_commit(tmp_path: Path) -> None:
         assert len(setup.forge.calls) == 2
 
 
-async def test_comment_that_cancels_becomes_a_wish_whether_the_change_request_is_open_or_not(
+async def test_comment_that_cancels_becomes_a_cancel_whether_the_change_request_is_open_or_not(
     tmp_path: Path,
 ) -> None:
     async with asker_setup(Origin.GITHUB, tmp_path) as setup:
         setup.forge.rights["harbour-lights/beacon", "ada-brook"] = "write"
-        kept = await setup.arrives("github/comment-cancel")
-        assert (kept.decision, kept.reason) == (Decision.ACCEPTED, "cancel")
+        stored = await setup.arrives("github/comment-cancel")
+        assert (stored.decision, stored.reason) == (Decision.ACCEPTED, "cancel")
         await setup.asks()
         (pending,) = await setup.inbox.pending(100)
         cancel = JobCancelV1.decode(pending.request)
-        assert (cancel.cancel_id,) == kept.request_ids
+        assert (cancel.cancel_id,) == stored.request_ids
         assert (cancel.change_number, cancel.sender) == (12, "ada-brook")
         assert len(setup.forge.calls) == 1
         assert "#12" in (await setup.entry()).detail
@@ -304,8 +305,8 @@ async def test_rerun_is_trusted_when_the_forge_knows_the_commit_as_its_own(
         sha = "a295e0bdde1938d1fbfd343e5a3e569e868e1465"
         setup.forge.refs["harbour-lights/beacon", "refs/heads/main"] = sha if of_branch else SHA
         check = {"head_sha": sha, "name": "solstice/test", "check_suite": {"head_branch": "main"}}
-        kept = await setup.arrives("github/check-run-rerequested", check_run=check)
-        assert kept.reason == "rerun"
+        stored = await setup.arrives("github/check-run-rerequested", check_run=check)
+        assert stored.reason == "rerun"
         await setup.asks()
         (request,) = await setup.requests()
         assert (request.commit_sha, request.workflow_job_id, request.trusted) == (sha, "test", of_branch)
@@ -330,7 +331,7 @@ async def test_what_a_process_took_and_did_not_finish_is_taken_again(tmp_path: P
     async with asker_setup(Origin.GITEA, tmp_path) as setup:
         setup.forge.refs["tide-club/almanac", "refs/tags/v2.0"] = SHA
         await setup.arrives("gitea/release-published")
-        (taken,) = await setup.inbox.take_lookups(setup.now, until=setup.now + 60, limit=5)
+        (lookup,) = await setup.inbox.take_lookups(setup.now, until=setup.now + 60, limit=5)
         assert await setup.inbox.take_lookups(setup.now, until=setup.now + 60, limit=5) == []
         await setup.asks()
         assert await setup.requests() == []
@@ -338,8 +339,8 @@ async def test_what_a_process_took_and_did_not_finish_is_taken_again(tmp_path: P
         await setup.asks()
         assert len(await setup.requests()) == 1
         # It comes back after all: what was settled stays.
-        await setup.inbox.declined(taken.row_id, "not_allowed", "late")
-        await setup.inbox.look_up_later(taken.row_id, setup.now, "late")
+        await setup.inbox.declined(lookup.row_id, "not_allowed", "late")
+        await setup.inbox.look_up_later(lookup.row_id, setup.now, "late")
         assert (await setup.entry()).decision is Decision.ACCEPTED
         assert await setup.inbox.next_lookup_at() is None
 
@@ -347,13 +348,13 @@ async def test_what_a_process_took_and_did_not_finish_is_taken_again(tmp_path: P
 async def test_mistake_of_ours_ends_one_delivery_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(event: Any, source: Any, payload: bytes) -> Any:
-        raise LookupError(event, source, payload)
+    def broken(*given: Any) -> Any:
+        raise LookupError(given)
 
     async with asker_setup(Origin.GITEA, tmp_path) as setup:
         setup.forge.refs["tide-club/almanac", "refs/tags/v2.0"] = SHA
         await setup.arrives("gitea/release-published")
-        monkeypatch.setattr("solstice_forge.lookups.lookup_service.ruling", broken)
+        monkeypatch.setattr("solstice_forge.lookups.lookup_service.plan", broken)
         for _ in range(5):
             await setup.asks()
             setup.now += 600

@@ -1,6 +1,7 @@
 """`forge-integration deliveries`: on both inboxes, also while the service runs."""
 
 import asyncio
+import fcntl
 import json
 import sys
 from collections.abc import Callable
@@ -10,8 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 from solstice_common.broker import open_broker
+from solstice_common.cli import running_up
+from solstice_common.cli.running_up import RunningUp
 from solstice_common.errors import ConfigurationError
 from solstice_forge.cli import app
+from solstice_forge.decisions.plan import UnderstoodDelivery
+from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.stored_delivery import new_delivery
+from solstice_forge.decisions.triage import triage
+from solstice_forge.forges import forgejo
 from solstice_forge.inbox import open_inbox
 from tests.inboxes import NOON, delivery
 from tests.integration.forge.conftest import MakeSettings, Running
@@ -129,9 +137,48 @@ async def test_replay_builds_the_commit_once_more_while_the_service_runs(
         assert [after.request_id] == replayed["request_ids"] != first["request_ids"]
         assert (after.idempotency_key or "").startswith("replay:")
         _, shown = await in_a_process(inbox_url, "show", "delivery-1", "--json")
-        (mine,) = json.loads(shown)["replays"]
-        assert mine["delivery_id"] == replayed["delivery_id"]
-        assert "asked for by" in mine["detail"]
+        (replay,) = json.loads(shown)["replays"]
+        assert replay["delivery_id"] == replayed["delivery_id"]
+        assert "asked for by" in replay["detail"]
+
+
+@pytest.mark.parametrize(("rules", "decision"), [("", "accepted"), ("branches = ['release']", "ignored")])
+async def test_replay_beside_up_takes_its_sources_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: str, decision: str
+) -> None:
+    """The secrets that `solstice up` made, and its file of sources, are not known here."""
+    monkeypatch.setenv("SOLSTICE_HOME", str(tmp_path))
+    monkeypatch.setenv("PLANTED", "a secret")
+    config, url = tmp_path / "sources.toml", f"sqlite:///{tmp_path / 'inbox.db'}"
+    config.write_text(
+        f"[sources.forgejo]\nforge = 'forgejo'\nsecrets = ['env:PLANTED']\n[[sources.forgejo.rules]]\n{rules}\n"
+    )
+    body, headers = push(1)
+    one = Source(name="forgejo", forge=forgejo, secrets=(SECRET,))
+    understood = triage(one, headers, body, now=NOON)
+    assert isinstance(understood, UnderstoodDelivery)
+    async with open_inbox(url) as inbox:
+        await inbox.keep(new_delivery(one, headers, understood, NOON))
+
+    def replay() -> tuple[int, str]:
+        result = CliRunner().invoke(app, ["deliveries", "replay", "1", "--json"])
+        return result.exit_code, result.output
+
+    assert (await asyncio.to_thread(replay))[0] != 0
+    up = RunningUp(
+        pid=7,
+        page="http://p",
+        webhooks="http://w",
+        broker=None,
+        inbox=url,
+        store=None,
+        forge_config=str(config) if rules else "",
+    )
+    running_up.write(tmp_path, up)
+    with (tmp_path / running_up.LOCK_NAME).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code, printed = await asyncio.to_thread(replay)
+    assert (code, json.loads(printed)["decision"]) == (0 if decision == "accepted" else 1, decision)
 
 
 async def test_replay_of_what_asked_for_nothing_says_so(inbox_url: str, command: Command) -> None:
@@ -139,7 +186,7 @@ async def test_replay_of_what_asked_for_nothing_says_so(inbox_url: str, command:
         await inbox.keep(delivery("ping", asks=False))
         await inbox.keep(delivery("elsewhere", source="unknown"))
     code, printed = await asyncio.to_thread(command, "replay", "ping")
-    assert (code, "no body is kept" in printed) == (1, True)
+    assert (code, "are stored without a body" in printed) == (1, True)
     code, printed = await asyncio.to_thread(command, "replay", "elsewhere")
     assert (code, "not configured" in printed) == (1, True)
     with pytest.raises(ConfigurationError, match="there is no delivery 'nothing'"):
@@ -170,7 +217,7 @@ async def test_purge_removes_bodies_or_all_of_what_is_old(inbox_url: str, comman
     }
     assert await asyncio.to_thread(purge, "--older-than", "90d", "--bodies") == {"bodies": 3, "removed": True}
     code, printed = await asyncio.to_thread(command, "replay", "old")
-    assert (code, "no longer kept" in printed) == (1, True)
+    assert (code, "was removed" in printed) == (1, True)
     assert await asyncio.to_thread(purge, "--older-than", "90d") == {"deliveries": 2, "removed": True}
     _, listed = await asyncio.to_thread(command, "list", "--json")
     assert [one["delivery_id"] for one in json.loads(listed)["deliveries"]] == ["stuck"]

@@ -1,4 +1,4 @@
-"""The pages of deliveries over real HTTP: who sees them, what they say, and that what strangers wrote is only text."""
+"""The pages of deliveries over HTTP: access, contents, and strangers' text shown as text."""
 
 import re
 from collections.abc import AsyncIterator
@@ -38,14 +38,14 @@ def text_of(page: httpx2.Response) -> str:
 
 async def test_push_is_listed_and_leads_to_its_run(client: httpx2.AsyncClient) -> None:
     body, headers = push(1)
-    kept = (await client.post("/webhooks/forgejo", content=body, headers=headers)).json()
+    stored = (await client.post("/webhooks/forgejo", content=body, headers=headers)).json()
     await client.post("/webhooks/forgejo", content=body, headers=headers)
     listed = await client.get("/deliveries")
     assert listed.status_code == 200
     assert re.findall(r'class="pill \w+">(\w+)<', listed.text) == ["Duplicate", "Accepted"]
     number = re.findall(r'id="delivery-(\d+)"', listed.text)[1]
     shown = await client.get(f"/deliveries/{number}")
-    (request_id,) = kept["request_ids"]
+    (request_id,) = stored["request_ids"]
     assert f'href="{BASE}/requests/{request_id}"' in shown.text
     assert "A push: its newest commit is built." in text_of(shown)
     assert "The forge sent this delivery before" in text_of(shown)
@@ -121,7 +121,7 @@ async def test_home_leads_to_the_deliveries(client: httpx2.AsyncClient) -> None:
 
 
 async def test_statuses_that_the_forge_was_told_are_shown(settings: ForgeSettings) -> None:
-    def shown(context: str, phase: Phase, told: str, failure: str = "") -> ContextStatus:
+    def shown(context: str, phase: Phase, answered: str, failure: str = "") -> ContextStatus:
         return ContextStatus(
             source_name="forgejo",
             repository="harbour/lighthouse",
@@ -130,8 +130,8 @@ async def test_statuses_that_the_forge_was_told_are_shown(settings: ForgeSetting
             run_id="r",
             state="success",
             phase=phase,
-            told_state=told,
-            told_at=NOON if told else None,
+            reported_state=answered,
+            reported_at=NOON if answered else None,
             failures=0,
             last_failure=failure,
             next_at=NOON,
@@ -139,7 +139,7 @@ async def test_statuses_that_the_forge_was_told_are_shown(settings: ForgeSetting
 
     async def statuses(_: str) -> list[ContextStatus]:
         return [
-            shown("solstice/build", Phase.TOLD, "success"),
+            shown("solstice/build", Phase.REPORTED, "success"),
             shown("solstice/test", Phase.PENDING, "pending"),
             shown("solstice/docs", Phase.DEAD, "", "404: no such repository"),
         ]
@@ -151,7 +151,7 @@ async def test_statuses_that_the_forge_was_told_are_shown(settings: ForgeSetting
         )
         transport = httpx2.ASGITransport(app=Starlette(routes=pages.routes()), client=("127.0.0.1", 1))
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            said = text_of(await client.get("/deliveries/1"))
-    assert "solstice/build : the forge shows success" in said
-    assert "solstice/test : success is to be told; the forge shows pending" in said
-    assert "solstice/docs : the forge does not take success (404: no such repository)" in said
+            page_text = text_of(await client.get("/deliveries/1"))
+    assert "solstice/build : the forge shows success" in page_text
+    assert "solstice/test : success is to be reported; the forge shows pending" in page_text
+    assert "solstice/docs : the forge does not take success (404: no such repository)" in page_text

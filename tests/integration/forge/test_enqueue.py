@@ -1,4 +1,4 @@
-"""`forge-integration enqueue` against a real RabbitMQ: what became of the request, said and by exit code."""
+"""`forge-integration enqueue` on a real RabbitMQ: its answers and exit codes."""
 
 import json
 import os
@@ -15,14 +15,23 @@ from solstice_common.messages import JobRequestV1
 from solstice_forge.commands.enqueue import TRIES, EnqueueInput, EnqueueSettings, job_request, publish
 from tests.servers.rabbitmq import Vhost
 
-WISH = ("--repo-url", "https://forge.example/acme/anvil.git", "--commit-sha", "c" * 40)
+JOB_INPUT = ("--repo-url", "https://forge.example/acme/anvil.git", "--commit-sha", "c" * 40)
 
 
 def enqueue(url: str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AMQP_", "SOLSTICE_"))}
+    stored = {
+        name: value for name, value in os.environ.items() if not name.startswith(("AMQP_", "SOLSTICE_"))
+    }
     return subprocess.run(
-        [sys.executable, "-c", "from solstice_forge.cli import main; main()", "enqueue", *WISH, *arguments],
-        env={**kept, "AMQP_URL": url, "NO_COLOR": "1", **settings},
+        [
+            sys.executable,
+            "-c",
+            "from solstice_forge.cli import main; main()",
+            "enqueue",
+            *JOB_INPUT,
+            *arguments,
+        ],
+        env={**stored, "AMQP_URL": url, "NO_COLOR": "1", **settings},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -82,7 +91,9 @@ async def test_publish_that_nobody_confirms_is_unknown_and_stays_one_request(
 ) -> None:
     settings = EnqueueSettings(amqp_url=own_rabbitmq_vhost.url, enqueue_confirm_seconds=1.0)
     request = job_request(
-        EnqueueInput(repo_url=WISH[1], commit_sha=WISH[3]), now=datetime.now(UTC), new_id=uuid.uuid4()
+        EnqueueInput(repo_url=JOB_INPUT[1], commit_sha=JOB_INPUT[3]),
+        now=datetime.now(UTC),
+        new_id=uuid.uuid4(),
     )
     assert (await publish(request, settings)).confirmed
     own_rabbitmq_vhost.server.raise_alarm("memory")

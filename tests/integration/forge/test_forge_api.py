@@ -26,7 +26,7 @@ from tests.servers.postgresql import ScratchDatabase
 from tests.servers.tokens import bearer, make_token
 
 SHA = "5ca1ab1e" * 5
-WISH = {"repo_url": "https://forge.example/tide-club/almanac.git", "commit_sha": SHA}
+JOB_INPUT = {"repo_url": "https://forge.example/tide-club/almanac.git", "commit_sha": SHA}
 NO_BROKER = "amqp://127.0.0.1:9/%2f"
 
 
@@ -39,7 +39,7 @@ class ForgeService:
 
     async def ask(self, key: str | None = None, **more: object) -> httpx2.Response:
         headers = self.asks | ({} if key is None else {"Idempotency-Key": key})
-        return await self.http.post("/api/v1/jobs", json=WISH | more, headers=headers)
+        return await self.http.post("/api/v1/jobs", json=JOB_INPUT | more, headers=headers)
 
     async def read(self, path: str = "", **parameters: Any) -> httpx2.Response:
         return await self.http.get(f"/api/v1/deliveries{path}", params=parameters or None, headers=self.reads)
@@ -66,10 +66,10 @@ class TestEnqueue:
     async def test_a_wish_is_kept_published_and_found(self, service: ForgeService) -> None:
         answer = await service.ask(ref="refs/heads/main", repo_full_name="tide-club/almanac")
         assert answer.status_code == 202
-        told = answer.json()
+        reported = answer.json()
         (request,) = await service.arrived(1)
         assert (request.request_id, request.commit_sha, request.ref) == (
-            told["request_id"],
+            reported["request_id"],
             SHA,
             "refs/heads/main",
         )
@@ -78,7 +78,7 @@ class TestEnqueue:
         assert found.status_code == 200
         delivery = found.json()
         assert (delivery["source"], delivery["decision"], delivery["reason"]) == ("api", "accepted", "manual")
-        assert delivery["request_ids"] == [told["request_id"]]
+        assert delivery["request_ids"] == [reported["request_id"]]
         assert delivery["request"]["repo_full_name"] == delivery["repository"] == "tide-club/almanac"
 
     async def test_a_repository_has_the_name_that_a_webhook_gives_it(self, service: ForgeService) -> None:
@@ -116,7 +116,7 @@ class TestEnqueue:
             "Idempotency-Key": "k-1"
         }
         answers = []
-        for body in (WISH, WISH, WISH | {"runs_on": "linux"}):
+        for body in (JOB_INPUT, JOB_INPUT, JOB_INPUT | {"runs_on": "linux"}):
             async with running(settings) as http:
                 answers.append(await http.post("/api/v1/jobs", json=body, headers=asks))
         assert [answer.status_code for answer in answers] == [202, 202, 422]
@@ -127,7 +127,7 @@ class TestEnqueue:
     ) -> None:
         settings = make_settings(forge_inbox_url=postgresql_database.url, forge_api_per_minute=1000)
         asks = bearer(make_token(settings.solstice_tokens, "asker", TokenScope.ENQUEUE))
-        bodies = (WISH, WISH | {"runs_on": "linux"})
+        bodies = (JOB_INPUT, JOB_INPUT | {"runs_on": "linux"})
         async with running(settings) as one, running(settings) as other:
             for key in map(str, range(5)):
                 headers = asks | {"Idempotency-Key": key}
@@ -144,30 +144,32 @@ class TestEnqueue:
 
     async def test_keys_of_two_tokens_are_two_keys(self, service: ForgeService) -> None:
         other = bearer(make_token(service.settings.solstice_tokens, "other", TokenScope.ENQUEUE))
-        mine = await service.ask("k-1")
-        theirs = await service.http.post(
-            "/api/v1/jobs", json=WISH | {"runs_on": "linux"}, headers=other | {"Idempotency-Key": "k-1"}
+        first_answer = await service.ask("k-1")
+        other_answer = await service.http.post(
+            "/api/v1/jobs", json=JOB_INPUT | {"runs_on": "linux"}, headers=other | {"Idempotency-Key": "k-1"}
         )
-        assert (mine.status_code, theirs.status_code) == (202, 202)
+        assert (first_answer.status_code, other_answer.status_code) == (202, 202)
 
-    async def test_without_a_key_each_wish_is_a_run(self, service: ForgeService) -> None:
+    async def test_without_a_key_each_request_is_a_run(self, service: ForgeService) -> None:
         assert len({(await service.ask()).json()["request_id"] for _ in range(3)}) == 3
 
     @pytest.mark.parametrize(
         ("sent", "status", "reason"),
         [
-            pytest.param({"json": {}}, 400, "malformed", id="no wish"),
+            pytest.param({"json": {}}, 400, "malformed", id="no job"),
             pytest.param(
                 {"content": b"{", "headers": {"Content-Type": "application/json"}},
                 400,
                 "malformed",
                 id="no JSON",
             ),
-            pytest.param({"data": WISH}, 415, "unsupported_content_type", id="a form"),
+            pytest.param({"data": JOB_INPUT}, 415, "unsupported_content_type", id="a form"),
             pytest.param({"content": b"{}"}, 415, "unsupported_content_type", id="no type"),
-            pytest.param({"json": WISH | {"ref": "x" * MAX_JOB_BYTES}}, 413, "too_large", id="too large"),
             pytest.param(
-                {"json": WISH, "headers": {"Idempotency-Key": "a b"}},
+                {"json": JOB_INPUT | {"ref": "x" * MAX_JOB_BYTES}}, 413, "too_large", id="too large"
+            ),
+            pytest.param(
+                {"json": JOB_INPUT, "headers": {"Idempotency-Key": "a b"}},
                 400,
                 "bad_idempotency_key",
                 id="odd key",
@@ -197,7 +199,9 @@ async def test_each_token_has_its_own_rate(make_settings: MakeSettings, running:
         bearer(make_token(settings.solstice_tokens, name, TokenScope.ENQUEUE)) for name in ("one", "two")
     )
     async with running(settings) as http:
-        answers = [await http.post("/api/v1/jobs", json=WISH, headers=headers) for headers in (one, one, two)]
+        answers = [
+            await http.post("/api/v1/jobs", json=JOB_INPUT, headers=headers) for headers in (one, one, two)
+        ]
     assert [answer.status_code for answer in answers] == [202, 429, 202]
     assert answers[0].headers["ratelimit-policy"] == '"token";q=1;w=60'
     assert answers[0].headers["ratelimit"].startswith('"token";r=0;t=')
@@ -210,7 +214,7 @@ async def test_past_the_threshold_jobs_are_shed_and_webhooks_taken(
 ) -> None:
     settings = make_settings(forge_api_backlog=2, amqp_url=NO_BROKER)
     async with running(settings) as http:
-        taken = [await http.post("/api/v1/jobs", json=WISH) for _ in range(3)]
+        taken = [await http.post("/api/v1/jobs", json=JOB_INPUT) for _ in range(3)]
         assert [answer.status_code for answer in taken] == [202, 202, 503]
         assert taken[2].json()["reason"] == "overloaded"
         assert int(taken[2].headers["retry-after"]) >= 1
@@ -307,12 +311,12 @@ class TestAccess:
     async def test_each_route_needs_its_scope(
         self, service: ForgeService, method: str, path: str, needed: TokenScope
     ) -> None:
-        nobody = await service.http.request(method, path, json=WISH)
-        assert (nobody.status_code, nobody.json()["reason"]) == (401, "token_needed")
-        assert nobody.headers["www-authenticate"] == 'Bearer realm="solstice"'
+        anonymous = await service.http.request(method, path, json=JOB_INPUT)
+        assert (anonymous.status_code, anonymous.json()["reason"]) == (401, "token_needed")
+        assert anonymous.headers["www-authenticate"] == 'Bearer realm="solstice"'
         for scope in TokenScope:
             token = make_token(service.settings.solstice_tokens, f"only-{scope}", scope)
-            answer = await service.http.request(method, path, json=WISH, headers=bearer(token))
+            answer = await service.http.request(method, path, json=JOB_INPUT, headers=bearer(token))
             assert (answer.status_code == 403) is (scope is not needed)
             if scope is not needed:
                 assert f"lacks the scope '{needed}'" in answer.json()["error"]
@@ -352,8 +356,8 @@ class TestAccess:
         _needed: TokenScope,
     ) -> None:
         async with running(settings) as http:
-            assert (await http.request(method, path, json=WISH)).status_code in {200, 202}
-            answer = await http.request(method, path, json=WISH, headers=headers)
+            assert (await http.request(method, path, json=JOB_INPUT)).status_code in {200, 202}
+            answer = await http.request(method, path, json=JOB_INPUT, headers=headers)
             assert (answer.status_code, answer.json()["reason"]) == (401, "no_tokens_yet")
 
     async def test_without_tokens_http_1_0_is_taken_for_a_proxy(

@@ -273,7 +273,11 @@ async def test_inbox_that_cannot_be_written_is_503_with_retry_after_and_recovers
 
 
 async def test_alive_and_ready(client: httpx2.AsyncClient) -> None:
-    assert (await client.get("/healthz")).json() == {"status": "alive"}
+    assert (await client.get("/healthz")).json() == {
+        "status": "alive",
+        "broker": "embedded",
+        "broker_host": "",
+    }
     ready = await client.get("/readyz")
     assert ready.status_code == 200
     assert ready.json() == {"status": "ready", "missing": {}, "notices": {}, "backlog": 0}
@@ -330,7 +334,7 @@ async def test_what_was_kept_without_a_broker_is_published_in_order_by_the_next_
 
 
 async def test_cancelled_service_lets_go_of_everything(make_settings: MakeSettings) -> None:
-    """As when its neighbour in the same process fails: no address stays taken, and what was kept stays kept."""
+    """As when its neighbour fails: the address is free again, and stored rows stay."""
     where: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     settings = make_settings()
     task = asyncio.create_task(
@@ -369,7 +373,7 @@ async def connect(client: httpx2.AsyncClient) -> tuple[asyncio.StreamReader, asy
 
 
 async def raw(client: httpx2.AsyncClient, headers: dict[str, str], rest: bytes) -> tuple[int, dict[str, str]]:
-    """Write the head and `rest`, and read until the server closes; whatever was not sent stays unsent."""
+    """Write the head and `rest`, and read until the server closes the connection."""
     reader, writer = await connect(client)
     writer.write(head(headers) + rest)
     try:

@@ -3,9 +3,10 @@
 import pytest
 
 from solstice_common.broker import open_broker
-from solstice_forge.decisions.plan import content_key
+from solstice_forge.decisions.plan import UnderstoodDelivery
+from solstice_forge.decisions.requests import content_key
 from solstice_forge.decisions.sources import FORGES
-from solstice_forge.decisions.triage import UnderstoodDelivery, triage
+from solstice_forge.decisions.triage import triage
 from solstice_forge.forges.events import Ignored
 from tests.integration.forge.conftest import MakeSettings, Running
 from tests.integration.forge.pushes import received

@@ -43,7 +43,7 @@ class Service:
 
 @asynccontextmanager
 async def started(folder: Path, **environment: str) -> AsyncIterator[Service]:
-    """A service of its own that has told its address; killed if the test left it running."""
+    """Start a service that has printed its address; kill it if the test does not."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -118,7 +118,7 @@ async def test_broker_that_is_away_does_not_hold_up_the_end(tmp_path: Path) -> N
     ("name", "value", "part"),
     [
         ("FORGE_PORT", "x", "FORGE_PORT"),
-        ("AMQP_URL", "redis://h", "AMQP_URL"),
+        ("AMQP_URL", "kafka://h", "AMQP_URL"),
         ("GITLAB_SIGNING_TOKEN", "whsec_%", "GITLAB_SIGNING_TOKEN"),
         ("FORGE_HOST", "203.0.113.1", "FORGE_HOST"),
     ],
@@ -131,8 +131,8 @@ async def test_wrong_setting_is_one_plain_line(tmp_path: Path, name: str, value:
 
 
 async def test_taken_port_is_one_plain_line(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, errors = await failed_start(tmp_path, "FORGE_PORT", str(taken.getsockname()[1]))
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        code, errors = await failed_start(tmp_path, "FORGE_PORT", str(bound.getsockname()[1]))
     assert code == 2, errors
     assert "FORGE_PORT" in errors
     assert "Traceback" not in errors

@@ -24,13 +24,13 @@ async def numbers(settings: ForgeSettings, count: int) -> list[int]:
         return [number_of(one) for one in await received(broker, settings, count)]
 
 
-async def until_told(client: httpx2.AsyncClient, part: str = "") -> str:
-    """Ask whether the service is ready until it says that its broker is not, in words with `part`."""
+async def until_requested(client: httpx2.AsyncClient, part: str = "") -> str:
+    """Wait until `/readyz` reports a broker failure whose text has `part`."""
     async with asyncio.timeout(60):
         while True:
-            told = str((await client.get("/readyz")).json()["missing"].get("broker"))
-            if told != "None" and part in told:
-                return told
+            reported = str((await client.get("/readyz")).json()["missing"].get("broker"))
+            if reported != "None" and part in reported:
+                return reported
             await asyncio.sleep(0.05)
 
 
@@ -81,7 +81,7 @@ async def test_webhooks_are_taken_while_the_broker_is_down_and_published_in_orde
             await send(client, number)
         assert await numbers(settings, 5) == [1, 2, 3, 4, 5]
         await asyncio.to_thread(server.stop)
-        await until_told(client)
+        await until_requested(client)
         for number in range(6, 31):
             await send(client, number)
         await asyncio.to_thread(server.start)
@@ -92,7 +92,7 @@ async def test_webhooks_are_taken_while_the_broker_is_down_and_published_in_orde
 async def test_cut_connections_in_the_middle_lose_nothing(
     rabbitmq_vhost: Vhost, make_settings: MakeSettings, running: Running
 ) -> None:
-    """A copy that was confirmed and not heard of may arrive twice; the orchestrator knows it by its request id."""
+    """A copy whose confirm got lost may arrive twice, with the same request id."""
     direct = make_settings(amqp_url=rabbitmq_vhost.url)
     async with (
         fault_proxy(rabbitmq_vhost.url) as proxy,
@@ -118,4 +118,4 @@ async def test_queue_with_other_arguments_is_told_and_webhooks_are_still_taken(
     quorum = make_settings(amqp_url=rabbitmq_vhost.url, forge_grace_seconds=1)
     async with running(quorum) as client:
         await send(client, 2)
-        assert "solstice.jobs.v1" in await until_told(client, "AMQP_QUEUE_TYPE")
+        assert "solstice.jobs.v1" in await until_requested(client, "AMQP_QUEUE_TYPE")

@@ -1,4 +1,4 @@
-"""The file of sources at work: addresses by name, live secrets beside each other, rules that keep and refuse."""
+"""The file of sources in a service: addresses by name, several live secrets, rules."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,8 +9,7 @@ import pytest
 from solstice_common.broker import open_broker
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority, Source
-from solstice_forge.forges.samples import push_body
-from solstice_forge.forges.signing import sign
+from solstice_forge.forges.samples import push_body, sign
 from solstice_forge.settings import ForgeSettings
 from tests.integration.forge.conftest import MakeSettings, Running
 from tests.integration.forge.pushes import received
@@ -100,7 +99,7 @@ async def test_what_a_rule_refuses_is_ignored_with_its_reason(
 
 
 async def test_headers_never_choose_the_source_its_forge_or_its_secret(client: httpx2.AsyncClient) -> None:
-    """Right for Forgejo under Forgejo's secret, at the address of a GitHub that has another one."""
+    """A delivery signed for Forgejo comes to the address of a GitHub source."""
     assert (await push(client, name="hub")).status_code == 401
 
 

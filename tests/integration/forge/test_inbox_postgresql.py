@@ -1,8 +1,7 @@
-"""What only the inbox on PostgreSQL has: a server that goes away, and replicas that take turns."""
+"""The inbox on PostgreSQL through server outages, and with replicas that share it."""
 
 import asyncio
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 
 import asyncpg
@@ -12,7 +11,6 @@ from solstice_common.errors import StoreUnavailable
 from solstice_common.storage.postgresql import Connection
 from solstice_forge.inbox.log import DeliveryFilter
 from solstice_forge.inbox.postgresql import PostgreSQLInbox
-from solstice_forge.inbox.postgresql.groups import Groups
 from solstice_forge.inbox.postgresql.inbox import LOCK
 from solstice_forge.inbox.protocol import Decision
 from solstice_orchestrator.store import open_store
@@ -155,18 +153,6 @@ async def test_delivery_is_not_lost_with_another_one_of_its_id_that_told_nothing
 ) -> None:
     async with PostgreSQLInbox.open(postgresql_database.url) as inbox:
         group = [delivery("one"), delivery("two", key="key of one"), delivery("two")]
-        kept = await asyncio.gather(*(inbox.keep(each) for each in group))
-        assert [one.decision for one in kept] == [Decision.ACCEPTED, Decision.DUPLICATE, Decision.ACCEPTED]
+        stored = await asyncio.gather(*(inbox.keep(each) for each in group))
+        assert [one.decision for one in stored] == [Decision.ACCEPTED, Decision.DUPLICATE, Decision.ACCEPTED]
         assert await inbox.backlog() == 2
-
-
-async def test_item_at_fault_takes_no_other_along() -> None:
-    async def write(items: Sequence[int]) -> Sequence[int]:
-        if 3 in items:
-            raise ValueError("three")
-        return [item * 2 for item in items]
-
-    groups: Groups[int, int]
-    async with Groups.open("somewhere", write, 60.0) as groups:
-        answers = await asyncio.gather(*(groups(item) for item in range(6)), return_exceptions=True)
-    assert [answer for answer in answers if not isinstance(answer, ValueError)] == [0, 2, 4, 8, 10]

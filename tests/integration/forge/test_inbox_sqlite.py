@@ -1,4 +1,4 @@
-"""What only the inbox in a SQLite file has: its file, its locks, and how it finds its rows."""
+"""The inbox in a SQLite file: the file, its locks and its indexes."""
 
 import asyncio
 import sqlite3

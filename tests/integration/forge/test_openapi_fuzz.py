@@ -1,4 +1,4 @@
-"""Schemathesis over the OpenAPI document, against the real service on a real port: as anybody, and with each scope.
+"""Schemathesis tests the OpenAPI document against a real service, with each scope and without.
 
 Derandomized: every run sends the same requests.
 """
@@ -56,7 +56,7 @@ Case = schemathesis.Case[Any]
 
 
 def _without_security() -> dict[str, Any]:
-    """The document, in which who asks is for the tests to say, not for what is generated."""
+    """The document without security: the tests choose the caller, not the generator."""
     shown = document()
     for methods in shown["paths"].values():
         for operation in methods.values():
@@ -81,16 +81,16 @@ class Service:
     callers: dict[str, dict[str, str]]
     """By the scope of their token; `nobody` has none."""
     session: requests.Session
-    taken: set[str] = field(default_factory=set)
+    accepted: set[str] = field(default_factory=set)
 
     def send(self, case: Case, caller: str) -> Response:
         case.headers.pop("Authorization", None)
         answer = case.call(base_url=self.url, session=self.session, headers=self.callers[caller])
         if answer.status_code == 202:
-            self.taken.add(answer.json()["delivery_id"])
+            self.accepted.add(answer.json()["delivery_id"])
         return answer
 
-    def kept(self) -> set[str]:
+    def stored(self) -> set[str]:
         """The ids of all jobs that are kept, copies left aside."""
         found: set[str] = set()
         after: int | None = None
@@ -155,7 +155,7 @@ def test_the_document_has_no_other_operations() -> None:
 @each_operation
 def test_what_the_document_allows_is_answered_as_it_says(service: Service, path: str) -> None:
     _hold(service, path, schemathesis.GenerationMode.POSITIVE)
-    assert service.taken or path != "/api/v1/jobs", "no job was good enough to be taken"
+    assert service.accepted or path != "/api/v1/jobs", "no job was good enough to be taken"
 
 
 @pytest.mark.parametrize("path", ["/api/v1/jobs", "/api/v1/deliveries"])
@@ -168,7 +168,7 @@ def _hold(service: Service, path: str, mode: schemathesis.GenerationMode, *more:
 
     @BRIEFLY
     @given(OPERATIONS[path].as_strategy(mode))
-    def holds(case: Case) -> None:
+    def check_case(case: Case) -> None:
         for caller in service.callers:
             answer = service.send(case, caller)
             expected = {"nobody": 401, "stranger": 401, right: None}.get(caller, 403)
@@ -179,9 +179,9 @@ def _hold(service: Service, path: str, mode: schemathesis.GenerationMode, *more:
                 assert set(answer.json()) == {"error", "reason"}
             case.validate_response(answer, checks=[*CONFORMS, *more])
 
-    holds()
+    check_case()
     # Nothing was changed but by whom it may be.
-    assert service.kept() == service.taken
+    assert service.stored() == service.accepted
 
 
 @each_operation
@@ -190,14 +190,14 @@ def test_without_tokens_it_holds_for_this_machine_and_refuses_what_a_proxy_passe
 ) -> None:
     @BRIEFLY
     @given(OPERATIONS[path].as_strategy(schemathesis.GenerationMode.POSITIVE))
-    def holds(case: Case) -> None:
+    def check_case(case: Case) -> None:
         for caller in ("nobody", "proxy"):
             answer = open_service.send(case, caller)
             assert (answer.status_code == 401) is (caller == "proxy")
             case.validate_response(answer, checks=CONFORMS)
 
-    holds()
-    assert open_service.kept() == open_service.taken
+    check_case()
+    assert open_service.stored() == open_service.accepted
 
 
 @pytest.mark.parametrize("value", ["%00", "a%00b", "%ff", "%ed%a0%80", "9" * 16, "'", "x" * 5000])

@@ -1,4 +1,4 @@
-"""Sources compared with fakes of their forges: what was lost is found, sent again or made up for, and built once."""
+"""Lost deliveries are found at fake forges, redelivered or made up for, and built once."""
 
 import asyncio
 import random
@@ -15,12 +15,12 @@ from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
+from solstice_forge.decisions.plan import UnderstoodDelivery
 from solstice_forge.decisions.rules import Rule
 from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.decisions.stored_delivery import new_delivery
-from solstice_forge.decisions.triage import UnderstoodDelivery, triage
-from solstice_forge.forges.samples import push_body
-from solstice_forge.forges.signing import sign
+from solstice_forge.decisions.triage import triage
+from solstice_forge.forges.samples import push_body, sign
 from solstice_forge.inbox import InboxStore, open_inbox
 from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter
 from solstice_forge.inbox.protocol import Decision, KeepResult
@@ -68,7 +68,10 @@ def inbox_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @dataclass
 class ReconcileSetup:
-    """An inbox, a fake forge behind the source `acme`, and who compares them; `now` is its clock, sleeping moves it."""
+    """An inbox, a fake forge behind the source `acme`, its reconciler, and a clock.
+
+    Sleeping moves the clock.
+    """
 
     inbox: InboxStore
     forge: ForgeApi
@@ -76,7 +79,7 @@ class ReconcileSetup:
     remotes: Mapping[str, Remote]
     now: float = NOW
     slept: list[float] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    report_lines: list[str] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
 
     def reconciler(self, inbox: InboxStore | None = None) -> Reconciler:
@@ -88,7 +91,7 @@ class ReconcileSetup:
             rng=random.Random(1),
             clock=lambda: self.now,
             sleep=self.sleep,
-            report_progress=self.said.append,
+            report_progress=self.report_lines.append,
         )
 
     async def sleep(self, seconds: float) -> None:
@@ -113,7 +116,7 @@ class ReconcileSetup:
     async def arrives(
         self, number: int, *, ref: str = "refs/heads/main", delivery_id: str = ""
     ) -> KeepResult:
-        """A push of the `number`th commit comes by its webhook, and then half a minute goes by."""
+        """Deliver the push of the `number`th commit, then let half a minute go by."""
         origin = self.source.forge.SOURCE
         body = push_body(
             origin,
@@ -131,9 +134,9 @@ class ReconcileSetup:
     async def takes(self, headers: Mapping[str, str], body: bytes) -> KeepResult:
         understood = triage(self.source, headers, body, now=self.now, verify=False)
         assert isinstance(understood, UnderstoodDelivery)
-        kept = await self.inbox.keep(new_delivery(self.source, headers, understood, self.now))
+        stored = await self.inbox.keep(new_delivery(self.source, headers, understood, self.now))
         self.now += 60
-        return kept
+        return stored
 
     async def requests(self) -> list[JobRequestV1]:
         return [JobRequestV1.decode(one.request) for one in await self.inbox.pending(100)]
@@ -354,7 +357,7 @@ async def test_missed_push_is_built_once_and_its_late_webhook_is_a_copy(
         assert request.delivery_id is not None
         assert request.delivery_id.startswith("reconcile:push:")
         entry = next(each for each in await setup.entries() if each.reason == "reconciled")
-        assert "no webhook told of it" in entry.detail
+        assert "its webhook was missed" in entry.detail
 
 
 async def test_nothing_is_built_of_what_was_there_before_we_looked(inbox_url: str) -> None:
@@ -560,12 +563,12 @@ async def test_trouble_is_logged_once_while_it_lasts(tmp_path: Path, monkeypatch
         reconciler = setup.reconciler()
         for _ in range(3):
             assert await reconciler.compare("acme") is not None
-        assert warned == ["reconcile.troubled"]
+        assert warned == ["reconcile.comparison_failed"]
         setup.forge.refs["river/heron", "refs/heads/main"] = sha(1)
         await reconciler.compare("acme")
         del setup.forge.refs["river/heron", "refs/heads/main"]
         await reconciler.compare("acme")
-        assert warned == ["reconcile.troubled"] * 2
+        assert warned == ["reconcile.comparison_failed"] * 2
 
 
 @WITH_RECORD
@@ -585,7 +588,7 @@ async def test_storm_passes_and_everything_is_asked_for_once(origin: Origin, inb
         report = await setup.compare()
         assert [guid for _, guid in record.asked] == ["lost-0", "lost-1", "lost-2"]
         assert len(report.sent) == 3
-        assert any("rate limit" in each for each in setup.said)
+        assert any("rate limit" in each for each in setup.report_lines)
 
 
 async def test_limit_that_lasts_too_long_ends_the_comparison_with_a_word(inbox_url: str) -> None:
@@ -711,7 +714,7 @@ async def test_inbox_that_is_away_is_tried_again_by_the_clock(
         monkeypatch.setattr(setup.inbox.reconcile_state, "claim", moody)
         running = asyncio.create_task(setup.reconciler().run(900.0))
         async with asyncio.timeout(60):
-            while len(await setup.requests()) < 2:  # noqa: ASYNC110  the inbox has no bell for this
+            while len(await setup.requests()) < 2:  # noqa: ASYNC110  the inbox notifies nobody of this
                 await asyncio.sleep(0.01)
         running.cancel()
         await asyncio.wait({running})

@@ -1,4 +1,4 @@
-"""`forge-integration reconcile`: what it prints, how it exits, and what it says to do when it cannot."""
+"""`forge-integration reconcile`: its output, exit codes, and advice when it cannot work."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What every forge can be asked about a delivery, answered by the fakes of their APIs."""
+"""Every lookup about a delivery at every forge, answered by fakes of their APIs."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from solstice_common.messages import Source as Origin
-from solstice_forge.remote import github
+from solstice_forge.remote import github_calls
 from solstice_forge.remote.http import DIALECTS, Remote
 from solstice_forge.remote.protocol import (
     ChangeRequestHead,
@@ -26,7 +26,7 @@ ADA = ForgeAccount(login="ada", id=7)
 
 
 @asynccontextmanager
-async def asked(origin: Origin) -> AsyncIterator[tuple[ForgeApi, Remote]]:
+async def forge_with_remote(origin: Origin) -> AsyncIterator[tuple[ForgeApi, Remote]]:
     async with forge_api(origin) as forge:
         access = ForgeAccess(name="acme", origin=origin, url=forge.url, token=TOKEN)
         async with Remote.open(access) as remote:
@@ -42,14 +42,14 @@ def grant(forge: ForgeApi, right: str) -> None:
     "ref", ["refs/heads/main", "refs/heads/feature/a b+c", "refs/tags/v1", "refs/tags/v/1#2"]
 )
 async def test_ref_leads_to_its_commit(origin: Origin, ref: str) -> None:
-    async with asked(origin) as (forge, remote):
+    async with forge_with_remote(origin) as (forge, remote):
         forge.refs[REPOSITORY, ref] = SHA
         assert await remote.ask(remote.dialect.find_commit(REPOSITORY, ref)) == Done(SHA)
 
 
 @pytest.mark.parametrize("origin", FORGES)
 async def test_ref_that_is_not_there_never_will_be(origin: Origin) -> None:
-    async with asked(origin) as (_forge, remote):
+    async with forge_with_remote(origin) as (_forge, remote):
         ended = await remote.ask(remote.dialect.find_commit(REPOSITORY, "refs/tags/v9"))
         assert isinstance(ended, Never)
         assert ended.status in {404, 422}
@@ -57,7 +57,7 @@ async def test_ref_that_is_not_there_never_will_be(origin: Origin) -> None:
 
 @pytest.mark.parametrize("origin", FORGES)
 async def test_head_of_a_change_request(origin: Origin) -> None:
-    async with asked(origin) as (forge, remote):
+    async with forge_with_remote(origin) as (forge, remote):
         forge.changes[REPOSITORY, 3] = Change(sha=SHA)
         expected = ChangeRequestHead(
             commit_sha=SHA, is_fork=False, is_open=True, base_ref="main", head_ref="spring"
@@ -67,7 +67,7 @@ async def test_head_of_a_change_request(origin: Origin) -> None:
 
 @pytest.mark.parametrize("origin", FORGES)
 async def test_head_of_a_fork_that_is_closed(origin: Origin) -> None:
-    async with asked(origin) as (forge, remote):
+    async with forge_with_remote(origin) as (forge, remote):
         forge.changes[REPOSITORY, 3] = Change(sha=SHA, fork="dora/app", is_open=False)
         ended = await remote.ask(remote.dialect.find_head(REPOSITORY, 3))
         assert isinstance(ended, Done)
@@ -79,7 +79,7 @@ async def test_head_of_a_fork_that_is_closed(origin: Origin) -> None:
 
 @pytest.mark.parametrize("origin", [Origin.FORGEJO, Origin.GITEA])
 async def test_change_request_without_a_fork_is_not_known_to_be_of_the_repository(origin: Origin) -> None:
-    async with asked(origin) as (forge, remote):
+    async with forge_with_remote(origin) as (forge, remote):
         forge.changes[REPOSITORY, 3] = Change(sha=SHA, head_ref="refs/pull/3/head")
         ended = await remote.ask(remote.dialect.find_head(REPOSITORY, 3))
         assert isinstance(ended, Done)
@@ -97,7 +97,7 @@ def right_of(remote: Remote, person: ForgeAccount = ADA) -> ForgeCall[bool]:
     ("right", "enough"), [("admin", True), ("write", True), ("read", False), (None, False)]
 )
 async def test_right_to_write(origin: Origin, right: str | None, enough: bool) -> None:
-    async with asked(origin) as (forge, remote):
+    async with forge_with_remote(origin) as (forge, remote):
         if right is not None:
             grant(forge, right)
         assert await remote.ask(right_of(remote)) == Done(enough)
@@ -113,16 +113,16 @@ def test_nobody_is_not_asked_about(origin: Origin) -> None:
     "document", [{"sha": "short"}, {}, [], None, {"head": 1, "base": {}}, {"commit": {"id": 5, "sha": []}}]
 )
 async def test_answer_that_is_none_is_asked_for_again(origin: Origin, document: object) -> None:
-    async with asked(origin) as (forge, remote):
+    async with forge_with_remote(origin) as (forge, remote):
         dialect = remote.dialect
         forge.next(Reply(document=document), Reply(document=document))
         assert isinstance(await remote.ask(dialect.find_commit(REPOSITORY, "refs/heads/main")), Later)
         assert isinstance(await remote.ask(dialect.find_head(REPOSITORY, 3)), Later)
 
 
-@pytest.mark.parametrize(("branch", "held"), [("main", True), ("other/one", False), ("gone", False)])
-async def test_commit_is_of_a_branch_that_holds_it(branch: str, held: bool) -> None:
-    async with asked(Origin.GITHUB) as (forge, remote):
+@pytest.mark.parametrize(("branch", "contained"), [("main", True), ("other/one", False), ("gone", False)])
+async def test_commit_is_of_a_branch_that_holds_it(branch: str, contained: bool) -> None:
+    async with forge_with_remote(Origin.GITHUB) as (forge, remote):
         forge.refs[REPOSITORY, "refs/heads/main"] = SHA
         forge.refs[REPOSITORY, "refs/heads/other/one"] = "b2" * 20
-        assert await remote.ask(github.is_on_branch(REPOSITORY, SHA, branch)) == Done(held)
+        assert await remote.ask(github_calls.is_on_branch(REPOSITORY, SHA, branch)) == Done(contained)

@@ -1,9 +1,9 @@
-"""What is kept reaches the forge: in order, only the newest, through every trouble of the forge and of ours."""
+"""Stored statuses reach the forge in order, the newest only, through every failure."""
 
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
-from solstice_common.broker import open_broker
+from solstice_common.broker import Broker, Message, Published, PublishStatus, open_broker
+from solstice_common.errors import BrokerUnavailable
 from solstice_common.messages import Source as Origin
 from solstice_common.topology import STATUSES, QueueType
 from solstice_forge.metrics import Metrics
@@ -24,7 +26,7 @@ from solstice_forge.statuses.reporter import StatusReporter
 from solstice_forge.statuses.sqlite import SqliteStatuses
 from tests.polling import wait_until, wait_until_true
 from tests.servers.forge_api import Delayed, ForgeApi, Reply, Request, Reset, Truncated, Window, forge_api
-from tests.statuses import SHA, job_status, run_id, wanted_status
+from tests.statuses import SHA, job_status, reportable_status, run_id
 from tests.traffic import drain
 
 RULES = RetryRules(first_retry=0.02, last_retry=0.1, give_up=3600.0, horizon=1.0)
@@ -44,6 +46,7 @@ async def running_reporter(
     *,
     rules: RetryRules = RULES,
     timeouts: CallTimeouts = PATIENCE,
+    by_way_of: Callable[[Broker], Any] = lambda broker: broker,
     **access: Any,
 ) -> AsyncIterator[StatusReporter]:
     """A process that tells this forge what the store holds, until left."""
@@ -55,7 +58,7 @@ async def running_reporter(
         reporter = StatusReporter(
             store=store,
             remotes={forge.origin.value: remote},
-            broker=broker,
+            broker=by_way_of(broker),
             topology=STATUSES.topology(QueueType.QUORUM),
             metrics=Metrics(),
             rng=random.Random(1),
@@ -101,7 +104,7 @@ async def test_every_forge_shows_a_job_from_its_line_to_its_end(
 ) -> None:
     async with forge_api(origin) as forge, running_reporter(store, forge):
         for sequence, state in enumerate(("waiting", "running", "failed"), start=1):
-            await store.keep([wanted_status(state, sequence=sequence, source=origin.value)], 0.0)
+            await store.keep([reportable_status(state, sequence=sequence, source=origin.value)], 0.0)
             await nothing_is_pending(store)
         assert states(forge) == shown
         assert forge.shown[KEY]["description"] == "It is failed"
@@ -125,7 +128,7 @@ async def test_a_status_arrives_once_the_trouble_is_over(
 ) -> None:
     async with forge_api(origin) as forge, running_reporter(store, forge):
         forge.next(*troubles)
-        await store.keep([wanted_status("succeeded", source=origin.value)], 0.0)
+        await store.keep([reportable_status("succeeded", source=origin.value)], 0.0)
         await nothing_is_pending(store)
         assert forge.shown[KEY]["state"] == "success"
 
@@ -133,7 +136,7 @@ async def test_a_status_arrives_once_the_trouble_is_over(
 async def test_only_the_newest_of_what_waited_is_told(store: SqliteStatuses) -> None:
     async with forge_api(Origin.FORGEJO) as forge:
         for sequence, state in enumerate(("waiting", "running", "backoff", "running", "succeeded"), start=1):
-            await store.keep([wanted_status(state, sequence=sequence)], 0.0)
+            await store.keep([reportable_status(state, sequence=sequence)], 0.0)
         async with running_reporter(store, forge):
             await nothing_is_pending(store)
         assert states(forge) == ["success"]
@@ -141,21 +144,21 @@ async def test_only_the_newest_of_what_waited_is_told(store: SqliteStatuses) -> 
 
 async def test_what_comes_late_or_twice_is_not_told(store: SqliteStatuses) -> None:
     async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
-        await store.keep([wanted_status("succeeded", sequence=3)], 0.0)
+        await store.keep([reportable_status("succeeded", sequence=3)], 0.0)
         await nothing_is_pending(store)
-        late = [wanted_status("waiting", sequence=1), wanted_status("running", sequence=2)]
-        await store.keep([*late, wanted_status("succeeded", sequence=3)], 0.0)
+        late = [reportable_status("waiting", sequence=1), reportable_status("running", sequence=2)]
+        await store.keep([*late, reportable_status("succeeded", sequence=3)], 0.0)
         assert await store.pending() == 0
-        await store.keep([wanted_status("cancelled", run=0, sequence=9)], 0.0)
+        await store.keep([reportable_status("cancelled", run=0, sequence=9)], 0.0)
         assert await store.pending() == 0
         assert states(forge) == ["success"]
 
 
 async def test_a_run_asked_for_anew_is_pending_again(store: SqliteStatuses) -> None:
     async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
-        await store.keep([wanted_status("failed", sequence=3)], 0.0)
+        await store.keep([reportable_status("failed", sequence=3)], 0.0)
         await nothing_is_pending(store)
-        await store.keep([wanted_status("waiting", run=2, sequence=1)], 0.0)
+        await store.keep([reportable_status("waiting", run=2, sequence=1)], 0.0)
         await nothing_is_pending(store)
         assert states(forge) == ["failure", "pending"]
 
@@ -170,29 +173,29 @@ async def test_a_final_state_waits_until_an_unanswered_call_can_no_longer_overta
         running_reporter(store, forge, timeouts=timeouts, rules=replace(RULES, horizon=3.0)),
     ):
         forge.behave(lambda request: Delayed(seconds=1.5) if request.body["state"] == "pending" else None)
-        await store.keep([wanted_status("running", sequence=1)], 0.0)
-        await wait_until(lambda: forge_heard(forge))
-        await store.keep([wanted_status("succeeded", sequence=2)], 0.0)
+        await store.keep([reportable_status("running", sequence=1)], 0.0)
+        await wait_until(lambda: forge_was_called(forge))
+        await store.keep([reportable_status("succeeded", sequence=2)], 0.0)
         await nothing_is_pending(store)
         assert states(forge)[-1] == "success"
         assert "pending" in states(forge)
         assert "pending" not in states(forge)[states(forge).index("success") :]
 
 
-def forge_heard(forge: ForgeApi) -> bool:
+def forge_was_called(forge: ForgeApi) -> bool:
     return bool(forge.slow_calls)
 
 
 async def test_a_new_teller_waits_for_the_calls_that_a_dead_one_left(store: SqliteStatuses) -> None:
     async with forge_api(Origin.FORGEJO) as forge:
         forge.behave(lambda request: Delayed(seconds=1.0) if request.body["state"] == "pending" else None)
-        await store.keep([wanted_status("running", sequence=1)], 0.0)
+        await store.keep([reportable_status("running", sequence=1)], 0.0)
         dying = asyncio.create_task(report_until_killed(store, forge))
-        await wait_until(lambda: forge_heard(forge))
+        await wait_until(lambda: forge_was_called(forge))
         dying.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await dying
-        await store.keep([wanted_status("succeeded", sequence=2)], 0.0)
+        await store.keep([reportable_status("succeeded", sequence=2)], 0.0)
         async with running_reporter(store, forge, rules=replace(RULES, horizon=2.5)):
             await nothing_is_pending(store)
         assert states(forge) == ["pending", "success"]
@@ -218,7 +221,7 @@ async def test_what_the_forge_refuses_is_a_dead_letter_with_its_answer(
 ) -> None:
     async with forge_api(Origin.GITHUB) as forge, running_reporter(store, forge):
         forge.next(answer)
-        status = wanted_status("succeeded", source="github")
+        status = reportable_status("succeeded", source="github")
         await store.keep([status], 0.0)
         await nothing_is_pending(store)
         async with open_broker(f"sqlite:///{forge_broker(store)}", name="test") as broker:
@@ -231,6 +234,61 @@ async def test_what_the_forge_refuses_is_a_dead_letter_with_its_answer(
         assert shown.phase is Phase.DEAD
 
 
+class FailingBroker:
+    """A broker that is away at first, and then rejects what it gets first."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._away, self._rejected = 2, 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+    async def ready(self, timeout_seconds: float) -> None:
+        self._away -= 1
+        if self._away >= 0:
+            raise BrokerUnavailable("the test's broker", "gone")
+        await self._broker.ready(timeout_seconds)
+
+    async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
+        self._rejected -= 1
+        if self._rejected >= 0:
+            return [Published(PublishStatus.REJECTED, "full")] * len(messages)
+        return await self._broker.publish(messages)
+
+
+async def test_a_dead_letter_stays_until_the_broker_has_it_and_the_log_says_why(
+    store: SqliteStatuses,
+) -> None:
+    with capture_logs() as logs:
+        async with (
+            forge_api(Origin.GITHUB) as forge,
+            running_reporter(store, forge, by_way_of=FailingBroker),
+        ):
+            forge.next(Reply(status=404))
+            status = reportable_status("succeeded", source="github")
+            await store.keep([status], 0.0)
+            await nothing_is_pending(store)
+            async with open_broker(f"sqlite:///{forge_broker(store)}", name="test") as broker:
+                (dead_letter,) = await waited_for(lambda: drain(broker, STATUSES.dlq, 1))
+
+            async def forgotten() -> bool:
+                return not await store.dead_letters(10)
+
+            await wait_until_true("the store has forgotten the dead letter", forgotten)
+    assert dead_letter.body == status.body
+    reported_events = [one for one in logs if one["event"].startswith("status.dead_letters_")]
+    assert [one["event"] for one in reported_events] == [
+        "status.dead_letters_paused",
+        "status.dead_letters_resumed",
+        "status.dead_letters_paused",
+    ]
+    assert (reported_events[0]["detail"], reported_events[2]["detail"]) == (
+        str(BrokerUnavailable("the test's broker", "gone")),
+        "rejected: full",
+    )
+
+
 async def waited_for(what: Callable[[], Awaitable[Any]]) -> Any:
     async with asyncio.timeout(60):
         return await what()
@@ -239,10 +297,10 @@ async def waited_for(what: Callable[[], Awaitable[Any]]) -> Any:
 async def test_a_dead_letter_that_is_replayed_is_told(store: SqliteStatuses) -> None:
     async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
         forge.next(Reply(status=404))
-        await store.keep([wanted_status("succeeded")], 0.0)
+        await store.keep([reportable_status("succeeded")], 0.0)
         await nothing_is_pending(store)
         assert states(forge) == []
-        await store.keep([wanted_status("succeeded")], 0.0)
+        await store.keep([reportable_status("succeeded")], 0.0)
         await nothing_is_pending(store)
         assert states(forge) == ["success"]
 
@@ -251,7 +309,7 @@ async def test_one_commit_that_fails_holds_up_nobody_else(store: SqliteStatuses)
     async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
         forge.behave(lambda request: Reply(status=500) if SHA in request.path else None)
         other = "c" * 40
-        await store.keep([wanted_status("failed"), wanted_status("succeeded", commit_sha=other)], 0.0)
+        await store.keep([reportable_status("failed"), reportable_status("succeeded", commit_sha=other)], 0.0)
 
         async def one_is_left() -> bool:
             return await store.pending() == 1
@@ -270,7 +328,7 @@ async def test_after_hours_of_failures_a_status_becomes_a_dead_letter(store: Sql
         running_reporter(store, forge, rules=replace(RULES, give_up=0.3)),
     ):
         forge.behave(lambda _request: Reply(status=500))
-        await store.keep([wanted_status("failed")], 0.0)
+        await store.keep([reportable_status("failed")], 0.0)
         await nothing_is_pending(store)
         async with open_broker(f"sqlite:///{forge_broker(store)}", name="test") as broker:
             (dead_letter,) = await waited_for(lambda: drain(broker, STATUSES.dlq, 1))
@@ -283,7 +341,7 @@ async def test_an_app_writes_check_runs_with_tokens_for_one_repository(store: Sq
         app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
         async with running_reporter(store, forge, token=None, app=app):
             for sequence, state in enumerate(("waiting", "running", "timed_out"), start=1):
-                await store.keep([wanted_status(state, sequence=sequence, source="github")], 0.0)
+                await store.keep([reportable_status(state, sequence=sequence, source="github")], 0.0)
                 await nothing_is_pending(store)
         (check,) = forge.checks.values()
         assert check["status"] == "completed"
@@ -298,7 +356,7 @@ async def test_a_new_run_has_a_check_run_of_its_own(store: SqliteStatuses) -> No
         app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
         async with running_reporter(store, forge, token=None, app=app):
             for run in (1, 2):
-                await store.keep([wanted_status("failed", run=run, source="github")], 0.0)
+                await store.keep([reportable_status("failed", run=run, source="github")], 0.0)
                 await nothing_is_pending(store)
         assert [check["external_id"] for check in forge.checks.values()] == [run_id(1), run_id(2)]
 
@@ -313,7 +371,7 @@ async def test_an_app_without_the_right_to_checks_sets_statuses(store: SqliteSta
         forge.behave(granted)
         app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
         async with running_reporter(store, forge, token=None, app=app):
-            await store.keep([wanted_status("succeeded", source="github")], 0.0)
+            await store.keep([reportable_status("succeeded", source="github")], 0.0)
             await nothing_is_pending(store)
         assert forge.checks == {}
         assert forge.shown[KEY]["state"] == "success"
@@ -324,13 +382,13 @@ async def test_a_token_of_an_app_is_used_until_it_is_about_to_run_out(store: Sql
         app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
         async with running_reporter(store, forge, token=None, app=app):
             for sequence in (1, 2):
-                await store.keep([wanted_status("running", sequence=sequence, source="github")], 0.0)
+                await store.keep([reportable_status("running", sequence=sequence, source="github")], 0.0)
                 await nothing_is_pending(store)
             assert len(forge.tokens) == 1
         forge.token_seconds = 60.0
         async with running_reporter(store, forge, token=None, app=app):
             for sequence in (3, 4):
-                await store.keep([wanted_status("running", sequence=sequence, source="github")], 0.0)
+                await store.keep([reportable_status("running", sequence=sequence, source="github")], 0.0)
                 await nothing_is_pending(store)
             assert len(forge.tokens) == 3
 
@@ -339,14 +397,14 @@ async def test_a_revoked_token_of_an_app_is_replaced(store: SqliteStatuses) -> N
     async with forge_api(Origin.GITHUB) as forge:
         app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
         async with running_reporter(store, forge, token=None, app=app):
-            await store.keep([wanted_status("running", sequence=1, source="github")], 0.0)
+            await store.keep([reportable_status("running", sequence=1, source="github")], 0.0)
             await nothing_is_pending(store)
             forge.behave(
                 lambda request: (
                     Reply(status=401) if request.token in forge.tokens and len(forge.tokens) == 1 else None
                 )
             )
-            await store.keep([wanted_status("succeeded", sequence=2, source="github")], 0.0)
+            await store.keep([reportable_status("succeeded", sequence=2, source="github")], 0.0)
             await nothing_is_pending(store)
         assert len(forge.tokens) == 2
         assert forge.shown[KEY]["conclusion"] == "success"
@@ -357,21 +415,37 @@ async def test_descriptions_fit_what_github_takes(store: SqliteStatuses) -> None
         status = job_status(
             "failed", source="github", description="A lantern \U0001f3ee fell " + "far " * 100
         )
-        await store.keep([wanted_status("failed", source="github", description=status.description)], 0.0)
+        await store.keep([reportable_status("failed", source="github", description=status.description)], 0.0)
         await nothing_is_pending(store)
         assert len(forge.shown[KEY]["description"]) <= 140
-        assert (await store.shown(status.request_id))[0].phase is Phase.TOLD
+        assert (await store.shown(status.request_id))[0].phase is Phase.REPORTED
 
 
 async def test_a_mistake_of_ours_over_one_status_stops_no_other(store: SqliteStatuses) -> None:
     async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
-        broken = msgspec.structs.replace(wanted_status("failed", commit_sha="b" * 40), body=b"no status")
-        await store.keep([broken, wanted_status("failed")], 0.0)
+        broken = msgspec.structs.replace(reportable_status("failed", commit_sha="b" * 40), body=b"no status")
+        await store.keep([broken, reportable_status("failed")], 0.0)
         await nothing_is_pending(store)
         assert states(forge) == ["failure"]
         async with open_broker(f"sqlite:///{forge_broker(store)}", name="test") as broker:
             (dead_letter,) = await waited_for(lambda: drain(broker, STATUSES.dlq, 1))
         assert dead_letter.headers["x-solstice-reason"] == "internal_error"
+
+
+async def test_mistake_beside_the_statuses_stops_none(
+    store: SqliteStatuses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise LookupError("a mistake")
+
+    for work in ("pending", "purge"):
+        monkeypatch.setattr(store, work, broken)
+    with capture_logs() as logs:
+        async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
+            await wait_until(lambda: [each["detail"] for each in logs] == ["a mistake", "a mistake"])
+            await store.keep([reportable_status("succeeded")], 0.0)
+            await wait_until(lambda: states(forge) == ["success"])
+    assert [each["event"] for each in logs[:2]] == ["statuses.paused", "statuses.paused"]
 
 
 @pytest.mark.parametrize(
@@ -385,7 +459,9 @@ async def test_a_mistake_of_ours_over_one_status_stops_no_other(store: SqliteSta
 async def test_no_limit_of_a_forge_is_broken(store: SqliteStatuses, origin: Origin, window: Window) -> None:
     async with forge_api(origin) as forge, running_reporter(store, forge):
         forge.window = window
-        contexts = [wanted_status("failed", source=origin.value, context=f"solstice/{n}") for n in range(30)]
+        contexts = [
+            reportable_status("failed", source=origin.value, context=f"solstice/{n}") for n in range(30)
+        ]
         await store.keep(contexts, 0.0)
         await nothing_is_pending(store)
         assert len(forge.shown) == 30
@@ -395,12 +471,12 @@ async def test_no_limit_of_a_forge_is_broken(store: SqliteStatuses, origin: Orig
 
 async def test_a_forge_that_says_when_is_left_alone_until_then(store: SqliteStatuses) -> None:
     async with forge_api(Origin.GITHUB) as forge, running_reporter(store, forge):
-        await store.keep([wanted_status("running", sequence=1, source="github")], 0.0)
+        await store.keep([reportable_status("running", sequence=1, source="github")], 0.0)
         await nothing_is_pending(store)
         forge.next(
             Reply(status=403, document={"message": "secondary rate limit"}, headers={"retry-after": "2"})
         )
-        contexts = [wanted_status("failed", source="github", context=f"solstice/{n}") for n in range(3)]
+        contexts = [reportable_status("failed", source="github", context=f"solstice/{n}") for n in range(3)]
         await store.keep(contexts[:1], 0.0)
         await wait_until(lambda: len(forge.calls) == 2)
         await store.keep(contexts, 0.0)
@@ -419,7 +495,7 @@ async def test_while_one_tells_another_only_stands_by(tmp_path: Path) -> None:
     ):
         await wait_until(lambda: active.is_leader)
         standby = asyncio.create_task(report_until_killed(other, forge))
-        await one.keep([wanted_status("failed")], 0.0)
+        await one.keep([reportable_status("failed")], 0.0)
         await nothing_is_pending(one)
         standby.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -1,16 +1,18 @@
-"""`forge-integration statuses`: dead letters are shown, and sent once more."""
+"""`forge-integration statuses`: dead letters are shown, and sent once more, on every broker."""
 
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from solstice_common.broker import Message, open_broker
 from solstice_common.topology import STATUSES, QueueType
+from tests.brokers import broker_url, pytest_generate_tests
 from tests.servers.service_process import base_environment
 from tests.statuses import SHA, job_status
 from tests.traffic import connected, drain, wait_for_ready
+
+__all__ = ["broker_url", "pytest_generate_tests"]
 
 TOPOLOGY = STATUSES.topology(QueueType.QUORUM)
 
@@ -26,7 +28,7 @@ def statuses(broker_url: str, *arguments: str) -> subprocess.CompletedProcess[st
     )
 
 
-async def bury(broker_url: str, *letters: tuple[str, dict[str, Any]]) -> None:
+async def publish_dead_letters(broker_url: str, *dead_letters: tuple[str, dict[str, Any]]) -> None:
     async with connected(broker_url, topology=TOPOLOGY) as broker:
         await broker.publish(
             [
@@ -43,35 +45,44 @@ async def bury(broker_url: str, *letters: tuple[str, dict[str, Any]]) -> None:
                         "traceparent": "kept",
                     },
                 )
-                for reason, changes in letters
+                for reason, changes in dead_letters
             ]
         )
 
 
-async def test_dead_letters_are_shown_and_stay(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'broker.db'}"
+async def test_dead_letters_are_shown_and_stay(broker_url: str) -> None:
+    url = broker_url
     assert "no dead letters" in statuses(url, "dead").stdout
-    await bury(url, ("not_found", {}), ("forbidden", {"context": "solstice/lint"}))
+    await publish_dead_letters(url, ("not_found", {}), ("forbidden", {"context": "solstice/lint"}))
     shown = statuses(url, "dead")
     assert shown.returncode == 0, shown.stderr
-    assert "404 Not Found" in shown.stdout
+    rows = [line.split("\t") for line in shown.stdout.splitlines()]
+    assert [(row[2:4], row[-2:]) for row in rows] == [
+        (["river/app", SHA], ["not_found", "404 Not Found"]),
+        (["river/app", SHA], ["forbidden", "404 Not Found"]),
+    ]
     first, second = json.loads(statuses(url, "dead", "--json").stdout)
     assert (first["reason"], first["repository"], first["commit_sha"]) == ("not_found", "river/app", SHA)
     assert (second["reason"], second["context"], second["state"]) == ("forbidden", "solstice/lint", "failed")
     async with open_broker(url, name="test") as broker:
+        await broker.ready(30)
         await wait_for_ready(broker, STATUSES.dlq, 2)
 
 
-async def test_dead_letters_are_sent_once_more_as_they_came(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'broker.db'}"
-    await bury(url, ("not_found", {}), ("forbidden", {"context": "solstice/lint"}))
+async def test_dead_letters_are_sent_once_more_as_they_came(broker_url: str) -> None:
+    url = broker_url
+    await publish_dead_letters(url, ("not_found", {}), ("forbidden", {"context": "solstice/lint"}))
     one = statuses(url, "replay", "--reason", "forbidden")
     assert (one.returncode, one.stdout) == (0, "sent 1 again\n"), one.stderr
     async with open_broker(url, name="test") as broker:
+        await broker.ready(30)
         await wait_for_ready(broker, STATUSES.dlq, 1)
         (sent,) = await drain(broker, STATUSES.queue, 1)
         assert sent.body == job_status("failed", context="solstice/lint").encode()
-        assert dict(sent.headers) == {"traceparent": "kept"}
+        headers = dict(sent.headers)
+        assert "forbidden" in str(headers.pop("x-solstice-history"))
+        assert headers.pop("x-solstice-replay")
+        assert headers == {"traceparent": "kept", "x-solstice-attempt": 2}
         assert statuses(url, "replay").stdout == "sent 1 again\n"
         await wait_for_ready(broker, STATUSES.dlq, 0)
         await wait_for_ready(broker, STATUSES.queue, 1)

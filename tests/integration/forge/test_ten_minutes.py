@@ -1,4 +1,4 @@
-"""Ten minutes of 500s, after every other trouble, cost time and nothing else: every commit shows how its jobs ended.
+"""After ten minutes of 500s, every commit still shows how its jobs ended.
 
 The time is a fake, so that all of it takes seconds; what that means is told in `tests/fake_time.py`.
 """
@@ -18,7 +18,7 @@ from solstice_common.topology import STATUSES
 from solstice_forge.remote.http import DIALECTS
 from solstice_forge.settings import ForgeSettings
 from solstice_forge.statuses.call_endings import RetryRules
-from solstice_forge.statuses.wanted_status import WantedStatus
+from solstice_forge.statuses.reportable_status import ReportableStatus
 from tests.integration.forge.conftest import MakeSettings
 from tests.integration.forge.four_forges import (
     CALM,
@@ -34,7 +34,7 @@ from tests.integration.forge.four_forges import (
     received_calls,
 )
 from tests.servers.forge_api import ForgeApi, Key
-from tests.statuses import FORGE_STATES, wanted_status
+from tests.statuses import FORGE_STATES, reportable_status
 from tests.traffic import drain
 
 pytestmark = pytest.mark.timeout(300)  # it may have to start a PostgreSQL first
@@ -48,12 +48,14 @@ AFTER: Final = 300.0
 """How long it goes on after the ten minutes."""
 TRIFLE: Final = 0.001
 
-StatusHistory = list[tuple[float, WantedStatus]]
+StatusHistory = list[tuple[float, ReportableStatus]]
 """What was kept of one context, with its moment, in order."""
 Step = Callable[[], Awaitable[None]]
 
 
-def status_histories(rng: random.Random, simulation: ForgeSimulation) -> Iterator[tuple[float, WantedStatus]]:
+def status_histories(
+    rng: random.Random, simulation: ForgeSimulation
+) -> Iterator[tuple[float, ReportableStatus]]:
     """What is kept when."""
     for origin, number, context in itertools.product(FORGE_STATES, range(COMMITS), CONTEXTS):
         states = ["waiting", "running"]
@@ -76,7 +78,7 @@ def status_histories(rng: random.Random, simulation: ForgeSimulation) -> Iterato
             run = number + 1 + (100 if context == EARLY and sequence > 3 else 0)
             yield (
                 simulation.begun + moment,
-                wanted_status(
+                reportable_status(
                     state,
                     source=origin.value,
                     run=run,
@@ -91,7 +93,7 @@ def status_histories(rng: random.Random, simulation: ForgeSimulation) -> Iterato
     ):
         yield (
             simulation.begun + moment,
-            wanted_status("failed", source=origin.value, run=9999, commit_sha=GONE, context=context),
+            reportable_status("failed", source=origin.value, run=9999, commit_sha=GONE, context=context),
         )
 
 
@@ -114,7 +116,7 @@ async def run_scenario(simulation: ForgeSimulation) -> None:
 
 
 async def everything_is_shown(simulation: ForgeSimulation) -> None:
-    """After the calm nothing is left over; from now on the limits are those of every day."""
+    """Nothing is pending after the calm; from now on the usual limits hold."""
     assert await simulation.replicas[0].store.pending() == 0
     for origin, forge in simulation.forges.items():
         forge.window = WIDE[origin]
@@ -148,7 +150,7 @@ async def test_ten_minutes_of_500s_cost_time_and_nothing_else(settings: ForgeSet
         assert len(histories) == COMMITS * len(CONTEXTS)
         for key, history in histories.items():
             assert_shows_its_end(forge, key, history)
-            assert_told_the_newest(forge, key, history)
+            assert_newest_was_reported(forge, key, history)
             assert_asked_in_time(simulation, origin, key, history)
         assert_left_alone_when_asked(simulation, origin)
         assert_not_hammered(simulation, origin)
@@ -158,7 +160,7 @@ async def test_ten_minutes_of_500s_cost_time_and_nothing_else(settings: ForgeSet
 def contexts(simulation: ForgeSimulation, origin: Source) -> dict[Key, StatusHistory]:
     """All of a forge but what it does not know."""
     found: dict[Key, StatusHistory] = {}
-    for moment, status in simulation.kept:
+    for moment, status in simulation.stored:
         if status.source_name == origin.value and status.commit_sha != GONE:
             key = (status.repository, status.commit_sha, status.context)
             found.setdefault(key, []).append((moment, status))
@@ -178,7 +180,7 @@ def in_outage(simulation: ForgeSimulation, origin: Source) -> dict[Key, list[Rec
     }
 
 
-def described(status: WantedStatus) -> str:
+def described(status: ReportableStatus) -> str:
     """Ours are told apart by their descriptions, whose order is that of the statuses."""
     return JobStatusV1.decode(status.body).description or ""
 
@@ -193,31 +195,31 @@ def assert_shows_its_end(forge: ForgeApi, key: Key, history: StatusHistory) -> N
     assert shown == sorted(shown), f"{forge.origin} {key} went back"
 
 
-def assert_told_the_newest(forge: ForgeApi, key: Key, history: StatusHistory) -> None:
-    """What a call tells is what was the newest then; of what came while the forge was away, it is told the last only."""
+def assert_newest_was_reported(forge: ForgeApi, key: Key, history: StatusHistory) -> None:
+    """Each call reports the newest status of its time; after an outage the last alone."""
     for call in received_calls(forge, key):
         before = [described(status) for moment, status in history if moment < call.at]
         then = [described(status) for moment, status in history if moment == call.at]
-        assert call.told in [*before[-1:], *then], f"{forge.origin} {key}: {call}"
+        assert call.reported in [*before[-1:], *then], f"{forge.origin} {key}: {call}"
 
 
 def assert_asked_in_time(
     simulation: ForgeSimulation, origin: Source, key: Key, history: StatusHistory
 ) -> None:
-    """From the first failure to the first success: never later than the rules allow, and then once and no more."""
+    """From the first failure to the first success, each retry comes once and in time."""
     calls = [
         call for call in received_calls(simulation.forges[origin], key) if call.at >= simulation.outage_begins
     ]
     if history[-1][0] < simulation.outage_begins:
         assert calls == []
         return
-    *failed, told = calls
+    *failed, reported = calls
     assert failed[0].at == simulation.outage_begins
-    assert told.told == described(history[-1][1])
-    assert told.at >= simulation.outage_ends
+    assert reported.reported == described(history[-1][1])
+    assert reported.at >= simulation.outage_ends
     # What comes while the forge is away waits for the next try.
-    kept = {moment for moment, _ in history}
-    assert [call for call in failed[1:] if call.at in kept] == [], f"{origin} {key}: {calls}"
+    stored = {moment for moment, _ in history}
+    assert [call for call in failed[1:] if call.at in stored] == [], f"{origin} {key}: {calls}"
     failures = 0
     for call, following in itertools.pairwise(calls):
         assert call.status in {500, 503, 429, UNHEARD}, f"{origin} {key}: {call}"
@@ -237,8 +239,8 @@ def assert_asked_in_time(
 def assert_left_alone_when_asked(simulation: ForgeSimulation, origin: Source) -> None:
     """To the second: not before, and after a limit not later."""
     moments = [request.at for request, _ in simulation.forges[origin].calls]
-    asked, limited = [pause for pause in simulation.pauses if pause.origin is origin]
-    for pause in (asked, limited):
+    expected, limited = [pause for pause in simulation.pauses if pause.origin is origin]
+    for pause in (expected, limited):
         assert [moment for moment in moments if pause.since < moment < pause.until] == []
     assert limited.until in moments
 
@@ -253,7 +255,7 @@ def assert_not_hammered(simulation: ForgeSimulation, origin: Source) -> None:
 
 
 def usual_calls(rules: RetryRules, seconds: float) -> float:
-    """How many calls a status makes that fails for so long, when every wait is the mean of those that are allowed."""
+    """The number of calls of a status that fails so long, with mean waits."""
     calls, at = 1, 0.0
     while True:
         at += min(rules.last_retry, rules.first_retry * 2.0 ** (calls - 1)) / 2
@@ -263,13 +265,13 @@ def usual_calls(rules: RetryRules, seconds: float) -> float:
 
 
 def assert_soon_noticed(simulation: ForgeSimulation, origin: Source) -> None:
-    """Within one longest wait somebody asks; then all others are told at once, at our pace for that forge."""
+    """One call tries within the longest wait; all others follow at our pace."""
     forge = simulation.forges[origin]
-    told = [
+    reported = [
         request.at
         for request, status in forge.calls
         if request.at >= simulation.outage_ends and status in {200, 201}
     ]
-    assert len(told) == len(in_outage(simulation, origin))
-    assert min(told) <= simulation.outage_ends + simulation.rules.last_retry
-    assert max(told) - min(told) <= len(told) * DIALECTS[origin].PACE.interval_seconds
+    assert len(reported) == len(in_outage(simulation, origin))
+    assert min(reported) <= simulation.outage_ends + simulation.rules.last_retry
+    assert max(reported) - min(reported) <= len(reported) * DIALECTS[origin].PACE.interval_seconds

@@ -1,4 +1,4 @@
-"""A broker of each kind, with the topology of the orchestrator; a harness in which jobs run as processes."""
+"""A broker of each kind with our topology, and a harness for process jobs."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

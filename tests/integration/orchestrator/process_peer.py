@@ -1,4 +1,4 @@
-"""An orchestrator's process executor in a process of its own, to be killed: `process_peer.py WORK URL SHA SCRIPT...`.
+"""A process executor in a process to be killed: `process_peer.py WORK URL SHA SCRIPT...`.
 
 Every script is a job, all side by side. Copies the job's log to standard output as it comes. With CONTROL_GROUPS=no in
 its environment it does without them.
@@ -7,6 +7,8 @@ its environment it does without them.
 import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -18,9 +20,10 @@ from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.builders import execution, job, job_request
 
 
-async def no_group(_name: str) -> str:
+@asynccontextmanager
+async def no_group(_name: str) -> AsyncIterator[str]:
     """As on a machine without control groups."""
-    return "the test wants none"
+    yield "the test wants none"
 
 
 async def main(work: str, url: str, sha: str, *scripts: str) -> None:

@@ -1,4 +1,4 @@
-"""Wishes to cancel on their way from a real broker into a real store."""
+"""Requests to cancel on their way from a real broker into a real store."""
 
 import asyncio
 import random
@@ -22,10 +22,10 @@ from solstice_orchestrator.store.protocol import Cancelled
 from tests.builders import job_cancel, job_request
 from tests.integration.orchestrator.test_intake_and_outbox import emptied, received, task_of
 from tests.servers.postgresql import ScratchDatabase
-from tests.stores import planned
+from tests.stores import planned, wait_for_stored
 
 WAIT_SECONDS = 60
-ASKED = 1_770_000_000.0
+REQUESTED_AT = 1_770_000_000.0
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def store(postgresql_database: ScratchDatabase) -> AsyncIterator[JobStore]
 
 
 class FailingStore:
-    """A store that is away until it is told not to be, and that breaks over one wish."""
+    """A store that is unavailable while `away`, and breaks on one cancel."""
 
     def __init__(self, store: JobStore) -> None:
         self._store, self.away, self.asked = store, False, asyncio.Event()
@@ -67,7 +67,7 @@ async def running_intake(broker: Broker, store: object, settings: BrokerSettings
 
 
 def cancel_request(number: int, seconds: float = 1) -> JobCancelV1:
-    return job_cancel(change_number=number, submitted_at=format_seconds(ASKED + seconds))
+    return job_cancel(change_number=number, submitted_at=format_seconds(REQUESTED_AT + seconds))
 
 
 async def publish(broker: Broker, *bodies: bytes) -> None:
@@ -83,7 +83,7 @@ async def publish(broker: Broker, *bodies: bytes) -> None:
 
 
 async def run_of(store: JobStore, number: int, *, is_planned: bool = True) -> str:
-    request = job_request(change_number=number, submitted_at=format_seconds(ASKED))
+    request = job_request(change_number=number, submitted_at=format_seconds(REQUESTED_AT))
     if is_planned:
         return await planned(store, request=request)
     (admission,) = await store.admit([request])
@@ -91,17 +91,12 @@ async def run_of(store: JobStore, number: int, *, is_planned: bool = True) -> st
 
 
 async def wait_for_state(store: JobStore, run_id: str, state: RunState) -> None:
-    async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
-        while True:
-            changed.clear()
-            run = await store.run(run_id)
-            assert run is not None
-            if run.state is state:
-                return
-            await changed.wait()
+    await wait_for_stored(
+        store, lambda: store.run(run_id), lambda run: run is not None and run.state is state
+    )
 
 
-async def test_wishes_are_carried_out_and_poison_goes_to_the_dead_letters(
+async def test_cancels_are_carried_out_and_poison_goes_to_the_dead_letters(
     broker: Broker, store: JobStore, broker_settings: BrokerSettings
 ) -> None:
     first, second, other = [await run_of(store, number) for number in (1, 2, 3)]
@@ -119,8 +114,12 @@ async def test_wishes_are_carried_out_and_poison_goes_to_the_dead_letters(
         "unknown_version",
     }
     await wait_for_state(store, other, RunState.WAITING)
-    kept = {one["change_number"]: one for one in logs if one["event"] == "cancel.kept"}
-    assert (kept[1]["run_ids"], kept[1]["reason"], kept[1]["sender"]) == ([first], "runs_ended", "ada-brook")
+    saved = {one["change_number"]: one for one in logs if one["event"] == "cancel.stored"}
+    assert (saved[1]["run_ids"], saved[1]["reason"], saved[1]["sender"]) == (
+        [first],
+        "runs_ended",
+        "ada-brook",
+    )
 
 
 async def test_a_wish_for_a_change_that_nobody_knows_is_acked_and_the_log_says_why(
@@ -129,15 +128,15 @@ async def test_a_wish_for_a_change_that_nobody_knows_is_acked_and_the_log_says_w
     with capture_logs() as logs:
         async with running_intake(broker, store, broker_settings):
             await publish(broker, cancel_request(9).encode())
-            await wait_for_event(lambda: any(one["event"] == "cancel.kept" for one in logs))
+            await wait_for_event(lambda: any(one["event"] == "cancel.stored" for one in logs))
             await emptied(broker, CANCELS.queue)
-    (kept,) = (one for one in logs if one["event"] == "cancel.kept")
-    assert (kept["reason"], kept["run_ids"]) == ("unknown_change", [])
+    (saved,) = (one for one in logs if one["event"] == "cancel.stored")
+    assert (saved["reason"], saved["run_ids"]) == ("unknown_change", [])
     late = await run_of(store, 9, is_planned=False)
     await wait_for_state(store, late, RunState.CANCELLED)
 
 
-async def test_a_store_that_is_away_loses_no_wish(
+async def test_a_store_that_is_away_loses_no_cancel(
     broker: Broker, store: JobStore, broker_settings: BrokerSettings
 ) -> None:
     run_id, moody = await run_of(store, 1), FailingStore(store)
@@ -152,22 +151,22 @@ async def test_a_store_that_is_away_loses_no_wish(
         await emptied(broker, CANCELS.queue)
 
 
-async def test_a_wish_that_breaks_us_does_not_stop_the_others(
+async def test_a_cancel_that_breaks_us_does_not_stop_the_others(
     broker: Broker, store: JobStore, broker_settings: BrokerSettings
 ) -> None:
-    runs, wishes = (
+    runs, cancels = (
         [await run_of(store, number) for number in (1, 2, 3)],
         [cancel_request(n) for n in (1, 2, 3)],
     )
     moody = FailingStore(store)
-    moody.broken_by = wishes[1].cancel_id
-    await publish(broker, *[each.encode() for each in wishes])
+    moody.broken_by = cancels[1].cancel_id
+    await publish(broker, *[each.encode() for each in cancels])
     async with running_intake(broker, moody, broker_settings):
         (dead_letter,) = await received(broker, CANCELS.dlq, 1)
         for run_id in (runs[0], runs[2]):
             await wait_for_state(store, run_id, RunState.CANCELLED)
     assert dead_letter.headers["x-solstice-reason"] == "internal_error"
-    assert dead_letter.body == wishes[1].encode()
+    assert dead_letter.body == cancels[1].encode()
     await wait_for_state(store, runs[1], RunState.WAITING)
 
 

@@ -173,12 +173,12 @@ async def test_a_server_that_filters_but_gives_no_single_files_gives_the_commit(
 async def test_a_server_that_gives_nothing_by_id_is_asked_for_the_ref(
     repository: Repository, scratch: Path
 ) -> None:
-    wanted = repository.commit({PATH: "wanted"})
+    expected = repository.commit({PATH: "wanted"})
     for number in range(3):
         repository.commit({PATH: f"later {number}"})
     with http_server(git_backend(repository.path.parent, HTTP_GIT_PROTOCOL="version=0")) as port:
         url = f"http://127.0.0.1:{port}/harbour/.git"
-        request = request_for(repository, wanted, repo_url=url, ref="refs/heads/main")
+        request = request_for(repository, expected, repo_url=url, ref="refs/heads/main")
         assert await fetched(request, scratch) == {PATH: b"wanted"}
         hostile = request.model_copy(update={"ref": "+refs/heads/main:refs/heads/evil"})
         assert await fetched(hostile, scratch) == {PATH: b"wanted"}
@@ -356,7 +356,7 @@ async def test_a_local_repository_of_another_user_is_read(repository: Repository
 
 @pytest.fixture
 def mute_server() -> Iterator[tuple[int, Callable[[], socket.socket]]]:
-    """A port that takes connections and says nothing, and how to wait for the first one."""
+    """A port that accepts connections and answers nothing, and a wait for the first."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(30)
         yield server.getsockname()[1], lambda: server.accept()[0]

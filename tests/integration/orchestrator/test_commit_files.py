@@ -1,4 +1,4 @@
-"""Each commit's files are fetched once, however many ask, and together with what else is wanted of its repository."""
+"""Each commit's files are fetched once, together with others of its repository."""
 
 import asyncio
 import shutil
@@ -33,7 +33,7 @@ def repository(tmp_path: Path) -> Repository:
 
 @pytest.fixture
 def fetches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The commits that were really fetched, those of a group joined by spaces, the others marked by how."""
+    """The fetched commits, those of a group joined by spaces, the others marked by how."""
     seen: list[str] = []
 
     async def together(

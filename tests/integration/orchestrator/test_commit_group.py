@@ -1,4 +1,4 @@
-"""Commits of one repository in one fetch: what each of them gets, and that none fails its neighbours."""
+"""Commits of one repository share a fetch, and none fails the others."""
 
 import asyncio
 import os
@@ -56,15 +56,15 @@ def wants(
 
 
 async def together(
-    asked: Sequence[FilesRequest], tmp_path: Path, *, policy: GitPolicy = POLICY
+    requests: Sequence[FilesRequest], tmp_path: Path, *, policy: GitPolicy = POLICY
 ) -> Sequence[FilesOrFailure | SingleFetch]:
-    answers = await fetch_group(asked, policy=policy, scratch=tmp_path / "scratch")
+    answers = await fetch_group(requests, policy=policy, scratch=tmp_path / "scratch")
     assert list((tmp_path / "scratch").iterdir()) == []
     return answers
 
 
 async def apart(
-    asked: Sequence[FilesRequest],
+    requests: Sequence[FilesRequest],
     how: Sequence[FilesOrFailure | SingleFetch],
     tmp_path: Path,
     *,
@@ -75,7 +75,7 @@ async def apart(
         await fetch_single(want, way, policy=policy, scratch=tmp_path / "scratch")
         if isinstance(way, SingleFetch)
         else way
-        for want, way in zip(asked, how, strict=True)
+        for want, way in zip(requests, how, strict=True)
     ]
 
 
@@ -137,9 +137,9 @@ async def test_only_what_is_needed_is_asked_for(repository: Repository, tmp_path
 
 async def test_each_gets_the_paths_that_it_asked_for(repository: Repository, tmp_path: Path) -> None:
     sha = repository.commit({PATH: "x", "job.sh": "y", "deep/down/z.kdl": "z"})
-    asked = [*wants(repository.url, sha), *wants(repository.url, sha, paths=["deep/down/z.kdl"])]
-    asked += wants(repository.url, sha, paths=["deep/down", PATH])
-    found = await together(asked, tmp_path)
+    requests = [*wants(repository.url, sha), *wants(repository.url, sha, paths=["deep/down/z.kdl"])]
+    requests += wants(repository.url, sha, paths=["deep/down", PATH])
+    found = await together(requests, tmp_path)
     assert found[:2] == [{PATH: b"x"}, {"deep/down/z.kdl": b"z"}]
     assert isinstance(found[2], CheckoutFailed)
     assert "deep/down is a directory" in found[2].detail
@@ -206,11 +206,11 @@ async def test_commits_that_are_not_there_go_apart_and_the_others_stay_together(
     repository: Repository, tmp_path: Path, commands: list[str]
 ) -> None:
     shas = [repository.commit({PATH: str(number)}) for number in range(2)]
-    asked = wants(repository.url, "1" * 40, shas[0], "2" * 40, shas[1])
-    found = await together(asked, tmp_path)
+    requests = wants(repository.url, "1" * 40, shas[0], "2" * 40, shas[1])
+    found = await together(requests, tmp_path)
     assert found == [SingleFetch.BY_REF, {PATH: b"0"}, SingleFetch.BY_REF, {PATH: b"1"}]
     assert commands == ["fetch", "fetch", "fetch", "diff-tree", "cat-file"]
-    ends = await apart(asked, found, tmp_path)
+    ends = await apart(requests, found, tmp_path)
     assert [end.may_appear for end in ends if isinstance(end, CheckoutFailed)] == [True, True]
 
 
@@ -218,8 +218,8 @@ async def test_a_group_of_many_that_are_not_there_is_given_up_soon(
     repository: Repository, tmp_path: Path, commands: list[str]
 ) -> None:
     good = repository.commit({PATH: "x"})
-    asked = wants(repository.url, *(f"{number:040x}" for number in range(1, 9)), good)
-    found = await together(asked, tmp_path)
+    requests = wants(repository.url, *(f"{number:040x}" for number in range(1, 9)), good)
+    found = await together(requests, tmp_path)
     assert commands == ["fetch"] * 4
     assert sorted(way.name for way in found if isinstance(way, SingleFetch)) == ["AGAIN"] * 5 + ["BY_REF"] * 4
     assert found[-1] is SingleFetch.AGAIN
@@ -232,18 +232,18 @@ async def test_objects_that_no_git_would_write_fail_their_commit_alone(
     evil = commit_of_tree(
         repository, b"100644 .git\0" + bytes.fromhex(repository.git("rev-parse", f"{good}:{PATH}"))
     )
-    asked = wants(repository.url, good, evil)
-    found = await together(asked, tmp_path)
+    requests = wants(repository.url, good, evil)
+    found = await together(requests, tmp_path)
     assert found == [SingleFetch.AGAIN, SingleFetch.AGAIN]
-    assert reasons(await apart(asked, found, tmp_path)) == [{PATH: b"x"}, Reason.COMMIT_UNUSABLE]
+    assert reasons(await apart(requests, found, tmp_path)) == [{PATH: b"x"}, Reason.COMMIT_UNUSABLE]
 
 
 async def test_a_commit_larger_than_allowed_fails_alone(repository: Repository, tmp_path: Path) -> None:
     good = repository.commit({PATH: "x"})
     large = repository.commit({PATH: "y", "large.bin": os.urandom(3_000_000)})
     policy = GitPolicy(protocols=("file",), planning_max_bytes=1_000_000)
-    asked = wants(repository.url, large, good)
-    ends = await apart(asked, await together(asked, tmp_path, policy=policy), tmp_path, policy=policy)
+    requests = wants(repository.url, large, good)
+    ends = await apart(requests, await together(requests, tmp_path, policy=policy), tmp_path, policy=policy)
     assert reasons(ends) == [Reason.COMMIT_UNUSABLE, {PATH: b"x"}]
 
 
@@ -252,13 +252,13 @@ async def test_a_server_that_gives_nothing_by_id_is_asked_for_the_ref_of_each(
 ) -> None:
     shas = [repository.commit({PATH: str(number)}) for number in range(3)]
     with http_server(git_backend(repository.path.parent, HTTP_GIT_PROTOCOL="version=0")) as port:
-        asked = wants(f"http://127.0.0.1:{port}/harbour/.git", *shas, ref="refs/heads/main")
-        found = await together(asked, tmp_path)
+        requests = wants(f"http://127.0.0.1:{port}/harbour/.git", *shas, ref="refs/heads/main")
+        found = await together(requests, tmp_path)
         assert {answer for answer in found if isinstance(answer, SingleFetch)} <= {
             SingleFetch.AGAIN,
             SingleFetch.BY_REF,
         }
-        assert await apart(asked, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}, {PATH: b"2"}]
+        assert await apart(requests, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}, {PATH: b"2"}]
 
 
 async def test_a_server_that_gives_no_single_files_gives_each_commit_whole(
@@ -271,10 +271,10 @@ async def test_a_server_that_gives_no_single_files_gives_each_commit_whole(
     for number, sha in enumerate(shas):
         repository.git("branch", f"advertised-{number}", sha)
     with http_server(git_backend(repository.path.parent, HTTP_GIT_PROTOCOL="version=0")) as port:
-        asked = wants(f"http://127.0.0.1:{port}/harbour/.git", *shas)
-        found = await together(asked, tmp_path)
+        requests = wants(f"http://127.0.0.1:{port}/harbour/.git", *shas)
+        found = await together(requests, tmp_path)
         assert found == [SingleFetch.WHOLE, SingleFetch.WHOLE, {}]
-        assert await apart(asked, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}, {}]
+        assert await apart(requests, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}, {}]
 
 
 async def test_a_server_of_plain_files_is_asked_for_the_branch_of_each(
@@ -283,9 +283,9 @@ async def test_a_server_of_plain_files_is_asked_for_the_branch_of_each(
     shas = [repository.commit({PATH: str(number)}) for number in range(2)]
     repository.git("update-server-info")
     with http_server(plain_files(repository.path / ".git")) as port:
-        asked = wants(f"http://127.0.0.1:{port}/", *shas)
-        found = await together(asked, tmp_path)
-        assert await apart(asked, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}]
+        requests = wants(f"http://127.0.0.1:{port}/", *shas)
+        found = await together(requests, tmp_path)
+        assert await apart(requests, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}]
 
 
 @pytest.mark.parametrize(
@@ -307,8 +307,8 @@ async def test_a_server_that_says_nothing_keeps_nobody_waiting_twice(
 ) -> None:
     policy = GitPolicy(protocols=("http",), planning_timeout_seconds=0.5)
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        asked = wants(f"http://127.0.0.1:{mute.getsockname()[1]}/x", "1" * 40, "2" * 40)
-        found = await together(asked, tmp_path, policy=policy)
+        requests = wants(f"http://127.0.0.1:{mute.getsockname()[1]}/x", "1" * 40, "2" * 40)
+        found = await together(requests, tmp_path, policy=policy)
     assert reasons(found) == [Reason.CHECKOUT_FAILED] * 2
     assert commands == ["fetch"]
 
@@ -324,10 +324,10 @@ async def test_a_fetch_that_ran_out_of_time_on_the_way_is_tried_for_each_commit(
         return done
 
     shas = [repository.commit({PATH: str(number)}) for number in range(2)]
-    asked = wants(repository.url, *shas)
+    requests = wants(repository.url, *shas)
     monkeypatch.setattr(Git, "converse", stuck)
     policy = GitPolicy(protocols=("file",), planning_timeout_seconds=2)
-    found = await together(asked, tmp_path, policy=policy)
+    found = await together(requests, tmp_path, policy=policy)
     assert found == [SingleFetch.AGAIN] * 2
     monkeypatch.undo()
-    assert await apart(asked, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}]
+    assert await apart(requests, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}]

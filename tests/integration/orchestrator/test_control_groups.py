@@ -1,4 +1,4 @@
-"""Each job in a control group of its own: real groups of this machine, in a hierarchy that is mounted if none is."""
+"""Each job runs in a real control group, in a hierarchy mounted if needed."""
 
 import asyncio
 import os
@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.processes.control_groups import ControlGroup
+from solstice_orchestrator.processes.control_groups import ControlGroup, sweep_empty
 from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.executor_harness import (
-    AS_NOBODY,
+    AS_OTHER_USER,
     GROUPS,
-    MAY_BE_NOBODY,
+    NEEDS_OTHER_USER,
     NEEDS_PROC,
-    NOBODY,
+    NOBODY_UID,
     ExecutorHarness,
     processes_sleeping,
     unique_sleep,
@@ -93,7 +93,7 @@ def place() -> Iterator[Path]:
     """A directory with a repository, both nobody's, outside of those of pytest, which are root's."""
     with tempfile.TemporaryDirectory() as name:
         Repository(Path(name) / "repository").commit({"x": "y"})
-        subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", name], check=True)
+        subprocess.run(["chown", "-R", f"{NOBODY_UID}:{NOBODY_UID}", name], check=True)
         yield Path(name)
 
 
@@ -111,28 +111,81 @@ def hierarchy() -> Iterator[ControlGroup]:
 
 
 @pytest.fixture
+async def beside(hierarchy: ControlGroup) -> AsyncIterator[ControlGroup]:
+    """A real control group, in which others may be made."""
+    group = hierarchy.below(f"test-{os.getpid()}")
+    if group is None:
+        pytest.skip(f"not asked for: no control group may be made in {hierarchy.path}")
+    yield group
+    assert await group.end()
+
+
+OWNS = """
+import asyncio, sys
+from pathlib import Path
+from solstice_orchestrator.processes import control_groups
+control_groups.own_place = lambda: Path(sys.argv[1])
+async def main():
+    async with control_groups.open_group("owned") as group:
+        assert group.below("attempt")
+        print(flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+@NEEDS_PROC
+@GROUPS
+async def test_empty_groups_are_swept_once_their_owner_is_gone(beside: ControlGroup) -> None:
+    """Not those with a process, nor those of others."""
+    owner = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", OWNS, str(beside.path)), stdout=asyncio.subprocess.PIPE
+    )
+    left, busy, foreign = (beside.below(name) for name in ("solstice-left", "solstice-busy", "foreign"))
+    assert left is not None
+    assert busy is not None
+    assert foreign is not None
+    assert left.below("attempt")
+    sleeper = await asyncio.create_subprocess_exec("sleep", unique_sleep())
+    try:
+        (busy.path / "cgroup.procs").write_text(str(sleeper.pid))
+        assert owner.stdout is not None
+        assert await owner.stdout.readline()
+        # The owner itself swept `left` at its start.
+        assert groups_of(beside.path) == ["foreign", "solstice-busy", "solstice-owned"]
+        assert sweep_empty(beside.path) == 0
+    finally:
+        owner.kill()
+        await owner.wait()
+        sleeper.kill()
+        await sleeper.wait()
+    assert sweep_empty(beside.path) == 2
+    assert groups_of(beside.path) == ["foreign"]
+
+
+@pytest.fixture
 async def delegated(hierarchy: ControlGroup) -> AsyncIterator[Path]:
     """A control group that belongs to nobody."""
     group = hierarchy.below(f"test-{os.getpid()}")
     if group is None:
         pytest.skip(f"not asked for: no control group may be made in {hierarchy.path}")
     for name in (".", "cgroup.procs", "cgroup.subtree_control"):
-        os.chown(group.path / name, NOBODY, NOBODY)
+        os.chown(group.path / name, NOBODY_UID, NOBODY_UID)
     yield group.path
     assert await group.end()
 
 
-async def peer_of_nobody(place: Path, script: str, group: Path) -> "asyncio.subprocess.Process":
-    """An executor in that control group that runs a job as nobody."""
+async def output_as_other_user(place: Path, script: str, group: Path) -> str:
+    """What an executor in that control group says that runs a job as nobody."""
     url = f"file://{place}/repository"
     sha = (place / "repository/.git/refs/heads/main").read_text().strip()
-    return await asyncio.create_subprocess_exec(
+    peer = await asyncio.create_subprocess_exec(
         *(
             "/bin/sh",
             "-c",
             f'echo 0 > {group}/cgroup.procs; exec "$@"',
             "sh",
-            *AS_NOBODY,
+            *AS_OTHER_USER,
             sys.executable,
             "-m",
         ),
@@ -141,61 +194,54 @@ async def peer_of_nobody(place: Path, script: str, group: Path) -> "asyncio.subp
         stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "HOME": str(place)},
     )
+    return (await peer.communicate())[0].decode()
 
 
 @NEEDS_PROC
-@MAY_BE_NOBODY
+@NEEDS_OTHER_USER
 async def test_a_user_to_whom_a_group_is_delegated_makes_groups_in_it(place: Path, delegated: Path) -> None:
     seconds_asleep = unique_sleep()
     script = "cat /proc/self/cgroup" + KILLS.format(seconds_asleep=seconds_asleep)
-    peer = await peer_of_nobody(place, script, delegated)
-    assert peer.stdout is not None
-    said = (await peer.stdout.read()).decode()
-    assert "control_groups.used" in said
-    assert f"/{delegated.name}/solstice-" in said
-    assert "ended failed step_failed" in said
+    output = await output_as_other_user(place, script, delegated)
+    assert "control_groups.used" in output
+    assert f"/{delegated.name}/solstice-" in output
+    assert "ended failed step_failed" in output
     assert processes_sleeping(seconds_asleep) == set()
     assert groups_of(delegated) == []
 
 
 @NEEDS_PROC
-@MAY_BE_NOBODY
+@NEEDS_OTHER_USER
 async def test_a_job_that_leaves_its_group_is_found_by_its_parents(place: Path, delegated: Path) -> None:
     seconds_asleep = unique_sleep()
     leaves = f"echo 0 > {delegated}/cgroup.procs; cat /proc/self/cgroup"
     script = leaves + KILLS.format(seconds_asleep=seconds_asleep)
-    peer = await peer_of_nobody(place, script, delegated)
-    assert peer.stdout is not None
-    said = (await peer.stdout.read()).decode()
-    assert f"/{delegated.name}\n" in said
-    assert "ended failed step_failed" in said
+    output = await output_as_other_user(place, script, delegated)
+    assert f"/{delegated.name}\n" in output
+    assert "ended failed step_failed" in output
     assert processes_sleeping(seconds_asleep) == set()
 
 
 @NEEDS_PROC
-@MAY_BE_NOBODY
+@NEEDS_OTHER_USER
 async def test_where_no_group_may_be_made_jobs_run_and_end_all_the_same(place: Path, delegated: Path) -> None:
     seconds_asleep = unique_sleep()
     for name in (".", "cgroup.procs"):
         os.chown(delegated / name, 0, 0)
     script = KILLS.format(seconds_asleep=seconds_asleep)
-    peer = await peer_of_nobody(place, script, delegated)
-    assert peer.stdout is not None
-    said = (await peer.stdout.read()).decode()
-    assert "control_groups.unused" in said
-    assert "Permission denied" in said
-    assert "ended failed step_failed" in said
+    output = await output_as_other_user(place, script, delegated)
+    assert "control_groups.unused" in output
+    assert "Permission denied" in output
+    assert "ended failed step_failed" in output
     assert processes_sleeping(seconds_asleep) == set()
 
 
 @NEEDS_PROC
-@MAY_BE_NOBODY
+@NEEDS_OTHER_USER
 async def test_a_group_into_which_no_process_may_be_moved_is_not_used(place: Path, delegated: Path) -> None:
     os.chown(delegated / "cgroup.procs", 0, 0)
-    peer = await peer_of_nobody(place, "cat /proc/self/cgroup", delegated)
-    assert peer.stdout is not None
-    said = (await peer.stdout.read()).decode()
-    assert "control_groups.unused" in said
-    assert "no process may be moved" in said
-    assert "ended succeeded completed" in said
+    output = await output_as_other_user(place, "cat /proc/self/cgroup", delegated)
+    assert "control_groups.unused" in output
+    assert "no process may be moved" in output
+    assert "ended succeeded completed" in output
     assert groups_of(delegated) == []

@@ -1,4 +1,4 @@
-"""The composition root inside one process, as `solstice up` runs it, and its command with wrong settings."""
+"""The composition root in one process, and its command with wrong settings."""
 
 import asyncio
 import subprocess
@@ -54,9 +54,9 @@ async def test_a_taken_port_is_a_plain_error(settings: OrchestratorSettings) -> 
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            taken = settings.model_copy(update={"orchestrator_port": port})
+            conflicting = settings.model_copy(update={"orchestrator_port": port})
             with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{port}"):
-                await daemon.run(taken, asyncio.Event())
+                await daemon.run(conflicting, asyncio.Event())
 
 
 def test_a_wrong_setting_is_one_plain_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A delayed run starts at its time, not at the next look: planning's loop on real stores, by their own clocks."""
+"""A delayed run starts at its time, by the clocks of real stores."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from solstice_orchestrator.store.views import RunView
 from solstice_orchestrator.workflow.job_plan import PlanningRules
 from tests.builders import job_request
 from tests.repositories import Repository
-from tests.stores import outbox_statuses
+from tests.stores import outbox_statuses, wait_for_stored
 
 SOON = 1.5
 LATE = 10.0
@@ -26,7 +26,7 @@ LATE = 10.0
 
 
 @pytest.fixture(autouse=True)
-def _only_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def _only_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks just so: whoever wakes knows why."""
     monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 3600.0)
 
@@ -57,14 +57,13 @@ async def planners(url: str, tmp_path: Path, count: int) -> AsyncIterator[JobSto
 
 async def planned(store: JobStore, run_id: str) -> RunView:
     """The run, once it has jobs."""
-    async with asyncio.timeout(60), store.changes() as changed:
-        while True:
-            changed.clear()
-            run = await store.run(run_id)
-            assert run is not None
-            if run.state not in {RunState.DELAYED, RunState.PLANNING}:
-                return run
-            await changed.wait()
+    run = await wait_for_stored(
+        store,
+        lambda: store.run(run_id),
+        lambda run: run is not None and run.state not in {RunState.DELAYED, RunState.PLANNING},
+    )
+    assert run is not None
+    return run
 
 
 @pytest.mark.parametrize("orchestrators", [1, 3])

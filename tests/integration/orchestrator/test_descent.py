@@ -1,4 +1,4 @@
-"""What a real repository says of two pushes: forced ones, merges, branches that were deleted and made again."""
+"""How pushes of a real repository descend: forced ones, merges, recreated branches."""
 
 import itertools
 import os

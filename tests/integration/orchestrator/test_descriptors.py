@@ -1,4 +1,4 @@
-"""No descriptor is closed but by the file that owns it, however many supervisors come and go beside other work."""
+"""Only the file that owns a descriptor closes it, with many supervisors at work."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ THREADS = 8
 
 @contextmanager
 def opening_files(directory: Path) -> Iterator[list[str]]:
-    """Threads that open files all the time; what they found wrong with a descriptor of their own."""
+    """Threads that open files all the time, and their errors with own descriptors."""
     wrong: list[str] = []
     stop = threading.Event()
 
@@ -145,14 +145,14 @@ def test_more_than_a_pipe_holds_is_sent_in_order_without_waiting() -> None:
             ("cat",), Path("/"), {"PATH": os.defpath},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        came = b""
+        received = b""
         with pipe_reader(process.stdout) as output, pipe_writer(process.stdin) as tell:
             tell(plan[:-8])
             tell(plan[-8:])
-            while len(came) < len(plan):
-                came += await output.read(2**16)
+            while len(received) < len(plan):
+                received += await output.read(2**16)
         await exit_code(process)
-        return came
+        return received
 
     assert uvloop.run(send()) == plan
 

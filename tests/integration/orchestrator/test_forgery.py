@@ -1,4 +1,4 @@
-"""Whatever a job does, it is the job's own end: nothing of it passes for a failure of the world, which we would try again."""
+"""Nothing a job does passes for an infrastructure failure, which would be retried."""
 
 import asyncio
 import json

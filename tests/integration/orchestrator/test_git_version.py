@@ -10,7 +10,7 @@ from tests.servers.orchestrator import SharedFiles, orchestrator
 
 def events_of_daemon(folder: Path, path: str, **settings: str) -> list[dict[str, str]]:
     with orchestrator(SharedFiles(directory=folder), PATH=path, **settings) as process:
-        return [event for event in process.events if event["event"] == "git.unfit"]
+        return [event for event in process.events if event["event"] == "git.unsupported"]
 
 
 @pytest.mark.parametrize(

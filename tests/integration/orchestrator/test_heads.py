@@ -1,4 +1,4 @@
-"""What a branch holds is asked of a real git server's repository, within the rules for strangers' URLs."""
+"""The heads of branches from a real git server, within the rules for strangers' URLs."""
 
 from pathlib import Path
 

@@ -118,12 +118,13 @@ REFS = b"".join(packet(b"%040x refs/heads/%s-%d\n" % (n, b"r" * 200, n)) for n i
 async def test_an_endless_advertisement_ends_as_that_repositorys_failure(
     ask: Callable[[str, Path, GitPolicy], Any], tmp_path: Path
 ) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     with http_server(endless(ADVERTISEMENT, REFS)) as port:
         failed = await ask(f"http://127.0.0.1:{port}/app.git", tmp_path, policy())
     assert failed.reason is Reason.CHECKOUT_FAILED
     assert "more memory than it may have here" in failed.detail
-    # In KiB, of the largest child that ever was.
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 400 * 1024
+    # In KiB, of the largest child that ever was: another test may have had a larger one.
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, 400 * 1024)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -213,7 +214,7 @@ def band(number: int, data: bytes) -> bytes:
 
 
 def talking(start: bytes, piece: bytes, pause_seconds: float = 0.0) -> Any:
-    """A server that speaks protocol 2, and answers each fetch with a start and then a piece for ever."""
+    """A git server (protocol 2) that answers a fetch with endless pieces."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
@@ -276,7 +277,7 @@ FOR_SECONDS = {"timeout_seconds": 4.0, "planning_timeout_seconds": 4.0}
 @LINUX
 @BRINGING
 @pytest.mark.parametrize(
-    ("piece", "pause_seconds", "said"),
+    ("piece", "pause_seconds", "stderr"),
     [
         (band(2, b"working\n" * 8_000), 0.0, "took longer than 4 s"),
         (band(2, b"w" * 65_000), 0.0, "more memory than it may have here"),
@@ -289,12 +290,12 @@ async def test_progress_without_end_is_that_hosts_failure(
     tmp_path: Path,
     piece: bytes,
     pause_seconds: float,
-    said: str,
+    stderr: str,
 ) -> None:
     with http_server(talking(PACK, piece, pause_seconds)) as port:
         failed = await ask(f"http://127.0.0.1:{port}/app.git", tmp_path, policy(**FOR_SECONDS))
     assert failed.reason is Reason.CHECKOUT_FAILED
-    assert said in failed.detail
+    assert stderr in failed.detail
     assert left_over(tmp_path) == []
 
 

@@ -1,4 +1,4 @@
-"""From a real broker into a real store and back: poison, a store that is away, order, dead letters."""
+"""From a real broker into a store and back: poison, outages, order, dead letters."""
 
 import asyncio
 import random
@@ -39,14 +39,17 @@ class FailingStore(SqliteStore):
     broken_by: str | None = None
 
     async def admit(
-        self, requests: Sequence[JobRequestV1], bodies: Sequence[bytes] | None = None
+        self,
+        requests: Sequence[JobRequestV1],
+        bodies: Sequence[bytes] | None = None,
+        signatures: Sequence[str] | None = None,
     ) -> Sequence[Admission]:
         self.asked += 1
         if self.away:
             raise StoreUnavailable("the test's store", "it is in a mood")
         if self.broken_by in {request.request_id for request in requests}:
             raise ValueError("a mistake of ours")
-        return await super().admit(requests, bodies)
+        return await super().admit(requests, bodies, signatures)
 
 
 @pytest.fixture
@@ -187,7 +190,7 @@ async def test_what_starts_later_is_taken_at_once_and_shuts_nobody_out(
     async with running_intake(broker, store, jobs, broker_settings, backlog=backlog, clock=clock):
         await until(store, lambda: True, runs=100)
         await backlog.look()
-        assert not backlog.held
+        assert not backlog.paused
         await publish(broker, jobs, job_request().encode())
         await until(store, lambda: True, runs=101)
         (dead_letter,) = await received(broker, jobs.dlq, 1)
@@ -197,7 +200,7 @@ async def test_what_starts_later_is_taken_at_once_and_shuts_nobody_out(
         clock.forward(3600)
         await store.claim_planning("somebody", 1)
         await backlog.look()
-        assert backlog.held
+        assert backlog.paused
         await emptied(broker, jobs.queue)
 
 

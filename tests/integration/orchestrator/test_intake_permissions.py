@@ -1,4 +1,4 @@
-"""A broker that lets us in and refuses the rest: a person has to mend that, so a person is told."""
+"""When the broker denies permissions, the log says what an operator must grant."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ async def test_a_missing_permission_is_told_once_and_outlived(
     rabbitmq: RabbitMQServer, rabbitmq_vhost: Vhost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = CapturingLogger()
-    monkeypatch.setattr("solstice_orchestrator.stages.receiving.log", log)
+    monkeypatch.setattr("solstice_common.broker.receiver.log", log)
     settings = BrokerSettings(amqp_url=rabbitmq_vhost.url)
     user, topology = f"reader-{uuid.uuid4().hex[:8]}", full_topology(settings)
     permissions = f"permissions/{rabbitmq_vhost.name}/{user}"
@@ -39,7 +39,7 @@ async def test_a_missing_permission_is_told_once_and_outlived(
             asyncio.timeout(WAIT_SECONDS),
         ):
 
-            async def told() -> bool:
+            async def reported() -> bool:
                 return any("ACCESS_REFUSED" in call.kwargs.get("detail", "") for call in log.calls)
 
             async def consuming() -> bool:
@@ -50,7 +50,7 @@ async def test_a_missing_permission_is_told_once_and_outlived(
             work = asyncio.create_task(
                 intake.run(jobs_route(settings).queue, topology, prefetch=1), name="intake"
             )
-            await wait_until_true("the missing permission is told", told)
+            await wait_until_true("the missing permission is told", reported)
             rabbitmq.api("PUT", permissions, {"configure": ".*", "write": ".*", "read": ".*"})
             await wait_until_true("it consumes", consuming)
             work.cancel()

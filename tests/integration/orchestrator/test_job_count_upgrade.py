@@ -1,4 +1,4 @@
-"""Runs that are open when a store is brought up to date know how many jobs they have, as new ones do."""
+"""Runs that are open during an upgrade get their number of jobs."""
 
 import sqlite3
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Jobs on real orchestrators end when they must: cancelled, out of time, silent, or tried as often as they may be."""
+"""Jobs end on real orchestrators: cancelled, out of time, silent, or out of retries."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,11 +12,17 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.scheduling.workers import DrainOrder
 from solstice_orchestrator.store import JobStore, open_store
 from tests.executor_harness import NEEDS_DISKS, mounted_disk, processes_sleeping, unique_sleep
-from tests.gated_job import GatedJob, all_ended, publish_requests, read_log, wait_for_jobs, wait_until_running
+from tests.gated_jobs import (
+    WORK,
+    GatedJob,
+    all_ended,
+    publish_requests,
+    read_log,
+    wait_for_jobs,
+    wait_until_running,
+)
 from tests.polling import wait_until, wait_until_true
 from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
-
-BEGIN = "echo attempt >> {record}\n        echo it runs"
 
 
 def hanging(seconds_asleep: str, before: str = "") -> str:
@@ -25,7 +31,8 @@ def hanging(seconds_asleep: str, before: str = "") -> str:
     step run=#"""
         {before or ":"}
         (setsid sleep {seconds_asleep} &)
-        {BEGIN}
+        {WORK} begun
+        echo it runs
         while true; do sleep {seconds_asleep} & wait; done
         """#
 }}'''
@@ -71,9 +78,9 @@ async def test_a_job_is_cancelled_by_whichever_orchestrator_is_asked(
         await cancel(other, f"runs/{view.run_id}" if whole else f"jobs/{view.job_id}")
         (after,) = await wait_for_jobs(store, all_ended)
     assert (after.state, after.reason, after.attempt) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED, 1)
-    said = await read_log(store, view.job_id)
-    assert (b"tidying up" in said) is (before is TIDY)
-    assert said.endswith(b"! the job was asked to end\n")
+    log_text = await read_log(store, view.job_id)
+    assert (b"tidying up" in log_text) is (before is TIDY)
+    assert log_text.endswith(b"! the job was asked to end\n")
     assert processes_sleeping(seconds_asleep) == set()
 
 
@@ -86,8 +93,8 @@ async def test_a_cancelled_job_of_a_killed_worker_does_not_begin_again(
         await publish_requests(shared_files, gated_job)
         view = await wait_until_running(store)
         victim.kill()
-    with orchestrator(shared_files) as heir:
-        await cancel(heir, f"runs/{view.run_id}" if whole else f"jobs/{view.job_id}")
+    with orchestrator(shared_files) as successor:
+        await cancel(successor, f"runs/{view.run_id}" if whole else f"jobs/{view.job_id}")
         (after,) = await wait_for_jobs(store, all_ended)
     assert (after.state, after.reason) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED)
     assert [attempt.reason for attempt in await store.attempts(view.job_id)] == [Reason.AGENT_LOST]
@@ -125,7 +132,7 @@ async def test_a_run_that_is_out_of_time_ends_whole_and_what_always_runs_does_no
 job "waits" runs-on="nowhere" {{ step run="true" }}
 job "report" if="always" {{
     needs "hang"
-    step run="echo never >> {{record}}"
+    step run="{WORK} begun"
 }}
 """
     gated_job = GatedJob(tmp_path, workflow)
@@ -175,11 +182,11 @@ async def test_a_job_that_writes_nothing_is_ended_as_the_operator_says(
 async def test_a_job_is_tried_as_often_as_its_author_said_and_always_in_a_fresh_workspace(
     shared_files: SharedFiles, tmp_path: Path, store: JobStore
 ) -> None:
-    workflow = """
-job "flaky" retries=3 {
-    step run="test ! -e left; touch left; echo attempt >> {record}; test $(wc -l < {record}) -ge 3"
-}
-job "next" { needs "flaky"; step run="echo attempt >> {record}" }
+    workflow = f"""
+job "flaky" retries=3 {{
+    step run="test ! -e left; touch left; {WORK} begun; test $SOLSTICE_ATTEMPT -ge 3"
+}}
+job "next" {{ needs "flaky"; step run="{WORK} begun" }}
 """
     gated_job = GatedJob(tmp_path, workflow)
     with orchestrator(shared_files):
@@ -199,14 +206,15 @@ job "next" { needs "flaky"; step run="echo attempt >> {record}" }
 async def test_every_job_of_a_matrix_finds_its_values_and_what_needs_it_waits_for_all(
     shared_files: SharedFiles, tmp_path: Path, store: JobStore
 ) -> None:
+    values = tmp_path / "values"
     workflow = """
 job "test" runs-on="{matrix.os}" {
     matrix { os "linux" "illumos"; python "3.11" "3.12" }
-    step run="echo {matrix.os} $MATRIX_PYTHON >> {record}"
+    step run="echo {matrix.os} $MATRIX_PYTHON >> VALUES"
 }
-job "report" { needs "test"; step run="echo all >> {record}" }
+job "report" { needs "test"; step run="echo all >> VALUES" }
 """
-    gated_job = GatedJob(tmp_path, workflow)
+    gated_job = GatedJob(tmp_path, workflow.replace("VALUES", str(values)))
     with orchestrator(shared_files, CAPACITY_MAP="linux=2,illumos=2"):
         await publish_requests(shared_files, gated_job)
         views = await wait_for_jobs(store, all_ended)
@@ -215,7 +223,7 @@ job "report" { needs "test"; step run="echo all >> {record}" }
         **{f"test-{os}-{python}": os for os in ("linux", "illumos") for python in ("3.11", "3.12")},
         "report": "linux",
     }
-    *found, last = gated_job.record.read_text().splitlines()
+    *found, last = values.read_text().splitlines()
     assert sorted(found) == ["illumos 3.11", "illumos 3.12", "linux 3.11", "linux 3.12"]
     assert last == "all"
 
@@ -225,7 +233,7 @@ async def test_a_job_that_fills_the_disk_of_the_store_too_has_failed_and_begins_
     seconds_asleep = unique_sleep()
     gated_job = GatedJob(
         tmp_path,
-        f'job "fill" {{ step run="echo attempt >> {{record}}; cat /dev/zero > full || sleep {seconds_asleep}" }}',
+        f'job "fill" {{ step run="{WORK} begun; cat /dev/zero > full || sleep {seconds_asleep}" }}',
     )
     with mounted_disk(tmp_path / "disk", mib=32) as disk:
         shared_files = SharedFiles(directory=disk)
@@ -239,9 +247,9 @@ async def test_a_job_that_fills_the_disk_of_the_store_too_has_failed_and_begins_
             ):
                 await publish_requests(shared_files, gated_job)
                 (view,) = await wait_for_jobs(store, all_ended)
-                said = await read_log(store, view.job_id)
+                log_text = await read_log(store, view.job_id)
     assert (view.state, view.reason, view.attempt) == (JobState.FAILED, Reason.STEP_FAILED, 1)
-    assert b"the disk is nearly full" in said
+    assert b"the disk is nearly full" in log_text
     assert processes_sleeping(seconds_asleep) == set()
     assert gated_job.begun == 1
 
@@ -252,33 +260,28 @@ async def whole_log(store: JobStore, job_id: str, attempt: int) -> bytes:
 
 
 async def is_cut(store: JobStore, job_id: str) -> bool:
-    return b"of what follows" in await whole_log(store, job_id, 1)
+    return b"of the rest only its end" in await whole_log(store, job_id, 1)
 
 
 async def test_a_log_over_its_limit_says_what_a_killed_worker_takes_along(
     shared_files: SharedFiles, tmp_path: Path, store: JobStore
 ) -> None:
-    workflow = """
-job "talks" {
-    step run="echo it runs; echo attempt >> {record}; seq 1 400000; touch {gate}-$SOLSTICE_ATTEMPT; until test -e {gate}; do sleep 0.05; done"
-}
-"""
+    workflow = f'job "talks" {{ step run="echo it runs; seq 1 400000; {WORK} > /dev/null" }}'
     gated_job = GatedJob(tmp_path, workflow)
-    first, second = (gated_job.gate.with_name(f"gate-{number}") for number in (1, 2))
     with orchestrator(shared_files, MAX_LOG_MIB="1") as victim:
         await publish_requests(shared_files, gated_job)
         view = await wait_until_running(store)
-        await wait_until(first.exists)
+        await wait_until(lambda: (view.job_id, 1) in gated_job.jobs.attempts("waits"))
         # What it stores in time is in the store by now, or on its way.
         await wait_until_true("the log is cut", lambda: is_cut(store, view.job_id))
         victim.kill()
     with orchestrator(shared_files, MAX_LOG_MIB="1"):
-        await wait_until(second.exists)
+        await wait_until(lambda: (view.job_id, 2) in gated_job.jobs.attempts("waits"))
         gated_job.open_gate()
         (after,) = await wait_for_jobs(store, all_ended)
     assert (after.state, after.attempt) == (JobState.SUCCEEDED, 2)
     lost, whole = [await whole_log(store, view.job_id, number) for number in (1, 2)]
-    assert lost.endswith(b"stored when the job ends: it is lost if this worker is killed before\n")
+    assert lost.endswith(b"once the job has ended: it is lost if this worker is killed before\n")
     assert 700_000 < len(lost) < 800_000
     assert b"bytes are left out here\n" in whole
     assert whole.endswith(b"\n400000\n")
@@ -292,9 +295,7 @@ job "talks" {
 async def test_a_job_gets_no_further_try_by_force(
     shared_files: SharedFiles, tmp_path: Path, store: JobStore, deed: str
 ) -> None:
-    gated_job = GatedJob(
-        tmp_path, f'job "evil" {{ step run=#"echo attempt >> {{record}}; {deed}; sleep 30"# }}'
-    )
+    gated_job = GatedJob(tmp_path, f'job "evil" {{ step run=#"{WORK} begun; {deed}; sleep 30"# }}')
     with orchestrator(shared_files):
         await publish_requests(shared_files, gated_job)
         (view,) = await wait_for_jobs(store, all_ended)

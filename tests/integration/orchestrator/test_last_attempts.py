@@ -1,4 +1,4 @@
-"""On PostgreSQL the row of an ended job tells of its last attempt, and no other does where it says all of it."""
+"""On PostgreSQL an ended job's row stores its last attempt, without a second row."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""An orchestrator that is older than the marks in logs goes on beside one that has brought the store up to date."""
+"""An orchestrator older than log marks goes on beside one that upgraded the store."""
 
 import sqlite3
 from contextlib import closing

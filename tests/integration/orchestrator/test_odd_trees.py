@@ -1,4 +1,4 @@
-"""Commits whose trees are made to do harm: each ends as its own failure, or harmlessly, and never as the machine's."""
+"""Commits with harmful trees fail themselves or do no harm, and never fail the machine."""
 
 import asyncio
 import os
@@ -76,7 +76,7 @@ def forge(tmp_path: Path) -> Forge:
 
 
 def bomb(forge: Forge, content: bytes, depth: int = DEPTH) -> str:
-    """A commit of a few objects and ten million paths, or as many as `depth` makes."""
+    """A commit of a few objects and ten million paths, or fewer by `depth`."""
     below, mode = forge.written("blob", content), "100644"
     for _ in range(depth):
         below, mode = forge.tree(*((mode, below, f"{number}") for number in range(WIDTH))), "40000"

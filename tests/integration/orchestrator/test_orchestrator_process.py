@@ -1,4 +1,4 @@
-"""`orchestrator run` for real: signals at the wrong moment, a killed worker, two that share the work."""
+"""`orchestrator run` as a process: signals, a killed worker, two that share work."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.worker.execution import HANDED_BACK
-from tests.gated_job import (
+from tests.gated_jobs import (
     GatedJob,
     all_ended,
     publish_requests,
@@ -87,9 +87,9 @@ async def test_what_does_not_finish_is_handed_back_and_runs_elsewhere(
             process.terminate()
         assert await asyncio.to_thread(process.ended) == 0
         assert process.logged("orchestrator.drained")["handed_back"] == 1
-    said = await read_log(store, view.job_id)
-    assert b"it runs\n! this worker drains: " in said
-    assert said.endswith(f"! {HANDED_BACK}\n".encode())
+    log_text = await read_log(store, view.job_id)
+    assert b"it runs\n! this worker drains: " in log_text
+    assert log_text.endswith(f"! {HANDED_BACK}\n".encode())
     after = await store.job(view.job_id)
     assert after is not None
     assert (after.state, after.reason) == (JobState.WAITING, Reason.RELEASED)
@@ -109,9 +109,9 @@ async def test_the_job_of_a_killed_worker_is_finished_by_another(
         view = await wait_until_running(store)
         victim.kill()
     gated_job.open_gate()
-    with orchestrator(shared_files) as heir:
+    with orchestrator(shared_files) as successor:
         (after,) = await wait_for_jobs(store, all_ended)
-        assert (after.state, after.worker_id) == (JobState.SUCCEEDED, heir.worker_id)
+        assert (after.state, after.worker_id) == (JobState.SUCCEEDED, successor.worker_id)
     attempts = await store.attempts(view.job_id)
     assert [attempt.reason for attempt in attempts] == [Reason.AGENT_LOST, Reason.COMPLETED]
     assert gated_job.begun == 2
@@ -154,8 +154,10 @@ async def test_the_store_tells_the_truth_to_an_orchestrator_that_was_frozen(
         await publish_requests(shared_files, gated_job)
         view = await wait_until_running(store)
         frozen.freeze_between_writes(shared_files)
-        with orchestrator(shared_files) as heir:
-            await wait_for_jobs(store, lambda views: [each.worker_id for each in views] == [heir.worker_id])
+        with orchestrator(shared_files) as successor:
+            await wait_for_jobs(
+                store, lambda views: [each.worker_id for each in views] == [successor.worker_id]
+            )
             frozen.thaw()
             lost = await asyncio.to_thread(frozen.logged, "lease.lost")
             assert lost["job_id"] == view.job_id

@@ -1,4 +1,4 @@
-"""The owners that an upgrade gives to jobs that are there already are those that new jobs are given."""
+"""An upgrade gives existing jobs the owners that new jobs get."""
 
 import sqlite3
 from contextlib import closing

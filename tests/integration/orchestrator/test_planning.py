@@ -3,7 +3,7 @@
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +28,14 @@ from solstice_orchestrator.worker.workspaces import open_workspaces
 from solstice_orchestrator.workflow.job_plan import PlanningRules, plan_jobs
 from tests.builders import job_request
 from tests.repositories import Repository
+from tests.stores import wait_for_stored
 
 WORKFLOW = """
 job "lint" { step run="test -f hello" }
 job "test" runs-on="big" { needs "lint"; step run="cat hello" }
 """
+
+DOWN = StoreUnavailable("test", "it is down")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,14 +55,15 @@ class PlanningSetup:
 
     async def planned(self, run_id: str) -> RunView:
         """The run, once it is planned or never will be."""
-        async with asyncio.timeout(30), self.store.changes() as changed:
-            while True:
-                changed.clear()
-                run = await self.store.run(run_id)
-                assert run is not None
-                if run.state is not RunState.PLANNING:
-                    return run
-                await changed.wait()
+        return await self.until(run_id, lambda run: run.state is not RunState.PLANNING)
+
+    async def until(self, run_id: str, condition: Callable[[RunView], bool]) -> RunView:
+        """The run, once it is as expected."""
+        run = await wait_for_stored(
+            self.store, lambda: self.store.run(run_id), lambda run: run is not None and condition(run)
+        )
+        assert run is not None
+        return run
 
     @asynccontextmanager
     async def planning(self, **changes: Any) -> AsyncIterator[None]:
@@ -182,10 +186,10 @@ async def test_a_run_whose_planning_is_cut_short_is_handed_back(setup: PlanningS
 
 
 class FailingStore:
-    """A store whose next calls find it down."""
+    """A store whose next claims fail."""
 
-    def __init__(self, store: JobStore, failures: int) -> None:
-        self._store, self.failures = store, failures
+    def __init__(self, store: JobStore, failures: int, error: Exception = DOWN) -> None:
+        self._store, self.failures, self._error = store, failures, error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -193,15 +197,16 @@ class FailingStore:
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
         if self.failures:
             self.failures -= 1
-            raise StoreUnavailable("test", "it is down")
+            raise self._error
         return await self._store.claim_planning(worker_id, limit)
 
 
-async def test_planning_goes_on_when_the_store_is_back(
-    setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [DOWN, LookupError("a mistake")], ids=["store down", "mistake"])
+async def test_planning_goes_on_after_claims_that_failed(
+    setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 0.01)
-    moody = FailingStore(setup.store, failures=5)
+    moody = FailingStore(setup.store, failures=5, error=error)
     run_id = await setup.admit(setup.commit({".solstice/job.sh": "x"}))
     async with setup.planning(store=moody, concurrency=1):
         assert (await setup.planned(run_id)).state is RunState.WAITING
@@ -218,16 +223,13 @@ async def test_a_run_that_breaks_us_takes_no_other_with_it(
 
     monkeypatch.setattr(planning, "plan_jobs", break_on_one)
     sound = setup.commit({".solstice/job.sh": "x"})
-    async with setup.planning(concurrency=1), setup.store.changes() as changed:
+    async with setup.planning(concurrency=1):
         breaking = await setup.admit(
             sound.model_copy(update={"request_id": str(uuid.uuid4()), "sender": "breaker"})
         )
         run_id = await setup.admit(sound)
         assert (await setup.planned(run_id)).state is RunState.WAITING
-        async with asyncio.timeout(30):
-            while (run := await setup.store.run(breaking)) is None or not run.state.final:
-                changed.clear()
-                await changed.wait()
+        run = await setup.until(breaking, lambda run: run.state.final)
     assert run.state is RunState.ERRORED
     assert "RecursionError: a mistake" in run.detail
 
@@ -342,16 +344,9 @@ async def test_an_older_push_that_comes_late_makes_way_for_the_newer_one(setup: 
 async def test_also_when_both_are_planned_together(setup: PlanningSetup) -> None:
     oldest, newest = pushes_of_spring(setup, 3)
     first, second = await setup.admit(newest), await setup.admit(oldest)
-    async with setup.planning(), asyncio.timeout(60), setup.store.changes() as changed:
-        while {(await setup.planned(each)).state for each in (first, second)} != {
-            RunState.WAITING,
-            RunState.CANCELLED,
-        }:
-            changed.clear()
-            await changed.wait()
-    run = await setup.store.run(first)
-    assert run is not None
-    assert run.state is RunState.WAITING
+    async with setup.planning():
+        await setup.until(second, lambda run: run.state is RunState.CANCELLED)
+        await setup.until(first, lambda run: run.state is RunState.WAITING)
 
 
 async def test_a_repository_that_cannot_be_asked_leaves_it_to_who_asked_last(

@@ -35,7 +35,7 @@ async def store(url: str) -> AsyncIterator[JobStore]:
 
 @asynccontextmanager
 async def held(url: str, statement: str, *arguments: object) -> AsyncIterator[None]:
-    """Somebody else is in the middle of a transaction, and keeps the locks of this statement."""
+    """Another transaction is open, and holds the locks of this statement."""
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction():
@@ -121,7 +121,7 @@ async def test_five_workers_as_fast_as_they_can_share_all_jobs_without_deadlock_
     ids = await waiting_jobs(store, *runs)
     views = {view.job_id: view for view in await store.jobs(limit=1000)}
     # A run of seven jobs that somebody changes all the while, and the only job of another.
-    kept = ids[1:9]
+    stored = ids[1:9]
     taken: list[Claim] = []
 
     async def work(worker: str, own: JobStore) -> None:
@@ -134,26 +134,26 @@ async def test_five_workers_as_fast_as_they_can_share_all_jobs_without_deadlock_
     async def work_while_there_is_any(worker: str, own: JobStore) -> None:
         # What another one is changing at the moment of a claim is not there for it, and a moment later it is.
         async with own.changes() as changed:
-            while len(taken) < len(ids) - len(kept):
+            while len(taken) < len(ids) - len(stored):
                 changed.clear()
                 await work(worker, own)
-                if len(taken) < len(ids) - len(kept):
+                if len(taken) < len(ids) - len(stored):
                     await changed.wait()
 
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(
-            held(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", views[kept[0]].run_id)
+            held(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", views[stored[0]].run_id)
         )
         await stack.enter_async_context(
-            held(url, "SELECT 1 FROM jobs WHERE job_id = $1 FOR UPDATE", kept[-1])
+            held(url, "SELECT 1 FROM jobs WHERE job_id = $1 FOR UPDATE", stored[-1])
         )
         stores = [await stack.enter_async_context(open_store(url)) for _ in range(5)]
         async with asyncio.timeout(120), asyncio.TaskGroup() as workers:
             for number, own in enumerate(stores):
                 workers.create_task(work_while_there_is_any(f"worker-{number}", own), name=f"worker-{number}")
     assert len(taken) == len(set(ids_of(taken)))
-    assert sorted(ids_of(taken)) == sorted({*ids} - {*kept})
-    assert sorted(ids_of(await store.claim(WORKER, {"linux": 9}, 9))) == sorted(kept)
+    assert sorted(ids_of(taken)) == sorted({*ids} - {*stored})
+    assert sorted(ids_of(await store.claim(WORKER, {"linux": 9}, 9))) == sorted(stored)
     (row,) = postgresql_database.query(
         "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
     )

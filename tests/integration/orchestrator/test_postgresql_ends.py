@@ -1,4 +1,4 @@
-"""What a process has claimed itself it ends in one statement on PostgreSQL, and only while everything is as it knows it."""
+"""A process ends its own claims in one PostgreSQL statement, unless something changed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -10,9 +10,9 @@ from solstice_common.messages import JobStatusV1, Priority
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.postgresql import finish, lease
+from solstice_orchestrator.store.postgresql import finish
 from solstice_orchestrator.store.postgresql import store as postgresql_store
-from solstice_orchestrator.store.postgresql.tables.clock import HeardClock
+from solstice_orchestrator.store.postgresql.tables.clock import EstimatedClock
 from solstice_orchestrator.store.protocol import Claim
 from tests.builders import job
 from tests.servers.postgresql import ScratchDatabase
@@ -48,14 +48,14 @@ async def other(postgresql_database: ScratchDatabase, store: JobStore) -> AsyncI
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> AsyncMock:
     """The usual way to end attempts, which reads their rows; it counts who goes it."""
-    usual = AsyncMock(side_effect=lease.finish)
-    monkeypatch.setattr(lease, "finish", usual)
+    usual = AsyncMock(side_effect=finish.finish)
+    monkeypatch.setattr(finish, "finish", usual)
     return usual
 
 
 async def outbox_statuses(store: JobStore) -> Sequence[tuple[str | None, str | None, int | None]]:
-    """What is told of jobs, in its order: state, reason, and the number among what is told of the job."""
-    statuses = [JobStatusV1.decode(tiding.body) for tiding in await store.outbox(256)]
+    """The statuses of jobs in the outbox, in order: state, reason, sequence."""
+    statuses = [JobStatusV1.decode(message.body) for message in await store.outbox(256)]
     return [(each.state, each.reason, each.sequence) for each in statuses if each.job_id is not None]
 
 
@@ -88,8 +88,8 @@ async def test_many_are_ended_together_whatever_is_known_of_each(
 ) -> None:
     for count in (1, 2, 1, 1):
         await planned(store, *[job("true", name=str(number)) for number in range(count)])
-    theirs = await other.claim("other", {"linux": 1}, 1)
-    claims = [*theirs, *await claimed(store)]
+    other_claims = await other.claim("other", {"linux": 1}, 1)
+    claims = [*other_claims, *await claimed(store)]
     answers = await asyncio.gather(*[store.finish(claim.key, SUCCEEDED) for claim in [*claims, claims[-1]]])
     assert answers == [True] * 6
     # Of the five, that of the other one and two of one run had to be read, and the one that came twice.
@@ -125,7 +125,7 @@ async def handed_back(store: JobStore, claim: Claim) -> object:
     return await store.finish(claim.key, RELEASED)
 
 
-async def taken_again(store: JobStore, claim: Claim) -> object:
+async def claimed_again(store: JobStore, claim: Claim) -> object:
     await handed_back(store, claim)
     return await store.claim("other", {"linux": 1}, 1)
 
@@ -138,7 +138,7 @@ async def taken_again(store: JobStore, claim: Claim) -> object:
         (ended, SUCCEEDED, False, JobState.FAILED, Reason.STEP_FAILED),
         (ended, FAILED, True, JobState.FAILED, Reason.STEP_FAILED),
         (handed_back, SUCCEEDED, False, JobState.WAITING, Reason.RELEASED),
-        (taken_again, SUCCEEDED, False, JobState.RUNNING, Reason.CLAIMED),
+        (claimed_again, SUCCEEDED, False, JobState.RUNNING, Reason.CLAIMED),
     ],
     ids=[
         "it was to end",
@@ -212,13 +212,13 @@ async def test_a_clock_that_the_database_does_not_show_decides_nothing(
     store: JobStore, looked_at: AsyncMock, monkeypatch: pytest.MonkeyPatch, wrong_by: float
 ) -> None:
     claim = await running(store)
-    right = HeardClock.now
+    right = EstimatedClock.now
 
-    def wrong(clock: HeardClock) -> float | None:
+    def wrong(clock: EstimatedClock) -> float | None:
         now = right(clock)
         return now and now + wrong_by
 
-    monkeypatch.setattr(HeardClock, "now", wrong)
+    monkeypatch.setattr(EstimatedClock, "now", wrong)
     assert await store.finish(claim.key, SUCCEEDED)
     assert looked_at.await_count == 1
     view = await store.job(claim.key.job_id)
@@ -232,7 +232,7 @@ async def test_who_has_not_heard_the_clock_for_long_looks(
     store: JobStore, looked_at: AsyncMock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = await running(store)
-    monkeypatch.setattr(HeardClock, "now", lambda _: None)
+    monkeypatch.setattr(EstimatedClock, "now", lambda _: None)
     assert await store.finish(claim.key, SUCCEEDED)
     assert looked_at.await_count == 1
 

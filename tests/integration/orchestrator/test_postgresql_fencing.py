@@ -1,4 +1,4 @@
-"""A holder whose attempt is ended by somebody else at this very moment, and clocks that do not agree, on PostgreSQL."""
+"""On PostgreSQL a late holder is fenced off, also when clocks disagree."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -8,6 +8,7 @@ import pytest
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Claim
 from solstice_orchestrator.store.views import LogChunk
@@ -62,6 +63,23 @@ async def test_who_loses_an_attempt_while_writing_changes_nothing_and_learns_it(
     page = await store.log(claim.key.job_id, attempt=1)
     assert page is not None
     assert list(page.chunks) == []
+
+
+async def test_a_rerun_waits_for_nobody_who_changes_the_run(
+    store: JobStore, postgresql_database: ScratchDatabase
+) -> None:
+    claim = await running(store)
+    other = await asyncpg.connect(postgresql_database.url)
+    try:
+        async with other.transaction(), asyncio.timeout(10):
+            await other.execute("SELECT FROM runs WHERE run_id = $1 FOR NO KEY UPDATE", claim.run_id)
+            await other.execute("SELECT FROM jobs WHERE run_id = $1 FOR NO KEY UPDATE", claim.run_id)
+            again = await store.rerun(claim.run_id)
+            assert await store.rerun_failed(claim.run_id) is RerunRefusal.NOT_ENDED
+    finally:
+        await other.close()
+    assert again is not None
+    assert again.rerun_of == claim.run_id
 
 
 async def somebody_waits(database: ScratchDatabase) -> bool:

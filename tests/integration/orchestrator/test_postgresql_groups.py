@@ -1,4 +1,4 @@
-"""What follows from an end for others of its group is a transaction of its own on PostgreSQL, and may never have come."""
+"""On PostgreSQL a group advances in a transaction after an end, which may be missing."""
 
 import pytest
 

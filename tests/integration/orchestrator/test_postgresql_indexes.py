@@ -1,4 +1,4 @@
-"""However much is finished, what is done all the time on PostgreSQL looks only at the work in hand."""
+"""With much finished work, frequent PostgreSQL queries read only unfinished rows."""
 
 import uuid
 
@@ -14,7 +14,7 @@ from tests.servers.postgresql import ScratchDatabase
 from tests.stores import CHECKOUT_ERRORED, FAILED, RELEASED, SUCCEEDED, WORKER, claimed, planned, running
 
 QUOTAS = Quotas(slots=Caps(default=9), starts_per_hour=Caps(default=90))
-GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases", "lineages", "ticks")
+GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases", "ref_runs", "ticks")
 
 
 async def live(store: JobStore) -> None:

@@ -1,4 +1,4 @@
-"""A run of one job that begins and succeeds touches no index on PostgreSQL: what it costs is room on a page."""
+"""A run of one job begins and succeeds on PostgreSQL without touching an index."""
 
 import asyncio
 from typing import Final
@@ -17,7 +17,7 @@ RUNS: Final = 4
 
 
 def versions(database: ScratchDatabase) -> tuple[int, int]:
-    """How many versions of runs followed another one, and how many of these no index has an entry of."""
+    """How many updates of runs there were, and how many of them touched no index."""
     database.await_silence()
     (row,) = database.query("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'runs'")
     return row["n_tup_upd"], row["n_tup_hot_upd"]

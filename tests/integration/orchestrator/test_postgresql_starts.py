@@ -1,4 +1,7 @@
-"""A run begins with its only job: on PostgreSQL its row is not written for that, and nobody can tell."""
+"""A run begins with its only job: PostgreSQL writes no row for it.
+
+Readers see no difference.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -50,9 +53,9 @@ async def run_of(store: JobStore, run_id: str) -> RunView:
     return view
 
 
-async def numbers_told(store: JobStore, run_id: str) -> list[int | None]:
+async def numbers_reported(store: JobStore, run_id: str) -> list[int | None]:
     """Of the statuses about the run itself, in their order."""
-    statuses = [JobStatusV1.decode(tiding.body) for tiding in await store.outbox(256)]
+    statuses = [JobStatusV1.decode(message.body) for message in await store.outbox(256)]
     return [each.sequence for each in statuses if each.run_id == run_id and each.job_id is None]
 
 
@@ -72,7 +75,7 @@ async def test_the_row_stays_as_it_was_and_every_reader_sees_that_the_run_runs(
     assert (await store.runs(limit=9, state=RunState.RUNNING)).runs == [view]
     assert [each.run_id for each in (await store.runs(limit=9, state=RunState.WAITING)).runs] == [waits]
     assert (await store.runs(limit=9)).runs[1] == view
-    assert await numbers_told(store, run_id) == [1, 2, 3]
+    assert await numbers_reported(store, run_id) == [1, 2, 3]
     assert claim.run_id == run_id
 
 
@@ -88,21 +91,21 @@ async def nothing(_store: JobStore, _claim: Claim, _clock: ManualClock) -> None:
     pass
 
 
-async def handed_back_and_taken(store: JobStore, claim: Claim, clock: ManualClock) -> None:
+async def handed_back_and_claimed(store: JobStore, claim: Claim, clock: ManualClock) -> None:
     assert await store.finish(claim.key, RELEASED)
     assert (await run_of(store, claim.run_id)).state is RunState.WAITING
     clock.forward(1)
     assert len(await claimed(store)) == 1
 
 
-async def failed_by_us_and_taken(store: JobStore, claim: Claim, clock: ManualClock) -> None:
+async def failed_by_us_and_claimed(store: JobStore, claim: Claim, clock: ManualClock) -> None:
     assert await store.finish(claim.key, CHECKOUT_ERRORED)
     assert (await run_of(store, claim.run_id)).state is RunState.WAITING
     clock.forward(3600)
     assert len(await claimed(store)) == 1
 
 
-async def rescued_and_taken(store: JobStore, claim: Claim, clock: ManualClock) -> None:
+async def rescued_and_claimed(store: JobStore, claim: Claim, clock: ManualClock) -> None:
     clock.forward(LEASE + 1)
     assert await store.rescue() == [claim.key]
     assert (await run_of(store, claim.run_id)).state is RunState.WAITING
@@ -114,17 +117,17 @@ async def of_another_class(store: JobStore, claim: Claim, _clock: ManualClock) -
     await store.prioritise(claim.key.job_id, Priority.HIGH)
 
 
-async def asked_to_end(store: JobStore, claim: Claim, _clock: ManualClock) -> None:
+async def end_requested(store: JobStore, claim: Claim, _clock: ManualClock) -> None:
     await store.cancel_run(claim.run_id)
 
 
 MEANWHILE = [
     nothing,
-    handed_back_and_taken,
-    failed_by_us_and_taken,
-    rescued_and_taken,
+    handed_back_and_claimed,
+    failed_by_us_and_claimed,
+    rescued_and_claimed,
     of_another_class,
-    asked_to_end,
+    end_requested,
 ]
 
 
@@ -152,8 +155,8 @@ async def test_its_start_and_what_is_told_of_it_are_as_if_it_had_been(
     view = await run_of(store, claim.run_id)
     assert (view.started_at, view.finished_at) == (began, clock.now)
     assert view.state.final
-    told = await numbers_told(store, claim.run_id)
-    assert told == list(range(1, len(told) + 1))
+    reported = await numbers_reported(store, claim.run_id)
+    assert reported == list(range(1, len(reported) + 1))
 
 
 async def test_a_run_of_which_an_older_version_says_that_it_runs_does(
@@ -170,5 +173,5 @@ async def test_a_run_of_which_an_older_version_says_that_it_runs_does(
     assert await store.finish(claim.key, SUCCEEDED)
     view = await run_of(store, claim.run_id)
     assert (view.state, view.started_at) == (RunState.SUCCEEDED, began)
-    told = await numbers_told(store, claim.run_id)
-    assert told == list(range(1, len(told) + 1))
+    reported = await numbers_reported(store, claim.run_id)
+    assert reported == list(range(1, len(reported) + 1))

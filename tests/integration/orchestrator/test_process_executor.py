@@ -115,7 +115,7 @@ async def test_without_bash_steps_run_with_sh(harness: ExecutorHarness, tmp_path
 async def test_a_script_may_be_long_and_hold_anything(harness: ExecutorHarness) -> None:
     outcome = await harness.run("cat <<'END'\n" + "ü'\"\\$x\n" * 30_000 + "END\n", "echo next")
     assert outcome.state is JobState.SUCCEEDED
-    assert "of what follows its end is kept" in harness.text
+    assert "of the rest only its end is stored" in harness.text
 
 
 async def test_steps_share_the_workspace_and_what_runs_in_the_background(harness: ExecutorHarness) -> None:
@@ -165,7 +165,7 @@ async def test_only_our_own_lines_are_marks_whatever_a_job_prints(harness: Execu
 
 @NEEDS_PROC
 async def test_a_job_can_neither_take_nor_delay_the_mark_of_its_next_step(harness: ExecutorHarness) -> None:
-    """It reads from its own log pipe, and stops what it can of the step that follows."""
+    """The job reads from its own log pipe, and stops the processes that it can."""
     thief = "(while :; do dd bs=1 count=1 status=none < /proc/self/fd/1 > /dev/null; done) & sleep 0.2"
     outcome = await harness.run(thief, "exec true", "exec true")
     assert outcome.state is JobState.SUCCEEDED
@@ -215,16 +215,16 @@ async def test_beyond_its_limit_the_log_keeps_its_end_and_the_job_goes_on(harnes
     assert outcome.exit_code == 9
     assert len(harness.text) < 201_000
     head, mark, rest = harness.text.partition(
-        "\n! the log is longer than 200000 bytes; of what follows its end is kept, and stored when the job ends: "
+        "\n! the log is longer than 200000 bytes; of the rest only its end is stored, once the job has ended: "
         "it is lost if this worker is killed before\n! "
     )
     assert mark
     assert len(head) > 149_000
-    said, _, end = rest.partition(" bytes are left out here\n")
+    printed, _, end = rest.partition(" bytes are left out here\n")
     assert end.endswith("\n500000\n$ step 2\nthe failure\n! the step 'step 2' ended with exit code 9\n")
     # Whole lines on both sides, and not one unaccounted for.
     last, first = int(head.splitlines()[-1]), int(end.splitlines()[0])
-    assert int(said) == sum(len(f"{number}\n") for number in range(last + 1, first))
+    assert int(printed) == sum(len(f"{number}\n") for number in range(last + 1, first))
 
 
 async def test_a_log_of_one_endless_line_keeps_both_ends(harness: ExecutorHarness) -> None:
@@ -389,16 +389,16 @@ async def test_what_kills_its_supervisor_is_ended_and_a_job_beside_it_goes_on(
         env={**os.environ, "CONTROL_GROUPS": control_groups},
     )
     assert peer.stdout is not None
-    said = b""
+    printed = b""
     # Four times: who looks in the moment in which a supervisor dies still finds its processes below it.
-    while said.count(b"ended ") < 4:
-        said += await peer.stdout.readline()
-    assert said.count(b"ended failed step_failed") == 4
+    while printed.count(b"ended ") < 4:
+        printed += await peer.stdout.readline()
+    assert printed.count(b"ended failed step_failed") == 4
     assert processes_sleeping(seconds_asleep) == set()
     (tmp_path / "go").touch()
-    said = await peer.stdout.read()
-    assert b"\n1\n" in said or said.startswith(b"1\n")
-    assert b"ended succeeded completed" in said
+    printed = await peer.stdout.read()
+    assert b"\n1\n" in printed or printed.startswith(b"1\n")
+    assert b"ended succeeded completed" in printed
     assert await peer.wait() == 0
     assert processes_sleeping(other) == set()
 
@@ -510,7 +510,7 @@ async def test_a_tree_that_cannot_be_removed_is_told_with_the_reason(
     with capture_logs() as logs:
         await remove_tree(tree)
     assert [(entry["event"], entry["directory"], entry["log_level"]) for entry in logs] == [
-        ("workspace.left", str(tree), "error")
+        ("workspace.not_removed", str(tree), "error")
     ]
     assert logs[0]["detail"] == why
 

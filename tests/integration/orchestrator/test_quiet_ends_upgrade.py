@@ -1,4 +1,4 @@
-"""Runs that are there when PostgreSQL's indexes of runs become others are found as before, let go, and ended in time."""
+"""Runs that are open when PostgreSQL's indexes change are still found, approved and ended."""
 
 from pathlib import Path
 from typing import Final
@@ -17,9 +17,9 @@ DEPLOY: Final = RunSpec(concurrency=Concurrency(group="deploy"))
 SLOW: Final = job("true", name="slow", runs_on="slow")
 
 
-async def with_limits(store: JobStore, spec: JobSpec, said: RunSpec) -> str:
+async def with_limits(store: JobStore, spec: JobSpec, run_spec: RunSpec) -> str:
     run_id = await admitted(store)
-    assert await store.planned(await planning_task(store), [spec], said)
+    assert await store.planned(await planning_task(store), [spec], run_spec)
     return run_id
 
 

@@ -1,4 +1,4 @@
-"""Whether a store is well is said of both kinds, from the outside, and nothing is changed."""
+"""`store check` reports on both kinds of store and changes nothing."""
 
 import asyncio
 import sqlite3
@@ -91,7 +91,7 @@ async def test_a_new_database_waits_for_its_migrations(
         ("DELETE FROM requests", "7 runs without their request"),
         ("DELETE FROM attempts WHERE number = 9", None),
         ("INSERT INTO request_aliases VALUES ('x', 'gone')", "1 other request ids without a run"),
-        ("UPDATE jobs SET worker_id = NULL WHERE state = 'running'", "2 running jobs that nobody holds"),
+        ("UPDATE jobs SET worker_id = NULL WHERE state = 'running'", "2 running jobs without a holder"),
         ("UPDATE jobs SET finished_at = NULL WHERE state = 'failed'", "1 finished runs with unfinished jobs"),
         (
             "UPDATE jobs SET finished_at = 1.0 WHERE runs_on = 'illumos'",
@@ -106,7 +106,7 @@ async def test_what_does_not_fit_together_is_counted(
     await populated(store_url)
     change(damage)
     found = await check(store_url)
-    assert [said for said in found.problems if not said.startswith("rows of")] == (
+    assert [found_problem for found_problem in found.problems if not found_problem.startswith("rows of")] == (
         [problem] if problem else []
     )
     assert found.well == (problem is None)

@@ -1,4 +1,4 @@
-"""A SQLite store in which something of everything has happened is taken over into PostgreSQL: everything arrives, or nothing."""
+"""A full SQLite store moves to PostgreSQL completely, or not at all."""
 
 import sqlite3
 from contextlib import closing
@@ -91,9 +91,9 @@ async def test_work_goes_on_where_it_was(
         open_store(postgresql_database.url, clock=clock) as target,
     ):
         # Nothing is told twice or not at all, and what is told now comes after what was there.
-        told = [row.body for row in await target.outbox(1000)]
-        assert told == [row.body for row in await source.outbox(1000)]
-        assert told
+        reported = [row.body for row in await target.outbox(1000)]
+        assert reported == [row.body for row in await source.outbox(1000)]
+        assert reported
         # What was asked for already is known.
         assert await target.admit([job_request(idempotency_key="pushed once")]) == [
             Duplicate(run_id=populated.finished)
@@ -174,14 +174,14 @@ async def test_progress_is_told_in_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(moving, "BATCH_ROWS", 4)
-    told: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
     moved = await move(
         file,
         postgresql_database.url,
-        progress=lambda *step: told.append(step),
+        progress=lambda *step: reported.append(step),
         clock=lambda: clock() + LATER,
     )
-    runs = [step for step in told if step[0] == "runs"]
+    runs = [step for step in reported if step[0] == "runs"]
     assert runs == [("runs", 4, 7), ("runs", 7, 7)]
     assert moved.rows["runs"] == 7
 
@@ -275,7 +275,7 @@ async def test_rows_that_did_not_arrive_undo_the_move(
         return await real(self, table, columns=columns, records=records[1:] if table == "jobs" else records)
 
     monkeypatch.setattr(asyncpg.Connection, "copy_records_to_table", lossy)
-    with pytest.raises(MoveRefused, match=r"rows for jobs, .* arrived; nothing was kept"):
+    with pytest.raises(MoveRefused, match=r"rows for jobs, .* arrived; nothing was moved"):
         await move_it(file, postgresql_database, clock)
     assert set((await check(postgresql_database.url)).counts.values()) == {0}
 

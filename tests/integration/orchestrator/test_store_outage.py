@@ -1,7 +1,7 @@
-"""A database that goes away for a part of a lease, and for more than one, by the leases of production.
+"""Database outages shorter and longer than a lease, with production's leases.
 
 The store and its workers go by one clock, which the test moves: a minute of outage is over as soon as all have seen it.
-That intake is held and messages stay in RabbitMQ meanwhile is shown with processes, in `tests/chaos/test_database_outage.py`.
+That intake is paused and messages stay in RabbitMQ meanwhile is shown with processes, in `tests/chaos/test_database_outage.py`.
 """
 
 import asyncio
@@ -46,14 +46,14 @@ pytestmark = pytest.mark.timeout(300)  # it may have to start a PostgreSQL first
 
 @pytest.fixture(autouse=True)
 def fresh_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They keep no settings of a test that ran before: what is said is what these tests go by."""
+    """Loggers without cached settings of earlier tests, so that logs can be captured."""
     monkeypatch.setattr(dispatch, "log", structlog.get_logger())
     monkeypatch.setattr(execution, "LOG", structlog.get_logger())
 
 
 @dataclass
 class GatedExecutor:
-    """An executor whose jobs wait until the gate is open; what became of each attempt, in order."""
+    """An executor whose jobs wait for the gate, and the outcomes of their attempts."""
 
     open: asyncio.Event = field(default_factory=asyncio.Event)
     begun: list[int] = field(default_factory=list)
@@ -77,7 +77,7 @@ class GatedExecutor:
 async def worker(
     name: str, store: JobStore, gate: GatedExecutor, clock: ManualClock
 ) -> AsyncIterator[Dispatch]:
-    """One that takes a job at a time, renews its leases and rescues others', until left."""
+    """A worker with one slot that renews and rescues leases until left."""
     rng = random.Random(name)
     async with asyncio.TaskGroup() as jobs, asyncio.TaskGroup() as loops:
         dispatch = Dispatch(
@@ -117,10 +117,10 @@ def count(events: Events, event: LogEvent) -> int:
 
 
 async def seen_away(events: Events) -> None:
-    """Whoever holds the job has tried to renew since now, in vain, and drawn its conclusions."""
+    """Wait until the holder of the job has failed to renew its lease."""
 
     def tries() -> int:
-        return sum(each["event"] == LogEvent.LEASES_NOT_RENEWED and each["held"] for each in events)
+        return sum(each["event"] == LogEvent.LEASES_NOT_RENEWED and each["leases"] for each in events)
 
     before = tries()
     # The first of them may have been under way; what follows from the second is there when the third is.
@@ -141,10 +141,10 @@ async def away(database: ScratchDatabase, events: Events) -> AsyncIterator[None]
 async def runs(store: JobStore, job_id: str) -> None:
     """Its first words are in the store."""
 
-    async def said() -> bool:
+    async def is_reported() -> bool:
         return await output(store, job_id) == b"waits\n"
 
-    await wait_until_true("the job has begun", said)
+    await wait_until_true("the job has begun", is_reported)
 
 
 async def has_ended(store: JobStore, job_id: str) -> None:

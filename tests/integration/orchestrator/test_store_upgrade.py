@@ -1,4 +1,4 @@
-"""A PostgreSQL store that an older version filled is brought up to date with all that is in it, by whoever comes first."""
+"""The first orchestrator of a new version upgrades a PostgreSQL store and loses nothing."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -18,6 +18,14 @@ from tests.populated_store import PopulatedStore, populate
 from tests.servers.postgresql import ScratchDatabase
 from tests.stores import SUCCEEDED, ManualClock, claimed
 
+OLD_NAMES = {
+    23: (
+        "CREATE TEMP VIEW lineages AS SELECT *, ref_key AS lineage FROM ref_runs",
+        "CREATE TEMP VIEW cancels AS SELECT *, stored_at AS kept_at FROM main.cancels",
+    ),
+    24: ("CREATE TEMP VIEW runs AS SELECT *, group_acquired AS group_held FROM main.runs",),
+}
+"""By the version that renamed them: the newest file under the names that PostgreSQL's schema had before."""
 STEPS = migrations_of("solstice_orchestrator.store.schema.postgresql")
 
 
@@ -39,14 +47,17 @@ async def populated(file: Path, clock: ManualClock) -> PopulatedStore:
 
 
 async def fill(url: str, file: Path, steps: tuple[Migration, ...]) -> None:
-    """The store as a version that knew no more than these steps would have left it."""
+    """Fill the store as a version that knew only these steps would have left it."""
     async with connected(url) as connection:
         await migrate(connection, url, steps)
-        with move._locked_source(file) as held:
+        with move._locked_source(file) as source_file:
+            for version, views in OLD_NAMES.items():
+                for view in views if steps[-1].version < version else ():
+                    source_file.execute(view)
             for table in await move._tables(connection):
                 if table.name == "outbox":
-                    continue  # the file has it in parcels, of which they knew nothing; see below
-                await move._copy(held, connection, table, lambda *_: None)
+                    continue  # the file has it in batches, of which they knew nothing; see below
+                await move._copy(source_file, connection, table, lambda *_: None)
             await move._go_on_counting(connection)
 
 

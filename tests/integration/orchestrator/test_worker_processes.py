@@ -1,6 +1,7 @@
-"""Workers as real processes: what they do when they are ordered something, and what a restart changes about it."""
+"""Workers as real processes obey orders, also after a restart."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from solstice_orchestrator.scheduling.workers import (
 )
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import JobView
-from tests.gated_job import GatedJob, all_ended, publish_requests, wait_for_jobs, wait_until_running
+from tests.gated_jobs import Commit, GatedJob, all_ended, publish_requests, wait_for_jobs, wait_until_running
 from tests.repositories import Repository
 from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
 
@@ -66,11 +67,11 @@ async def test_a_drained_worker_finishes_its_job_however_long_and_ends_well(
     assert [view.state for view in await store.jobs(limit=9)] == [JobState.SUCCEEDED]
     (after,) = await store.workers()
     assert after.presence is Presence.ENDED
-    with orchestrator(shared_files, WORKER_NAME="quay") as heir:
+    with orchestrator(shared_files, WORKER_NAME="quay") as successor:
         views = await wait_for_jobs(store, lambda views: len(views) == 2 and all_ended(views))
         assert {view.state for view in views} == {JobState.SUCCEEDED}
         (now,) = await store.workers()
-        assert (now.worker_id, now.state) == (heir.worker_id, WorkerState.ACTIVE)
+        assert (now.worker_id, now.state) == (successor.worker_id, WorkerState.ACTIVE)
 
 
 async def test_sigterm_cuts_a_drain_short(
@@ -115,12 +116,14 @@ async def test_a_worker_without_what_jobs_need_is_left_alone_also_after_a_restar
     settings = {"EXECUTOR": "scripted", "WORKER_NAME": "quay"}
     with orchestrator(shared_files, **settings) as process:
         await publish_requests(shared_files, Commit(spoiled, commit, "bad/committer"))
-        heard = await asyncio.to_thread(process.logged, "worker.state_changed")
-        assert (heard["was"], heard["state"]) == ("active", "quarantined")
+        paused_event = await asyncio.to_thread(process.logged, "worker.state_changed")
+        assert (paused_event["was"], paused_event["state"]) == ("active", "quarantined")
         process.kill()
-    with orchestrator(shared_files, **settings) as heir:
-        assert heir.logged("orchestrator.started")["state"] == "quarantined"
-        worker = await store.worker(heir.worker_id)
+    with orchestrator(shared_files, **settings) as successor:
+        state = successor.logged("orchestrator.started")["state"]
+        # The first quarantine is short: a machine that is busy may take longer to start a process.
+        assert state == "quarantined" or time.time() > paused_event["quarantined_until"]
+        worker = await store.worker(successor.worker_id)
         assert worker is not None
         assert worker.failures_in_a_row == 3
 
@@ -167,10 +170,3 @@ async def test_one_job_that_breaks_its_executor_however_often_it_is_pushed_quara
         (worker,) = await store.workers()
         assert (worker.state, worker.failures_in_a_row) == (WorkerState.ACTIVE, 1)
         assert "worker.state_changed" not in {event.get("event") for event in process.events}
-
-
-class Commit(GatedJob):
-    """A commit that is asked for, without a gate."""
-
-    def __init__(self, repository: Repository, commit: str, name: str) -> None:
-        self.repository, self.commit, self.name = repository, commit, name

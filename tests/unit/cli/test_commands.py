@@ -1,4 +1,4 @@
-"""Every command: it explains itself, answers in JSON where it answers at all, and says no with the right code."""
+"""Every command has a help text, JSON output, and the right exit codes."""
 
 import json
 import re
@@ -71,9 +71,9 @@ def test_known_trouble_is_one_line_and_a_code(
     with pytest.raises(SystemExit) as ended:
         main.main()
     assert ended.value.code == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err == "error: --source manual is no forge: choose github, forgejo, gitea or gitlab\n"
+    reported = capsys.readouterr()
+    assert reported.out == ""
+    assert reported.err == "error: --source manual is no forge: choose github, forgejo, gitea or gitlab\n"
 
 
 class TestSchema:

@@ -1,4 +1,4 @@
-"""Subcommands of `solstice` are imported when they are called, and the help says of each what it says itself."""
+"""Subcommands of `solstice` are imported when called, and the top help matches theirs."""
 
 import subprocess
 import sys

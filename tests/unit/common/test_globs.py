@@ -71,22 +71,24 @@ def test_name_without_marks_fits_itself_and_everything_fits_it(name: str) -> Non
 def meant(pattern: str, name: str) -> bool:
     """What the documentation says, without a thought about time."""
 
-    def parts_fit(wanted: list[str], given: list[str]) -> bool:
-        if not wanted:
+    def parts_fit(pattern_parts: list[str], given: list[str]) -> bool:
+        if not pattern_parts:
             return not given
-        if wanted[0] == "**":
+        if pattern_parts[0] == "**":
             # At the end: whatever is below, but not nothing of it.
-            rest = wanted[1:]
+            rest = pattern_parts[1:]
             least = 1 if not rest else 0
             return any(parts_fit(rest, given[count:]) for count in range(least, len(given) + 1))
-        return bool(given) and part_fits(wanted[0], given[0]) and parts_fit(wanted[1:], given[1:])
+        return (
+            bool(given) and part_fits(pattern_parts[0], given[0]) and parts_fit(pattern_parts[1:], given[1:])
+        )
 
-    def part_fits(wanted: str, given: str) -> bool:
-        if not wanted:
+    def part_fits(pattern_parts: str, given: str) -> bool:
+        if not pattern_parts:
             return not given
-        if wanted[0] == "*":
-            return any(part_fits(wanted[1:], given[count:]) for count in range(len(given) + 1))
-        return bool(given) and wanted[0] in {"?", given[0]} and part_fits(wanted[1:], given[1:])
+        if pattern_parts[0] == "*":
+            return any(part_fits(pattern_parts[1:], given[count:]) for count in range(len(given) + 1))
+        return bool(given) and pattern_parts[0] in {"?", given[0]} and part_fits(pattern_parts[1:], given[1:])
 
     return parts_fit(pattern.split("/"), name.split("/"))
 

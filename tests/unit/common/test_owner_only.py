@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_common.broker.rabbitmq.broker import RabbitMQBroker
+from solstice_common.broker.rabbitmq.rabbitmq_broker import RabbitMQBroker
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import without_password
 from solstice_common.storage.postgresql import connected
@@ -46,24 +46,24 @@ def test_no_part_of_a_password_is_printed(mark: str) -> None:
 
 @pytest.mark.parametrize("mark", ["#", "[", "]", "?", "/"])
 async def test_a_password_that_must_be_escaped_is_told_how_and_not_shown(mark: str) -> None:
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as reported:
         async with connected(f"postgresql://heron:otter{mark}reeds@127.0.0.1:1/solstice"):
             pass
-    assert "otter" not in str(told.value)
-    assert "reeds" not in str(told.value)
-    assert "%23" in str(told.value)
+    assert "otter" not in str(reported.value)
+    assert "reeds" not in str(reported.value)
+    assert "%23" in str(reported.value)
 
 
 def test_options_of_the_broker_s_url_are_not_printed() -> None:
     url = "amqps://u:p@broker.example/%2f?password=hidden"
     broker = RabbitMQBroker(url, name="x", confirm_timeout_seconds=1.0, rng=random.Random(0))
-    assert broker.url == "amqps://u@broker.example/%2F"
+    assert broker.url == "amqps://u@broker.example:5671/%2F"
 
 
 def test_a_broker_s_password_that_cannot_be_read_is_not_told() -> None:
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as reported:
         RabbitMQBroker(
             "amqp://u:one[two@broker.example:x/", name="x", confirm_timeout_seconds=1.0, rng=random.Random(0)
         )
-    assert "one" not in str(told.value)
-    assert "%5B" in str(told.value)
+    assert "one" not in str(reported.value)
+    assert "%5B" in str(reported.value)

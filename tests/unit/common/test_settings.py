@@ -1,4 +1,5 @@
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -16,6 +17,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_defaults_are_the_published_ones() -> None:
     assert BrokerSettings().model_dump() == {
         "amqp_url": "amqp://127.0.0.1:5672/%2f",
+        "amqp_password_file": "",
         "amqp_exchange": "solstice.jobs",
         "amqp_queue": "solstice.jobs.v1",
         "amqp_routing_key": "jobrequest.v1",
@@ -23,6 +25,10 @@ def test_the_defaults_are_the_published_ones() -> None:
         "amqp_dlq": "solstice.jobs.v1.dlq",
         "amqp_prefetch": 64,
         "amqp_queue_type": "quorum",
+        "dead_letter_enabled": True,
+        "broker_require_durable": False,
+        "nats_monitor_url": "",
+        "nats_sync_always": False,
     }
 
 
@@ -117,3 +123,17 @@ def test_the_state_directory(
 )
 def test_a_database_is_shown_without_its_password(url: str, shown: str) -> None:
     assert without_password(url) == shown
+
+
+def test_the_file_of_the_password_goes_into_the_url(tmp_path: Path) -> None:
+    file = tmp_path / "pass word"
+    settings = BrokerSettings(amqp_url="redis://u@h/0?prefix=ci:", amqp_password_file=str(file))
+    assert settings.amqp_url == f"redis://u@h/0?prefix=ci:&password_file={quote(str(file))}"
+    assert BrokerSettings(**settings.model_dump()).amqp_url == settings.amqp_url
+    with pytest.raises(ValueError, match="another one: name the file once"):
+        BrokerSettings(amqp_url=settings.amqp_url, amqp_password_file="/another")
+
+
+def test_several_hosts_are_shown_without_password() -> None:
+    assert without_password("amqp://u:planted@a:1,b:2/%2f?x=1") == "amqp://u@a:1,b:2/%2f"
+    assert without_password("amqp://u:pl/anted@a:1,b:2/%2f") == "amqp://..."

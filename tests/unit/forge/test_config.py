@@ -1,4 +1,4 @@
-"""The file of sources: what it gives, and that every mistake in it is named with its key."""
+"""The file of sources: its values, and each mistake named with its key."""
 
 import contextlib
 from pathlib import Path
@@ -128,9 +128,9 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), MISTAKES.values(), ids=MISTAKES)
-def test_mistake_is_named_with_its_key(text: str, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told) as caught:
+@pytest.mark.parametrize(("text", "reported"), MISTAKES.values(), ids=MISTAKES)
+def test_mistake_is_named_with_its_key(text: str, reported: str) -> None:
+    with pytest.raises(ConfigurationError, match=reported) as caught:
         parsed(text)
     assert "hush" not in str(caught.value)
 

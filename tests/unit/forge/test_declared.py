@@ -14,16 +14,18 @@ CODE = [path.read_text("utf-8") for path in Path(solstice_forge.__path__[0]).rgl
 
 def test_every_log_call_names_a_declared_event() -> None:
     calls = [
-        said
+        event_name
         for text in CODE
-        for said in re.findall(
+        for event_name in re.findall(
             r"(?:\blog\.(?:debug|info|warning|error|exception)\((?:\s|#[^\n]*\n)*|\bfailed=)([\w.]+)", text
         )
         # What `periodic` logs is named where it is called.
-        if said.startswith("LogEvent.") or f"failed={said}" not in text
+        if event_name.startswith("LogEvent.") or f"failed={event_name}" not in text
     ]
-    assert {said for said in calls if not said.startswith("LogEvent.")} == set()
-    assert {said.removeprefix("LogEvent.") for said in calls} == {event.name for event in LogEvent}
+    assert {event_name for event_name in calls if not event_name.startswith("LogEvent.")} == set()
+    assert {event_name.removeprefix("LogEvent.") for event_name in calls} == {
+        event.name for event in LogEvent
+    }
 
 
 def test_log_events_are_dotted_facts() -> None:

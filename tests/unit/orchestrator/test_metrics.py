@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from solstice_common.broker.protocol import BrokerHealth, PublishStatus
+from solstice_common.broker.protocol import BrokerHealth, PublishStatus, QueueDepth
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.metrics import Metrics
@@ -87,3 +87,18 @@ def test_declared_metrics_are_those_that_are_rendered() -> None:
     typed = {tuple(line.split()[2:]) for line in text.splitlines() if line.startswith("# TYPE solstice_")}
     declared = {(metric.name, metric.type) for metric in metrics.declared()}
     assert {pair for pair in typed if not pair[0].endswith("_created")} == declared
+
+
+def test_queues_are_shown_by_transport_as_far_as_the_broker_tells_of_them() -> None:
+    metrics = Metrics()
+    full = QueueDepth(ready=3, consumers=1, pending=2, oldest_seconds=1.5, lease_seconds=20.0)
+    metrics.queues("redis", {"jobs": full, "dead": QueueDepth(ready=0, consumers=0)})
+    shown = metrics.render({}, CONNECTED).decode()
+    assert 'solstice_queue_depth{queue="jobs",transport="redis"} 3.0' in shown
+    assert 'solstice_queue_pending{queue="jobs",transport="redis"} 2.0' in shown
+    assert 'solstice_queue_oldest_seconds{queue="jobs",transport="redis"} 1.5' in shown
+    assert 'solstice_queue_lease_seconds{queue="jobs",transport="redis"} 20.0' in shown
+    assert 'solstice_queue_depth{queue="dead",transport="redis"} 0.0' in shown
+    assert 'solstice_queue_pending{queue="dead"' not in shown
+    metrics.queues("redis", {})
+    assert "solstice_queue_depth{" not in metrics.render({}, CONNECTED).decode()

@@ -2,30 +2,51 @@ import pytest
 
 from solstice_common.cli.options import load_settings
 from solstice_common.errors import ConfigurationError
+from solstice_common.runtime.periodic import JITTER
 from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS
 from solstice_orchestrator.domain.retries import backoff_ceiling
 from solstice_orchestrator.settings import OrchestratorSettings
 from solstice_orchestrator.stages.dispatch import POLL_SECONDS
-from solstice_orchestrator.stages.rescue_sweep import JITTER
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"capacity_map": "linux"}, "CAPACITY_MAP: 'linux' is not LABEL=SLOTS"),
         ({"git_protocols": "https,ext"}, "GIT_PROTOCOLS: must list some of"),
         ({"git_protocols": " "}, "GIT_PROTOCOLS: must list some of"),
         ({"public_url": "ci.example"}, "PUBLIC_URL: must be empty, or start with http"),
+        (
+            {"public_url": "https://mira:heron@ci.example"},
+            "PUBLIC_URL: must be a URL for browsers, without user and password",
+        ),
+        (
+            {"public_url": "https://ci .example"},
+            "PUBLIC_URL: must be a URL for browsers, without user and password",
+        ),
+        ({"public_url": "https://"}, "PUBLIC_URL: must be a URL for browsers, without user and password"),
+        (
+            {"public_url": "https://ci.example/?a=b"},
+            "PUBLIC_URL: must be a URL for browsers, without user and password",
+        ),
+        (
+            {"deliveries_url": "https://heron@ci.example"},
+            "DELIVERIES_URL: must be a URL for browsers, without user and password",
+        ),
+        (
+            {"public_url": "https://ci.example:heron"},
+            "PUBLIC_URL: must be a URL for browsers, without user and password",
+        ),
         ({"renew_seconds": 40}, "RENEW_SECONDS must be at most half of LEASE_SECONDS"),
         ({"executor": "magic"}, "EXECUTOR: "),
         ({"orchestrator_port": 70000}, "ORCHESTRATOR_PORT: "),
     ],
     ids=str,
 )
-def test_a_wrong_setting_is_named_before_anything_starts(given: dict[str, object], said: str) -> None:
+def test_a_wrong_setting_is_named_before_anything_starts(given: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError) as wrong:
         load_settings(OrchestratorSettings, **given)
-    assert said in str(wrong.value)
+    assert message in str(wrong.value)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 from solstice_common.broker.headers import without_broker_headers
 from solstice_common.broker.protocol import (
+    CONFIRMED,
     NO_HEADERS,
     Delivered,
     Delivery,
@@ -18,8 +19,6 @@ from solstice_common.broker.protocol import (
 )
 from solstice_common.errors import ConfigurationError, TopologyMismatch
 from solstice_common.topology import Binding, Exchange, Queue, Topology
-
-CONFIRMED = Published(PublishStatus.CONFIRMED)
 
 HEADERS_BYTES = 131_064
 """As many bytes as RabbitMQ's default frame carries: what RabbitMQ refuses is refused here."""
@@ -47,7 +46,7 @@ _FORGET = "DELETE FROM messages WHERE "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
+class RefusedMessage:
     """A delivered message on its way to the dead-letter exchange."""
 
     message: int
@@ -61,7 +60,7 @@ class SettledMessages:
 
     acked: Sequence[int]
     retried: Sequence[int]
-    refused: Sequence[DeadLetter]
+    refused: Sequence[RefusedMessage]
 
 
 def row_of(message: Message, message_id: str) -> MessageRow:
@@ -212,14 +211,14 @@ def _declare_exchange(connection: sqlite3.Connection, exchange: Exchange) -> Non
 
 
 def _declare_queue(connection: sqlite3.Connection, queue: Queue) -> None:
-    wanted = json.dumps(dict(queue.arguments), sort_keys=True)
-    connection.execute("INSERT OR IGNORE INTO queues (name, arguments) VALUES (?, ?)", (queue.name, wanted))
+    declared = json.dumps(dict(queue.arguments), sort_keys=True)
+    connection.execute("INSERT OR IGNORE INTO queues (name, arguments) VALUES (?, ?)", (queue.name, declared))
     found = json.loads(
         connection.execute("SELECT arguments FROM queues WHERE name = ?", (queue.name,)).fetchone()[0]
     )
     if _comparable(found) != _comparable(queue.arguments):
-        theirs = ", ".join(f"{key}={value!r}" for key, value in sorted(found.items())) or "no arguments"
-        raise TopologyMismatch("queue", queue.name, queue.arguments, theirs)
+        on_broker = ", ".join(f"{key}={value!r}" for key, value in sorted(found.items())) or "no arguments"
+        raise TopologyMismatch("queue", queue.name, queue.arguments, on_broker)
 
 
 def _comparable(arguments: Mapping[str, object]) -> dict[str, object]:
@@ -261,7 +260,7 @@ def _route(connection: sqlite3.Connection, exchange: str, key: str) -> list[int]
 
 
 def _dead_letter(
-    connection: sqlite3.Connection, queue: str, consumer_id: int, dead_letters: Sequence[DeadLetter]
+    connection: sqlite3.Connection, queue: str, consumer_id: int, dead_letters: Sequence[RefusedMessage]
 ) -> None:
     """Copy refused messages to the queues of the dead-letter exchange.
 

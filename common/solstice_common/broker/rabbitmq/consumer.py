@@ -13,14 +13,14 @@ from pamqp.common import FieldTable
 
 from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.broker.headers import refusal_headers
+from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import Delivery, Published, PublishStatus
 from solstice_common.broker.rabbitmq.acks import AckAction
 from solstice_common.broker.rabbitmq.dead_letters import RESERVED_BYTES, fitting
-from solstice_common.broker.rabbitmq.link import Link
 from solstice_common.broker.rabbitmq.properties import of_properties
 from solstice_common.broker.rabbitmq.publisher import Envelope
 from solstice_common.broker.rabbitmq.subscription import QueueMissing, ReceivedDelivery, Subscription
-from solstice_common.broker.rabbitmq.wire import LinkLost, Wire
+from solstice_common.broker.rabbitmq.wire import LEAST_FRAME_BYTES, LinkLost, Wire
 from solstice_common.errors import TopologyMismatch
 from solstice_common.runtime.backoff import backoff_seconds
 from solstice_common.telemetry.log_events import LogEvent
@@ -63,7 +63,13 @@ class RabbitMQConsumer:
     """See `protocol.Consumer`; `run` must be running."""
 
     def __init__(
-        self, link: Link, broker: ConsumerBroker, queue: str, *, prefetch: int, rng: random.Random
+        self,
+        link: SupervisedLink[Wire],
+        broker: ConsumerBroker,
+        queue: str,
+        *,
+        prefetch: int,
+        rng: random.Random,
     ) -> None:
         self._link = link
         self._broker = broker
@@ -123,7 +129,7 @@ class RabbitMQConsumer:
                     self._arrived.set()  # for `batch` to raise it
             except QueueMissing:
                 missing_since = missing_since or began
-                log.warning(LogEvent.QUEUE_MISSED, queue=self._queue)
+                log.warning(LogEvent.QUEUE_MISSING, queue=self._queue)
                 if began - missing_since >= REDECLARE_SECONDS:
                     missing_since = None
                     await self._redeclare(wire)
@@ -199,10 +205,10 @@ class RabbitMQConsumer:
             return None
 
     def _dead_letter_envelope(self, exchange: str, delivery: ReceivedDelivery, why: Refuse) -> Envelope:
-        theirs = delivery.properties
+        properties_sent, wire = delivery.properties, self._link.connection
         headers = fitting(
             refusal_headers(delivery, why, queue=self._queue, by=self._broker.name, at=datetime.now(UTC)),
-            self._link.header_bytes - RESERVED_BYTES,
+            (LEAST_FRAME_BYTES if wire is None else wire.header_bytes) - RESERVED_BYTES,
         )
         return Envelope(
             exchange=exchange,
@@ -211,16 +217,16 @@ class RabbitMQConsumer:
             # Everything except what would make it expire, or be refused because of another user's name.
             properties=of_properties(
                 spec.Basic.Properties(
-                    content_type=theirs.content_type,
-                    content_encoding=theirs.content_encoding,
+                    content_type=properties_sent.content_type,
+                    content_encoding=properties_sent.content_encoding,
                     headers=cast("FieldTable", headers),  # they came as such a table
                     delivery_mode=2,
-                    priority=theirs.priority,
-                    correlation_id=theirs.correlation_id,
-                    reply_to=theirs.reply_to,
-                    timestamp=theirs.timestamp,
-                    message_type=theirs.message_type,
-                    app_id=theirs.app_id,
+                    priority=properties_sent.priority,
+                    correlation_id=properties_sent.correlation_id,
+                    reply_to=properties_sent.reply_to,
+                    timestamp=properties_sent.timestamp,
+                    message_type=properties_sent.message_type,
+                    app_id=properties_sent.app_id,
                 )
             ),
         )

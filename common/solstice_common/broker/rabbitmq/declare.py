@@ -49,7 +49,7 @@ async def declare(wire: Wire, topology: Topology) -> None:
             await _declare_queue(channel, queue)
         for binding in topology.bindings:
             with link_errors():
-                await channel.queue_bind(
+                await channel.calls.queue_bind(
                     binding.queue, binding.exchange, binding.routing_key, timeout=RPC_SECONDS
                 )
     finally:
@@ -62,7 +62,7 @@ async def depth(wire: Wire, queue: str) -> QueueDepth | None:
     try:
         with link_errors():
             try:
-                found = await channel.queue_declare(queue, passive=True, timeout=RPC_SECONDS)
+                found = await channel.calls.queue_declare(queue, passive=True, timeout=RPC_SECONDS)
             except ChannelNotFoundEntity:
                 return None
         return QueueDepth(ready=found.message_count or 0, consumers=found.consumer_count or 0)
@@ -74,7 +74,7 @@ async def close_channel(channel: WireChannel) -> None:
     """Close the channel, as far as possible; never raises because of the broker."""
     if channel.ended.done():
         return
-    closing = asyncio.ensure_future(channel.close())
+    closing = asyncio.ensure_future(channel.calls.close())
     await asyncio.wait([closing], timeout=CLOSE_SECONDS)
     if not closing.done():
         closing.cancel()
@@ -83,14 +83,14 @@ async def close_channel(channel: WireChannel) -> None:
 
 
 async def _declare_exchange(channel: WireChannel, exchange: Exchange) -> None:
-    ours: Mapping[str, Any] = {"type": exchange.kind, "durable": True}
+    declared: Mapping[str, Any] = {"type": exchange.kind, "durable": True}
     with link_errors():
         try:
-            await channel.exchange_declare(
+            await channel.calls.exchange_declare(
                 exchange.name, exchange_type=exchange.kind, durable=True, timeout=RPC_SECONDS
             )
         except ChannelPreconditionFailed as refused:
-            raise TopologyMismatch("exchange", exchange.name, ours, describe(refused)) from None
+            raise TopologyMismatch("exchange", exchange.name, declared, describe(refused)) from None
         except ChannelAccessRefused as refused:
             raise LinkLost(describe(refused)) from None
 
@@ -99,9 +99,9 @@ async def _declare_queue(channel: WireChannel, queue: Queue) -> None:
     arguments = dict(queue.arguments)
     with link_errors():
         try:
-            await channel.queue_declare(
+            await channel.calls.queue_declare(
                 queue.name, durable=True, arguments=dict(arguments), timeout=RPC_SECONDS
             )
         except (ChannelPreconditionFailed, ChannelLockedResource) as refused:
-            ours = {"durable": True, **arguments}
-            raise TopologyMismatch("queue", queue.name, ours, describe(refused)) from None
+            declared = {"durable": True, **arguments}
+            raise TopologyMismatch("queue", queue.name, declared, describe(refused)) from None

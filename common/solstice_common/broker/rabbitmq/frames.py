@@ -1,29 +1,31 @@
 """Encodes AMQP frames, and splits a stream of bytes into frames.
 
-aiormq's own receiver awaits three reads for each frame, and a delivery is three frames; here a piece of the stream is
-split into all the frames it holds. The most frequent frames are read here, the rest by pamqp; the properties of a
-message only when they are needed: most readers want the body alone.
+aiormq awaits three reads for each frame, and a delivery is three frames; here a piece of the stream is split into all
+the frames it holds, and aiormq gets what is left of them. The most frequent frames are read here, the rest by pamqp; the
+properties of a message only when they are needed: most readers want the body alone.
 
 Source: the AMQP 0-9-1 specification, sections 2.3.5 (frames), 4.2.3 and 4.2.5 (their layout and field types).
 """
 
 import struct
+import time
 from asyncio import StreamReader
-from collections import deque
-from collections.abc import Callable
-from typing import Final, Self
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import pamqp.frame
-from aiormq.connection import ReceivedFrame
-from aiormq.exceptions import AMQPConnectionError, InvalidFrameError
+from aiormq.exceptions import InvalidFrameError
 from pamqp import commands as spec
 from pamqp.body import ContentBody
 from pamqp.exceptions import PAMQPException
 from pamqp.frame import FrameTypes
+from pamqp.heartbeat import Heartbeat
 
-from solstice_common.broker.rabbitmq.received_properties import read_properties
+from solstice_common.broker.rabbitmq.received_properties import read_headers, read_properties
 
 PIECE_BYTES: Final = 256 * 1024
+ALIVE_SECONDS: Final = 0.5
+"""Seconds after which aiormq, which sees no content, is given a heartbeat: by it aiormq knows that the link is alive."""
 
 _HEAD: Final = struct.Struct(">BHI")
 METHOD, HEADER, BODY = 1, 2, 3
@@ -33,6 +35,7 @@ _TAG_AND_BITS: Final = struct.Struct(">QB")
 _BODY_SIZE: Final = struct.Struct(">4xQ")
 _CONTENT: Final = struct.Struct(">HHQ")
 _BASIC, _WEIGHT = 60, 0
+_HEARTBEAT: Final = Heartbeat().marshal()
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
@@ -64,56 +67,67 @@ class UnreadHeader:
         except Exception:  # noqa: BLE001  a mistake of ours in reading must not end the process either
             return spec.Basic.Properties()
 
+    def read_headers(self) -> Mapping[str, object]:
+        """Read the table of headers alone, likewise."""
+        try:
+            return read_headers(self._data)
+        except Exception:  # noqa: BLE001  as above
+            return {}
 
-Received = tuple[int, int, FrameTypes | UnreadHeader]
+
+Received = tuple[int, FrameTypes | UnreadHeader, bytes]
+"""The channel of a frame, the frame, and its bytes, which are empty for the content of messages."""
 Take = Callable[[int, FrameTypes | UnreadHeader], bool]
 
 
-class FrameStream:
-    """Replaces aiormq's `FrameReceiver` after the handshake.
+class FrameFilter:
+    """Reads a connection, and feeds `rest` with what others than `take` have to know.
 
-    A frame that `take` accepts, by channel, is not passed to aiormq, which spends several calls on each frame. Frames
-    of a piece that `take` accepts come before those that are passed on. The last frame of a piece always is passed on:
-    by it aiormq knows that the link is alive.
+    A frame that `take` accepts, by channel, is not passed on to aiormq, which spends several calls on each frame. The
+    content of messages never is.
     """
 
     def __init__(self, reader: StreamReader, take: Take) -> None:
+        self.rest: Final = StreamReader()
         self._reader = reader
         self._take = take
         self._cut = FrameSplitter()
-        self._frames: deque[Received] = deque()
+        self._fed_at = 0.0
 
-    def __aiter__(self) -> Self:
-        return self
+    async def run(self) -> None:
+        """Read until the end of the connection, which `rest` shares."""
+        try:
+            while piece := await self._reader.read(PIECE_BYTES):
+                self._divide(piece)
+        except Exception as error:  # noqa: BLE001  whatever it is, it ends the connection: aiormq raises it
+            self.rest.set_exception(error)
+        else:
+            self.rest.feed_data(self._cut.rest)
+            self.rest.feed_eof()
 
-    async def __anext__(self) -> Received:
-        while not self._frames:
-            try:
-                piece = await self._reader.read(PIECE_BYTES)
-            except OSError as error:
-                raise AMQPConnectionError(f"Server communication error: {error!r}") from error
-            if not piece:
-                raise AMQPConnectionError("Server connection unexpectedly closed")
-            received, take = self._cut(piece), self._take
-            last = len(received) - 1
-            self._frames.extend(
-                each for at, each in enumerate(received) if at == last or not take(each[1], each[2])
-            )
-        return self._frames.popleft()
+    def _divide(self, piece: bytes) -> None:
+        left = b"".join([raw for channel, frame, raw in self._cut(piece) if not self._take(channel, frame)])
+        now = time.monotonic()
+        if not left and now - self._fed_at > ALIVE_SECONDS:
+            left = _HEARTBEAT
+        if left:
+            self._fed_at = now
+            self.rest.feed_data(left)
 
 
 class FrameSplitter:
     """Splits pieces of a stream into frames. An incomplete frame waits for the next piece."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self.rest = b""
+        """The beginning of an incomplete frame."""
 
     def __call__(self, piece: bytes) -> list[Received]:
         """The frames that are complete now, in order.
 
         Raises InvalidFrameError when the bytes are no frames.
         """
-        data = self._rest + piece if self._rest else piece
+        data = self.rest + piece if self.rest else piece
         frames: list[Received] = []
         start, size = 0, len(data)
         while size - start >= _HEAD.size:
@@ -125,15 +139,16 @@ class FrameSplitter:
             if data[end] != _END:
                 raise InvalidFrameError(f"a frame of kind {kind} does not end where it says")
             if kind == BODY:
-                frames.append((end + 1 - start, channel, ContentBody(data[begin:end])))
+                frames.append((channel, ContentBody(data[begin:end]), b""))
             elif kind == HEADER:
-                frames.append((end + 1 - start, channel, UnreadHeader(data[begin:end])))
+                frames.append((channel, UnreadHeader(data[begin:end]), b""))
             elif kind == METHOD and data.startswith(_DELIVER, begin):
-                frames.append((end + 1 - start, channel, _deliver(data, begin + len(_DELIVER))))
+                frames.append((channel, _deliver(data, begin + len(_DELIVER)), b""))
             else:
-                frames.append(_by_pamqp(data[start : end + 1]))
+                raw = data[start : end + 1]
+                frames.append((channel, _by_pamqp(raw), raw))
             start = end + 1
-        self._rest = data[start:]
+        self.rest = data[start:]
         return frames
 
 
@@ -155,8 +170,8 @@ def _short_string(data: bytes, at: int) -> tuple[str, int]:
     return data[begin:end].decode("utf-8", "replace"), end
 
 
-def _by_pamqp(frame: bytes) -> ReceivedFrame:
+def _by_pamqp(frame: bytes) -> FrameTypes:
     try:
-        return pamqp.frame.unmarshal(frame)
+        return pamqp.frame.unmarshal(frame)[2]
     except PAMQPException as error:
         raise InvalidFrameError(str(error)) from error

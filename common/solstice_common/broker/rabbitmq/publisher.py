@@ -3,8 +3,7 @@
 import asyncio
 import re
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,9 +11,10 @@ import pamqp.frame
 import structlog
 from pamqp import commands as spec
 
-from solstice_common.broker.protocol import Published, PublishStatus
+from solstice_common.broker.links.publish_calls import GROUP_BYTES, PendingMessage, PublishCalls
+from solstice_common.broker.links.supervised_link import SupervisedLink
+from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
 from solstice_common.broker.rabbitmq.frames import BODY, HEADER, UnreadHeader, content_header, frame
-from solstice_common.broker.rabbitmq.link import Link
 from solstice_common.broker.rabbitmq.properties import Encode
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, WireChannel
 from solstice_common.telemetry.log_events import LogEvent
@@ -25,11 +25,9 @@ WINDOW: Final = 500
 
 More gains nothing; with fewer, a lost link makes fewer of them unknown.
 """
-GROUP_BYTES: Final = 1 << 20
 ROUTES: Final = 64
 """Encoded `basic.publish` frames that are kept for reuse, by exchange and key."""
 REOPEN_SECONDS: Final = 0.2
-CONFIRMED: Final = Published(PublishStatus.CONFIRMED)
 NACKED: Final = Published(PublishStatus.REJECTED, "the broker refused it: a queue is full or not available")
 
 log = structlog.get_logger(__name__)
@@ -44,38 +42,6 @@ class Envelope(Value, frozen=True, kw_only=True):
     body: bytes
 
 
-@dataclass(slots=True, eq=False)
-class _Call:
-    """One call of `publish`, waiting for the last of its outcomes."""
-
-    outcomes: list[Published | None]
-    missing: int
-    done: "asyncio.Future[None]"
-
-    def settle(self, index: int, outcome: Published) -> None:
-        if self.outcomes[index] is None:
-            self.outcomes[index] = outcome
-            self.missing -= 1
-            if not self.missing and not self.done.done():
-                self.done.set_result(None)
-
-
-@dataclass(slots=True, eq=False)
-class _Pending:
-    call: _Call
-    index: int
-    envelope: Envelope
-    returned: str | None = None
-
-    def settle(self, outcome: Published) -> None:
-        self.call.settle(self.index, outcome)
-
-    @property
-    def wanted(self) -> bool:
-        """Whether a caller still waits for it."""
-        return not self.call.done.done()
-
-
 @dataclass(eq=False)
 class Unconfirmed:
     """The messages on one channel that the broker has not confirmed yet.
@@ -85,7 +51,9 @@ class Unconfirmed:
 
     has_room: Callable[[], None]
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex)
-    _by_tag: dict[int, _Pending] = field(default_factory=dict)
+    _by_tag: dict[int, PendingMessage[Envelope]] = field(default_factory=dict)
+    _returned: dict[int, str] = field(default_factory=dict)
+    """Why messages have no queue, by tag; a confirm of each follows."""
     _last: int = 0
     _oldest: int = 1
     _proven: set[str] = field(default_factory=set)
@@ -98,7 +66,7 @@ class Unconfirmed:
         """The id for the next message: never used before; it contains the delivery tag."""
         return f"{self.prefix}-{self._last + 1}"
 
-    def add(self, pending: _Pending) -> None:
+    def add(self, pending: PendingMessage[Envelope]) -> None:
         """Add a message that is written now; the broker numbers them in this order."""
         self._last += 1
         self._by_tag[self._last] = pending
@@ -109,9 +77,8 @@ class Unconfirmed:
     def returned(self, frame: spec.Basic.Return, header: UnreadHeader) -> None:
         """No queue is bound for it; a confirm follows."""
         tag = str(header.read().message_id or "").rpartition("-")[2]
-        pending = self._by_tag.get(int(tag)) if tag.isdecimal() else None
-        if pending is not None:
-            pending.returned = str(frame.reply_text)
+        if tag.isdecimal() and int(tag) in self._by_tag:
+            self._returned[int(tag)] = str(frame.reply_text)
 
     def confirmed(self, frame: spec.Basic.Ack | spec.Basic.Nack) -> None:
         """The broker confirms or rejects one message, or all up to one."""
@@ -120,12 +87,13 @@ class Unconfirmed:
             pending = self._by_tag.pop(each, None)
             if pending is None:
                 continue
+            returned = self._returned.pop(each, None) if self._returned else None
             if not acked:
                 pending.settle(NACKED)
-            elif pending.returned is not None:
-                pending.settle(Published(PublishStatus.UNROUTABLE, pending.returned))
+            elif returned is not None:
+                pending.settle(Published(PublishStatus.UNROUTABLE, returned))
             else:
-                self._proven.add(pending.envelope.exchange)
+                self._proven.add(pending.message.exchange)
                 pending.settle(CONFIRMED)
         while self._oldest <= self._last and self._oldest not in self._by_tag:
             self._oldest += 1
@@ -138,17 +106,20 @@ class Unconfirmed:
         """
         pending = list(self._by_tag.values())
         self._by_tag.clear()
+        self._returned.clear()
         self._oldest = self._last + 1
         blamed = set(self._blamed(pending, why))
         for each in pending:
             each.settle(Published(PublishStatus.REJECTED if each in blamed else PublishStatus.UNKNOWN, why))
 
-    def _blamed(self, pending: Sequence[_Pending], why: str) -> Iterable[_Pending]:
+    def _blamed(
+        self, pending: Sequence[PendingMessage[Envelope]], why: str
+    ) -> Iterable[PendingMessage[Envelope]]:
         """The messages that the broker certainly lacks, by its reason for closing the channel."""
         if limit := re.search(r"message size \d+ is larger than (?:configured )?max size (\d+)", why):
-            return [each for each in pending if len(each.envelope.body) > int(limit[1])]
+            return [each for each in pending if len(each.message.body) > int(limit[1])]
         if named := re.search(r"exchange '([^']*)'", why):
-            to_it = [each for each in pending if each.envelope.exchange == named[1]]
+            to_it = [each for each in pending if each.message.exchange == named[1]]
             # An exchange that took messages before was deleted meanwhile, and may have taken all but the last.
             return to_it[-1:] if named[1] in self._proven else to_it
         return []
@@ -157,30 +128,17 @@ class Unconfirmed:
 class Publisher:
     """Publishes over one link; `run` must be running."""
 
-    def __init__(self, link: Link, *, confirm_timeout_seconds: float) -> None:
+    def __init__(self, link: SupervisedLink[Wire], *, confirm_timeout_seconds: float) -> None:
         self._link = link
         self._timeout = confirm_timeout_seconds
-        self._waiting: deque[_Pending] = deque()
-        self._wake = asyncio.Event()
+        self._calls = PublishCalls[Envelope](
+            timeout_seconds=confirm_timeout_seconds, why_overdue=self._why_overdue
+        )
         self._prefixes: dict[tuple[int, str, str], bytes] = {}
 
-    async def publish(self, envelopes: Sequence[Envelope]) -> list[Published]:
+    def publish(self, envelopes: Sequence[Envelope]) -> Awaitable[list[Published]]:
         """Publish and wait for the outcomes, in order; never raises because of the broker."""
-        if not envelopes:
-            return []
-        call = _Call([None] * len(envelopes), len(envelopes), asyncio.get_running_loop().create_future())
-        self._waiting.extend(_Pending(call, index, envelope) for index, envelope in enumerate(envelopes))
-        self._wake.set()
-        try:
-            async with asyncio.timeout(self._timeout):
-                await call.done
-        except TimeoutError:
-            overdue = Published(PublishStatus.UNKNOWN, self._why_overdue())
-            return [outcome or overdue for outcome in call.outcomes]
-        finally:
-            # What was not sent yet never will be: its future is done, or cancelled with this task.
-            call.done.cancel()
-        return [outcome for outcome in call.outcomes if outcome is not None]
+        return self._calls.publish(envelopes)
 
     async def run(self) -> None:
         """Send what is published, over one channel after another."""
@@ -193,13 +151,10 @@ class Publisher:
                     log.warning(LogEvent.PUBLISHER_INTERRUPTED, detail=str(lost))
                     await asyncio.sleep(REOPEN_SECONDS)
         finally:
-            closed = Published(PublishStatus.UNKNOWN, "the connection to the broker was closed")
-            for pending in self._waiting:
-                pending.settle(closed)
-            self._waiting.clear()
+            self._calls.close()
 
     async def _one_channel(self, wire: Wire) -> None:
-        unconfirmed = Unconfirmed(self._wake.set)
+        unconfirmed = Unconfirmed(self._calls.wake.set)
         channel = await wire.open_channel(unconfirmed, publisher_confirms=True)
         try:
             async with asyncio.TaskGroup() as group:
@@ -214,16 +169,16 @@ class Publisher:
             unconfirmed.lost(why)
 
     async def _send(self, wire: Wire, channel: WireChannel, unconfirmed: Unconfirmed) -> None:
-        self._wake.set()
+        self._calls.wake.set()
         while not channel.ended.done():
-            await self._wake.wait()
-            self._wake.clear()
+            await self._calls.wake.wait()
+            self._calls.wake.clear()
             # A blocked broker reads nothing: what is not written yet can certainly still be given up.
             await wire.unblocked.wait()
             payload = self._next_group(channel, unconfirmed)
             if payload:
-                if self._waiting:
-                    self._wake.set()
+                if self._calls.waiting:
+                    self._calls.wake.set()
                 try:
                     await channel.write(payload)
                 except LinkLost:
@@ -233,12 +188,13 @@ class Publisher:
         """The frames of as many waiting messages as the wire may hold, in order."""
         frames: list[bytes] = []
         size = 0
-        while self._waiting and len(unconfirmed) < WINDOW and size < GROUP_BYTES:
-            pending = self._waiting.popleft()
-            if not pending.wanted:
+        waiting = self._calls.waiting
+        while waiting and len(unconfirmed) < WINDOW and size < GROUP_BYTES:
+            pending = waiting.popleft()
+            if not pending.is_awaited:
                 continue
             try:
-                encoded = self._encode(pending.envelope, channel, unconfirmed.next_message_id())
+                encoded = self._encode(pending.message, channel, unconfirmed.next_message_id())
             except Exception as error:  # noqa: BLE001  one strange message must not end the publishing of all others
                 pending.settle(Published(PublishStatus.REJECTED, f"AMQP cannot carry it: {error}"))
                 continue
@@ -275,7 +231,7 @@ class Publisher:
         return method
 
     def _why_overdue(self) -> str:
-        wire = self._link.wire
+        wire = self._link.connection
         if wire is None:
             return f"not connected within {self._timeout:g} s: {self._link.detail}"
         if wire.blocked is not None:

@@ -90,11 +90,11 @@ class Subscription:
         """Nothing is published on this channel."""
 
     async def _consume(self, channel: WireChannel, queue: str, consumer_tag: str, prefetch: int) -> None:
-        channel.on_consumer_cancel_callbacks.add(lambda _: self._cancelled.set())
+        channel.calls.on_consumer_cancel_callbacks.add(lambda _: self._cancelled.set())
         with link_errors():
-            await channel.basic_qos(prefetch_count=prefetch, timeout=RPC_SECONDS)
+            await channel.calls.basic_qos(prefetch_count=prefetch, timeout=RPC_SECONDS)
             try:
-                await channel.basic_consume(
+                await channel.calls.basic_consume(
                     queue, _never_called, consumer_tag=consumer_tag, timeout=RPC_SECONDS
                 )
             except ChannelNotFoundEntity:
@@ -135,7 +135,7 @@ class Subscription:
         try:
             with link_errors():
                 async with asyncio.timeout(PARTING_SECONDS):
-                    await channel.basic_cancel(consumer_tag)
+                    await channel.calls.basic_cancel(consumer_tag)
                     await self._write_decided(channel)
                     rest = self._ledger.give_back()
                     if rest is not None:
@@ -154,7 +154,7 @@ class Subscription:
 class ReceivedDelivery:
     """A Delivery of RabbitMQ, whose properties are read on demand."""
 
-    __slots__ = ("_claimed", "_frame", "_header", "_properties", "body", "subscription", "tag")
+    __slots__ = ("_claimed", "_frame", "_header", "_headers", "_properties", "body", "subscription", "tag")
 
     def __init__(
         self, subscription: Subscription, frame: spec.Basic.Deliver, header: UnreadHeader, body: bytes
@@ -165,6 +165,7 @@ class ReceivedDelivery:
         self._frame = frame
         self._header = header
         self._properties: spec.Basic.Properties | None = None
+        self._headers: Mapping[str, object] | None = None
         self._claimed = False
 
     def claim(self) -> bool:
@@ -205,7 +206,12 @@ class ReceivedDelivery:
 
     @property
     def headers(self) -> Mapping[str, object]:
-        return self.properties.headers or NO_HEADERS
+        if self._properties is not None:
+            return self._properties.headers or NO_HEADERS
+        if self._headers is None:
+            # Of most messages, nothing else is asked.
+            self._headers = self._header.read_headers()
+        return self._headers
 
 
 async def _never_called(message: DeliveredMessage) -> None:

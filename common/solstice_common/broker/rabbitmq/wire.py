@@ -1,36 +1,31 @@
-"""One AMQP connection on aiormq; all that depends on aiormq's internals is here.
+"""One AMQP connection on aiormq, on a socket that we also read and write.
 
 aiormq spends a task, a future and several small writes on each message. Our channel gets each frame when it is read,
-and writes many frames at once. Its public interface offers neither that, nor the reason of a blocked connection, nor a
-close that cannot hang. `tests/unit/common/broker/test_rabbitmq_wire.py` names what is used beyond it, and fails when a
-new version of aiormq changes it.
+and writes many frames at once; a blocked connection has its reason here, and closing cannot hang. All this needs of
+aiormq is its public `transport_factory`. What is said of that here and nowhere promised (aiormq writes only whole
+frames, and asks its reader for nothing else) is held by `tests/unit/common/broker/rabbitmq/test_rabbitmq_wire.py`.
 """
 
 import asyncio
-import itertools
+import ssl
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final, Protocol, cast
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final, Protocol
 
-from aiormq.abc import ChannelFrame
-from aiormq.channel import Channel
-from aiormq.connection import (
-    Connection,
-    FrameReceiver,
-    ReceivedFrame,
-    TCPTransportFactory,
-    TLSTransportFactory,
-    TransportFactory,
-)
-from aiormq.exceptions import AMQPError, ConnectionClosed
+from aiormq.abc import AbstractChannel
+from aiormq.connection import Connection, TCPTransportFactory, TLSTransportFactory, TransportFactory
+from aiormq.exceptions import AMQPError
 from pamqp import commands as spec
-from pamqp.base import Frame
 from pamqp.body import ContentBody
-from pamqp.frame import FrameTypes
 from yarl import URL
 
-from solstice_common.broker.rabbitmq.frames import FrameStream, UnreadHeader
+from solstice_common.addresses.hosts import Host
+from solstice_common.addresses.tls import explained, with_remedy
+from solstice_common.broker.links.supervised_link import CONNECT_SECONDS, ConnectionLost
+from solstice_common.broker.rabbitmq.frames import FrameFilter, Take, UnreadHeader
+from solstice_common.broker.rabbitmq.rabbitmq_address import RabbitMQAddress
+from solstice_common.errors import ConfigurationError
 
 HEARTBEAT_SECONDS: Final = 10
 """The heartbeat, unless the URL gives one.
@@ -43,7 +38,7 @@ LEAST_FRAME_BYTES: Final = 4096
 RPC_SECONDS: Final = 15.0
 
 
-class LinkLost(Exception):
+class LinkLost(ConnectionLost):
     """The connection or channel is gone, or did not answer in time."""
 
 
@@ -78,7 +73,7 @@ def describe(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError):
         return "the broker stopped answering (heartbeat)"
     words = " ".join(str(part) for part in error.args if part is not None and part != "")
-    return words or type(error).__name__
+    return with_remedy(words) or type(error).__name__
 
 
 class ChannelUser(Protocol):
@@ -91,29 +86,40 @@ class ChannelUser(Protocol):
     def confirmed(self, frame: spec.Basic.Ack | spec.Basic.Nack) -> None: ...
 
 
-class _Incoming(asyncio.Queue[Any]):
-    """Replaces a channel's queue of frames.
+class WireChannel:
+    """A channel that passes content to `user` and writes many frames at once."""
 
-    Content goes straight to the user, the rest to aiormq.
-    """
-
-    def __init__(self, user: ChannelUser, closed: "asyncio.Future[str]") -> None:
-        super().__init__()
+    def __init__(
+        self, calls: AbstractChannel, writer: StreamWriter, user: ChannelUser, frame_bytes: int
+    ) -> None:
+        self.calls: Final = calls
+        """aiormq's channel: declares, subscribes, closes."""
+        self.number: Final = calls.number
+        self.max_content_size: Final = frame_bytes
+        """The most bytes of a message in one frame."""
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Done, with the broker's reason, as soon as nothing more may be written."""
+        calls.closing.add_done_callback(lambda closing: self._end(_why(closing)))
+        self._writer = writer
         self._user = user
-        self._closed = closed
         self._method: spec.Basic.Deliver | spec.Basic.Return | None = None
         self._header: UnreadHeader | None = None
         self._body: list[bytes] = []
         self._missing = 0
 
-    async def put(self, item: tuple[int, object]) -> None:
-        frame = item[1]
-        if self.take(frame):
-            return
-        if isinstance(frame, spec.Channel.Close) and not self._closed.done():
-            # At once: a frame of ours behind aiormq's Close-Ok would end the whole connection.
-            self._closed.set_result(str(frame.reply_text))
-        await super().put(item)
+    async def write(self, payload: bytes) -> None:
+        """Write frames; return when the operating system has taken them.
+
+        LinkLost when it no longer can.
+        """
+        if self.ended.done():
+            raise LinkLost(self.ended.result())
+        try:
+            self._writer.write(payload)
+            await self._writer.drain()
+        except (OSError, RuntimeError) as error:
+            # aiormq ends the connection: its last frame is written, and that of the channel's end not read yet.
+            raise LinkLost(describe(error)) from error
 
     def take(self, frame: object) -> bool:
         """Pass content or a confirm to the user; return whether it was one."""
@@ -131,6 +137,9 @@ class _Incoming(asyncio.Queue[Any]):
         elif isinstance(frame, (spec.Basic.Ack, spec.Basic.Nack)):
             self._user.confirmed(frame)
         else:
+            if isinstance(frame, spec.Channel.Close):
+                # At once: a frame of ours behind aiormq's Close-Ok would end the whole connection.
+                self._end(str(frame.reply_text))
             return False
         return True
 
@@ -143,110 +152,90 @@ class _Incoming(asyncio.Queue[Any]):
         elif method is not None:
             self._user.returned(method, header)
 
-
-class WireChannel(Channel):
-    """A channel that passes content to `user` and writes many frames at once."""
-
-    def __init__(self, wire: "Wire", number: int, user: ChannelUser, *, publisher_confirms: bool) -> None:
-        super().__init__(wire, number, publisher_confirms=publisher_confirms)
-        self.ended: asyncio.Future[str] = self.loop.create_future()
-        """Done, with the broker's reason, as soon as nothing more may be written."""
-        self.frames = self.incoming = _Incoming(user, self.ended)
-        self.closing.add_done_callback(self._end)
-
-    async def write(self, payload: bytes) -> None:
-        """Write frames; return when the operating system has taken them.
-
-        LinkLost when it no longer can.
-        """
-        if self.ended.done():
-            raise LinkLost(self.ended.result())
-        taken = self.loop.create_future()
-        await self.connection.write_queue.put(
-            ChannelFrame(payload=payload, should_close=False, drain_future=taken)
-        )
-        await taken
-
-    def _end(self, closing: "asyncio.Future[None]") -> None:
+    def _end(self, why: str) -> None:
         if not self.ended.done():
-            self.ended.set_result(_why(closing))
+            self.ended.set_result(why)
 
 
-class _RememberingTransport(TransportFactory):
-    """Opens the socket as aiormq does, and keeps it for a close that cannot hang."""
+class FilteredTransport(TransportFactory):
+    """Opens the socket as aiormq does, and keeps it.
 
-    def __init__(self, scheme: str) -> None:
+    aiormq reads from it what `take` leaves, and its close cannot hang.
+    """
+
+    def __init__(self, scheme: str, take: Take) -> None:
         self._factory = TLSTransportFactory() if scheme == "amqps" else TCPTransportFactory()
-        self._writer: StreamWriter | None = None
+        self._take = take
+        self._reading: asyncio.Task[None] | None = None
+        self.writer: StreamWriter | None = None
 
     async def create(self, url: URL, **options: Any) -> tuple[StreamReader, StreamWriter]:
         reader, writer = await self._factory.create(url, **options)
-        self._writer = writer
+        self.writer = writer
         if writer.get_extra_info("sockname") == writer.get_extra_info("peername"):
             # TCP lets a socket reach itself on a port of the ephemeral range that has no listener any more.
             self.abort()
             raise ConnectionRefusedError("nobody listens there (the socket had connected to itself)")
-        return reader, writer
+        frames = FrameFilter(reader, self._take)
+        self._reading = asyncio.create_task(frames.run(), name="broker-read")
+        return frames.rest, writer
 
     def abort(self) -> None:
-        if self._writer is not None:
-            self._writer.transport.abort()
+        """Drop the socket: then nothing is read from it either."""
+        if self.writer is not None:
+            self.writer.transport.abort()
+        if self._reading is not None:
+            self._reading.cancel()
 
 
-class _RefusalReporter:
-    """Reports why the broker refuses the connection; aiormq would only report an unexpected frame."""
+class Wire:
+    """One connection, opened by `open_wire`."""
 
-    def __init__(self, receiver: FrameReceiver) -> None:
-        self._receiver = receiver
-
-    async def get_frame(self) -> ReceivedFrame:
-        received = await self._receiver.get_frame()
-        if isinstance(received[2], spec.Connection.Close):
-            raise ConnectionClosed(received[2].reply_code, received[2].reply_text)
-        return received
-
-
-class Wire(Connection):
-    """One connection; opened by `open_wire`, closed by `close_wire`."""
-
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str | URL, name: str, tls: ssl.SSLContext | None = None) -> None:
         address = URL(url)
         if "heartbeat" not in address.query:
             address = address.extend_query(heartbeat=HEARTBEAT_SECONDS)
-        self._transport = _RememberingTransport(address.scheme)
-        super().__init__(
-            address, transport_factory=self._transport, client_properties={"connection_name": name}
+        self._transport = FilteredTransport(address.scheme, self._take)
+        self._connection = Connection(
+            address,
+            context=tls,
+            transport_factory=self._transport,
+            client_properties={"connection_name": name},
         )
         self.blocked: str | None = None
         """Why the broker takes no publishes at the moment."""
         self.unblocked = asyncio.Event()
         self.unblocked.set()
-        self._numbers = itertools.count(1)
+        self.refusal: str | None = None
+        """Why the broker closed the connection; aiormq tells it only once the connection stands."""
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Done, with the reason, when the connection is gone."""
+        self._channels: dict[int, WireChannel] = {}
 
     @property
     def header_bytes(self) -> int:
         """The largest content header the broker takes: a frame minus its eight bytes."""
-        return max(self.connection_tune.frame_max, LEAST_FRAME_BYTES) - 8
+        return max(self._connection.connection_tune.frame_max, LEAST_FRAME_BYTES) - 8
+
+    async def connect(self) -> None:
+        """Connect, and agree with the broker on how to go on."""
+        await self._connection.connect()
+        self._connection.closing.add_done_callback(lambda closing: self.ended.set_result(_why(closing)))
 
     async def open_channel(self, user: ChannelUser, *, publisher_confirms: bool = False) -> WireChannel:
         """A new channel; LinkLost when the connection is gone or does not answer."""
         with link_errors():
-            number = next(self._numbers)
-            channel = WireChannel(self, number, user, publisher_confirms=publisher_confirms)
-            self.channels[number] = channel
             async with asyncio.timeout(RPC_SECONDS):
-                await channel.open()
+                calls = await self._connection.channel(publisher_confirms=publisher_confirms)
+            writer = self._transport.writer
+            if writer is None:
+                raise LinkLost("there is no connection")
+            channel = self._channels[calls.number] = WireChannel(calls, writer, user, self.header_bytes)
             return channel
-
-    async def ended(self) -> str:
-        """Wait until the connection is gone; return the reason."""
-        gone = self.closing
-        await asyncio.wait([gone])
-        return _why(gone)
 
     async def close_wire(self) -> None:
         """Close within a few seconds in any state; never raises."""
-        closing = asyncio.ensure_future(self.close())
+        closing = asyncio.ensure_future(self._connection.close())
         try:
             await asyncio.wait([closing], timeout=CLOSE_SECONDS)
         finally:
@@ -259,56 +248,66 @@ class Wire(Connection):
         """Drop the socket, without a message to the broker."""
         self._transport.abort()
 
-    @staticmethod
-    async def _rpc(
-        request: Frame,
-        writer: StreamWriter,
-        frame_receiver: FrameReceiver,
-        wait_response: bool = True,  # noqa: FBT001, FBT002  aiormq's signature
-    ) -> FrameTypes | None:
-        outspoken = cast("FrameReceiver", _RefusalReporter(frame_receiver))  # asked for get_frame only
-        return await Connection._rpc(request, writer, outspoken, wait_response)  # noqa: SLF001  see the page's top
-
-    async def _Connection__reader(self, frame_receiver: FrameReceiver) -> None:  # noqa: N802  aiormq's private name
-        frames = FrameStream(frame_receiver.reader, self._take)
-        await super()._Connection__reader(frames)  # type: ignore[misc]  # private, and held by the test named above
-
     def _take(self, number: int, frame: object) -> bool:
-        channel = self.channels.get(number)
-        return isinstance(channel, WireChannel) and channel.incoming.take(frame)
+        channel = self._channels.get(number)
+        if channel is not None:
+            return channel.take(frame)
+        match frame:
+            case spec.Connection.Blocked():
+                self.blocked = str(frame.reason)
+                self.unblocked.clear()
+            case spec.Connection.Unblocked():
+                self.blocked = None
+                self.unblocked.set()
+            case spec.Connection.Close():
+                self.refusal = f"{frame.reply_code} {frame.reply_text}"
+                return False
+            case _:
+                return False
+        return True
 
-    async def _Connection__handle_connection_blocked(self, frame: spec.Connection.Blocked) -> None:  # noqa: N802  aiormq's private name
-        self.blocked = str(frame.reason)
-        self.unblocked.clear()
 
-    async def _Connection__handle_connection_unblocked(self, _: spec.Connection.Unblocked) -> None:  # noqa: N802  aiormq's private name
-        self.blocked = None
-        self.unblocked.set()
-
-
-async def open_wire(url: str, name: str, *, timeout_seconds: float) -> Wire:
-    """A new connection, which the broker shows as `name`.
+@asynccontextmanager
+async def open_wire_at(address: RabbitMQAddress, host: Host, name: str) -> AsyncIterator[Wire]:
+    """A new connection to a host, which shows it as `name`.
 
     LinkLost when there is none within the time.
     """
-    wire = Wire(url, name)
+    try:
+        tls = None if address.tls is None else address.tls.context()
+        wire = Wire(address.at(host), name, tls)
+    except ConfigurationError as error:
+        # A file that was there at the start is being replaced, or was removed.
+        raise LinkLost(str(error)) from None
+    try:
+        await _connect(wire)
+    except LinkLost as lost:
+        raise LinkLost(explained(str(lost), address.tls)) from lost
+    try:
+        yield wire
+    finally:
+        await wire.close_wire()
+
+
+async def _connect(wire: Wire) -> None:
     connecting = asyncio.ensure_future(wire.connect())
     try:
         # Waited for beside, not inside: aiormq may hold on to a cancellation while it connects.
-        await asyncio.wait([connecting], timeout=timeout_seconds)
+        await asyncio.wait([connecting], timeout=CONNECT_SECONDS)
         with link_errors():
             try:
                 _result(connecting)
             except (StopAsyncIteration, EOFError) as error:
                 # aiormq says only this when the other side hangs up before the first frame is read.
                 raise LinkLost("the connection was closed before the broker said hello") from error
+            except AMQPError as error:
+                raise LinkLost(wire.refusal or describe(error)) from error
     except BaseException:
         connecting.cancel()
         wire.abort()
         await asyncio.wait([connecting], timeout=1.0)
         _look_at(connecting)
         raise
-    return wire
 
 
 def _why(closing: "asyncio.Future[None]") -> str:

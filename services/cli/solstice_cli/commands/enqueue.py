@@ -1,10 +1,14 @@
-"""`solstice enqueue`: as `forge-integration enqueue`, but for the embedded broker of `solstice up` unless told otherwise."""
+"""`solstice enqueue`: `forge-integration enqueue` for the embedded broker of `solstice up`.
+
+Options and the environment name another broker.
+"""
 
 from typing import Final
 
 from pydantic import Field
 
 from solstice_cli.local import local_broker_url
+from solstice_common.settings import BROKER_URL_DESCRIPTION
 from solstice_forge.commands.enqueue import EnqueueSettings
 from solstice_forge.commands.enqueue_command import enqueue_command
 
@@ -14,7 +18,7 @@ class LocalEnqueueSettings(EnqueueSettings):
 
     amqp_url: str = Field(
         default_factory=local_broker_url,
-        description="Broker: amqp:// or amqps:// for RabbitMQ, sqlite:///FILE for the embedded one.",
+        description=BROKER_URL_DESCRIPTION,
     )
 
 

@@ -1,4 +1,7 @@
-"""`solstice logs`: what a job printed, or every job of a run; with -f as it is printed."""
+"""`solstice logs`: what a job printed, or every job of a run.
+
+With -f, it follows what is printed.
+"""
 
 import sys
 from collections.abc import Callable
@@ -11,9 +14,9 @@ from rich.console import Console
 from solstice_cli.api_calls import answered_at_length
 from solstice_cli.output.identifiers import find
 from solstice_common.cli.api_client import Document, OrchestratorClient
-from solstice_common.cli.following import FROM_THE_FIRST, LogWriter, follow_job, follow_run
+from solstice_common.cli.following import FROM_THE_FIRST, LogWriter, follow_job, follow_run, once_per_reason
 from solstice_common.cli.options import with_settings
-from solstice_common.cli.output import said_when_slow
+from solstice_common.cli.output import note_when_slow
 from solstice_common.cli.program import Exit
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages.states import JobState
@@ -30,7 +33,7 @@ def logs(
     *,
     which: Annotated[str, typer.Argument(metavar="JOB|RUN", help="An id, or its beginning or end.")],
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until it has ended; exit 1 if it did not succeed.")
+        bool, typer.Option("--follow", "-f", help="Follow until it has ended; exit 1 if it did not succeed.")
     ] = False,
     attempt: Annotated[
         int | None, typer.Option(min=1, help="This attempt of the job.", show_default="the newest")
@@ -39,7 +42,7 @@ def logs(
 ) -> None:
     """Print logs. A run's logs carry the job's name before each line.
 
-    What a job printed is indented by two spaces; lines that begin with $ or ! are Solstice CI's own.
+    The output of a job is indented by two spaces; lines that begin with $ or ! come from Solstice CI.
     """
 
     async def work(api: OrchestratorClient, answers: Callable[[], None]) -> Exit:
@@ -72,14 +75,17 @@ def logs(
 async def _follow(api: OrchestratorClient, kind: str, document: Document, attempt: int | None) -> Exit:
     terminal = sys.stdout.isatty()
     name = f"run {document['run_id']}" if kind == "run" else str(document["name"])
-    with said_when_slow(f"output of {name}, which is {document['state']}") as prints:
+    with note_when_slow(f"output of {name}, which is {document['state']}") as prints:
 
         def write(text: str) -> None:
             prints()
             _write(text)
 
         if kind == "run":
-            end = await follow_run(api, document["run_id"], write, label=_label, terminal=terminal)
+            waits = once_per_reason(_say)
+            end = await follow_run(
+                api, document["run_id"], write, waits=waits, label=_label, terminal=terminal
+            )
         else:
             end = await follow_job(api, document["job_id"], write, attempt=attempt, terminal=terminal)
     typer.echo(f"{name} {end['state']}", err=True)
@@ -89,7 +95,10 @@ async def _follow(api: OrchestratorClient, kind: str, document: Document, attemp
 async def _print_log(
     api: OrchestratorClient, job: Document, attempt: int | None, *, label: str, as_json: bool, follow: bool
 ) -> None:
-    """Everything there is now, page by page; as JSON and with `follow`, event by event to the end."""
+    """Print everything there is now, page by page.
+
+    As JSON and with `follow`, event by event to the end.
+    """
     if follow:
         async for event in api.log_events(
             job["job_id"], attempt=attempt, after=FROM_THE_FIRST if attempt is None else None
@@ -121,6 +130,10 @@ def _label(name: str) -> str:
     if not Console().is_terminal or Console().no_color:
         return f"{name} | "
     return f"\x1b[{LABEL_COLOURS[sum(name.encode()) % len(LABEL_COLOURS)]}m{name} |\x1b[0m "
+
+
+def _say(text: str) -> None:
+    typer.secho(text, err=True, dim=True)
 
 
 def _write(text: str) -> None:

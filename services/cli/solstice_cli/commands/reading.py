@@ -19,8 +19,8 @@ from solstice_common.settings import ClientSettings, without_password
 PAGE: Final = 100
 
 
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")]
-Everything = Annotated[bool, typer.Option("--all", "-a", help="All there are.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="The most entries to list.")]
+Everything = Annotated[bool, typer.Option("--all", "-a", help="List all entries.")]
 OfRepository = Annotated[
     str | None, typer.Option("--repository", "-r", help="Only of this repository: OWNER/NAME or its URL.")
 ]
@@ -30,8 +30,10 @@ OfBranch = Annotated[
 ]
 RunInState = Annotated[RunState | None, typer.Option("--state", "-s", help="Only in this state.")]
 JobInState = Annotated[JobState | None, typer.Option("--state", "-s", help="Only in this state.")]
-OnLabel = Annotated[str | None, typer.Option("--label", "-l", help="Only what runs on this label.")]
-OfPriority = Annotated[Priority | None, typer.Option("--priority", "-p", help="Only what is of this class.")]
+OnLabel = Annotated[str | None, typer.Option("--label", "-l", help="Only with jobs of this label.")]
+OfPriority = Annotated[
+    Priority | None, typer.Option("--priority", "-p", help="Only with jobs of this class.")
+]
 
 
 @with_settings(ClientSettings)
@@ -47,21 +49,21 @@ def runs(
     priority: OfPriority = None,
     as_json: AsJson = False,
 ) -> None:
-    """List runs, newest first. In a pipe: tab-separated, whole values, no heading."""
-    wanted = Filters(repository=repository, branch=branch, state=state, label=label, priority=priority)
+    """List runs, newest first. In a pipe: tab-separated, full values, no heading."""
+    filters = Filters(repository=repository, branch=branch, state=state, label=label, priority=priority)
 
-    async def ask(api: OrchestratorClient) -> tuple[list[Document], bool]:
+    async def request(api: OrchestratorClient) -> tuple[list[Document], bool]:
         return await _pages(
-            lambda limit, after: api.runs(limit=limit, after=after, **wanted),
+            lambda limit, after: api.runs(limit=limit, after=after, **filters),
             "runs",
             None if everything else limit,
         )
 
-    found, more = answered(settings, ask)
+    documents, more = answered(settings, request)
     if as_json:
-        print_json({"runs": found})
+        print_json({"runs": documents})
     else:
-        display.print_runs(found, now=display.now_utc(), more=more)
+        display.print_runs(documents, now=display.now_utc(), more=more)
 
 
 @with_settings(ClientSettings)
@@ -78,37 +80,37 @@ def jobs(
     priority: OfPriority = None,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs: of one run in workflow order, else newest first."""
-    wanted = Filters(repository=repository, branch=branch, state=state, label=label, priority=priority)
+    """List jobs. Those of a run in workflow order, else newest first."""
+    filters = Filters(repository=repository, branch=branch, state=state, label=label, priority=priority)
 
-    async def ask(api: OrchestratorClient) -> tuple[list[Document], bool]:
+    async def request(api: OrchestratorClient) -> tuple[list[Document], bool]:
         run_id = (await find(api, run, ("run",)))[1]["run_id"] if run else None
         return await _pages(
-            lambda limit, after: api.jobs(run_id=run_id, limit=limit, after=after, **wanted),
+            lambda limit, after: api.jobs(run_id=run_id, limit=limit, after=after, **filters),
             "jobs",
             None if everything else limit,
         )
 
-    found, more = answered(settings, ask)
+    documents, more = answered(settings, request)
     if as_json:
-        print_json({"jobs": found})
+        print_json({"jobs": documents})
     else:
-        display.print_jobs(found, now=display.now_utc(), more=more)
+        display.print_jobs(documents, now=display.now_utc(), more=more)
 
 
 async def _pages(
-    ask: Callable[[int, str | None], Awaitable[Document]], what: str, limit: int | None
+    fetch: Callable[[int, str | None], Awaitable[Document]], what: str, limit: int | None
 ) -> tuple[list[Document], bool]:
     """The first `limit` (None: all) of a list, and whether there are more."""
-    found: list[Document] = []
+    documents: list[Document] = []
     after: str | None = None
-    while limit is None or len(found) < limit:
-        page = await ask(PAGE if limit is None else min(PAGE, limit - len(found)), after)
-        found += page[what]
+    while limit is None or len(documents) < limit:
+        page = await fetch(PAGE if limit is None else min(PAGE, limit - len(documents)), after)
+        documents += page[what]
         after = page.get("next")
         if after is None:
             break
-    return found, after is not None
+    return documents, after is not None
 
 
 @with_settings(ClientSettings)
@@ -120,14 +122,14 @@ def attempts(
 ) -> None:
     """List every try at a job, oldest first."""
 
-    async def ask(api: OrchestratorClient) -> list[Document]:
+    async def request(api: OrchestratorClient) -> list[Document]:
         return await api.attempts((await find(api, job, ("job",)))[1]["job_id"])
 
-    found = answered(settings, ask)
+    documents = answered(settings, request)
     if as_json:
-        print_json({"attempts": found})
+        print_json({"attempts": documents})
     else:
-        display.print_attempts(found, now=display.now_utc())
+        display.print_attempts(documents, now=display.now_utc())
 
 
 @with_settings(ClientSettings)
@@ -137,7 +139,7 @@ def show(
     which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning or end.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show one run with its jobs, or one job with its attempts."""
+    """Show a run with its jobs, or a job."""
     kind, document = answered(settings, lambda api: find(api, which))
     if as_json:
         print_json(document)
@@ -199,7 +201,8 @@ def _show_job(job: Document, url: str) -> None:
 
 def _requested_by(run: Document) -> str:
     who = f" by {run['sender']}" if run.get("sender") else ""
-    return f"{run['source']} {run.get('event') or ''}".rstrip() + who
+    # What a person or a program asks for has the source and the event `manual`.
+    return " ".join(dict.fromkeys((run["source"], run.get("event") or run["source"]))) + who
 
 
 def _times(document: Document) -> list[tuple[str, Any]]:

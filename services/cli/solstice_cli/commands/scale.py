@@ -1,11 +1,11 @@
-"""`solstice scale`: how much work there is for each label, and how many slots it takes."""
+"""`solstice scale`: the work for each label, and the slots it takes."""
 
 from typing import Annotated
 
 import typer
 
 from solstice_cli.api_calls import answered
-from solstice_cli.output import display
+from solstice_cli.output import display, worker_tables
 from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import AsJson, print_json
 from solstice_common.settings import ClientSettings
@@ -15,16 +15,23 @@ from solstice_common.settings import ClientSettings
 def scale(
     settings: ClientSettings,
     *,
-    label: Annotated[str | None, typer.Option("--label", "-l", help="Only this label, known or not.")] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", "-l", help="Only this label, even if it is unknown.")
+    ] = None,
     target_seconds: Annotated[
         int | None,
-        typer.Option("--target", "-t", min=1, help="Seconds in which it is to be done.", show_default="300"),
+        typer.Option(
+            "--target", "-t", min=1, help="Seconds in which the work is to be done.", show_default="300"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how much work there is for each label, and how many slots it takes: what an autoscaler asks."""
+    """Show the work and the slots of each label.
+
+    An autoscaler asks the same over HTTP.
+    """
     found = answered(settings, lambda api: api.scale(label=label, target_seconds=target_seconds))
     if as_json:
         print_json(found)
     else:
-        display.print_scale(found["labels"], now=display.now_utc())
+        worker_tables.print_scale(found["labels"], now=display.now_utc())

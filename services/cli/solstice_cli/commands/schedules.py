@@ -1,4 +1,4 @@
-"""`solstice schedules`: what is built regularly, when it is due, what became of it, and a person's word about it."""
+"""`solstice schedules`: show and change what is built regularly."""
 
 from typing import Annotated, Any, Final
 
@@ -19,7 +19,7 @@ from solstice_common.repo_urls import full_name_of
 from solstice_common.settings import ClientSettings
 
 app: Final = typer.Typer(
-    help="What is built regularly: list, show, next, add, edit, pause, resume, fire, remove.",
+    help="Builds by cron expressions. Commands: list, show, next, add, edit, pause, resume, fire, remove.",
     context_settings=CONTEXT_SETTINGS,
 )
 
@@ -28,15 +28,16 @@ RepoUrl = Annotated[
     str, typer.Option(help="Repository to build: a URL, git@host:path, or a folder of this machine.")
 ]
 Branch = Annotated[
-    str, typer.Option(help="Each tick builds what this branch holds then; of another ref, its full name.")
+    str, typer.Option(help="Each tick builds this branch's newest commit; of another ref, its full name.")
 ]
 Cron = Annotated[
     str, typer.Option(help="Five fields, minute to day of week, like '30 2 * * MON-FRI'; or @daily.")
 ]
 Zone = Annotated[str, typer.Option("--timezone", help="IANA name: Europe/Berlin.")]
-FullName = Annotated[str | None, typer.Option(help="What people call the repository: OWNER/NAME.")]
+FullName = Annotated[str | None, typer.Option(help="The repository's name at its forge: OWNER/NAME.")]
 MissedTicks = Annotated[
-    Missed, typer.Option(help="Ticks missed by downtime: once makes up for all with one run, skip for none.")
+    Missed,
+    typer.Option(help="Ticks missed by downtime: once builds one run for all of them, skip builds none."),
 ]
 Overlapping = Annotated[
     Overlap, typer.Option(help="While the last run has not ended: queue one more, or skip the tick.")
@@ -51,7 +52,7 @@ PAGE: Final = 200
 @app.callback(invoke_without_command=True)
 @with_settings(ClientSettings)
 def schedules(settings: ClientSettings, *, context: typer.Context, as_json: AsJson = False) -> None:
-    """What is built regularly: list (also without a word), show, next, add, edit, pause, resume, fire, remove."""
+    """Show and change what is built regularly; without a command, list it."""
     if stands_alone(context):
         _list(settings, as_json=as_json)
 
@@ -67,14 +68,14 @@ def list_(
     branch: Annotated[str | None, typer.Option("--branch", "-b", help="Only of this branch.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List schedules as they were added. In a pipe: tab-separated, whole values, no heading."""
+    """List schedules by age. In a pipe: tab-separated, full values, no heading."""
     _list(settings, repository=repository, branch=branch, as_json=as_json)
 
 
 @app.command()
 @with_settings(ClientSettings)
 def show(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False) -> None:
-    """Show one schedule and what became of its newest ticks."""
+    """Show one schedule and its newest ticks."""
     found = answered(settings, lambda api: api.schedule(schedule))
     if as_json:
         print_json(found)
@@ -112,7 +113,10 @@ def next_(
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=100, help="So many.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Print when it is due next, by the clocks of its zone and in UTC; also while it is paused."""
+    """Print when a schedule is due next. Times are in its zone and in UTC.
+
+    Also while it is paused.
+    """
     found = answered(settings, lambda api: api.next_ticks(schedule, count=count))
     if as_json:
         print_json(found)
@@ -126,7 +130,7 @@ def next_(
 def add(
     settings: ClientSettings,
     *,
-    name: Annotated[str, typer.Argument(help="What it is to be called.")],
+    name: Annotated[str, typer.Argument(help="Its name.")],
     repo_url: RepoUrl,
     branch: Branch,
     cron: Cron,
@@ -140,7 +144,7 @@ def add(
     priority: Class = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build a branch regularly, from the first tick after this moment on."""
+    """Build a branch regularly. The first tick is the next one after now."""
     url = as_url(repo_url)
     new_schedule = {
         "name": name,
@@ -166,7 +170,7 @@ def edit(
     settings: ClientSettings,
     *,
     schedule: Which,
-    name: Annotated[str | None, typer.Option(help="What it is to be called.")] = None,
+    name: Annotated[str | None, typer.Option(help="Its name.")] = None,
     repo_url: Annotated[str | None, typer.Option(help="Repository to build.")] = None,
     branch: Annotated[str | None, typer.Option(help="Its branch, or another ref by its full name.")] = None,
     cron: Annotated[str | None, typer.Option(help="Its expression.")] = None,
@@ -180,7 +184,10 @@ def edit(
     priority: Annotated[str | None, typer.Option(help="Priority class.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change what is named; '' takes away what may be absent. With another time its next tick is the first from now."""
+    """Change a schedule. Only the given options change; '' removes an optional one.
+
+    With a new time its next tick is the first from now.
+    """
     url = repo_url and as_url(repo_url)
     if url and repo_full_name is None:
         repo_full_name = full_name_of(url)
@@ -211,7 +218,7 @@ def edit(
 @app.command()
 @with_settings(ClientSettings)
 def pause(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False) -> None:
-    """No ticks until it is resumed; those that come meanwhile are not missed."""
+    """Pause a schedule. Ticks meanwhile do not count as missed."""
     found = answered(settings, lambda api: api.steer_schedule(schedule, "pause"))
     _say(found, f"schedule {found['name']}", as_json=as_json)
 
@@ -219,7 +226,7 @@ def pause(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False)
 @app.command()
 @with_settings(ClientSettings)
 def resume(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False) -> None:
-    """Ticks again, from the first after this moment on."""
+    """Resume a schedule. The first tick is the next one after now."""
     found = answered(settings, lambda api: api.steer_schedule(schedule, "resume"))
     _say(found, f"schedule {found['name']} resumed", as_json=as_json)
 
@@ -227,7 +234,7 @@ def resume(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False
 @app.command()
 @with_settings(ClientSettings)
 def fire(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False) -> None:
-    """Build what the branch holds now, beside its ticks; 'show' tells what became of it."""
+    """Build a schedule's branch now. 'show' lists the outcome."""
     found = answered(settings, lambda api: api.steer_schedule(schedule, "fire"))
     if as_json:
         print_json(found)
@@ -239,7 +246,7 @@ def fire(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False) 
 @app.command()
 @with_settings(ClientSettings)
 def remove(settings: ClientSettings, *, schedule: Which, as_json: AsJson = False) -> None:
-    """Forget it with what became of its ticks; its runs stay."""
+    """Remove a schedule. Its ticks go, its runs stay."""
     found = answered(settings, lambda api: api.steer_schedule(schedule, "remove"))
     if as_json:
         print_json(found)
@@ -251,23 +258,23 @@ def _list(
     settings: ClientSettings, *, repository: str | None = None, branch: str | None = None, as_json: bool
 ) -> None:
     async def every(api: OrchestratorClient) -> Document:
-        found: list[Document] = []
+        documents: list[Document] = []
         after: str | None = None
         while True:
             page = await api.schedules(limit=PAGE, after=after, repository=repository, branch=branch)
-            found += page["schedules"]
+            documents += page["schedules"]
             if (after := page["next"]) is None:
-                return {"schedules": found}
+                return {"schedules": documents}
 
-    found = answered(settings, every)
+    documents = answered(settings, every)
     if as_json:
-        print_json(found)
+        print_json(documents)
     else:
-        display.print_schedules(found["schedules"], now=display.now_utc())
+        display.print_schedules(documents["schedules"], now=display.now_utc())
 
 
-def _say(found: Document, what: str, *, as_json: bool) -> None:
+def _say(document: Document, what: str, *, as_json: bool) -> None:
     if as_json:
-        print_json(found)
+        print_json(document)
     else:
-        typer.echo(f"{what}: {'paused' if found['paused'] else 'next tick ' + found['next_at']}")
+        typer.echo(f"{what}: {'paused' if document['paused'] else 'next tick ' + document['next_at']}")

@@ -1,4 +1,4 @@
-"""`solstice schema`: the JSON schemas of the messages, for those who write services in other languages."""
+"""`solstice schema`: the JSON schemas of the messages, for services in other languages."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,19 +12,22 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.messages.schemas import render_schemas
 
 app = typer.Typer(
-    help="The JSON schemas of the messages.", no_args_is_help=True, context_settings=CONTEXT_SETTINGS
+    help="JSON schemas of messages: show, write.",
+    no_args_is_help=True,
+    context_settings=CONTEXT_SETTINGS,
 )
 
 
 @app.command()
 def show(
     message: Annotated[
-        str | None, typer.Argument(help="jobrequest.v1 or jobstatus.v1; without it, their names are listed.")
+        str | None,
+        typer.Argument(help="jobrequest.v1, jobcancel.v1 or jobstatus.v1; without it, the names are listed."),
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Print the JSON schema of a message, or the names of all messages."""
+    """Print a message's schema, or list all."""
     schemas = {name.removesuffix(".json"): content for name, content in render_schemas().items()}
     if message is None:
         if as_json:
@@ -39,11 +42,11 @@ def show(
 
 @app.command()
 def write(
-    folder: Annotated[Path, typer.Argument(help="Where to; made if it is not there.")] = Path("schemas"),
+    folder: Annotated[Path, typer.Argument(help="The folder; made if it does not exist.")] = Path("schemas"),
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Write the schema of every message to a folder, one file each."""
+    """Write all schemas to a folder."""
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)

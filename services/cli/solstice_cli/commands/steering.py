@@ -1,4 +1,4 @@
-"""`solstice cancel`, `approve`, `rerun`, `priority`: a person's word about a run."""
+"""`solstice cancel`, `approve`, `rerun`, `priority`: steer a run."""
 
 from typing import Annotated, Final
 
@@ -21,15 +21,18 @@ def cancel(
     which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning or end.")],
     as_json: AsJson = False,
 ) -> None:
-    """End a run or a job: at once if it waits, by stopping its processes if it runs."""
+    """End a run or a job.
 
-    async def ask(api: OrchestratorClient) -> tuple[str, Document, Document]:
+    Waiting jobs end at once; the processes of running jobs are stopped.
+    """
+
+    async def request(api: OrchestratorClient) -> tuple[str, Document, Document]:
         kind, before = await find(api, which)
         if kind == "run":
             return kind, before, await api.cancel_run(before["run_id"])
         return kind, before, await api.cancel_job(before["job_id"])
 
-    kind, before, now = answered(settings, ask)
+    kind, before, now = answered(settings, request)
     if as_json:
         print_json(now)
     elif before.get("finished_at"):
@@ -50,14 +53,17 @@ def approve(
     run: Annotated[str, typer.Argument(help="An id, or its beginning or end.")],
     as_json: AsJson = False,
 ) -> None:
-    """Let the jobs of a run that wait for approval go on: code of somebody who may not push. Look at it before."""
+    """Let the jobs of a stranger's change start.
 
-    async def ask(api: OrchestratorClient) -> tuple[int, Document]:
+    Look at the code first.
+    """
+
+    async def request(api: OrchestratorClient) -> tuple[int, Document]:
         _, before = await find(api, run, ("run",))
         jobs = (await api.run(before["run_id"]))["jobs"]
         return sum(job["state"] == APPROVAL for job in jobs), await api.approve_run(before["run_id"])
 
-    count, now = answered(settings, ask)
+    count, now = answered(settings, request)
     if as_json:
         print_json(now)
     elif count:
@@ -84,15 +90,18 @@ def rerun(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build the commit of a run once more, as a new run; of a job: that job, and those that need it."""
+    """Build a run once more. It becomes a new run.
 
-    async def ask(api: OrchestratorClient) -> tuple[str | None, Document]:
+    For a job: that job, and those that need it.
+    """
+
+    async def request(api: OrchestratorClient) -> tuple[str | None, Document]:
         kind, before = await find(api, which)
         if kind == "job" and not failed:
             return str(before["name"]), await api.rerun_job(before["job_id"])
         return None, await api.rerun(before["run_id"], failed=failed)
 
-    job, new = answered(settings, ask)
+    job, new = answered(settings, request)
     if as_json:
         print_json(new)
     else:
@@ -109,13 +118,16 @@ def priority(
     to: Annotated[Priority, typer.Argument(metavar="CLASS", help="critical, high, default or low.")],
     as_json: AsJson = False,
 ) -> None:
-    """Put a job that has not ended into another priority class, where it is the newest."""
+    """Change a job's priority. The job must not have ended.
 
-    async def ask(api: OrchestratorClient) -> Document:
+    The job becomes the newest of its new class.
+    """
+
+    async def request(api: OrchestratorClient) -> Document:
         _, before = await find(api, job, ("job",))
         return await api.prioritise(before["job_id"], to)
 
-    now = answered(settings, ask)
+    now = answered(settings, request)
     if as_json:
         print_json(now)
     else:

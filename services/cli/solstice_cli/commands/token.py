@@ -1,4 +1,7 @@
-"""`solstice token`: make, list and revoke the tokens of the HTTP APIs, in the file that the services read."""
+"""`solstice token`: make, list and revoke the tokens of the HTTP APIs.
+
+They stand in the file that the services read.
+"""
 
 import secrets
 import time
@@ -19,7 +22,7 @@ from solstice_common.settings import TokenSettings
 from solstice_common.times import format_seconds
 
 app = typer.Typer(
-    help="Tokens for the HTTP APIs and the pages: create, list, revoke.",
+    help="Access tokens: create, list, revoke.",
     no_args_is_help=True,
     context_settings=CONTEXT_SETTINGS,
 )
@@ -39,10 +42,10 @@ def _known_names(incomplete: str) -> list[str]:
 def create(
     settings: TokenSettings,
     *,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it: who or what will use it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: who or what will use it.")],
     scope: Annotated[
         list[TokenScope],
-        typer.Option(help="What it allows; give it once for each. None includes another."),
+        typer.Option(help="What the token allows; may be repeated. No scope includes another."),
     ],
     expires: Annotated[
         str | None,
@@ -52,7 +55,10 @@ def create(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token, and print it: this once, since only its hash is kept. Running services know it at once."""
+    """Make a token, and print it. Only its hash is stored.
+
+    Running services know it at once.
+    """
     try:
         lifetime = None if expires is None else lifetime_seconds(expires)
     except ValueError as error:
@@ -89,11 +95,11 @@ def create(
 @app.command("list")
 @with_settings(TokenSettings)
 def list_(settings: TokenSettings, *, as_json: AsJson = False) -> None:
-    """List the tokens. In a pipe: tab-separated, whole values, no heading."""
+    """List the tokens. In a pipe: tab-separated, full values, no heading."""
     tokens, now = read(settings.solstice_tokens), time.time()
     if as_json:
-        found = [{**_document(token), "expired": token.has_expired(now)} for token in tokens]
-        print_json({"tokens": found})
+        documents = [{**_document(token), "expired": token.has_expired(now)} for token in tokens]
+        print_json({"tokens": documents})
     else:
         display.print_tokens([_document(token) for token in tokens], now=display.now_utc())
 
@@ -106,7 +112,10 @@ def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=_known_names)],
     as_json: AsJson = False,
 ) -> None:
-    """Take a token out of the file: running services refuse it from their next request on."""
+    """Take a token out of the file.
+
+    Running services refuse it from their next request on.
+    """
 
     def without_it(tokens: Sequence[Token]) -> Sequence[Token]:
         remaining = [token for token in tokens if token.name != name]
@@ -124,7 +133,7 @@ def revoke(
         typer.echo(f"{name} is revoked")
     if not read(settings.solstice_tokens):
         typer.echo(
-            "That was the last token: nobody is answered now, not this machine either, until 'solstice token create' makes "
+            "That was the last token: services now refuse all, this machine too, until 'solstice token create' makes "
             f"one. To be answered here without tokens again, remove {settings.solstice_tokens} and start the services anew.",
             err=True,
         )

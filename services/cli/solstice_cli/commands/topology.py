@@ -1,32 +1,56 @@
 """`solstice topology`: the exchanges and queues on the broker."""
 
 import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from pydantic import Field
 
 from solstice_cli.local import local_broker_url
-from solstice_common.broker import open_broker
+from solstice_cli.output.dead_letters import confirm, number
+from solstice_cli.output.migrations import (
+    SpokenMigration,
+    done_document,
+    plan_document,
+    print_done,
+    print_nothing,
+    print_plans,
+)
+from solstice_common.broker import open_broker, read_topology
+from solstice_common.broker.rabbitmq.migration.migration_plan import QueueMigration
+from solstice_common.broker.rabbitmq.migration.queue_migration import Migrated, Planned, planned
+from solstice_common.broker.rabbitmq.migration.queue_migration import migrate as migrate_queue
+from solstice_common.broker.topology_check import topology_differences
 from solstice_common.cli.options import with_settings
-from solstice_common.cli.output import print_json, said_when_slow
-from solstice_common.cli.program import CONTEXT_SETTINGS
-from solstice_common.settings import BrokerSettings, without_password
-from solstice_common.topology import full_topology
+from solstice_common.cli.output import AsJson, note_when_slow, print_json, print_rows
+from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
+from solstice_common.errors import ConfigurationError
+from solstice_common.settings import (
+    BROKER_URL_DESCRIPTION,
+    BrokerSettings,
+    known_broker_url,
+    without_password,
+)
+from solstice_common.topology import Topology, full_topology
 
 app = typer.Typer(
-    help="The exchanges and queues on the broker.", no_args_is_help=True, context_settings=CONTEXT_SETTINGS
+    help="Exchanges and queues: show, declare, check, migrate.",
+    no_args_is_help=True,
+    context_settings=CONTEXT_SETTINGS,
 )
 
 CONNECT_SECONDS = 10.0
 
 
 class LocalBrokerSettings(BrokerSettings):
-    """The broker; without a word about it, the embedded one that `solstice up` uses."""
+    """The broker; by default the embedded one that `solstice up` uses."""
 
     amqp_url: str = Field(
         default_factory=local_broker_url,
-        description="Broker: amqp:// or amqps:// for RabbitMQ, sqlite:///FILE for the embedded one.",
+        description=BROKER_URL_DESCRIPTION,
     )
 
 
@@ -37,7 +61,7 @@ def show(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print what there must be on the broker; asks nobody."""
+    """Print the expected topology. The broker is not contacted."""
     topology = full_topology(settings)
     if as_json:
         print_json(
@@ -69,7 +93,7 @@ def declare(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Make sure that everything is there; safe to repeat, changes nothing that exists."""
+    """Create what is missing at the broker. Nothing that exists changes."""
     topology = full_topology(settings)
 
     async def work() -> str:
@@ -78,9 +102,175 @@ def declare(
             await broker.declare(topology)
             return broker.url
 
-    with said_when_slow(f"the broker at {without_password(settings.amqp_url)}"):
+    with note_when_slow(f"the broker at {without_password(settings.amqp_url)}"):
         url = asyncio.run(work())
     if as_json:
         print_json({"broker": url, "declared": True})
     else:
         typer.echo(f"declared {len(topology.exchanges)} exchanges and {len(topology.queues)} queues on {url}")
+
+
+ManagementUrl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="RabbitMQ's management API, perhaps with the USER:PASSWORD of an operator.",
+        show_default="http://HOST:15672",
+    ),
+]
+
+
+@app.command()
+@with_settings(LocalBrokerSettings)
+def check(
+    settings: BrokerSettings,
+    *,
+    management_url: ManagementUrl = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Whose permissions to check.", show_default="the user of the URL"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the broker with what must be there, and name each difference with its remedy.
+
+    Changes nothing. Exit 1 when something differs.
+    """
+    topology = full_topology(settings)
+    where = without_password(settings.amqp_url)
+    with note_when_slow(f"the broker at {where}"):
+        on_broker = asyncio.run(
+            read_topology(settings.amqp_url, topology, management_url=management_url, user=user)
+        )
+    differences = topology_differences(topology, on_broker)
+    if as_json:
+        print_json(
+            {
+                "broker": where,
+                "differences": [asdict(each) for each in differences],
+                "unknown": list(on_broker.unknown),
+            }
+        )
+    elif not sys.stdout.isatty():
+        print_rows((each.object, each.difference, each.remedy) for each in differences)
+    else:
+        for each in differences:
+            typer.echo(f"{each.object}\n  {each.difference}\n  -> {each.remedy}")
+        if not differences:
+            typer.echo(
+                f"{len(topology.exchanges)} exchanges and {len(topology.queues)} queues on {where}: as they must be"
+            )
+    for sentence in on_broker.unknown if not as_json else ():
+        typer.echo(f"not checked: {sentence}", err=True)
+    if differences:
+        raise typer.Exit(1)
+
+
+@app.command()
+@with_settings(LocalBrokerSettings)
+def migrate(
+    settings: BrokerSettings,
+    *,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option("--queue", "-q", metavar="QUEUE", help="Only this one; may be repeated."),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="OLD", help="The name that the one --queue has had until now."),
+    ] = None,
+    management_url: ManagementUrl = None,
+    counts_lag: Annotated[
+        float,
+        typer.Option(
+            min=2,
+            metavar="SECONDS",
+            help="How old RabbitMQ's counts may be: twice collect_statistics_interval, and one.",
+        ),
+    ] = 11.0,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give live queues of RabbitMQ the arguments that the settings ask for, or another name.
+
+    Services run on, and no message is lost. Interrupted at any moment, the next run goes on.
+
+    Exits 1 when a queue is refused, or services must be restarted before the rest can be done. Other brokers have no
+    types of queues: there is nothing to migrate (exit 0; with --from 2).
+    """
+    where = without_password(settings.amqp_url)
+    transport = known_broker_url(settings.amqp_url)
+    if transport != "rabbitmq":
+        if source is not None:
+            raise ConfigurationError(
+                f"--from: {transport} cannot rename a queue: let {source} run empty before the services use the new name"
+            )
+        print_nothing(transport, where, as_json=as_json)
+        return
+    migrations = _migrations(full_topology(settings), queue or (), source)
+
+    async def look() -> list[tuple[QueueMigration, Planned]]:
+        return [
+            (each, await planned(settings.amqp_url, each, management_url=management_url))
+            for each in migrations
+        ]
+
+    with note_when_slow(f"the broker at {where}"):
+        plans = asyncio.run(look())
+    if not as_json:
+        print_plans(plans, where)
+    refused = any(plan.refusals for _, plan in plans)
+    todo = [each for each, plan in plans if plan.steps]
+    if refused or dry_run or not todo:
+        if as_json:
+            print_json({"broker": where, "plan": plan_document(plans), "migrated": []})
+        raise typer.Exit(Exit.FAILED if refused else Exit.OK)
+    confirm(f"Migrate {number(len(todo), 'queue')}?", yes=yes)
+    observer = SpokenMigration(quiet=as_json)
+
+    async def work() -> list[tuple[QueueMigration, Migrated]]:
+        return [
+            (
+                each,
+                await migrate_queue(
+                    settings.amqp_url,
+                    each,
+                    management_url=management_url,
+                    counts_lag_seconds=counts_lag,
+                    observer=observer,
+                ),
+            )
+            for each in todo
+        ]
+
+    done = asyncio.run(work())
+    names = [f"AMQP_QUEUE_TYPE={settings.amqp_queue_type}"]
+    names += [f"AMQP_QUEUE={settings.amqp_queue}", f"AMQP_DLQ={settings.amqp_dlq}"] if source else []
+    if as_json:
+        print_json({"broker": where, "plan": plan_document(plans), "migrated": done_document(done)})
+    else:
+        print_done(done, names)
+    if any(each.consumers_left for _, each in done):
+        raise typer.Exit(Exit.FAILED)
+
+
+def _migrations(topology: Topology, chosen: Sequence[str], source: str | None) -> list[QueueMigration]:
+    known = {each.name: each for each in topology.queues}
+    if unknown := [name for name in chosen if name not in known]:
+        raise ConfigurationError(f"--queue: {unknown[0]!r} is none of ours: {', '.join(known)}")
+    if source is not None and len(chosen) != 1:
+        raise ConfigurationError("--from: say with one --queue which queue has had that name")
+    exchanges = {each.name: each for each in topology.exchanges}
+    bindings = {each.queue: each for each in topology.bindings}
+    return [
+        QueueMigration(
+            source=source or name,
+            target=known[name],
+            exchange=exchanges[bindings[name].exchange],
+            routing_key=bindings[name].routing_key,
+        )
+        for name in (chosen or known)
+    ]

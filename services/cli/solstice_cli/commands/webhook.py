@@ -16,7 +16,7 @@ from solstice_cli.demo.deliveries import Change, EventName, SignedDelivery, sign
 from solstice_cli.secrets import stored_secret
 from solstice_common.cli import running_up
 from solstice_common.cli.local_repository import as_url
-from solstice_common.cli.output import print_json, said_when_slow
+from solstice_common.cli.output import note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import Source
@@ -39,12 +39,12 @@ def send(
     url: Annotated[
         str | None,
         typer.Argument(
-            help="Where forge-integration listens; /webhooks/SOURCE is added if it has no path.",
+            help="Address of forge-integration; /webhooks/SOURCE is added if it has no path.",
             show_default=f"that of the running 'solstice up', else {DEFAULT_URL}",
         ),
     ] = None,
     *,
-    source: Annotated[Source, typer.Option(help="Which forge to play.")] = Source.FORGEJO,
+    source: Annotated[Source, typer.Option(help="The forge to imitate.")] = Source.FORGEJO,
     event: Annotated[str, typer.Option(help="push or pull_request.")] = "push",
     repo_url: Annotated[str, typer.Option(help="Repository: a URL, or a folder of this machine.")] = ".",
     ref: Annotated[
@@ -66,7 +66,10 @@ def send(
     delivery_id: Annotated[str | None, typer.Option(help="Delivery id.", show_default="a new one")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
-    """Send what a forge would send for a push or pull request; exit 0 when it was taken."""
+    """Send a webhook as a forge would.
+
+    Exit 0 when it was taken.
+    """
     if source is Source.MANUAL:
         raise ConfigurationError("--source manual is no forge: choose github, forgejo, gitea or gitlab")
     secret = secret or stored_secret(source)
@@ -84,7 +87,7 @@ def send(
     )
     url = url or _running_here()
     target = url if urlsplit(url).path not in {"", "/"} else f"{url.rstrip('/')}/webhooks/{source.value}"
-    with said_when_slow(f"forge-integration at {target}"):
+    with note_when_slow(f"forge-integration at {target}"):
         response = asyncio.run(_post(target, delivery))
     answer = _answer(response)
     if as_json:
@@ -133,7 +136,7 @@ def _event(typed: str) -> EventName:
 
 
 def _change(repo_url: str, ref: str | None, sha: str | None, full_name: str | None) -> Change:
-    """What to tell, completed from the folder where the repository is one of this machine."""
+    """The event to send, completed from the folder of a repository on this machine."""
     repo_url = from_scp(repo_url) or repo_url if not Path(repo_url).is_dir() else repo_url
     folder = Path(repo_url).resolve() if "://" not in repo_url else None
     if folder is not None:

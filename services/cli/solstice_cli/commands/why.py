@@ -29,11 +29,14 @@ def why(
     *,
     which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning or end.")],
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Tell again whenever it changes, until nothing waits.")
+        bool, typer.Option("--watch", "-w", help="Print it again whenever it changes, until nothing waits.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say why a job waits, how many go before it, and when it may start; of a run for each job that waits."""
+    """Say why a job waits, and when it may start.
+
+    It also says how many jobs go before it. For a run: each of its waiting jobs.
+    """
     printed: object = None
     while True:
         answers = answered(settings, lambda api: _answers(api, which))
@@ -49,13 +52,16 @@ def why(
 
 
 async def _answers(api: OrchestratorClient, which: str) -> Sequence[Document]:
-    """Of a job its own; of a run that is not planned the run's; else those of its jobs that wait."""
-    kind, found = await find(api, which)
+    """Return the answers to show: of a job its own.
+
+    Of a run that is not planned the run's; else those of its jobs that wait.
+    """
+    kind, document = await find(api, which)
     if kind == "job":
-        return [await api.why_job(found["job_id"])]
-    waiting = [job["job_id"] for job in found.get("jobs", []) if job["state"] not in _NOT_WAITING]
+        return [await api.why_job(document["job_id"])]
+    waiting = [job["job_id"] for job in document.get("jobs", []) if job["state"] not in _NOT_WAITING]
     if not waiting:
-        return [await api.why_run(found["run_id"])]
+        return [await api.why_run(document["run_id"])]
     return [await api.why_job(job_id) for job_id in waiting[:MAX_JOBS]]
 
 
@@ -71,17 +77,22 @@ def _print(answers: Sequence[Document], now: datetime) -> None:
 def _facts(answer: Document, now: datetime) -> list[tuple[str, Any]]:
     kind = "job" if "job_id" in answer else "run"
     head = [(kind, answer[f"{kind}_id"]), ("name", answer.get("name")), ("state", answer["state"])]
-    found = answer["why"]
-    if found is None:
+    explanation = answer["why"]
+    if explanation is None:
         return [*head, ("why", "it does not wait")]
     return [
         *head,
-        ("reason", f"{found['reason']}({found['resource']})" if found.get("resource") else found["reason"]),
-        ("why", found["detail"]),
-        ("waits", _since(found["since"], now)),
-        ("ahead", found["ahead"]),
-        ("until", found["until"]),
-        ("starts", _expected(found["expected_start"], now)),
+        (
+            "reason",
+            f"{explanation['reason']}({explanation['resource']})"
+            if explanation.get("resource")
+            else explanation["reason"],
+        ),
+        ("why", explanation["detail"]),
+        ("waits", _since(explanation["since"], now)),
+        ("ahead", explanation["ahead"]),
+        ("until", explanation["until"]),
+        ("starts", _expected(explanation["expected_start"], now)),
     ]
 
 
@@ -92,9 +103,7 @@ def _expected(expected: Document | None, now: datetime) -> str | None:
         duration(max(0.0, (parse_timestamp(expected[end]) - now).total_seconds()))
         for end in ("earliest", "latest")
     )
-    return (
-        f"in about {earliest}" if earliest == latest else f"in {earliest} to {latest}, as far as one can tell"
-    )
+    return f"in about {earliest}" if earliest == latest else f"in {earliest} to {latest}, as an estimate"
 
 
 def _since(moment: str, now: datetime) -> str:

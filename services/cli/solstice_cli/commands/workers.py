@@ -1,4 +1,4 @@
-"""`solstice workers`: who runs jobs, how each stands, and a person's word about one."""
+"""`solstice workers`: list workers and their states, and steer one."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from solstice_cli.api_calls import answered
-from solstice_cli.output import display
+from solstice_cli.output import display, worker_tables
 from solstice_common.cli.api_client import Document, OrchestratorClient
 from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import AsJson, print_json
@@ -16,7 +16,8 @@ from solstice_common.errors import ConfigurationError, ServiceRefused
 from solstice_common.settings import ClientSettings
 
 app: Final = typer.Typer(
-    help="Who runs jobs: list, show, pause, resume, drain, quarantine.", context_settings=CONTEXT_SETTINGS
+    help="Show and steer workers. Commands: list, show, pause, resume, drain, quarantine.",
+    context_settings=CONTEXT_SETTINGS,
 )
 
 Which = Annotated[str, typer.Argument(metavar="WORKER", help="Its name, or its id or the beginning of it.")]
@@ -34,7 +35,7 @@ def workers(settings: ClientSettings, *, context: typer.Context, as_json: AsJson
 @app.command("list")
 @with_settings(ClientSettings)
 def list_(settings: ClientSettings, *, as_json: AsJson = False) -> None:
-    """List workers by name. In a pipe: tab-separated, whole values, no heading."""
+    """List workers by name. In a pipe: tab-separated, full values, no heading."""
     _list(settings, as_json=as_json)
 
 
@@ -43,53 +44,53 @@ def list_(settings: ClientSettings, *, as_json: AsJson = False) -> None:
 def show(settings: ClientSettings, *, worker: Which, as_json: AsJson = False) -> None:
     """Show one worker and the jobs that it runs."""
 
-    async def ask(api: OrchestratorClient) -> Document:
+    async def request(api: OrchestratorClient) -> Document:
         return pick(await api.workers(), worker, api.url)
 
-    found = answered(settings, ask)
+    document = answered(settings, request)
     if as_json:
-        print_json(found)
+        print_json(document)
         return
     display.print_facts(
         [
-            ("worker", found["worker_id"]),
-            ("name", found["name"]),
-            ("host", found["host"]),
-            ("state", display.worker_state(found)),
-            ("until", found["quarantined_until"]),
-            ("failures", found["failures_in_a_row"] or None),
-            ("slots", display.slots(found)),
-            ("at once", found["limit"]),
-            ("pressure", display.pressure(found) or None),
-            ("why", found.get("refusal") or None),
-            ("measured", found.get("condition_at") if found.get("refusal") else None),
-            ("version", found["version"]),
-            ("started", found["started_at"]),
-            ("seen", found["seen_at"]),
+            ("worker", document["worker_id"]),
+            ("name", document["name"]),
+            ("host", document["host"]),
+            ("state", worker_tables.worker_state(document)),
+            ("until", document["quarantined_until"]),
+            ("failures", document["failures_in_a_row"] or None),
+            ("slots", worker_tables.slots(document)),
+            ("at once", document["limit"]),
+            ("pressure", worker_tables.pressure(document) or None),
+            ("why", document.get("refusal") or None),
+            ("measured", document.get("condition_at") if document.get("refusal") else None),
+            ("version", document["version"]),
+            ("started", document["started_at"]),
+            ("seen", document["seen_at"]),
         ]
     )
-    for job in found["jobs"]:
+    for job in document["jobs"]:
         typer.echo(f"runs {job['job_id']}  {job['name']} #{job['attempt']} on {job['runs_on']}")
 
 
 @app.command()
 @with_settings(ClientSettings)
 def pause(settings: ClientSettings, *, worker: Which, as_json: AsJson = False) -> None:
-    """Give it no new jobs until it is resumed; what it runs goes on."""
+    """Give a worker no new jobs. Running ones go on, until it is resumed."""
     _steer(settings, worker, "pause", as_json=as_json)
 
 
 @app.command()
 @with_settings(ClientSettings)
 def resume(settings: ClientSettings, *, worker: Which, as_json: AsJson = False) -> None:
-    """Give it jobs again: ends a pause and a quarantine."""
+    """Give a worker jobs again."""
     _steer(settings, worker, "resume", as_json=as_json)
 
 
 @app.command()
 @with_settings(ClientSettings)
 def drain(settings: ClientSettings, *, worker: Which, as_json: AsJson = False) -> None:
-    """Give it no new jobs, and let it end itself when those it runs have ended."""
+    """End a worker after its running jobs. It gets no new ones."""
     _steer(settings, worker, "drain", as_json=as_json)
 
 
@@ -102,20 +103,20 @@ def quarantine(
     seconds: Annotated[int, typer.Option("--seconds", "-s", min=1, help="For so long.")] = 3600,
     as_json: AsJson = False,
 ) -> None:
-    """Give it no new jobs for a while; then it takes them again by itself."""
+    """Give a worker no new jobs for a while."""
     _steer(settings, worker, "quarantine", seconds=seconds, as_json=as_json)
 
 
-def pick(found: Sequence[Document], typed: str, url: str) -> Document:
-    """The worker that `typed` names: by its id, its name, or the beginning of its id.
+def pick(workers: Sequence[Document], typed: str, url: str) -> Document:
+    """Return the worker that `typed` names by id, name, or beginning of the id.
 
     Of several with one name those that are there count, if any is. Raises ConfigurationError when it fits several,
     ServiceRefused when it fits none.
     """
     for fits in (
-        [worker for worker in found if worker["worker_id"] == typed],
-        [worker for worker in found if worker["name"] == typed],
-        [worker for worker in found if typed and worker["worker_id"].startswith(typed)],
+        [worker for worker in workers if worker["worker_id"] == typed],
+        [worker for worker in workers if worker["name"] == typed],
+        [worker for worker in workers if typed and worker["worker_id"].startswith(typed)],
     ):
         alive = [worker for worker in fits if worker["presence"] == "alive"]
         chosen = alive or fits
@@ -136,19 +137,19 @@ def _list(settings: ClientSettings, *, as_json: bool) -> None:
     if as_json:
         print_json({"workers": found})
     else:
-        display.print_workers(found, now=display.now_utc())
+        worker_tables.print_workers(found, now=display.now_utc())
 
 
 def _steer(
     settings: ClientSettings, typed: str, order: str, *, seconds: int | None = None, as_json: bool
 ) -> None:
-    async def ask(api: OrchestratorClient) -> Document:
+    async def request(api: OrchestratorClient) -> Document:
         worker = pick(await api.workers(), typed, api.url)
         return await api.steer_worker(worker["worker_id"], order, seconds=seconds)
 
-    now = answered(settings, ask)
+    now = answered(settings, request)
     if as_json:
         print_json(now)
         return
     until = f" until {now['quarantined_until']}" if now["state"] == "quarantined" else ""
-    typer.echo(f"worker {now['worker_id']} {display.worker_state(now)}{until}")
+    typer.echo(f"worker {now['worker_id']} {worker_tables.worker_state(now)}{until}")

@@ -41,7 +41,10 @@ def demo(
     checkout: Annotated[Path, typer.Option(help="The repository whose newest commit is built.")] = CHECKOUT,
     patience: Annotated[float, typer.Option(min=0, help="Seconds that its jobs may take.")] = 60.0,
 ) -> None:
-    """Build a real commit through the whole line; exits 1 and names the stop when one failed."""
+    """Build a real commit through the whole line.
+
+    Exits 1 and names the stop when one failed.
+    """
     console = Console(highlight=False)
     folder = Path(tempfile.mkdtemp(prefix="solstice-demo-"))
     began = time.monotonic()
@@ -70,7 +73,7 @@ async def _pass_stops(stops: Stops, folder: Path, checkout: Path, timeout_second
             up = await opened.enter_async_context(solstice_up(folder))
         async with stops.stop("a repository was made from this checkout", limit_seconds=60):
             change = await make_repository(checkout, folder / "repositories" / "solstice-ci.git")
-        async with stops.stop("the signed webhook of a push was kept: 202", limit_seconds=10):
+        async with stops.stop("the signed webhook of a push was stored: 202", limit_seconds=10):
             request_id = await push(up, change)
         api = await opened.enter_async_context(OrchestratorClient.open(up.page))
         async with stops.stop("the request became a run", limit_seconds=20):
@@ -88,7 +91,7 @@ async def _pass_stops(stops: Stops, folder: Path, checkout: Path, timeout_second
             if run["state"] != RunState.SUCCEEDED:
                 ends = ", ".join(f"{job['name']} {job['state']}" for job in run["jobs"])
                 raise Unexpected(f"the run ended as {run['state']} {run['detail']} ({ends})")
-        async with stops.stop("jobstatus.v1 tells it on the statuses queue", limit_seconds=20):
+        async with stops.stop("its jobstatus.v1 is on the statuses queue", limit_seconds=20):
             await final_status(up.broker, run)
         async with stops.stop("the page shows it", limit_seconds=10):
             await see_page(f"{up.page}/runs/{run['run_id']}", run)

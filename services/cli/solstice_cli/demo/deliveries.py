@@ -7,8 +7,7 @@ from typing import Literal
 import orjson
 
 from solstice_common.messages import Source
-from solstice_forge.forges.samples import SENDER, push_body, push_event_name
-from solstice_forge.forges.signing import sign
+from solstice_forge.forges.samples import SENDER, push_body, push_event_name, sign
 
 EventName = Literal["push", "pull_request"]
 
@@ -17,7 +16,7 @@ BASE_BRANCH = "main"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What the delivery is to tell: a ref of a repository now points at this commit."""
+    """What the delivery says: a ref of a repository now points at this commit."""
 
     repo_url: str
     repo_full_name: str
@@ -42,7 +41,7 @@ class SignedDelivery:
 def signed_delivery(
     source: Source, event: EventName, change: Change, *, secret: str, delivery_id: str, now: float
 ) -> SignedDelivery:
-    """The delivery that `source` would make of a push, or of a pull or merge request that was opened."""
+    """Return the delivery that `source` makes of a push or an opened change request."""
     if event == "push":
         name = push_event_name(source, change.ref)
         body = push_body(

@@ -1,4 +1,7 @@
-"""What the stops of the demo do: a real process, a real repository, a real webhook, a real consumer, a real reader."""
+"""What the stops of the demo do.
+
+They use a real process, repository, webhook, consumer and reader.
+"""
 
 import asyncio
 import os
@@ -35,7 +38,7 @@ Process: TypeAlias = subprocess.Popen[bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Up:
-    """What `solstice up --json` told when it was ready."""
+    """What `solstice up --json` printed when it was ready."""
 
     page: str
     webhooks: str
@@ -53,7 +56,10 @@ def environment_of_up(environ: Mapping[str, str], state: Path) -> dict[str, str]
 
 @asynccontextmanager
 async def solstice_up(folder: Path) -> AsyncIterator[Up]:
-    """`solstice up` in a process of its own, on free ports; leaving ends it by its id."""
+    """`solstice up` in a process of its own, on free ports.
+
+    Leaving ends it by its id.
+    """
     environment = environment_of_up(os.environ, folder / "state")
     with (folder / "up.log").open("wb") as log:
         process = start(
@@ -150,14 +156,14 @@ async def push(up: Up, change: Change) -> str:
 async def unfinished(api: OrchestratorClient, run_id: str) -> str:
     """Which jobs of a run have not ended, and what those wait for that do."""
     jobs = [job for job in (await api.run(run_id))["jobs"] if job["finished_at"] is None]
-    found = [(job["name"], (await api.why_job(job["job_id"]))["why"]) for job in jobs]
+    reasons = [(job["name"], (await api.why_job(job["job_id"]))["why"]) for job in jobs]
     return "; ".join(
-        f"{name} runs" if why is None else f"{name} waits: {why['detail']}" for name, why in found
+        f"{name} runs" if why is None else f"{name} waits: {why['detail']}" for name, why in reasons
     )
 
 
 async def final_status(broker_url: str, run: Document) -> None:
-    """Take status messages from the queue until the one about the end of the whole run."""
+    """Take status messages from the queue until the run's last one."""
     async with open_broker(broker_url, name="demo") as broker:
         await broker.ready(5.0)
         async with broker.consume(STATUSES.queue, prefetch=64) as consumer:

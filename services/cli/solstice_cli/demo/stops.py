@@ -1,4 +1,7 @@
-"""A line of numbered stops on a terminal: a tick and a time for each, and the name of the one that failed."""
+"""Prints numbered stops on a terminal, with a tick and a time for each.
+
+The one that failed is named.
+"""
 
 import asyncio
 import time
@@ -18,7 +21,10 @@ Explanation = Callable[[], Awaitable[str]]
 
 
 class StopFailed(SolsticeError):
-    """A stop of the line did not do what it should; nothing after it was tried."""
+    """A stop of the demo failed.
+
+    Nothing after it was tried.
+    """
 
     def __init__(self, number: int, name: str, detail: str) -> None:
         super().__init__(f"stop {number} failed: {name}: {detail}")
@@ -41,7 +47,9 @@ class Stops:
     async def stop(
         self, name: str, *, limit_seconds: float, why_late: Explanation | None = None
     ) -> AsyncIterator[None]:
-        """One stop; StopFailed when its block raises one of our errors, an OSError, or takes too long.
+        """Time one stop.
+
+        Raises StopFailed when its block raises one of our errors, an OSError, or takes too long.
 
         `why_late`: asked for a sentence about that when it takes too long.
         """
@@ -62,7 +70,7 @@ class Stops:
 
 
 async def _explained(why_late: Explanation | None) -> str:
-    """`: SENTENCE`, or nothing when nobody knows."""
+    """`: SENTENCE`, or nothing without one."""
     if why_late is None:
         return ""
     try:

@@ -1,10 +1,12 @@
-"""How answers look: tables and colours for a terminal, tab-separated whole values for a pipe, JSON when asked."""
+"""Prints answers for a terminal, for a pipe, or as JSON.
+
+A terminal gets tables and colours, a pipe tab-separated whole values.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
@@ -37,7 +39,7 @@ STATE_STYLE: Final[Mapping[str, str]] = {
 
 LAYOUT: Final = Layout(
     folded=frozenset({"REPOSITORY", "NAME", "REF", "BRANCH", "DETAIL", "REASON", "SCOPES", "HELD BACK"}),
-    least_telling_first=(
+    dropped_first=(
         *(
             "PRESSURE",
             "VERSION",
@@ -65,7 +67,7 @@ LAYOUT: Final = Layout(
             "EXIT",
             "WORKER",
         ),
-        *("DETAIL", "REPOSITORY", "CRON", "NEXT", "NAME", "RUN"),
+        *("REQUEST", "PRIORITY", "DETAIL", "REPOSITORY", "QUEUE", "CRON", "NEXT", "NAME", "RUN"),
     ),
 )
 
@@ -76,7 +78,7 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 def print_runs(runs: Sequence[Document], *, now: datetime, more: bool = False) -> None:
     """One line per run, newest first."""
-    _print_rows(
+    print_rows(
         ("RUN", "STATE", "REPOSITORY", "COMMIT", "REF", "EVENT", "AGE", "TOOK"),
         [
             (
@@ -101,7 +103,7 @@ def print_jobs(
     jobs: Sequence[Document], *, now: datetime, nothing: str = "No jobs.", more: bool = False
 ) -> None:
     """One line per job, in the order given."""
-    _print_rows(
+    print_rows(
         ("JOB", "STATE", "NAME", "RUN", "RUNS ON", "ATTEMPT", "REASON", "AGE", "TOOK"),
         [
             (
@@ -125,7 +127,7 @@ def print_jobs(
 
 def print_attempts(attempts: Sequence[Document], *, now: datetime) -> None:
     """One line per attempt, in the order given."""
-    _print_rows(
+    print_rows(
         ("ATTEMPT", "STATE", "REASON", "WORKER", "EXIT", "STEP", "AGE", "TOOK", "DETAIL"),
         [
             (
@@ -146,59 +148,9 @@ def print_attempts(attempts: Sequence[Document], *, now: datetime) -> None:
     )
 
 
-def print_workers(workers: Sequence[Document], *, now: datetime) -> None:
-    """One line per worker, in the order given."""
-    _print_rows(
-        ("WORKER", "STATE", "RUNS", "SLOTS", "HOST", "VERSION", "SEEN", "PRESSURE"),
-        [
-            (
-                worker["worker_id"],
-                worker_state(worker),
-                str(len(worker["jobs"])),
-                slots(worker),
-                worker["host"],
-                worker["version"],
-                worker["seen_at"],
-                pressure(worker),
-            )
-            for worker in workers
-        ],
-        now=now,
-        nothing="No workers. Start one with 'solstice up' or 'orchestrator run'.",
-    )
-
-
-def print_scale(labels: Mapping[str, Document], *, now: datetime) -> None:
-    """One line per label."""
-    _print_rows(
-        ("LABEL", "WAITING", "RUNNING", "SLOTS", "WANTED", "WORK", "OLDEST", "HELD BACK", "DELAYED"),
-        [
-            (
-                label,
-                str(demand["waiting"]),
-                str(demand["running"]),
-                str(demand["slots"]),
-                str(demand["wanted_slots"]),
-                str(demand["expected_work_seconds"]),
-                str(demand["oldest_wait_seconds"]),
-                limited_by(demand),
-                str(demand["delayed"]),
-            )
-            for label, demand in labels.items()
-        ],
-        now=now,
-        nothing="Nothing to do, and nobody to do it: no label waits, runs or has slots.",
-    )
-
-
-def limited_by(demand: Document) -> str:
-    """What a slot would not help: `blocked=3,approval=1`; empty for nothing."""
-    return ",".join(f"{why}={count}" for why, count in demand["held_back"].items() if count)
-
-
 def print_schedules(schedules: Sequence[Document], *, now: datetime) -> None:
     """One line per schedule, in the order given."""
-    _print_rows(
+    print_rows(
         ("SCHEDULE", "STATE", "CRON", "ZONE", "REPOSITORY", "BRANCH", "NEXT", "LAST", "RUN"),
         [
             (
@@ -221,7 +173,7 @@ def print_schedules(schedules: Sequence[Document], *, now: datetime) -> None:
 
 def print_ticks(ticks: Sequence[Document], *, now: datetime) -> None:
     """One line per tick, in the order given."""
-    _print_rows(
+    print_rows(
         ("TICK", "STATE", "REASON", "TICKS", "RUN", "COMMIT", "DETAIL"),
         [
             (
@@ -247,7 +199,7 @@ def _of_tick(tick: Document | None) -> str:
 
 def print_tokens(tokens: Sequence[Document], *, now: datetime) -> None:
     """One line per token, in the order given."""
-    _print_rows(
+    print_rows(
         ("TOKEN", "SCOPES", "AGE", "EXPIRES"),
         [
             (token["name"], ",".join(token["scopes"]), token["created_at"], token["expires_at"] or "never")
@@ -258,24 +210,30 @@ def print_tokens(tokens: Sequence[Document], *, now: datetime) -> None:
     )
 
 
-def worker_state(worker: Document) -> str:
-    """What a worker does, or that it is not there: `active`, `quarantined`, `lost`."""
-    return str(worker["state"] if worker["presence"] == "alive" else worker["presence"])
-
-
-def slots(worker: Document) -> str:
-    """As `CAPACITY_MAP` writes them: `linux=4,illumos=1`."""
-    return ",".join(f"{label}={count}" for label, count in sorted(worker["slots"].items()))
-
-
-def pressure(worker: Document) -> str:
-    """Why it takes less than its slots: `disk` (of which it is short), `2 at once`, or both; empty when nothing presses."""
-    shrunk = worker.get("shrunk_to")
-    return ", ".join(filter(None, [worker.get("refuses"), None if shrunk is None else f"{shrunk} at once"]))
+def print_keys(keys: Sequence[Document], *, now: datetime) -> None:
+    """One line per key, in the order given."""
+    print_rows(
+        ("KEY", "SOURCES", "REPOSITORIES", "RIGHTS", "AGE"),
+        [
+            (
+                key["name"],
+                ",".join(key["sources"]),
+                ",".join(key["repositories"]),
+                ",".join(key["rights"]) or "none",
+                key["created_at"],
+            )
+            for key in keys
+        ],
+        now=now,
+        nothing="No keys: 'solstice keys create' makes one.",
+    )
 
 
 def print_facts(facts: Sequence[tuple[str, object]]) -> None:
-    """Names and values, one pair per line; what has no value is left out, and a state has its colour."""
+    """Names and values, one pair per line.
+
+    What has no value is left out, and a state has its colour.
+    """
     output.print_facts(
         [
             (name, Text.from_markup(styled_state(str(value))) if name == "state" else value)
@@ -312,7 +270,7 @@ def _seconds(document: Document, now: datetime) -> str:
     return f"{max(0.0, (end - parse_timestamp(document['started_at'])).total_seconds()):.1f}"
 
 
-def _print_rows(
+def print_rows(
     columns: Sequence[str],
     rows: Sequence[tuple[str, ...]],
     *,
@@ -320,15 +278,21 @@ def _print_rows(
     nothing: str,
     more: str = "",
 ) -> None:
+    """Rows under their columns; in a pipe the whole values without columns.
+
+    `nothing` says what a person may do when there are no rows.
+    """
     console = Console()
     if not console.is_terminal:
-        for row in rows:
-            typer.echo("\t".join(row))
+        output.print_rows(rows)
         return
     if not rows:
         console.print(nothing, markup=False)
         return
-    cells = [[_cell(column, value, now) for column, value in zip(columns, row, strict=True)] for row in rows]
+    cells = [
+        [_cell(column, output.one_line(value), now) for column, value in zip(columns, row, strict=True)]
+        for row in rows
+    ]
     print_table(console, columns, cells, LAYOUT)
     if more:
         console.print(more, style="dim", markup=False)

@@ -1,4 +1,7 @@
-"""Ids as people type them: whole, or the beginning or the end of exactly one run or job."""
+"""Reads ids as people type them.
+
+They may be whole, or the beginning or the end of exactly one run or job.
+"""
 
 import re
 from typing import Final, Literal
@@ -11,14 +14,14 @@ Kind = Literal["run", "job"]
 WHOLE: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PART: Final = re.compile(r"[0-9a-f-]{4,}")
 LOOKED_AT: Final = 200
-"""A part of an id is looked for among this many of the newest runs and jobs: as many as the API tells at once."""
+"""A part of an id is looked for among this many of the newest runs and jobs: as many as the API returns at once."""
 NOT_FOUND: Final = 404
 
 
 async def find(
     api: OrchestratorClient, typed: str, kinds: tuple[Kind, ...] = ("run", "job")
 ) -> tuple[Kind, Document]:
-    """The run or job that `typed` names: which of the two it is, and the whole of it.
+    """Return the run or job that `typed` names, and which of the two it is.
 
     Raises ConfigurationError when it cannot be an id or fits several, ServiceRefused when nothing fits.
     """
@@ -35,13 +38,13 @@ async def find(
             "as 'solstice runs' and 'solstice jobs' show them"
         )
     fitting = [
-        (kind, found)
+        (kind, candidate)
         for kind in kinds
-        for found in await _ids(api, kind)
-        if found.startswith(text) or found.endswith(text)
+        for candidate in await _ids(api, kind)
+        if candidate.startswith(text) or candidate.endswith(text)
     ]
     if len(fitting) > 1:
-        several = ", ".join(f"{kind} {found}" for kind, found in fitting[:5])
+        several = ", ".join(f"{kind} {candidate}" for kind, candidate in fitting[:5])
         raise ConfigurationError(f"{typed!r} fits {len(fitting)} ids: {several}. Type more of it.")
     if not fitting:
         raise ServiceRefused(
@@ -50,10 +53,10 @@ async def find(
             f"no {' or '.join(kinds)} id begins or ends with {typed!r} among the newest {LOOKED_AT} at {api.url}: "
             "give the whole id",
         )
-    kind, found = fitting[0]
-    document = await _get(api, kind, found)
+    kind, candidate = fitting[0]
+    document = await _get(api, kind, candidate)
     if document is None:
-        raise ServiceRefused(NOT_FOUND, "not_found", f"the {kind} {found} is gone")
+        raise ServiceRefused(NOT_FOUND, "not_found", f"the {kind} {candidate} is gone")
     return kind, document
 
 

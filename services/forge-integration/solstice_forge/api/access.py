@@ -1,4 +1,7 @@
-"""Who may use the API: the token decides, and where there is none, whether it is a program on this machine that asks."""
+"""Decides who may use the API.
+
+A token decides; without tokens, only programs on this machine may.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -19,7 +22,10 @@ Endpoint = Callable[[Request, Caller], Awaitable[Response]]
 def guarded(
     access: Access, needed: TokenScope, endpoint: Endpoint
 ) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint, for those who may; the rest gets 401 or 403, and 503 while the inbox cannot be used."""
+    """The endpoint, for those who may.
+
+    The rest gets 401 or 403, and 503 while the inbox cannot be used.
+    """
 
     async def answered(request: Request) -> Response:
         verdict = access.admit(
@@ -35,7 +41,7 @@ def guarded(
                 Refused(
                     status=503,
                     reason="inbox_unavailable",
-                    detail="the inbox cannot be used at the moment: nothing was kept, try again later",
+                    detail="the inbox cannot be used at the moment: nothing was stored, try again later",
                 ),
                 {"Retry-After": str(RETRY_AFTER_SECONDS)},
             )
@@ -46,8 +52,8 @@ def guarded(
 def is_local(request: Request) -> bool:
     """Whether a program on this machine asks by itself.
 
-    A proxy on this machine, which lets the world speak to us, gives itself away by what it adds, by the name that it
-    passes on, or by HTTP/1.0 (nginx, unless told otherwise); a page in a browser by `Origin`, or, when its name was
+    A proxy on this machine, which lets strangers reach us, gives itself away by what it adds, by the name that it
+    passes on, or by HTTP/1.0 (nginx by default); a page in a browser by `Origin`, or, when its name was
     bound to 127.0.0.1, by `Host`.
     """
     peer = request.client

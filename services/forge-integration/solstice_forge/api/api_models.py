@@ -1,4 +1,4 @@
-"""What goes in and out of the API as JSON: the models are checked against, and the OpenAPI document is rendered from them."""
+"""The JSON of the API as models, for checks and for the OpenAPI document."""
 
 from typing import Annotated, Any, Self
 
@@ -39,10 +39,10 @@ Moment = Annotated[
     AfterValidator(_in_utc),
     Field(json_schema_extra={"format": "date-time", "pattern": MOMENT_PATTERN}),
 ]
-"""RFC 3339 with any offset, kept in UTC."""
+"""RFC 3339 with any offset, stored in UTC."""
 
 
-class JobWish(_Document):
+class JobInput(_Document):
     """One commit to build."""
 
     model_config = ConfigDict(
@@ -83,7 +83,7 @@ class JobWish(_Document):
 
 
 class JobTaken(_Document):
-    """The wish is kept, and will be with the broker in a moment, or as soon as there is one."""
+    """The job is stored, and is published as soon as the broker takes it."""
 
     request_id: Identifier
     """Of the request; the orchestrator's `/api/v1/requests/{request_id}` is its run."""
@@ -95,11 +95,11 @@ class DeliveriesQuery(_Document):
     """Which deliveries to list."""
 
     source: Annotated[Name | None, Field(description="Only of this source.")] = None
-    decision: Annotated[Decision | None, Field(description="Only those decided so.")] = None
-    reason: Annotated[Name | None, Field(description="Only those decided for this reason.")] = None
+    decision: Annotated[Decision | None, Field(description="Only those with this decision.")] = None
+    reason: Annotated[Name | None, Field(description="Only those with this reason.")] = None
     repository: Annotated[Name | None, Field(description="Only of this repository: `owner/name`.")] = None
     since: Annotated[Timestamp | None, Field(description="Only those received then or later.")] = None
-    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT, description="At most so many.")] = DEFAULT_LIMIT
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT, description="The most entries to list.")] = DEFAULT_LIMIT
     after: Annotated[Number | None, Field(description="Go on behind a page: its `next`.")] = None
 
 
@@ -129,7 +129,7 @@ class Delivery(_Document):
     attempts: Annotated[int, Field(ge=0)]
     """How often it was offered to the broker."""
     last_failure: str | None
-    """What the broker said when it last did not take it."""
+    """The broker's answer when it last did not take it."""
 
 
 class Deliveries(_Document):
@@ -141,12 +141,12 @@ class Deliveries(_Document):
 
 
 class WholeDelivery(Delivery):
-    """One delivery with everything that is kept of it, except for its body."""
+    """One delivery with everything stored about it, except for its body."""
 
     headers: dict[str, str]
     """Without signatures and tokens."""
     body_bytes: Annotated[int, Field(ge=0)]
-    """Length of the body that is kept."""
+    """Length of the stored body."""
     request: dict[str, Any] | None
     """The `jobrequest.v1` or `jobcancel.v1` that it asked for."""
     copies: list[Delivery]

@@ -46,7 +46,10 @@ class DecisionLog:
         return json(page.model_dump(mode="json"))
 
     async def one(self, request: Request, _: Caller) -> Response:
-        """One delivery, by its number here or by the sender's id; of several with that id the first."""
+        """One delivery, by its number here or by the sender's id.
+
+        Of several with that id the first.
+        """
         name = str(request.path_params["id"])
         recorded = await self._recorded(name)
         if recorded is None:
@@ -54,7 +57,7 @@ class DecisionLog:
                 Refused(
                     status=404,
                     reason="not_found",
-                    detail=f"there is no delivery {name[:100]!r} here: it never came, was refused, or is no longer kept",
+                    detail=f"there is no delivery {name[:100]!r} here: it never came, was refused, or was removed",
                 )
             )
         number = recorded.entry.row_id
@@ -81,18 +84,21 @@ class DecisionLog:
 
 
 def read_query(items: list[tuple[str, str]]) -> DeliveriesQuery | Refused:
-    """What is asked for; a name that is not known or stands there twice is refused, not passed over."""
-    asked: dict[str, Any] = {}
+    """Read what is asked for.
+
+    A name that is not known or stands there twice is refused, not passed over.
+    """
+    parameters: dict[str, Any] = {}
     for name, value in items:
-        if name in asked:
+        if name in parameters:
             return _invalid(f"{name} stands there twice")
         if name not in DeliveriesQuery.model_fields:
             return _invalid(
                 f"{name[:100]!r} is not known; known are {', '.join(DeliveriesQuery.model_fields)}"
             )
-        asked[name] = value
+        parameters[name] = value
     try:
-        return DeliveriesQuery.model_validate_strings(asked)
+        return DeliveriesQuery.model_validate_strings(parameters)
     except ValidationError as error:
         return _invalid(problems_of(error))
 

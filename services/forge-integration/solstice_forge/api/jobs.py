@@ -49,11 +49,14 @@ class Jobs:
     """By the name of the token; never more than there are tokens."""
 
     async def enqueue(self, request: Request, caller: Caller) -> Response:
-        """202 once the request is durable; the same key and body give the same answer, as often as they are sent."""
-        taken = take(self.buckets.get(caller.name), per_minute=self.per_minute, now=self.monotonic())
-        self.buckets[caller.name] = taken.bucket
-        rate_headers = headers_of(taken, per_minute=self.per_minute)
-        outcome = await self._outcome(request, caller, taken)
+        """202 once the request is durable.
+
+        The same key and body give the same answer, as often as they are sent.
+        """
+        decision = take(self.buckets.get(caller.name), per_minute=self.per_minute, now=self.monotonic())
+        self.buckets[caller.name] = decision.bucket
+        rate_headers = headers_of(decision, per_minute=self.per_minute)
+        outcome = await self._outcome(request, caller, decision)
         if isinstance(outcome, Refused):
             self.metrics.job_requested(outcome.reason)
             log.warning(
@@ -70,12 +73,14 @@ class Jobs:
         where = {"Location": f"/api/v1/deliveries/{outcome.delivery_id}"}
         return json(answer.model_dump(), 202, {**rate_headers, **where})
 
-    async def _outcome(self, request: Request, caller: Caller, taken: RateDecision) -> NewDelivery | Refused:
-        if not taken.allowed:
+    async def _outcome(
+        self, request: Request, caller: Caller, decision: RateDecision
+    ) -> NewDelivery | Refused:
+        if not decision.allowed:
             return Refused(
                 status=429,
                 reason="too_many_requests",
-                detail=f"{caller.name} may ask for {self.per_minute} jobs a minute: try again in {taken.wait_seconds} s",
+                detail=f"{caller.name} may ask for {self.per_minute} jobs a minute: try again in {decision.wait_seconds} s",
             )
         key = read_key(request.headers.getlist("idempotency-key"))
         if isinstance(key, Refused):
@@ -105,7 +110,7 @@ class Jobs:
             )
         self.metrics.job_requested(result.decision.value)
         log.info(
-            LogEvent.JOB_KEPT,
+            LogEvent.JOB_STORED,
             caller=caller.name,
             delivery_id=delivery.delivery_id,
             request_id=delivery.request_id,

@@ -1,4 +1,4 @@
-"""The API as an OpenAPI 3.1 document, rendered from the models that it is checked against."""
+"""The API as an OpenAPI 3.1 document, rendered from its models."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,8 +9,8 @@ from solstice_common.http.tokens import TokenScope
 from solstice_forge.api.api_models import (
     Deliveries,
     DeliveriesQuery,
+    JobInput,
     JobTaken,
-    JobWish,
     Problem,
     WholeDelivery,
 )
@@ -42,7 +42,7 @@ def document() -> Node:
             "/api/v1/deliveries": {"get": _deliveries()},
             "/api/v1/deliveries/{id}": {"get": _delivery()},
         },
-        models=(JobWish, JobTaken, Deliveries, WholeDelivery, Problem),
+        models=(JobInput, JobTaken, Deliveries, WholeDelivery, Problem),
         headers=_HEADERS,
     )
 
@@ -63,13 +63,13 @@ def _enqueue() -> Node:
             {
                 "name": "Idempotency-Key",
                 "in": "header",
-                "description": "Your own name for this wish, best a UUID; with or without the quotes of a structured field.",
+                "description": "Your own name for this request, best a UUID; with or without the quotes of a structured field.",
                 "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": KEY_PATTERN},
             }
         ],
-        "requestBody": {"required": True, "content": content(JobWish)},
+        "requestBody": {"required": True, "content": content(JobInput)},
         "responses": {
-            "202": answer("It is kept.", JobTaken, "Location", *_LIMITED),
+            "202": answer("It is stored.", JobTaken, "Location", *_LIMITED),
             "400": answer("The body or the key is wrong.", Problem, *_LIMITED),
             **refusals(TokenScope.ENQUEUE, Problem),
             "408": answer("The body did not come in time.", Problem, *_LIMITED),
@@ -113,7 +113,7 @@ def _delivery() -> Node:
             }
         ],
         "responses": {
-            "200": answer("Everything that is kept of it, except for its body.", WholeDelivery),
+            "200": answer("Everything stored about it, except for its body.", WholeDelivery),
             **refusals(TokenScope.READ, Problem),
             "404": answer("There is no such delivery.", Problem),
             "503": answer("The inbox cannot be read.", Problem, RETRY_AFTER),

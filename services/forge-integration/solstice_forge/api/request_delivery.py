@@ -1,4 +1,6 @@
-"""A job requested by the API as a delivery: distinguished from other requests by its key, and kept like a webhook. Pure.
+"""Makes a delivery of a job that the API requests. Pure.
+
+Its key identifies it, and it is stored like a webhook.
 
 The `Idempotency-Key` obeys the IETF draft of that name (datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header):
 a string of RFC 8941, section 3.3.3. It is also taken without the quotes, as many clients send it.
@@ -19,7 +21,7 @@ from solstice_common.messages import JobRequestV1, derive_request_id
 from solstice_common.repo_urls import full_name_of
 from solstice_common.times import format_seconds, parse_timestamp
 from solstice_common.validation import in_words
-from solstice_forge.api.api_models import JobWish
+from solstice_forge.api.api_models import JobInput
 from solstice_forge.decisions.triage import Refused
 from solstice_forge.inbox.protocol import Decision, KeepResult, NewDelivery
 
@@ -33,10 +35,10 @@ _KEY: Final = re.compile(KEY_PATTERN[1:-1])
 _STORED_HEADERS: Final = ("content-type", "idempotency-key", "traceparent", "user-agent")
 
 
-def read_job(body: bytes, now: float) -> JobWish | Refused:
+def read_job(body: bytes, now: float) -> JobInput | Refused:
     """The requested job in a body of JSON; `now` in seconds since the epoch."""
     try:
-        job = JobWish.model_validate_json(body)
+        job = JobInput.model_validate_json(body)
     except ValidationError as error:
         return Refused(status=400, reason="malformed", detail=f"this is no job: {problems_of(error)}")
     if job.not_before and too_far(parse_timestamp(job.not_before), datetime.fromtimestamp(now, UTC)):
@@ -71,7 +73,7 @@ def read_key(sent: Sequence[str]) -> str | Refused | None:
 
 
 def delivery_of(
-    job: JobWish, *, caller: str, key: str | None, new_id: str, headers: Mapping[str, str], now: float
+    job: JobInput, *, caller: str, key: str | None, new_id: str, headers: Mapping[str, str], now: float
 ) -> NewDelivery:
     """The delivery for a request of `caller`.
 
@@ -85,7 +87,7 @@ def delivery_of(
     name = job.repo_full_name or full_name_of(job.repo_url)
     fields: dict[str, object] = {
         **job.model_dump(mode="json", exclude_none=True, exclude={"delay_seconds"}),
-        # The delay counts from when the request was first kept: its body says the same however often it is sent.
+        # The delay counts from when the request was first stored: repeats have the same body.
         **({"not_before": format_seconds(now + job.delay_seconds)} if job.delay_seconds else {}),
         "schema_version": JobRequestV1.VERSION,
         "request_id": request_id,
@@ -118,11 +120,11 @@ def delivery_of(
 
 
 def is_conflict(delivery: NewDelivery, stored: KeepResult) -> bool:
-    """Whether what was kept first under this delivery's id asks for something else."""
+    """Whether the first delivery stored under this id requests something else."""
     return stored.decision is Decision.DUPLICATE and stored.request_ids != (delivery.request_id,)
 
 
 def _canonical(job: BaseModel) -> bytes:
-    """The same for two bodies that say the same; what is null is not said."""
-    said: dict[str, Any] = job.model_dump(mode="json", exclude_none=True)
-    return orjson.dumps(said, option=orjson.OPT_SORT_KEYS)
+    """Equal for two bodies with the same meaning; null fields are left out."""
+    given: dict[str, Any] = job.model_dump(mode="json", exclude_none=True)
+    return orjson.dumps(given, option=orjson.OPT_SORT_KEYS)

@@ -1,4 +1,4 @@
-"""How often one token may ask: a bucket that fills steadily and is emptied by asking. Pure.
+"""How often one token may ask: a token bucket. Pure.
 
 The headers are those of the IETF draft "RateLimit header fields for HTTP"
 (datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers).
@@ -14,7 +14,10 @@ MINUTE_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBucket:
-    """How much was in it at a moment, `at` in seconds of a clock that never goes back."""
+    """How much was in the bucket at a moment.
+
+    `at` is in seconds of a clock that never goes back.
+    """
 
     amount: float
     at: float
@@ -22,7 +25,7 @@ class TokenBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateDecision:
-    """The answer to one who asks: the bucket afterwards, and whether there was something in it."""
+    """Whether the bucket had a token, and the bucket afterwards."""
 
     bucket: TokenBucket
     allowed: bool
@@ -32,7 +35,10 @@ class RateDecision:
 
 
 def take(bucket: TokenBucket | None, *, per_minute: int, now: float) -> RateDecision:
-    """Take one; the bucket holds `per_minute` and fills with as many a minute. None is a full one."""
+    """Take one token from the bucket; None is a full bucket.
+
+    It holds `per_minute` and fills with as many a minute.
+    """
     filled = (
         per_minute
         if bucket is None
@@ -49,10 +55,13 @@ def take(bucket: TokenBucket | None, *, per_minute: int, now: float) -> RateDeci
     )
 
 
-def headers_of(taken: RateDecision, *, per_minute: int) -> Mapping[str, str]:
-    """What tells a program how often it may ask; with `Retry-After` when it was too often."""
+def headers_of(decision: RateDecision, *, per_minute: int) -> Mapping[str, str]:
+    """Return the headers that say how often a program may ask.
+
+    `Retry-After` is among them when it was too often.
+    """
     headers = {
         "RateLimit-Policy": f'"token";q={per_minute};w={MINUTE_SECONDS}',
-        "RateLimit": f'"token";r={taken.remaining};t={taken.wait_seconds}',
+        "RateLimit": f'"token";r={decision.remaining};t={decision.wait_seconds}',
     }
-    return headers if taken.allowed else headers | {"Retry-After": str(taken.wait_seconds)}
+    return headers if decision.allowed else headers | {"Retry-After": str(decision.wait_seconds)}

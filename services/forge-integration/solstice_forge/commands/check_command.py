@@ -6,16 +6,16 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from solstice_common.cli.options import read_text
-from solstice_common.cli.output import print_json
+from solstice_common.cli.output import print_json, print_pairs, print_rows
 from solstice_common.cli.program import Exit
+from solstice_common.cli.tables import Layout, print_table
 from solstice_common.errors import ConfigurationError
 from solstice_common.times import parse_timestamp
 from solstice_forge.config import configured_sources
@@ -23,20 +23,24 @@ from solstice_forge.decisions.dry_run import check, described, read_headers, sou
 from solstice_forge.decisions.sources import Source
 from solstice_forge.settings import SecretSettings
 
+LAYOUT: Final = Layout(
+    folded=frozenset({"webhooks", "url"}), dropped_first=("rules", "credentials", "secrets", "url")
+)
+
 
 def check_command(
     settings: SecretSettings,
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="The body, byte for byte as it was sent. Without it, the sources are shown.",
+            help="The body, byte for byte as it was sent. Without it, the sources are listed.",
             exists=True,
             dir_okay=False,
         ),
     ] = None,
     *,
     source: Annotated[
-        str | None, typer.Option(help="Name of the source: what follows /webhooks/ in the URL.")
+        str | None, typer.Option(help="Name of the source, as in its URL: /webhooks/SOURCE.")
     ] = None,
     headers: Annotated[
         Path | None,
@@ -49,10 +53,12 @@ def check_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
-    """Say what a recorded webhook would do, without publishing or storing anything; without one, show the sources.
+    """Decide about a recorded webhook. Nothing is stored or published.
 
-    Exits 0 when it would be taken (also when it asks for nothing), 1 when it would be refused, 2 when the sources are
-    not configured as they must be.
+    Without one, list the sources.
+
+    Exits 0 when it would be taken (also when it requests nothing), 1 when it would be refused, 2 when the sources are
+    misconfigured.
     """
     sources = configured_sources(settings, os.environ)
     if file is None:
@@ -71,7 +77,7 @@ def check_command(
         print_json(result)
         sys.stdout.flush()
     else:
-        Console().print(_table(result))
+        print_pairs(_pairs(result))
     if result["decision"] == "refused":
         raise typer.Exit(Exit.FAILED)
 
@@ -81,13 +87,13 @@ def _show_sources(sources: Mapping[str, Source], *, as_json: bool) -> None:
     if as_json:
         print_json(shown)
         sys.stdout.flush()
-    elif shown:
-        table = Table(*shown[0], box=None)
-        for one in shown:
-            table.add_row(*(escape("-" if value is None else str(value)) for value in one.values()))
-        Console().print(table)
+    elif not shown:
+        typer.echo("No source has a secret, so every webhook is answered with 404.", err=True)
+    elif not sys.stdout.isatty():
+        print_rows(list(one.values()) for one in shown)
     else:
-        Console().print("No source has a secret, so every webhook is answered with 404.")
+        cells = [["-" if value is None else escape(str(value)) for value in one.values()] for one in shown]
+        print_table(Console(), [*shown[0]], cells, LAYOUT)
 
 
 def _moment(at: str | None) -> float:
@@ -100,14 +106,12 @@ def _moment(at: str | None) -> float:
         raise ConfigurationError(f"--at {at!r}: must be a time in UTC, like {example}") from None
 
 
-def _table(result: dict[str, Any]) -> Table:
-    table = Table(show_header=False, box=None)
-    for name, value in result.items():
-        if name != "request":
-            table.add_row(name, escape(_word(value)))
-    for name, value in (result["request"] or {}).items():
-        table.add_row(f"request.{name}", escape(_word(value)))
-    return table
+def _pairs(result: dict[str, Any]) -> list[tuple[str, object]]:
+    request = result["request"] or {}
+    return [
+        *((name, _word(value)) for name, value in result.items() if name != "request"),
+        *((f"request.{name}", _word(value)) for name, value in request.items()),
+    ]
 
 
 def _word(value: Any) -> str:

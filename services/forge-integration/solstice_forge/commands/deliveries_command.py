@@ -1,4 +1,7 @@
-"""`deliveries list | show | replay`: why a push was built or not, on a terminal, also while the service runs."""
+"""`deliveries list | show | replay`: why a push was built or not.
+
+Works also while the service runs.
+"""
 
 import asyncio
 import getpass
@@ -15,17 +18,18 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from solstice_common.cli import running_up
 from solstice_common.cli.options import with_settings
-from solstice_common.cli.output import AsJson, print_json, said_when_slow
+from solstice_common.cli.output import AsJson, note_when_slow, one_line, print_json, print_rows
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.cli.tables import Layout, print_table
-from solstice_common.cli.terminal import HarmlessText
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import without_password
 from solstice_common.times import age_seconds, format_seconds, parse_timestamp
 from solstice_forge.api.api_models import fields_of
 from solstice_forge.config import configured_sources
 from solstice_forge.decisions.replay import NotReplayable, replay
+from solstice_forge.decisions.sources import Source, unverified_source
 from solstice_forge.decisions.verdict_words import age, decision_style, fate, run_address
 from solstice_forge.inbox import InboxStore, open_inbox
 from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, RecordedDelivery
@@ -41,12 +45,12 @@ LONGEST_NUMBER: Final = 16
 COLUMNS: Final = ("NUMBER", "AGE", "SOURCE", "EVENT", "REPOSITORY", "DECISION", "REASON", "NOW")
 LAYOUT: Final = Layout(
     folded=frozenset({"SOURCE", "EVENT", "REPOSITORY", "REASON", "NOW"}),
-    least_telling_first=("EVENT", "SOURCE", "AGE", "REASON", "NOW", "REPOSITORY"),
+    dropped_first=("EVENT", "SOURCE", "AGE", "REASON", "NOW", "REPOSITORY"),
 )
 
 app: Final = typer.Typer(
     name="deliveries",
-    help="What arrived, what was decided about it and why: list, show, replay.",
+    help="Deliveries: list, show, replay.",
     no_args_is_help=True,
     context_settings=CONTEXT_SETTINGS,
 )
@@ -77,22 +81,20 @@ def list_(
         str | None, typer.Option("--repository", "-r", help="Only of this repository: OWNER/NAME.")
     ] = None,
     decision: Annotated[
-        Decision | None, typer.Option("--decision", "-d", help="Only those decided so.")
+        Decision | None, typer.Option("--decision", "-d", help="Only those with this decision.")
     ] = None,
-    reason: Annotated[
-        str | None, typer.Option("--reason", help="Only those decided for this reason.")
-    ] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Only those with this reason.")] = None,
     since: Annotated[
         str | None,
         typer.Option("--since", help="Only those received since: 30m, 12h, 3d, or a time (RFC 3339, UTC)."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The most entries to list.")] = 20,
     before: Annotated[
         int | None, typer.Option("--before", min=1, help="Only those with a lower number: the next page.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List deliveries, newest first. In a pipe: tab-separated, whole values, no heading."""
+    """List deliveries, newest first. In a pipe: tab-separated, full values, no heading."""
     now = time.time()
     filters = DeliveryFilter(
         source=source,
@@ -117,7 +119,7 @@ def show(
     body: Annotated[bool, typer.Option("--body", help="Print its body, and nothing else.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one delivery: what came, the verdict, the request, and what became of it."""
+    """Show one delivery and its decision."""
     details = _with_inbox(settings, lambda inbox: _show(inbox, which))
     if body:
         typer.echo(details.recorded.body, nl=False)
@@ -130,9 +132,11 @@ def show(
 @app.command("replay")
 @with_settings(DeliveriesSettings)
 def replay_(settings: DeliveriesSettings, *, which: Which, as_json: AsJson = False) -> None:
-    """Build what a delivery asks for once more, by the rules of now: a new run, which is recorded as yours.
+    """Build a delivery once more. The current rules decide.
 
-    Exits 0 when it asks for a run, 1 when by the rules it asks for nothing, or when it cannot be replayed.
+    This is a new run, recorded as yours.
+
+    Exits 0 when it requests a run, 1 when by the rules it requests nothing, or when it cannot be replayed.
     """
     result = _with_inbox(settings, lambda inbox: _replay(inbox, which, settings))
     if isinstance(result, NotReplayable):
@@ -156,7 +160,10 @@ def replay_(settings: DeliveriesSettings, *, which: Which, as_json: AsJson = Fal
 
 
 def moment(text: str, now: float) -> float:
-    """`30m`, `12h`, `3d` ago, or a time, in seconds since the epoch; ConfigurationError for anything else."""
+    """`30m`, `12h`, `3d` ago, or a time, in seconds since the epoch.
+
+    ConfigurationError for anything else.
+    """
     with suppress(ValueError):
         return now - age_seconds(text)
     with suppress(ValueError):
@@ -171,30 +178,33 @@ def _with_inbox(settings: DeliveriesSettings, work: Callable[[InboxStore], Corou
         async with open_inbox(settings.forge_inbox_url) as inbox:
             return await work(inbox)
 
-    with said_when_slow(f"the inbox at {without_password(settings.forge_inbox_url)}"):
+    with note_when_slow(f"the inbox at {without_password(settings.forge_inbox_url)}"):
         return asyncio.run(opened())
 
 
 async def _list(
     inbox: InboxStore, filters: DeliveryFilter, limit: int, before: int | None
 ) -> tuple[list[DeliveryEntry], int | None]:
-    found: list[DeliveryEntry] = []
+    listed: list[DeliveryEntry] = []
     while True:
-        page = await inbox.entries(filters, limit=min(PAGE, limit - len(found)), before=before)
-        found += page.entries
+        page = await inbox.entries(filters, limit=min(PAGE, limit - len(listed)), before=before)
+        listed += page.entries
         before = page.next
-        if before is None or len(found) >= limit:
-            return found, before
+        if before is None or len(listed) >= limit:
+            return listed, before
 
 
 async def _find(inbox: InboxStore, which: str) -> RecordedDelivery:
-    """By number, or by the forge's id: of several with one id the first, which the others repeat."""
+    """Find a delivery by number or by the forge's id.
+
+    Of several with one id it is the first, which the others repeat.
+    """
     numbers = [int(which)] if which.isdecimal() and len(which) <= LONGEST_NUMBER else []
     for number in (*numbers, *await inbox.numbers_of(which)):
-        if found := await inbox.recorded(number):
-            return found
+        if entry := await inbox.recorded(number):
+            return entry
     raise ConfigurationError(
-        f"there is no delivery {which!r}: it never came, was refused (the service's log says so), or is no longer kept; "
+        f"there is no delivery {which!r}: it never came, was refused (the service's log says so), or was removed; "
         "'forge-integration deliveries list' shows those there are"
     )
 
@@ -220,13 +230,25 @@ async def _replay(inbox: InboxStore, which: str, settings: DeliveriesSettings) -
         # A copy has no body: what is meant is what it is a copy of.
         recorded = await inbox.recorded(recorded.entry.repeats) or recorded
     name = recorded.entry.source_name
-    source = configured_sources(settings, os.environ).get(name)
+    source = _source(settings, name)
     if source is None:
         return NotReplayable(
             detail=f"its source {name!r} is not configured here: set FORGE_CONFIG, or its secret, as for the service"
         )
     replayed = replay(recorded, source, now=time.time(), token=secrets.token_hex(6), person=_user_name())
     return replayed if isinstance(replayed, NotReplayable) else await inbox.keep(replayed)
+
+
+def _source(settings: DeliveriesSettings, name: str) -> Source | None:
+    """The source as configured here, else as the running `solstice up` has it."""
+    up = running_up.read()
+    if up is None or up.inbox != running_up.shareable(settings.forge_inbox_url):
+        return configured_sources(settings, os.environ).get(name)
+    if not settings.forge_config:
+        settings = settings.model_copy(update={"forge_config": up.forge_config})
+    found = configured_sources(settings, os.environ).get(name)
+    # It makes the secrets that it was not given, and a replay verifies nothing.
+    return found if found or settings.forge_config else unverified_source(name)
 
 
 def _user_name() -> str:
@@ -251,25 +273,27 @@ def _whole(details: DeliveryDetails) -> dict[str, Any]:
     }
 
 
-def _print_list(found: Sequence[DeliveryEntry], following: int | None, now: float) -> None:
+def _print_list(entries: Sequence[DeliveryEntry], following: int | None, now: float) -> None:
     console = Console()
     if not console.is_terminal:
-        for entry in found:
-            document = fields_of(entry)
-            names = ("number", "received_at", "source", "delivery_id", "event", "repository")
-            row = [document[name] for name in names]
-            row += [entry.decision.value, entry.reason, ",".join(entry.request_ids), fate(entry)]
-            typer.echo("\t".join(_clean(str(value if value is not None else "")) for value in row))
+        print_rows(map(_row, entries))
         return
-    if not found:
+    if not entries:
         console.print(
             "No delivery matches. One that never came, or was refused for its signature, is not here.",
             markup=False,
         )
         return
-    print_table(console, COLUMNS, [_cells(entry, now) for entry in found], LAYOUT)
+    print_table(console, COLUMNS, [_cells(entry, now) for entry in entries], LAYOUT)
     if following is not None:
         console.print(f"There are older ones: --before {following}", style="dim", markup=False)
+
+
+def _row(entry: DeliveryEntry) -> Sequence[object]:
+    document = fields_of(entry)
+    names = ("number", "received_at", "source", "delivery_id", "event", "repository")
+    named = (document[name] for name in names)
+    return (*named, entry.decision.value, entry.reason, ",".join(entry.request_ids), fate(entry))
 
 
 def _cells(entry: DeliveryEntry, now: float) -> Sequence[str]:
@@ -277,12 +301,12 @@ def _cells(entry: DeliveryEntry, now: float) -> Sequence[str]:
     return (
         str(entry.row_id),
         age(now - entry.received_at),
-        escape(_clean(entry.source_name)),
-        escape(_clean(entry.event_name)),
-        escape(_clean(entry.repo_full_name or "")),
+        escape(one_line(entry.source_name)),
+        escape(one_line(entry.event_name)),
+        escape(one_line(entry.repo_full_name or "")),
         f"[{style}]{entry.decision.value}[/{style}]",
-        escape(_clean(entry.reason)),
-        escape(_clean(fate(entry))),
+        escape(one_line(entry.reason)),
+        escape(one_line(fate(entry))),
     )
 
 
@@ -306,22 +330,17 @@ def _print_details(details: DeliveryDetails, settings: DeliveriesSettings) -> No
         ("request", ", ".join(entry.request_ids)),
         ("now", fate(entry)),
         ("run", run_address(settings.public_url, entry)),
-        ("body", f"{len(recorded.body)} bytes (--body prints it)" if recorded.body else "not kept"),
+        ("body", f"{len(recorded.body)} bytes (--body prints it)" if recorded.body else "not stored"),
         *(("copy", f"delivery {each.row_id}, {each.reason}") for each in details.copies),
         *(("replayed", f"delivery {each.row_id}, {each.decision.value}") for each in details.replays),
     ]
     console = Console(soft_wrap=True, highlight=False)
     for name, value in facts:
         if value not in {None, ""}:
-            console.print(f"[bold]{name.ljust(12)}[/bold]{escape(_clean(str(value)))}")
+            console.print(f"[bold]{name.ljust(12)}[/bold]{escape(one_line(str(value)))}")
 
 
 def _times(resends: ResendRecord | None) -> str:
     if resends is None:
         return ""
     return f"{resends.times} time{'' if resends.times == 1 else 's'}, last {format_seconds(resends.asked_at)}: the forge had failed"
-
-
-def _clean(text: str) -> str:
-    """One line that steers no terminal: names come from whoever may write to a repository."""
-    return " ".join(HarmlessText().feed(text).split())

@@ -1,4 +1,7 @@
-"""`enqueue`: ask for one commit to be built, without a forge, and if wished wait for the answer."""
+"""`enqueue`: ask for one commit to be built, without a forge.
+
+It can wait for the answer.
+"""
 
 import asyncio
 import uuid
@@ -16,7 +19,8 @@ from solstice_common.errors import ConfigurationError, InvalidMessage
 from solstice_common.messages import JobRequestV1, derive_request_id
 from solstice_common.messages.fields import RESERVED_IDS
 from solstice_common.repo_urls import full_name_of
-from solstice_common.settings import BrokerSettings, ClientSettings
+from solstice_common.settings import BrokerSettings, ClientSettings, SigningSettings
+from solstice_common.signing.signer import signing
 from solstice_common.times import format_timestamp
 from solstice_common.topology import QueueType, jobs_route
 from solstice_forge.relay.publication import publication
@@ -25,7 +29,7 @@ TRIES: Final = 3
 """How often a publish whose outcome is unknown is repeated, with the same key."""
 
 
-class EnqueueSettings(BrokerSettings, ClientSettings):
+class EnqueueSettings(BrokerSettings, SigningSettings, ClientSettings):
     """The broker to publish to, and the orchestrator that `--wait` asks."""
 
     enqueue_connect_seconds: float = Field(
@@ -106,7 +110,8 @@ async def publish(request: JobRequestV1, settings: EnqueueSettings) -> Published
         settings.amqp_url,
         name="solstice enqueue",
         confirm_timeout_seconds=settings.enqueue_confirm_seconds,
-    ) as broker:
+    ) as opened:
+        broker = signing(opened, settings)
         await broker.ready(settings.enqueue_connect_seconds)
         await broker.declare(jobs_route(settings).topology(QueueType(settings.amqp_queue_type)))
         for attempt in range(1, TRIES + 1):
@@ -157,6 +162,6 @@ def _not_before(request_input: EnqueueInput, now: datetime) -> str | None:
         raise ConfigurationError(f"{option} {typed!r}: {error}") from None
     if too_far(moment, now):
         raise ConfigurationError(
-            f"{option} {typed!r}: that is more than {MAX_DELAY.days} days ahead, which nobody means"
+            f"{option} {typed!r}: that is more than {MAX_DELAY.days} days ahead, which is too far"
         )
     return format_timestamp(moment)

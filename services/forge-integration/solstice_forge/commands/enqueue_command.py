@@ -17,10 +17,10 @@ from rich.status import Status
 from solstice_common.broker import Published, PublishStatus
 from solstice_common.cli import running_up
 from solstice_common.cli.api_client import Document, OrchestratorClient
-from solstice_common.cli.following import follow_run
+from solstice_common.cli.following import Wait, follow_run, once_per_reason
 from solstice_common.cli.local_repository import commit_of, remote_url
 from solstice_common.cli.options import with_settings
-from solstice_common.cli.output import print_json, said_when_slow
+from solstice_common.cli.output import note_when_slow, print_json
 from solstice_common.cli.program import Exit
 from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import JobRequestV1, Priority
@@ -58,9 +58,7 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
         ] = None,
         commit_sha: Annotated[
             str | None,
-            typer.Option(
-                help="Commit to build; in full unless it is one of the folder.", show_default="HEAD"
-            ),
+            typer.Option(help="Commit to build; a full id, unless it is in the folder.", show_default="HEAD"),
         ] = None,
         runs_on: Annotated[str | None, typer.Option(help="Label for jobs that name none.")] = None,
         workflow_path: Annotated[str | None, typer.Option(help="Workflow file in the repository.")] = None,
@@ -70,25 +68,30 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
         ref: Annotated[str | None, typer.Option(help="Branch or tag, to show beside the run.")] = None,
         priority: Annotated[Priority | None, typer.Option(help="Priority class.")] = None,
         idempotency_key: Annotated[
-            str | None, typer.Option(help="Your own name for this wish: asked twice, it is one run.")
+            str | None,
+            typer.Option(help="Your own name for this request: requests with the same name are one run."),
         ] = None,
         not_before: Annotated[
             str | None,
-            typer.Option(metavar="TIME", help="Start then, not before: RFC 3339, 2026-01-31T22:00:00+01:00."),
+            typer.Option(metavar="TIME", help="Earliest start, RFC 3339: 2026-01-31T22:00:00+01:00."),
         ] = None,
         delay: Annotated[
-            str | None, typer.Option(metavar="DURATION", help="Start after so long: 90, 30s, 15m, 2h, 1d.")
+            str | None,
+            typer.Option(metavar="DURATION", help="Earliest start from now: 90, 30s, 15m, 2h, 1d."),
         ] = None,
         wait: Annotated[bool, typer.Option("--wait", help="Wait, and exit with the run's result.")] = False,
         follow: Annotated[
-            bool, typer.Option("--follow", "-f", help="Show its logs meanwhile; waits.")
+            bool, typer.Option("--follow", "-f", help="Wait, and show its logs meanwhile.")
         ] = False,
         timeout: Annotated[
             float | None, typer.Option(min=0.0, help="Seconds to wait at most.", show_default="no limit")
         ] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
     ) -> None:
-        """Ask for a commit to be built; with --wait, exit 0 when it succeeded and 1 when it did not."""
+        """Ask for a commit to be built.
+
+        With --wait, exit 0 when it succeeded and 1 when it did not.
+        """
         repo_url, commit_sha, ref = _commit(repo_url, commit_sha, ref, here=_is_here(settings))
         request_input = EnqueueInput(
             repo_url=repo_url,
@@ -103,7 +106,7 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
             delay=delay,
         )
         request = job_request(request_input, now=datetime.now(UTC), new_id=uuid.uuid4())
-        with said_when_slow(f"the broker at {without_password(settings.amqp_url)}"):
+        with note_when_slow(f"the broker at {without_password(settings.amqp_url)}"):
             published = asyncio.run(publish(request, settings))
         if not published.confirmed or not (wait or follow):
             _report(request, published, settings, as_json=as_json)
@@ -118,7 +121,10 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
 
 
 def _is_here(settings: EnqueueSettings) -> bool:
-    """Whether orchestrators of this broker can read this machine's folders: it is embedded, or that of `solstice up`."""
+    """Whether orchestrators of this broker can read this machine's folders.
+
+    The broker is embedded, or that of `solstice up`.
+    """
     up = running_up.read()
     return settings.amqp_url.startswith("sqlite:") or (up is not None and up.broker == settings.amqp_url)
 
@@ -126,20 +132,23 @@ def _is_here(settings: EnqueueSettings) -> bool:
 def _commit(
     repo_url: str | None, commit_sha: str | None, ref: str | None, *, here: bool
 ) -> tuple[str, str, str | None]:
-    """The repository, the commit and its ref, completed from the folder where it is one of this machine."""
+    """Return the repository, the commit and its ref.
+
+    They are completed from the folder where it is one of this machine.
+    """
     if repo_url is not None and ":" in repo_url and not Path(repo_url).is_dir():
         if commit_sha is None:
             raise ConfigurationError("--commit-sha is needed when --repo-url is not a folder of this machine")
         return repo_url, commit_sha, ref
-    found = commit_of(Path(repo_url or "."), commit_sha)
-    url = remote_url(found) if repo_url is None and not here else None
-    if found.dirty:
+    commit = commit_of(Path(repo_url or "."), commit_sha)
+    url = remote_url(commit) if repo_url is None and not here else None
+    if commit.dirty:
         typer.secho(
             "warning: there are changes that are not committed: they are not built",
             err=True,
             fg=typer.colors.YELLOW,
         )
-    return url or str(found.folder), found.sha, ref or found.ref
+    return url or str(commit.folder), commit.sha, ref or commit.ref
 
 
 def _report(
@@ -187,11 +196,15 @@ class _Watch:
                     run["run_id"],
                     self._write if self._follow else None,
                     changed=self._changed,
+                    waits=once_per_reason(self.say) if self._follow else self._waits,
                     terminal=self._out.isatty(),
                 )
 
     async def _admission(self, api: OrchestratorClient) -> Document:
-        """The run of the request, once there is one; an orchestrator that was there may be away for a while."""
+        """The run of the request, once there is one.
+
+        An orchestrator that was there may be away for a while.
+        """
         seen_at: float | None = None
         while True:
             try:
@@ -211,15 +224,25 @@ class _Watch:
 
     def _changed(self, run: Document) -> None:
         self.run = run
-        if self._status:
-            jobs = run.get("jobs", [])
-            ended = sum(job["state"] in FINAL for job in jobs)
-            running = ", ".join(job["name"] for job in jobs if job["state"] == "running")
-            now = f", running: {running}" if running else ""
-            if run["state"] == DELAYED:
-                self._status.update(escape(f"delayed: starts at {run['not_before']}"))
-                return
-            self._status.update(escape(f"{run['state']}: {ended} of {len(jobs)} jobs ended{now}"))
+        self._show(_progress(run))
+
+    def _waits(self, wait: Wait) -> None:
+        self._show(f"{_progress(self.run)}; {wait}" if self.run else str(wait))
+
+    def _show(self, text: str) -> None:
+        """Show progress on a terminal, where no logs are shown."""
+        if self._status and not self._follow:
+            self._status.update(escape(text))
+
+
+def _progress(run: Document) -> str:
+    if run["state"] == DELAYED:
+        return f"delayed: starts at {run['not_before']}"
+    jobs = run.get("jobs", [])
+    ended = sum(job["state"] in FINAL for job in jobs)
+    running = ", ".join(job["name"] for job in jobs if job["state"] == "running")
+    now = f", running: {running}" if running else ""
+    return f"{run['state']}: {ended} of {len(jobs)} jobs ended{now}"
 
 
 def _wait(watch: _Watch, settings: EnqueueSettings, timeout_seconds: float | None) -> Document:

@@ -1,4 +1,4 @@
-"""`purge`: old deliveries, or only their bodies, removed from the inbox now instead of by and by."""
+"""`purge`: remove old deliveries, or only their bodies, from the inbox now."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from solstice_common.cli.options import age_given, with_settings
-from solstice_common.cli.output import print_json, said_when_slow
+from solstice_common.cli.output import note_when_slow, print_json
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import without_password
 from solstice_forge.inbox import open_inbox
@@ -24,17 +24,17 @@ def purge_command(
         typer.Option(metavar="AGE", help="How long ago they must have been received: 90d, 12h, 90m, 60s."),
     ],
     bodies: Annotated[
-        bool, typer.Option("--bodies", help="Only bodies and headers; what was decided stays.")
+        bool, typer.Option("--bodies", help="Only bodies and headers; decisions stay.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say how many deliveries would be forgotten.")
+        bool, typer.Option("--dry-run", help="Only print how many deliveries would be removed.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Remove old deliveries from the inbox; requests that are not with the broker yet stay.
+    """Remove old deliveries. Unpublished requests stay.
 
-    Goes in small steps beside the service, and may be interrupted. A delivery that was forgotten is not recognised when
-    it comes again. FORGE_RETENTION_DAYS and FORGE_MEMORY_DAYS do the same by themselves.
+    It works in small steps beside the service, and may be interrupted. A removed delivery is not recognised when it
+    comes again. FORGE_RETENTION_DAYS and FORGE_MEMORY_DAYS do the same by themselves.
     """
     seconds = age_given("--older-than", older_than)
     if bodies and dry_run:
@@ -48,7 +48,7 @@ def purge_command(
             removed = await sweep(inbox.strip, before)
             return removed if bodies else await sweep(inbox.forget, before)
 
-    with said_when_slow(f"the inbox at {without_password(settings.forge_inbox_url)}"):
+    with note_when_slow(f"the inbox at {without_password(settings.forge_inbox_url)}"):
         count = asyncio.run(work())
     if as_json:
         document = {"bodies" if bodies else "deliveries": count, "removed": not dry_run}

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from solstice_common.cli.options import age_given, with_settings
-from solstice_common.cli.output import print_json, said_when_slow
+from solstice_common.cli.output import note_when_slow, print_json
 from solstice_common.cli.program import Exit
 from solstice_common.cli.terminal import HarmlessText
 from solstice_common.errors import ConfigurationError
@@ -41,20 +41,20 @@ def reconcile_command(
         typer.Option(
             "--repository",
             "-r",
-            help="Only this repository: OWNER/NAME. A GitHub App's deliveries are all looked at.",
+            help="Only this repository: OWNER/NAME. A GitHub App's deliveries are all read.",
         ),
     ] = None,
     since: Annotated[
         str,
         typer.Option(metavar="AGE", help="How far back to look in GitHub's deliveries: 3d, 12h, 90m."),
     ] = "3d",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare sources with their forges, and make up for what no webhook told of.
+    """Make up for missed webhooks. Compares sources with their forges.
 
     GitHub and GitLab are asked to send again what they failed to deliver. On Gitea and Forgejo the heads of branches and
-    pull requests are compared with what is known here, and built where nobody told of them.
+    pull requests are compared with those known here, and built if their webhooks were missed.
     FORGE_RECONCILE_MINUTES does the same by itself. Exits 1 when something could not be compared.
     """
     seconds = age_given("--since", since)
@@ -62,7 +62,7 @@ def reconcile_command(
         raise ConfigurationError(f"--since: {since!r} is no age: nothing is that new")
     if repository is not None and not _REPOSITORY.fullmatch(repository):
         raise ConfigurationError(f"--repository: {repository!r} is not written OWNER/NAME")
-    with said_when_slow("the forges"):
+    with note_when_slow("the forges"):
         reports = asyncio.run(
             _compared(settings, source=source, repository=repository, since_seconds=seconds, dry_run=dry_run)
         )
@@ -130,7 +130,7 @@ def _not_now(name: str, *, dry_run: bool) -> ReconcileReport:
 
 
 def _progress() -> Callable[[str], None]:
-    """On standard error, where somebody looks at it."""
+    """Show progress on standard error, if it is a terminal."""
 
     def report_progress(words: str) -> None:
         typer.secho(_clean(words), err=True, dim=True)
@@ -157,6 +157,6 @@ def _print(report: ReconcileReport) -> None:
 
 
 def _clean(text: str) -> str:
-    """One line that steers no terminal: names come from whoever may write to a repository."""
+    """One line without control characters: names may come from strangers."""
     indent = " " * (len(text) - len(text.lstrip()))
     return indent + HarmlessText().feed(text).strip()

@@ -6,17 +6,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from solstice_common.cli.options import read_text, with_settings
-from solstice_common.cli.output import print_json
+from solstice_common.cli.output import print_json, print_pairs
 from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.errors import ConfigurationError
 from solstice_forge.config import configured_sources
-from solstice_forge.decisions.dry_run import read_headers, source_named
-from solstice_forge.decisions.explain import explain, explain_delivery
+from solstice_forge.decisions.dry_run import explain, explain_delivery, read_headers, source_named
 from solstice_forge.decisions.rules import RuleEvent, RuleSubject
 from solstice_forge.settings import SecretSettings
 
@@ -27,7 +23,7 @@ def rules_commands() -> typer.Typer:
     """`rules check`."""
     commands = typer.Typer(
         name="rules",
-        help="What the rules of a source say.",
+        help="The rules of a source: check.",
         no_args_is_help=True,
         context_settings=CONTEXT_SETTINGS,
     )
@@ -43,14 +39,17 @@ def _group() -> None:
 def rules_check_command(
     settings: SecretSettings,
     *,
-    source: Annotated[str, typer.Option(help="Name of the source: what follows /webhooks/ in the URL.")],
+    source: Annotated[str, typer.Option(help="Name of the source, as in its URL: /webhooks/SOURCE.")],
     repository: Annotated[str | None, typer.Option(help="Full name: owner/name.")] = None,
-    event: Annotated[RuleEvent | None, typer.Option(help="What happened.")] = None,
+    event: Annotated[
+        RuleEvent | None, typer.Option(metavar="EVENT", help=f"What happened: {', '.join(RuleEvent)}.")
+    ] = None,
     branch: Annotated[
-        str | None, typer.Option(help="That was pushed, or that a change request wants to change.")
+        str | None, typer.Option(help="The pushed branch, or the target of a change request.")
     ] = None,
     path: Annotated[
-        list[str] | None, typer.Option(help="A changed file; may be given several times. None: not known.")
+        list[str] | None,
+        typer.Option(help="A changed file; may be repeated. Without it, the files are unknown."),
     ] = None,
     fork: Annotated[bool, typer.Option(help="The change request comes, or may come, from a fork.")] = False,
     delivery: Annotated[
@@ -65,16 +64,18 @@ def rules_check_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
-    """Say which rule decides about an event, and what it says, without asking the forge or storing anything.
+    """Say which rule decides about an event, and how.
 
-    Exits 0, whatever the rules say.
+    Asks no forge and stores nothing.
+
+    Exits 0, also when no rule builds the event.
     """
-    found = source_named(source, configured_sources(settings, os.environ), verify=False)
+    configured = source_named(source, configured_sources(settings, os.environ), verify=False)
     if delivery is not None:
         if headers is None:
             raise ConfigurationError("--delivery is checked with --headers beside it")
         explained = explain_delivery(
-            found, read_headers(read_text("--headers", headers)), delivery.read_bytes()
+            configured, read_headers(read_text("--headers", headers)), delivery.read_bytes()
         )
     elif repository is None or event is None:
         raise ConfigurationError("describe an event by --repository and --event, or name a --delivery")
@@ -86,20 +87,19 @@ def rules_check_command(
             of_change_request=fork or event in CHANGE_REQUESTS,
             stranger=fork,
         )
-        explained = explain(found, subject, path or ())
+        explained = explain(configured, subject, path or ())
     if as_json:
         print_json(explained)
         sys.stdout.flush()
     else:
-        Console().print(_table(explained))
+        print_pairs(_pairs(explained))
 
 
-def _table(explained: dict[str, Any]) -> Table:
-    table = Table(show_header=False, box=None)
+def _pairs(explained: dict[str, Any]) -> list[tuple[str, object]]:
+    pairs: list[tuple[str, object]] = []
     for name, value in explained.items():
         if name == "rules":
-            for step in value:
-                table.add_row("rule", escape(f"{step['rule']}: {step['says']}"))
+            pairs += [("rule", f"{step['rule']}: {step['says']}") for step in value]
         elif value is not None:
-            table.add_row(name, escape(str(value)))
-    return table
+            pairs.append((name, value))
+    return pairs

@@ -13,25 +13,26 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from solstice_common.broker import open_broker
+from solstice_common.broker import open_broker, open_dead_letter_queues
 from solstice_common.cli.options import with_settings
-from solstice_common.cli.output import said_when_slow
+from solstice_common.cli.output import note_when_slow, print_rows
 from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.settings import BrokerSettings, without_password
-from solstice_common.topology import STATUSES, QueueType, Topology
-from solstice_forge.statuses.dead_statuses import PREFETCH, DeadStatus, Replayed, dead_statuses, replay
+from solstice_forge.statuses.dead_statuses import DeadStatus, ReplayedStatuses, dead_statuses, replay
 
+CONNECT_SECONDS: Final = 10.0
+MOST: Final = 200
 _SHA_DIGITS: Final = 10
 TABLE_COLUMNS: Final = 100
 """On narrower terminals each dead letter has lines of its own."""
-Limit = Annotated[int, typer.Option(min=1, max=PREFETCH, help="At most so many, the oldest first.")]
+Limit = Annotated[int, typer.Option(min=1, max=MOST, help="At most so many, the oldest first.")]
 
 
 def statuses_commands() -> typer.Typer:
     """`statuses dead` and `statuses replay`."""
     commands = typer.Typer(
         name="statuses",
-        help="Statuses that a forge does not take: the dead letters of solstice.statuses.v1.",
+        help="Refused statuses: dead, replay.",
         no_args_is_help=True,
         context_settings=CONTEXT_SETTINGS,
     )
@@ -46,61 +47,82 @@ def dead_command(
     limit: Limit = 50,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON array instead of a table.")] = False,
 ) -> None:
-    """Show them with the forge's answer; they stay where they are."""
+    """List refused statuses. They stay dead letters."""
 
     async def look() -> Sequence[DeadStatus]:
-        async with open_broker(settings.amqp_url, name="statuses dead") as broker:
-            return await dead_statuses(broker, _topology(settings), limit)
+        async with open_dead_letter_queues(settings.amqp_url, name="statuses dead") as queues:
+            return await dead_statuses(queues, limit)
 
-    with _said(settings):
+    with _note_when_slow(settings):
         dead_letters = asyncio.run(look())
     if as_json:
         sys.stdout.buffer.write(
             orjson.dumps(msgspec.to_builtins(dead_letters), option=orjson.OPT_APPEND_NEWLINE)
         )
+    elif dead_letters and not sys.stdout.isatty():
+        print_rows(map(_row, dead_letters))
     elif dead_letters and (console := Console()).width < TABLE_COLUMNS:
         for dead_letter in dead_letters:
             console.print(_block(dead_letter), markup=False, highlight=False)
     elif dead_letters:
         console.print(_table(dead_letters))
     else:
-        typer.echo("no dead letters: every forge took what it was told")
+        typer.echo("no dead letters: every forge took its statuses")
 
 
 def replay_command(
     settings: BrokerSettings,
     *,
-    limit: Limit = PREFETCH,
+    limit: Limit = MOST,
     reason: Annotated[
         str | None, typer.Option(help="Only those with this reason, such as not_found.")
     ] = None,
 ) -> None:
-    """Send them once more, after what was wrong was mended; each is told if it is still its context's newest.
+    """Send refused statuses once more. Mend the cause first.
+
+    A status that is no longer the newest of its context is dropped.
 
     Exits 1 when the broker did not take all of them.
     """
 
-    async def send() -> Replayed:
-        async with open_broker(settings.amqp_url, name="statuses replay") as broker:
-            return await replay(broker, _topology(settings), limit, reason=reason)
+    async def send() -> ReplayedStatuses:
+        name = "forge-integration statuses replay"
+        async with (
+            open_broker(settings.amqp_url, name=name) as broker,
+            open_dead_letter_queues(settings.amqp_url, name=name) as queues,
+        ):
+            await broker.ready(CONNECT_SECONDS)
+            return await replay(broker, queues, limit, reason=reason, by=name)
 
-    with _said(settings):
+    with _note_when_slow(settings):
         done = asyncio.run(send())
     typer.echo(f"sent {done.sent} again" + (f"; the broker did not take {done.left}" if done.left else ""))
-    if done.left:
+    if done.broken_off:
+        typer.echo(f"broken off: {done.broken_off}. Run it again: what is sent twice counts once", err=True)
+    if done.left or done.broken_off:
         raise typer.Exit(1)
 
 
-def _said(settings: BrokerSettings) -> AbstractContextManager[object]:
-    return said_when_slow(f"the broker at {without_password(settings.amqp_url)}")
+def _note_when_slow(settings: BrokerSettings) -> AbstractContextManager[object]:
+    return note_when_slow(f"the broker at {without_password(settings.amqp_url)}")
 
 
-def _topology(settings: BrokerSettings) -> Topology:
-    return STATUSES.topology(QueueType(settings.amqp_queue_type))
+def _row(dead_letter: DeadStatus) -> Sequence[object]:
+    """Return the columns of `_table` with whole values, for pipes."""
+    return (
+        dead_letter.refused_at,
+        dead_letter.source_name,
+        dead_letter.repository,
+        dead_letter.commit_sha,
+        dead_letter.context,
+        dead_letter.state,
+        dead_letter.reason,
+        dead_letter.detail,
+    )
 
 
 def _block(dead_letter: DeadStatus) -> str:
-    """A dead letter in lines of its own, for terminals on which a table would cut it to pieces."""
+    """Return a dead letter in lines of its own, for narrow terminals."""
     return (
         f"{dead_letter.refused_at}  {dead_letter.source_name}  {dead_letter.state}\n  {dead_letter.repository} {dead_letter.commit_sha[:_SHA_DIGITS]}\n"
         f"  {dead_letter.context}\n  {dead_letter.reason}: {dead_letter.detail}\n"

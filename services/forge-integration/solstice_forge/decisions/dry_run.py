@@ -1,17 +1,21 @@
-"""`check`: shows what a recorded webhook would do, without publishing or writing anything."""
+"""Shows what an event would do, without publishing or writing anything. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source as Origin
-from solstice_forge.decisions.plan import kind_of
+from solstice_forge.decisions.requests import kind_of
+from solstice_forge.decisions.rules import IMPLICIT_RULE, Rule, RuleSubject, Ruling, decide, is_for
+from solstice_forge.decisions.ruling import ruling, subject_of
 from solstice_forge.decisions.sources import FORGES, Source, how_to_configure
 from solstice_forge.decisions.stored_delivery import what_follows
 from solstice_forge.decisions.triage import Refused, triage
-from solstice_forge.forges.events import Command, CommentCommand, Event, Ignored, lacks
+from solstice_forge.forges.bodies import payload_of
+from solstice_forge.forges.events import Command, CommentCommand, Event, Ignored, Malformed, lacks
+from solstice_forge.forges.protocol import Unsupported
 
 
 def read_headers(text: str) -> dict[str, str]:
@@ -59,7 +63,7 @@ def check(
             "detail": understood.detail,
             "request": None,
         }
-    event, wanted = understood.event, understood.wanted
+    event, planned = understood.event, understood.planned
     ignored = isinstance(event, Ignored)
     return {
         "status": 200 if ignored else 202,
@@ -69,7 +73,7 @@ def check(
         "detail": event.detail if isinstance(event, Ignored) else _still_lacking(event),
         "delivery_id": understood.delivery_id,
         "event": understood.event_name,
-        "request": None if wanted is None else orjson.loads(wanted.body),
+        "request": None if planned is None else orjson.loads(planned.body),
     }
 
 
@@ -80,6 +84,29 @@ def _still_lacking(event: Event) -> str:
         what = what_follows(event)
         return f"{what}, once the forge was asked for: {needs}" if needs else what
     return f"the request follows once the forge was asked for: {needs}" if needs else ""
+
+
+def explain(source: Source, subject: RuleSubject, paths: Collection[str]) -> dict[str, Any]:
+    """Return what the source's rules say about a described event; empty `paths` are unknown."""
+    return _explained(source, subject, decide(subject, source.rules, lambda: paths or None))
+
+
+def explain_delivery(source: Source, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    """Return the same for a recorded delivery, whose signature is not checked.
+
+    Raises ConfigurationError when the delivery cannot be read.
+    """
+    payload = payload_of(headers, body)
+    name = source.forge.event_name(headers)
+    if isinstance(payload, Unsupported) or name is None:
+        what = payload.detail if isinstance(payload, Unsupported) else "the event's name is missing"
+        raise ConfigurationError(f"--headers: {what}; are these headers of a {source.forge.SOURCE}?")
+    event = source.forge.parse(name, payload)
+    if isinstance(event, Malformed):
+        raise ConfigurationError(f"--delivery: this {name} cannot be used: {event.detail}")
+    if isinstance(event, Ignored):
+        return _explained(source, None, event)
+    return _explained(source, subject_of(event), ruling(event, source, payload))
 
 
 def described(source: Source) -> dict[str, Any]:
@@ -108,3 +135,44 @@ def _from_json(text: str) -> dict[str, str]:
 
 def _on_the_wire(value: str) -> str:
     return value.encode().decode("latin-1")
+
+
+def _explained(source: Source, subject: RuleSubject | None, ruled: Ruling | Ignored) -> dict[str, Any]:
+    explained: dict[str, Any] = {
+        "source": source.name,
+        "repository": ruled.repo_full_name if isinstance(ruled, Ignored) else None,
+        "event": None,
+        "branch": None,
+        "rules": [],
+    }
+    if subject is not None:
+        explained |= {
+            "repository": subject.repository,
+            "event": subject.event.value,
+            "branch": subject.branch,
+            "rules": _steps(source.rules or (IMPLICIT_RULE,), subject),
+        }
+    if isinstance(ruled, Ignored):
+        return explained | {"decision": "ignored", "reason": ruled.reason.value, "detail": ruled.detail}
+    return explained | {
+        "decision": "approval" if ruled.needs_approval else "built",
+        "priority": ruled.priority,
+        "runs_on": ruled.runs_on,
+    }
+
+
+def _steps(rules: Sequence[Rule], subject: RuleSubject) -> list[dict[str, str]]:
+    steps = []
+    for rule in rules:
+        steps.append({"rule": rule.name, "says": _description(rule, subject)})
+        if is_for(rule, subject):
+            break
+    return steps
+
+
+def _description(rule: Rule, subject: RuleSubject) -> str:
+    if is_for(rule, subject):
+        return "decides"
+    if subject.event not in rule.events:
+        return f"is not for the event {subject.event.value}"
+    return f"is not for the repository {subject.repository}"

@@ -1,250 +1,73 @@
-"""Builds the request or cancellation that an event asks for, with stable keys. Pure.
+"""Plans what an event asks for, by the rules of its source. Pure."""
 
-Its id is the same for a delivery that comes again; its content key is the same for every delivery of one event.
-"""
-
-import hashlib
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final
-
-import orjson
-from pydantic import ValidationError
-
-from solstice_common.errors import InvalidMessage
-from solstice_common.messages import JobCancelV1, JobRequestV1, derive_request_id
-from solstice_common.repo_urls import spelled
-from solstice_common.times import format_seconds
 from solstice_common.values import Value
-from solstice_forge.decisions.rules import BUILT, Ruling
+from solstice_forge.decisions.requests import PlannedCancel, PlannedRun, build_request
+from solstice_forge.decisions.ruling import ruling
 from solstice_forge.decisions.sources import Source
-from solstice_forge.forges.events import (
-    ChangeRequest,
-    Command,
-    CommentCommand,
-    Dispatch,
-    Event,
-    Malformed,
-    Push,
-    Release,
-    Rerun,
-)
-
-PUSH: Final = "push"
-CHANGE_REQUEST: Final = "change_request"
-CANCEL: Final = "cancel"
-CHECKS: Final = "solstice/"
-"""How the name of a job's check begins."""
-LATE_SECONDS: Final = 10.0
-"""A delivery that arrives later than this after its event was delayed on its way."""
-WORKFLOWS: Final = ".solstice/"
-"""Where our workflows are; a dispatch may also name one of the forge's own."""
-_KINDS: Final[Mapping[type, str]] = MappingProxyType(
-    {
-        Push: PUSH,
-        ChangeRequest: CHANGE_REQUEST,
-        Command: "comment",
-        Rerun: "rerun",
-        Release: "release",
-        Dispatch: "dispatch",
-    }
-)
+from solstice_forge.forges.events import Event, Ignored, Malformed, lacks
 
 
-class RunWanted(Value, frozen=True, kw_only=True):
-    """An event asks for a run; `body` is the canonical bytes of `request`."""
+class PlanOptions(Value, frozen=True, kw_only=True):
+    """How the delivery of an event shapes its request; `received_at` in seconds since the epoch."""
 
-    request: JobRequestV1
-    body: bytes
-
-    @property
-    def id(self) -> str:
-        """The id of the message."""
-        return self.request.request_id
-
-    @property
-    def key(self) -> str | None:
-        """The idempotency key, equal for every delivery of one event."""
-        return self.request.idempotency_key
-
-
-class CancelWanted(Value, frozen=True, kw_only=True):
-    """An event asks to end a change request's runs.
-
-    `body` is the canonical bytes of `cancel`.
-    """
-
-    cancel: JobCancelV1
-    body: bytes
-
-    @property
-    def id(self) -> str:
-        """As RunWanted.id."""
-        return self.cancel.cancel_id
-
-    @property
-    def key(self) -> str | None:
-        """As RunWanted.key."""
-        return self.cancel.idempotency_key
+    delivery_id: str
+    received_at: float
+    traceparent: str | None = None
+    key: str | None = None
+    """Replaces the content key, when a person asks for the same request again."""
+    insists: bool = False
+    """Whether the event is built although the commit's message asks not to be."""
+    asks_first: bool = False
+    """Whether the forge is asked about the event even if it lacks nothing."""
 
 
 def plan(
-    event: Event,
-    *,
-    source: Source,
-    delivery_id: str,
-    received_at: float,
-    traceparent: str | None,
-    ruling: Ruling = BUILT,
-    key: str | None = None,
-) -> RunWanted | CancelWanted | Malformed:
-    """Return the request for an event as the ruling says, or the cancellation for `/cancel`.
+    event: Event, source: Source, payload: bytes, options: PlanOptions
+) -> PlannedRun | PlannedCancel | Ignored | Malformed | None:
+    """Return what the event asks for; None when the forge must be asked first.
 
-    The same delivery gives the same request id; two hooks that see one event give the same idempotency key. A push, a
-    release and a dispatch are trusted, since they need write access. A change request is trusted only when it is known
-    to come from the same repository. What the event lacks must have been looked up before. `key` replaces the content
-    key when a person asks for the same request again. Malformed: the message's schema refuses a value of the payload,
-    such as an odd `repo_url`.
+    Ignored: the rules do not build it. Malformed: no request can be made of it. `payload` is the delivery's JSON text,
+    or empty when it is not available.
     """
-    own_id = derive_request_id(source.name, delivery_id)
-    fields: dict[str, object] = {
-        "source": source.forge.SOURCE,
-        "source_name": source.name,
-        "delivery_id": delivery_id,
-        "submitted_at": format_seconds(_requested_at(event, received_at)),
-        "idempotency_key": key or content_key(event, source, delivery_id),
-        "repo_url": event.repo_url,
-        "repo_full_name": event.repo_full_name,
-        "sender": event.sender,
-        "traceparent": traceparent,
-    }
-    try:
-        if isinstance(event, Command) and event.word is CommentCommand.CANCEL:
-            fields |= {
-                "schema_version": JobCancelV1.VERSION,
-                "cancel_id": own_id,
-                "change_number": event.number,
-            }
-            cancel, body = JobCancelV1.compose(_present(fields))
-            return CancelWanted(cancel=cancel, body=body)
-        fields |= {
-            "schema_version": JobRequestV1.VERSION,
-            "request_id": own_id,
-            "commit_sha": event.commit_sha,
-            "ref": event.ref,
-            "event": kind_of(event),
-            **_of_kind(event),
-        }
-        if ruling is not BUILT:
-            fields |= _ruled(ruling)
-        request, body = JobRequestV1.compose(_present(fields))
-        return RunWanted(request=request, body=body)
-    except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False, include_context=False)
-        return Malformed(
-            detail="; ".join(
-                f"{problem['loc'][0]}: {problem['msg'].removeprefix('Value error, ')}" for problem in problems
-            )
-        )
-    except InvalidMessage as error:
-        return Malformed(detail=error.detail)
-
-
-def _present(fields: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _ruled(ruling: Ruling) -> dict[str, object]:
-    return {
-        "priority": ruling.priority,
-        "runs_on": ruling.runs_on,
-        "needs_approval": ruling.needs_approval or None,
-        "approves": ruling.approves or None,
-    }
-
-
-def _requested_at(event: Event, received_at: float) -> float:
-    """Return when the run was asked for, in seconds since the epoch.
-
-    A late delivery must not count as newer than the events that overtook it, so the forge's clock decides for late
-    deliveries. It decides for no others, because a small difference between two clocks would change the order.
-    """
-    occurred_at = event.occurred_at if isinstance(event, Push | ChangeRequest | Command) else None
-    return (
-        received_at
-        if occurred_at is None or occurred_at > received_at - LATE_SECONDS
-        else max(occurred_at, 0.0)
+    ruled = ruling(event, source, payload, insists=options.insists)
+    if isinstance(ruled, Ignored):
+        return ruled
+    if options.asks_first or lacks(event):
+        return None
+    return build_request(
+        event,
+        source=source,
+        ruling=ruled,
+        delivery_id=options.delivery_id,
+        received_at=options.received_at,
+        traceparent=options.traceparent,
+        key=options.key,
     )
 
 
-def kind_of(event: Event) -> str:
-    """Return the event's kind for messages, answers and metrics."""
-    return (
-        CANCEL if isinstance(event, Command) and event.word is CommentCommand.CANCEL else _KINDS[type(event)]
-    )
+class UnderstoodDelivery(Value, frozen=True, kw_only=True):
+    """A genuine delivery and its meaning.
 
-
-def content_key(event: Event, source: Source, delivery_id: str) -> str:
-    """Return a key that is equal for two deliveries of one event from any hook.
-
-    It is `push:`, `change_request:`, ... and a digest. A request that a person repeats is another event: the key then
-    holds the payload's own mark of it or, where there is none, the delivery's id. Only GitHub sends such events, and it
-    gives one event one id in all its hooks.
+    `planned` is None when `event` is Ignored, or lacks something that the forge must be asked for.
     """
-    kind = kind_of(event)
-    match event:
-        case Push():
-            what: tuple[object, ...] = (event.commit_sha, None, None)
-        case ChangeRequest():
-            what = (event.commit_sha, event.number, event.action)
-        case Command():
-            what = (event.word, event.number, event.asked)
-        case Release():
-            what = (event.action, event.asked)
-        case Rerun() | Dispatch():
-            what = (event.action, delivery_id)
-    whole = (source.forge.SOURCE, spelled(event.repo_url), kind, event.ref, *what)
-    return f"{kind}:{hashlib.sha256(orjson.dumps(whole)).hexdigest()}"
+
+    delivery_id: str
+    event_name: str
+    event: Event | Ignored
+    planned: PlannedRun | PlannedCancel | None
+    payload: bytes
+    """The JSON text."""
 
 
-def _of_kind(event: Event) -> dict[str, object]:
-    match event:
-        case Push():
-            return {"trusted": True, "before_sha": event.before_sha, "default_branch": event.default_branch}
-        case ChangeRequest():
-            return {
-                "trusted": event.is_fork is False,
-                "change_number": event.number,
-                "head_repo_url": event.head_repo_url,
-                "before_sha": event.before_sha,
-            }
-        case Command():
-            # The same run as for a push to the change request, so that the next push supersedes it.
-            return {
-                "event": CHANGE_REQUEST,
-                "trusted": event.is_fork is False,
-                "change_number": event.number,
-                "head_repo_url": event.head_repo_url,
-            }
-        case Rerun():
-            # A commit that is not known to be on the repository's own branch may be a fork's.
-            return {
-                "trusted": event.is_fork is False,
-                "change_number": event.number,
-                "workflow_job_id": _job(event.check),
-            }
-        case Release():
-            return {"trusted": True}
-        case Dispatch():
-            own = (event.workflow_path or "").startswith(WORKFLOWS)
-            return {"trusted": True, "workflow_path": event.workflow_path if own else None}
-
-
-def _job(check: str | None) -> str | None:
-    """Return the job that a check shows, or None.
-
-    None means the check of a whole run, or a check that is not ours.
-    """
-    return (
-        (check or "").removeprefix(CHECKS) if (check or "").startswith(CHECKS) and check != CHECKS else None
+def understand(
+    event: Event | Ignored, source: Source, payload: bytes, options: PlanOptions, *, event_name: str
+) -> UnderstoodDelivery | Malformed:
+    """Return the delivery of an event with what it asks for."""
+    planned = event if isinstance(event, Ignored) else plan(event, source, payload, options)
+    if isinstance(planned, Malformed):
+        return planned
+    if isinstance(planned, Ignored):
+        event, planned = planned, None
+    return UnderstoodDelivery(
+        delivery_id=options.delivery_id, event_name=event_name, event=event, planned=planned, payload=payload
     )

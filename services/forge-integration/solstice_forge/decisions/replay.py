@@ -8,12 +8,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from solstice_forge.decisions.plan import CANCEL, CancelWanted, RunWanted, plan
-from solstice_forge.decisions.ruling import ruling
+from solstice_forge.decisions.plan import PlanOptions, understand
+from solstice_forge.decisions.requests import CANCEL
 from solstice_forge.decisions.sources import Source
 from solstice_forge.decisions.stored_delivery import new_delivery
-from solstice_forge.decisions.triage import UnderstoodDelivery
-from solstice_forge.forges.events import ChangeRequest, Command, Ignored, Malformed, Push, lacks
+from solstice_forge.forges.events import ChangeRequest, Command, Ignored, Malformed, Push
 from solstice_forge.inbox.log import RecordedDelivery
 from solstice_forge.inbox.protocol import Decision, NewDelivery
 from solstice_forge.inbox.reading import REPLAY
@@ -42,38 +41,22 @@ def replay(
     event = source.forge.parse(entry.event_name, recorded.body)
     if isinstance(event, Malformed):
         return NotReplayable(
-            detail=f"its body cannot be read any more, perhaps another version kept it: {event.detail}"
+            detail=f"its body cannot be read any more, perhaps another version stored it: {event.detail}"
         )
     key = f"{REPLAY}:{entry.row_id}:{token}"
     if isinstance(event, Push | ChangeRequest | Command):
         # The run is asked for now, whenever the event happened.
         event = replace(event, occurred_at=None)
-    wanted: RunWanted | CancelWanted | Malformed | None = None
-    if not isinstance(event, Ignored):
-        ruled = ruling(event, source, recorded.body, insists=True)
-        if isinstance(ruled, Ignored):
-            event = ruled
-        elif not lacks(event):
-            wanted = plan(
-                event,
-                source=source,
-                ruling=ruled,
-                delivery_id=key,
-                received_at=now,
-                traceparent=None,
-                key=key,
-            )
-    if isinstance(wanted, Malformed):
-        return NotReplayable(detail=f"no request can be made of it: {wanted.detail}")
-    understood = UnderstoodDelivery(
-        delivery_id=key, event_name=entry.event_name, event=event, wanted=wanted, payload=recorded.body
-    )
+    options = PlanOptions(delivery_id=key, received_at=now, key=key, insists=True)
+    understood = understand(event, source, recorded.body, options, event_name=entry.event_name)
+    if isinstance(understood, Malformed):
+        return NotReplayable(detail=f"no request can be made of it: {understood.detail}")
     # A form was decoded when it was stored: the body is JSON, also if the sender's header says otherwise.
     headers = {**recorded.headers, "content-type": "application/json"}
     replayed = new_delivery(source, headers, understood, now)
     whose = f"replay of delivery {entry.row_id}, asked for by {person}"
-    if isinstance(event, Ignored):
-        return replace(replayed, detail=f"{whose}; {event.detail}" if event.detail else whose)
+    if isinstance(understood.event, Ignored):
+        return replace(replayed, detail=f"{whose}; {replayed.detail}" if replayed.detail else whose)
     if replayed.reason == CANCEL:
         return replace(replayed, detail=f"{whose}; {replayed.detail}", content_key=key)
     return replace(replayed, reason=REASON, detail=whose, content_key=key)
@@ -86,7 +69,5 @@ def _missing(recorded: RecordedDelivery) -> str | None:
     if recorded.body:
         return None
     if entry.decision is Decision.IGNORED:
-        return f"it asked for nothing ({entry.reason}), and of such deliveries no body is kept"
-    return (
-        "its body is no longer kept (FORGE_RETENTION_DAYS); 'solstice rerun RUN' builds the same commit again"
-    )
+        return f"it requested nothing ({entry.reason}), and such deliveries are stored without a body"
+    return "its body was removed (FORGE_RETENTION_DAYS); 'solstice rerun RUN' builds the same commit again"

@@ -69,7 +69,7 @@ class Rule:
     forks: Forks = Forks.APPROVE
 
 
-NO_RULES_SAID: Final = Rule(name="none, everything is built")
+IMPLICIT_RULE: Final = Rule(name="none, everything is built")
 """The ruling of a source without rules."""
 
 
@@ -100,7 +100,7 @@ class Ruling(Value, frozen=True, kw_only=True):
     """Whether this event is the approval for which such jobs wait."""
 
 
-BUILT: Final = Ruling(rule=NO_RULES_SAID.name)
+BUILT: Final = Ruling(rule=IMPLICIT_RULE.name)
 
 Changed = Callable[[], Collection[str] | None]
 """Returns the changed paths when a rule looks at them; None if they are not all known."""
@@ -112,7 +112,7 @@ def decide(subject: RuleSubject, rules: Sequence[Rule], changed: Changed) -> Rul
     An event without a matching rule is not built. A source without rules builds everything. Unknown values (a branch,
     the changed paths) refuse nothing.
     """
-    rule = next((rule for rule in rules if is_for(rule, subject)), None) if rules else NO_RULES_SAID
+    rule = next((rule for rule in rules if is_for(rule, subject)), None) if rules else IMPLICIT_RULE
     if rule is None:
         what = f"{subject.event.value} in {subject.repository}"
         return _ignored(IgnoreReason.NO_RULE, f"no rule is for a {what}", subject)
@@ -145,13 +145,13 @@ def is_for(rule: Rule, subject: RuleSubject) -> bool:
 
 def _of_stranger(ruling: Ruling, rule: Rule, subject: RuleSubject) -> Ruling | Ignored:
     # Only a person who may push can run a check again, so this alone is an approval.
-    asked_for = subject.approves or subject.event is RuleEvent.RERUN
+    requested = subject.approves or subject.event is RuleEvent.RERUN
     match rule.forks:
         case Forks.ALL:
             return ruling
         case Forks.APPROVE:
-            return ruling if asked_for else _awaiting(ruling)
-        case Forks.TRUSTED if asked_for:
+            return ruling if requested else _awaiting(ruling)
+        case Forks.TRUSTED if requested:
             return ruling
         case Forks.TRUSTED | Forks.NONE:
             return _ignored(

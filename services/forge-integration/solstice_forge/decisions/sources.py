@@ -84,6 +84,14 @@ def sources_of(settings: SecretSettings) -> Mapping[str, Source]:
     )
 
 
+def unverified_source(name: str) -> Source | None:
+    """The source of a forge of that name, without its secrets."""
+    if name not in set(FORGES):
+        return None
+    origin = Origin(name)
+    return Source(name=name, forge=FORGES[origin], secrets=(), url=PUBLIC_URLS.get(origin))
+
+
 def how_to_configure(name: str) -> str:
     """Return the answer to a call for a source that does not exist."""
     if name not in set(FORGES):

@@ -7,9 +7,9 @@ from typing import Final
 
 from solstice_common.messages import Source as Forge
 from solstice_common.messages import derive_request_id
-from solstice_forge.decisions.plan import content_key, kind_of
+from solstice_forge.decisions.plan import UnderstoodDelivery
+from solstice_forge.decisions.requests import content_key, kind_of
 from solstice_forge.decisions.sources import Source
-from solstice_forge.decisions.triage import UnderstoodDelivery
 from solstice_forge.forges.events import (
     Command,
     CommentCommand,
@@ -48,9 +48,9 @@ def new_delivery(
 
     It has no body when it asks for nothing, which is so for most deliveries.
     """
-    event, wanted = understood.event, understood.wanted
-    asks = wanted is not None or (isinstance(event, Ignored) and event.reason in RULED_OUT)
-    if wanted is None and isinstance(event, Incomplete):
+    event, planned = understood.event, understood.planned
+    asks = planned is not None or (isinstance(event, Ignored) and event.reason in RULED_OUT)
+    if planned is None and isinstance(event, Incomplete):
         return _lacking(source, headers, understood, event, received_at)
     reason, detail = (
         (event.reason.value, event.detail)
@@ -67,16 +67,16 @@ def new_delivery(
         body=_storable(understood.payload, source) if asks else b"",
         reason=reason,
         detail=detail,
-        content_key=None if wanted is None else wanted.key,
-        request_id=None if wanted is None else wanted.id,
-        request=None if wanted is None else wanted.body,
+        content_key=None if planned is None else planned.key,
+        request_id=None if planned is None else planned.id,
+        request=None if planned is None else planned.body,
     )
 
 
 def what_follows(event: Event) -> str:
     """Return a sentence about what follows, where the kind alone does not say it."""
     if isinstance(event, Command) and event.word is CommentCommand.CANCEL:
-        return f"what was asked for of #{event.number} before this is cancelled, for {event.sender or 'somebody'}"
+        return f"earlier requests of #{event.number} are cancelled by {event.sender or 'an unknown user'}"
     return ""
 
 

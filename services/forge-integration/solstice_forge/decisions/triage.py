@@ -10,12 +10,10 @@ from typing import Final
 from solstice_common.messages.fields import RESERVED_IDS
 from solstice_common.values import Value
 from solstice_forge.decisions.lockstep import Steps, walk
-from solstice_forge.decisions.plan import CancelWanted, RunWanted, plan
-from solstice_forge.decisions.rules import Ruling
-from solstice_forge.decisions.ruling import ruling
+from solstice_forge.decisions.plan import PlanOptions, UnderstoodDelivery, understand
 from solstice_forge.decisions.sources import Source
 from solstice_forge.forges.bodies import payload_of
-from solstice_forge.forges.events import Event, Ignored, Malformed, Rerun, lacks
+from solstice_forge.forges.events import Event, Ignored, Malformed, Rerun
 from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
 
 MAX_NAME: Final = 255
@@ -32,20 +30,6 @@ class Refused:
     status: int
     reason: str
     detail: str
-
-
-class UnderstoodDelivery(Value, frozen=True, kw_only=True):
-    """A genuine delivery and its meaning.
-
-    `wanted` is None when `event` is Ignored, or lacks something that the forge must be asked for.
-    """
-
-    delivery_id: str
-    event_name: str
-    event: Event | Ignored
-    wanted: RunWanted | CancelWanted | None
-    payload: bytes
-    """The JSON text."""
 
 
 class WebhookCall(Value, frozen=True):
@@ -85,18 +69,15 @@ def triaging(call: WebhookCall, *, verify: bool = True) -> Steps[UnderstoodDeliv
     if isinstance(event, Malformed):
         return _unusable(event_name, event)
     yield
-    wanted: RunWanted | CancelWanted | Malformed | None = None
-    if not isinstance(event, Ignored):
-        ruled = ruling(event, source, payload)
-        if isinstance(ruled, Ignored):
-            event = ruled
-        elif not lacks(event) and not _is_worth_asking(event, source):
-            wanted = _plan(source, event, ruled, headers, delivery_id=delivery_id, now=now)
-    if isinstance(wanted, Malformed):
-        return _unusable(event_name, wanted)
-    return UnderstoodDelivery(
-        delivery_id=delivery_id, event_name=event_name, event=event, wanted=wanted, payload=payload
+    trace = headers.get("traceparent", "")
+    options = PlanOptions(
+        delivery_id=delivery_id,
+        received_at=now,
+        traceparent=trace if _TRACEPARENT.fullmatch(trace) else None,
+        asks_first=_is_worth_asking(event, source),
     )
+    understood = understand(event, source, payload, options, event_name=event_name)
+    return _unusable(event_name, understood) if isinstance(understood, Malformed) else understood
 
 
 def proof_lacking(source: Source, headers: Headers) -> Refused | None:
@@ -115,21 +96,7 @@ def _genuine(source: Source, headers: Headers, body: bytes, now: float) -> bytes
             return unsupported
 
 
-def _plan(
-    source: Source, event: Event, ruled: Ruling, headers: Headers, *, delivery_id: str, now: float
-) -> RunWanted | CancelWanted | Malformed:
-    trace = headers.get("traceparent", "")
-    return plan(
-        event,
-        source=source,
-        ruling=ruled,
-        delivery_id=delivery_id,
-        received_at=now,
-        traceparent=trace if _TRACEPARENT.fullmatch(trace) else None,
-    )
-
-
-def _is_worth_asking(event: Event, source: Source) -> bool:
+def _is_worth_asking(event: Event | Ignored, source: Source) -> bool:
     """Whether to ask the forge about an event that lacks nothing.
 
     A re-run lacks nothing, but is trusted only if the forge says whose commit it is.

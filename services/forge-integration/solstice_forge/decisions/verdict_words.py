@@ -17,15 +17,15 @@ SENTENCES: Final = {
     "release": "A release was published: its tag is built.",
     "dispatch": "Somebody asked for a branch or tag to be built.",
     "replay": "A person asked for a delivery to be built once more.",
-    "reconciled": "No webhook told of it: it was found by comparing with the forge.",
+    "reconciled": "Its webhook was missed: it was found by comparing with the forge.",
     "manual": "A program asked for it through the API.",
     "duplicate_delivery": "The forge sent this delivery before, under the same id.",
-    "duplicate_content": "The same event was told before, by another hook or under another id.",
+    "duplicate_content": "The same event came before, by another hook or under another id.",
     "ref_deleted": "A branch or tag was deleted: there is no commit to build.",
     "not_a_branch_or_tag": "What was pushed is neither a branch nor a tag.",
     "push_follows": "The forge sends a push for the same branch or tag, and that one is built.",
     "no_new_code": "The change request has no new commit.",
-    "no_command": "The comment holds no command, or is not on a change request.",
+    "no_command": "The comment has no command, or is not on a change request.",
     "ping": "The forge asked whether the address works. It does.",
     "not_a_code_event": "This kind of event is not about code.",
     "no_rule": "The source has rules, and none is for this event of this repository.",
@@ -36,10 +36,10 @@ SENTENCES: Final = {
     "not_allowed": "Who wrote the command may not give it.",
     "change_closed": "The change request is closed or merged.",
     "not_at_forge": "The forge does not know what the delivery names.",
-    "forge_refused": "The forge did not tell us what the delivery lacks.",
+    "forge_refused": "The forge refused what the delivery lacks.",
     "no_access": "The forge would have to be asked, and the source has no URL or token for that.",
     "too_late": "The forge could not be asked in time.",
-    "unusable": "What the forge told cannot be made a request.",
+    "unusable": "The forge's answer cannot be made a request.",
 }
 """What each reason means; a reason that is missing here is clear by itself."""
 WITHOUT_RUN: Final = frozenset({"cancel"})
@@ -64,8 +64,8 @@ def fate(entry: DeliveryEntry) -> str:
             )
             return f"waits for the broker ({tries})"
         case None:
-            asked = f": {entry.last_failure}" if entry.last_failure else ""
-            return f"waits for the forge to tell what it lacks{asked}"
+            failure = f": {entry.last_failure}" if entry.last_failure else ""
+            return f"waits for the forge to answer what it lacks{failure}"
 
 
 def decision_style(entry: DeliveryEntry) -> str:

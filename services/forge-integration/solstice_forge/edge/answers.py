@@ -1,18 +1,21 @@
 """HTTP answers in JSON, sent through ASGI or as the bytes of HTTP."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Final
 
 import orjson
 from starlette.responses import Response
 from starlette.types import Send
 
+from solstice_common.http.server.refusals import Field
 from solstice_common.values import Value
 
 JSON: Final = "application/json"
 
-Field = tuple[bytes, bytes]
-"""Name and value of a header."""
+_STATUS_LINES: Final = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
 
 
 class HttpAnswer(Value, frozen=True):
@@ -28,11 +31,11 @@ class HttpAnswer(Value, frozen=True):
         await send({"type": "http.response.start", "status": self.status, "headers": [*self._fields(body)]})
         await send({"type": "http.response.body", "body": body})
 
-    def after(self, head: bytes, further: Iterable[Field]) -> bytes:
-        """Return the status line `head`, the `further` headers and the answer (RFC 9112, section 2.1)."""
+    def after(self, further: Iterable[Field]) -> bytes:
+        """Return the bytes of the answer, after the `further` headers (RFC 9112, section 2.1)."""
         body = encoded(self.content)
         fields = b"".join([b"%b: %b\r\n" % field for field in (*further, *self._fields(body))])
-        return b"%b%b\r\n%b" % (head, fields, body)
+        return b"%b%b\r\n%b" % (_STATUS_LINES[self.status], fields, body)
 
     def _fields(self, body: bytes) -> Sequence[Field]:
         return (

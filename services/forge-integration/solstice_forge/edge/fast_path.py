@@ -1,25 +1,23 @@
 """Answers whole webhooks without ASGI: without a task, messages or a timer per webhook.
 
 ASGI was a tenth of what the receiver spends on a webhook. Uvicorn handles all other HTTP in its usual way: requests
-that are large, slow or pipelined, and requests that are no webhooks. `tests/unit/forge/edge/test_fast_path.py` checks
-the internals of uvicorn that this module relies on.
+that are large, slow or pipelined, and requests that are no webhooks.
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, runtime_checkable
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
-
-from solstice_common.http.bodies import Body
-from solstice_common.http.protocol import BoundedProtocol
-from solstice_forge.edge.answers import Field, HttpAnswer
+from solstice_common.http.server.arriving_request import WholeRequest
+from solstice_common.http.server.protocol import BoundedProtocol
+from solstice_common.http.server.refusals import Field
+from solstice_forge.edge.answers import HttpAnswer
+from solstice_forge.edge.urls import WEBHOOK, source_in_bytes
 
 REST_SECONDS: Final = 0.25
 """How long this path waits for the rest of a body; ASGI can wait longer."""
-_WEBHOOK: Final = re.compile(rb"/webhooks/([A-Za-z0-9._-]+)/?")
+_METHOD: Final = WEBHOOK.method.encode()
 
 
 @runtime_checkable
@@ -47,8 +45,6 @@ class WholeRequestApp(Protocol):
 
 class WholeRequestProtocol(BoundedProtocol):
     """For `uvicorn.Config(http=...)`, with a WholeRequestApp or any other application."""
-
-    cycle: "RequestResponseCycle | _Waiting | None"  # type: ignore[assignment]  # uvicorn has its own alone
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -81,17 +77,12 @@ class WholeRequestProtocol(BoundedProtocol):
         self._fall_back()
         super().shutdown()
 
-    def on_message_begin(self) -> None:
-        # Uvicorn makes more objects here; they are made when the ASGI request begins.
-        self.begin_counting()
-        self.url, self.headers, self.expect_100_continue = b"", [], False
-
     def on_headers_complete(self) -> None:
         self.end_head()
-        if self._may_be_taken():
+        if self._may_begin():
             self._pieces = []
         else:
-            self._begin(())
+            self.begin_asgi(())
 
     def on_body(self, body: bytes) -> None:
         if self._pieces is None:
@@ -106,38 +97,24 @@ class WholeRequestProtocol(BoundedProtocol):
             super().on_message_complete()
             return
         self.end_message()
-        body, waiting = b"".join(pieces), _Waiting(self.body)
+        body, request = b"".join(pieces), WholeRequest(self.body)
         if (
             self._taker is not None
             and len(body) <= self._taker.whole_bytes
-            and self._taker.take_whole(self._name, self.headers, body, partial(self._answer, waiting))
+            and self._taker.take_whole(self._name, self.headers, body, partial(self._answer, request))
         ):
-            # Uvicorn's counters change with the answer, also when the connection is lost before it.
-            self.cycle, self.body = waiting, None
-            self.is_under_way()
+            self.wait_for_answer(request)
         else:
-            self._begin(pieces)
-            HttpToolsProtocol.on_message_complete(self)
+            self.begin_asgi(pieces)
+            super().on_message_complete()
 
-    def _may_be_taken(self) -> bool:
-        """Whether this is a webhook on a connection that may stay open.
-
-        Its method and path say so, and no other request waits on the connection.
-        """
-        parser = self.parser
-        if (
-            self._taker is None
-            or (self.cycle is not None and not self.cycle.response_complete)
-            or self.flow.write_paused
-            or parser.get_method() != b"POST"
-            or parser.get_http_version() != "1.1"
-            or not parser.should_keep_alive()
-            or parser.should_upgrade()
-        ):
+    def _may_begin(self) -> bool:
+        """Whether this is a webhook on a connection where no other request waits."""
+        if self._taker is None or not self.is_lone(_METHOD):
             return False
-        named = _WEBHOOK.fullmatch(self.url)
-        self._name = named[1].decode() if named else ""
-        return named is not None
+        name = source_in_bytes(self.url)
+        self._name = name or ""
+        return name is not None
 
     def _is_large(self, pieces: Sequence[bytes]) -> bool:
         """Whether the body is, or will be, larger than `whole_bytes`."""
@@ -160,54 +137,9 @@ class WholeRequestProtocol(BoundedProtocol):
         """Begin the ASGI request with the bytes held so far, if there are any."""
         pieces = self._waiting_bytes()
         if pieces is not None:
-            self._begin(pieces)
+            self.begin_asgi(pieces)
 
-    def _begin(self, pieces: Sequence[bytes]) -> None:
-        """Begin the ASGI request with its headers and these pieces of its body."""
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
-        self.make_scope()
-        self.url, self.expect_100_continue = url, expects
-        self.headers.extend(headers)
-        self.start_cycle()
-        for piece in pieces:
-            self.hand_on(piece)
-
-    def _answer(self, waiting: "_Waiting", answer: HttpAnswer) -> None:
-        waiting.response_complete = True
-        waiting.release()
+    def _answer(self, request: WholeRequest, answer: HttpAnswer) -> None:
         if answer.status < 300:  # noqa: PLR2004  nothing but what is genuine is answered so
             self.trust()
-        if self.transport.is_closing():
-            return  # the connection is closed
-        further = self.server_state.default_headers
-        if not waiting.keep_alive:
-            further = [*further, (b"connection", b"close")]
-        self.transport.write(answer.after(STATUS_LINE[answer.status], further))
-        if not waiting.keep_alive:
-            self.transport.close()
-        self.on_response_complete()
-
-
-class _Waiting:
-    """Takes the place of uvicorn's RequestResponseCycle from a request's last byte to its answer."""
-
-    __slots__ = ("_body", "disconnected", "keep_alive", "response_complete")
-
-    def __init__(self, body: Body | None) -> None:
-        self._body = body
-        self.response_complete = False
-        self.disconnected = False
-        self.keep_alive = True
-        """False once the server is ending."""
-
-    def release(self) -> None:
-        """Drop the body, which is not needed any more."""
-        if self._body is not None:
-            self._body.release()
-
-    @property
-    def message_event(self) -> "_Waiting":
-        return self
-
-    def set(self) -> None:
-        """Do nothing: no task waits for more of the request."""
+        self.answer(request, answer.after)

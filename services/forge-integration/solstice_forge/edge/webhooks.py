@@ -9,13 +9,15 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from solstice_common.errors import StoreUnavailable
-from solstice_common.runtime.batcher import Batcher
+from solstice_common.http.server.refusals import Field
+from solstice_common.runtime.batcher import UNLIMITED, Batcher
 from solstice_forge.decisions.lockstep import Steps, lockstep, walk
 from solstice_forge.decisions.sources import Source, how_to_configure
 from solstice_forge.decisions.stored_delivery import new_delivery
 from solstice_forge.decisions.triage import Refused, WebhookCall, proof_lacking, triaging
-from solstice_forge.edge.answers import Field, HttpAnswer
+from solstice_forge.edge.answers import HttpAnswer
 from solstice_forge.edge.shared_timeout import SharedTimeout
+from solstice_forge.edge.urls import source_in_path
 from solstice_forge.forges.protocol import Headers
 from solstice_forge.inbox.protocol import Decision, Inbox, KeepResult, NewDelivery
 from solstice_forge.log_events import LogEvent
@@ -54,13 +56,13 @@ class Webhooks:
         self.whole_bytes = min(THREAD_BYTES, max_body_bytes)
         self._body_timeout = SharedTimeout(BODY_SECONDS)
         self._batcher: Batcher[WebhookCall, KeepResult | Refused | Exception] = Batcher(
-            lambda calls: asyncio.create_task(self._take(calls), name="webhooks-batch")
+            self._take, name="webhooks", at_once=UNLIMITED, most=UNLIMITED
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            answer = await self._answer(scope["path"].split("/")[2], scope, receive)
-        except Exception as error:  # noqa: BLE001  whatever it is, the forge is told and the log has it
+            answer = await self._answer(source_in_path(scope["path"]) or "", scope, receive)
+        except Exception as error:  # noqa: BLE001  every error is answered with 500 and logged
             answer = broken(scope["path"], error)
         await answer(send)
 
@@ -78,7 +80,7 @@ class Webhooks:
             outcome = await self._outcome(source, scope, receive)
         answer = self._concluded(UNKNOWN_SOURCE if source is None else name, outcome, began)
         if isinstance(outcome, KeepResult):
-            scope.get("state", {}).get("trust", _nothing)()
+            scope.get("state", {}).get("trust", _do_nothing)()
         # The body was not read and will not be.
         if unread:
             return HttpAnswer(answer.status, answer.content, [*answer.headers, (b"connection", b"close")])
@@ -98,15 +100,15 @@ class Webhooks:
             return False
         began = time.perf_counter()
 
-        def end(taken: "asyncio.Future[KeepResult | Refused | Exception]") -> None:
+        def end(outcome: "asyncio.Future[KeepResult | Refused | Exception]") -> None:
             try:
-                ended = self._concluded(name, _outcome_in(taken.result()), began)
+                ended = self._concluded(name, _outcome_in(outcome.result()), began)
             except Exception as error:  # noqa: BLE001  as above
                 ended = broken(f"/webhooks/{name}", error)
             answer(ended)
 
         call = WebhookCall(source, _text(headers), body, self._clock())
-        self._batcher.submit(call).add_done_callback(end)
+        self._batcher(call).add_done_callback(end)
         return True
 
     def _concluded(self, label: str, outcome: KeepResult | Refused, began: float) -> HttpAnswer:
@@ -181,7 +183,7 @@ class Webhooks:
         return [_logged(delivery, each) for delivery, each in zip(deliveries, results, strict=True)]
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
@@ -190,10 +192,10 @@ def _text(headers: Iterable[Field]) -> Headers:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
 
 
-def _outcome_in(taken: KeepResult | Refused | Exception) -> KeepResult | Refused:
-    if isinstance(taken, Exception):
-        raise taken
-    return taken
+def _outcome_in(outcome: KeepResult | Refused | Exception) -> KeepResult | Refused:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def _examining(call: WebhookCall) -> Steps[NewDelivery | Refused]:
@@ -209,7 +211,7 @@ def _logged(delivery: NewDelivery, results: KeepResult | Exception) -> KeepResul
     """Log the outcome of a delivery; refuse a delivery that could not be stored."""
     if isinstance(results, StoreUnavailable):
         log.error(
-            LogEvent.WEBHOOK_NOT_KEPT,
+            LogEvent.WEBHOOK_NOT_STORED,
             source=delivery.source_name,
             delivery_id=delivery.delivery_id,
             detail=str(results),
@@ -221,7 +223,7 @@ def _logged(delivery: NewDelivery, results: KeepResult | Exception) -> KeepResul
         )
     if isinstance(results, KeepResult):
         log.info(
-            LogEvent.WEBHOOK_KEPT,
+            LogEvent.WEBHOOK_STORED,
             source=delivery.source_name,
             delivery_id=results.delivery_id,
             event_name=delivery.event_name,
@@ -269,5 +271,5 @@ def broken(path: str, error: Exception) -> HttpAnswer:
     """Return the answer for an unexpected error, which only the log describes."""
     log.error(LogEvent.WEBHOOK_FAILED, path=path, exc_info=error)
     return HttpAnswer(
-        500, {"error": "a mistake of ours, now in the log: send it again later", "reason": "internal_error"}
+        500, {"error": "an internal error, now in the log: send it again later", "reason": "internal_error"}
     )

@@ -15,9 +15,9 @@ def payload_of(headers: Headers, body: bytes, *, form: bool = True) -> bytes | U
         return body
     if form and given == FORM:
         return next((_decoded(field) for field in body.split(b"&") if field.startswith(_FIELD)), b"")
-    wanted = f"{JSON} or {FORM}" if form else JSON
+    accepted = f"{JSON} or {FORM}" if form else JSON
     return Unsupported(
-        detail=f"the content type is {given or 'missing'}: set it to {wanted} in the forge's webhook settings"
+        detail=f"the content type is {given or 'missing'}: set it to {accepted} in the forge's webhook settings"
     )
 
 

@@ -28,12 +28,12 @@ _BY_WEIGHT: Final = (CommentCommand.OK_TO_TEST, CommentCommand.RETEST, CommentCo
 """`/ok-to-test` includes asking for a build, and a new run supersedes what `/cancel` would end."""
 
 
-class AskedIssue(Payload, frozen=True, kw_only=True):
+class CommentedIssue(Payload, frozen=True, kw_only=True):
     number: Number
     user: AccountPayload | None = None
 
 
-class AskingComment(Payload, frozen=True, kw_only=True):
+class CommandComment(Payload, frozen=True, kw_only=True):
     id: Number
     body: str | None = None
     created_at: str | None = None
@@ -41,8 +41,8 @@ class AskingComment(Payload, frozen=True, kw_only=True):
 
 class CommentPayload(Payload, frozen=True, kw_only=True):
     action: str
-    issue: AskedIssue
-    comment: AskingComment
+    issue: CommentedIssue
+    comment: CommandComment
     repository: RepositoryPayload
     sender: AccountPayload | None = None
 
@@ -62,8 +62,8 @@ class ReleasePayload(Payload, frozen=True, kw_only=True):
 
 def words_in(text: str | None) -> frozenset[str]:
     """Return our command words that begin a line of the comment."""
-    said = {word for line in (text or "").splitlines() if (word := line.strip().partition(" ")[0])}
-    return frozenset(said & _WORDS)
+    first_words = {word for line in (text or "").splitlines() if (word := line.strip().partition(" ")[0])}
+    return frozenset(first_words & _WORDS)
 
 
 def word_meant(words: frozenset[str]) -> CommentCommand | None:

@@ -211,8 +211,8 @@ def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:
     envelope = read(GitLabEnvelope, payload)
     if isinstance(envelope, Malformed):
         return envelope
-    told_in_body = envelope.event_name or envelope.object_kind
-    kind = told_in_body if event_name == SYSTEM_HOOK else KINDS.get(event_name)
+    kind_in_body = envelope.event_name or envelope.object_kind
+    kind = kind_in_body if event_name == SYSTEM_HOOK else KINDS.get(event_name)
     return _of_kind(kind, envelope, payload) or envelope.ignored(
         IgnoreReason.NOT_A_CODE_EVENT, f"{kind or event_name} brings no new code"
     )

@@ -1,4 +1,7 @@
-"""The interface of every forge module. Pure: headers, bytes, secrets and the time in; values out."""
+"""The interface of every forge module. Pure.
+
+Headers, bytes, secrets and the time go in, values come out.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

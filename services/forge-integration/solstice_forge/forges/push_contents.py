@@ -52,8 +52,8 @@ def changed_paths(source: Source, payload: bytes) -> frozenset[str] | None:
         return None
     listed = len(pushed.commits)
     total = pushed.total_commits if pushed.total_commits_count is None else pushed.total_commits_count
-    told = listed < MOST_COMMITS if source is Source.GITHUB else total is not None and total <= listed
-    if not told or not all(map(_names_files, pushed.commits)):
+    lists_all = listed < MOST_COMMITS if source is Source.GITHUB else total is not None and total <= listed
+    if not lists_all or not all(map(_names_files, pushed.commits)):
         return None
     return frozenset(
         path

@@ -20,10 +20,10 @@ def contents_of(delivery: NewDelivery) -> tuple[str, ...]:
 
 def repeated_by(delivery: NewDelivery, known: Mapping[object, T], default: T | None = None) -> T:
     """Return the known value of the content that it repeats; its own key comes first."""
-    found = next((known[key] for key in contents_of(delivery) if key in known), default)
-    if found is None:
+    original = next((known[key] for key in contents_of(delivery) if key in known), default)
+    if original is None:
         raise LookupError(delivery.delivery_id)
-    return found
+    return original
 
 
 def new(delivery: NewDelivery) -> KeepResult:

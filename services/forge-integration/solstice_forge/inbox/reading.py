@@ -50,14 +50,14 @@ class DeliveryQueries:
             " AND received_at >= $7"
         )
 
-        def said(statement: str) -> str:
+        def in_dialect(statement: str) -> str:
             return statement.replace("$", place)
 
-        self.newest: Final = said(
+        self.newest: Final = in_dialect(
             f"SELECT max(row_id) AS row_id FROM (SELECT max(row_id) AS row_id FROM {deliveries}"
             f" UNION ALL SELECT max(row_id) FROM {repeats}) AS both_tables"
         )
-        self.range: Final = said(
+        self.range: Final = in_dialect(
             f"SELECT {of_delivery} {joined} WHERE d.row_id >= $1 AND d.row_id < $2 AND "
             + filters.format(reason="d.reason")
             + " AND ($8 = '' OR $8 = CASE WHEN d.request_id IS NULL THEN 'ignored' ELSE 'accepted' END)"
@@ -65,15 +65,15 @@ class DeliveryQueries:
             + filters.format(reason="reason")
             + " AND ($8 = '' OR $8 = 'duplicate') ORDER BY row_id DESC LIMIT $3"
         )
-        self.age_before: Final = said(
+        self.age_before: Final = in_dialect(
             f"SELECT received_at FROM {deliveries} WHERE row_id < $1 ORDER BY row_id DESC LIMIT 1"
         )
-        self.delivery: Final = said(
+        self.delivery: Final = in_dialect(
             f"SELECT {of_delivery}, d.headers, d.body, r.request {joined} WHERE d.row_id = $1"
         )
         self.repeat: Final = f"SELECT {of_repeat} FROM {repeats} WHERE row_id = $1"
         # Source by source, of which there are few: the index finds each one after the previous one.
-        self.numbers: Final = said(
+        self.numbers: Final = in_dialect(
             "WITH RECURSIVE sources (name) AS ("
             f"SELECT min(source_name) FROM {deliveries}"
             f" UNION ALL SELECT (SELECT min(source_name) FROM {deliveries} WHERE source_name > sources.name)"
@@ -81,16 +81,16 @@ class DeliveryQueries:
             f" SELECT row_id FROM sources JOIN {deliveries} ON source_name = sources.name AND delivery_id = $1"
             f" UNION ALL SELECT row_id FROM {repeats} WHERE delivery_id = $1 ORDER BY row_id"
         )
-        self.copies: Final = said(
+        self.copies: Final = in_dialect(
             f"SELECT {of_repeat} FROM {repeats} WHERE repeats = $1 ORDER BY row_id LIMIT $2"
         )
-        self.replays: Final = said(
+        self.replays: Final = in_dialect(
             f"SELECT {of_delivery} {joined} WHERE d.source_name = $1 AND d.delivery_id >= $2"
             " AND d.delivery_id < $3 ORDER BY d.row_id LIMIT $4"
         )
 
 
-def wanted(low: int, high: int, limit: int, filters: DeliveryFilter) -> tuple[object, ...]:
+def query_parameters(low: int, high: int, limit: int, filters: DeliveryFilter) -> tuple[object, ...]:
     """Return the values for `DeliveryQueries.range`."""
     return (
         low,

@@ -31,7 +31,7 @@ SETTLED_SECONDS: Final = 30.0
 
 A number is given before its delivery is committed.
 """
-RESENDS_KEPT_SECONDS: Final = 30 * 86_400.0
+RESENDS_REMEMBERED_SECONDS: Final = 30 * 86_400.0
 """How long requests to send again are remembered; no forge stores deliveries for longer."""
 
 
@@ -122,7 +122,9 @@ class ReconcileTables:
                 await self._write("UPDATE {reconcile_read} SET read_to = $1 WHERE read_to < $1", read_to)
             # If any of these rows is not settled, the next call reads the rest.
             more = len(settled) == READ_AT_ONCE
-        await self._write("DELETE FROM {reconcile_asked} WHERE asked_at < $1", now - RESENDS_KEPT_SECONDS)
+        await self._write(
+            "DELETE FROM {reconcile_asked} WHERE asked_at < $1", now - RESENDS_REMEMBERED_SECONDS
+        )
 
     async def _learn_from(self, rows: Sequence[Any], read: HeadReader) -> None:
         kinds: set[tuple[str, str, str]] = set()
@@ -249,14 +251,14 @@ class ReconcileTables:
         )
 
     async def _read(self, statement: str, *values: object) -> Sequence[Any]:
-        return await self._fetch(self._said(statement), *values)
+        return await self._fetch(self._sql(statement), *values)
 
     async def _write(self, statement: str, *values: object) -> Sequence[Any]:
-        return await self._run(self._said(statement), *values)
+        return await self._run(self._sql(statement), *values)
 
-    def _said(self, statement: str) -> str:
+    def _sql(self, statement: str) -> str:
         tables = re.sub(r"\{(\w+)\}", rf"{self._prefix}\1", statement)
-        lists = re.sub(r"\[(\$\d)\]", lambda found: self._listed.replace("$1", found[1]), tables)
+        lists = re.sub(r"\[(\$\d)\]", lambda match: self._listed.replace("$1", match[1]), tables)
         return lists.replace("$", self._place)
 
 

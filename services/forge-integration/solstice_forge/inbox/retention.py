@@ -48,7 +48,7 @@ async def run_retention(
         every_seconds=LOOK_SECONDS,
         rng=rng,
         log=log,
-        failed=LogEvent.RETENTION_HELD,
+        failed=LogEvent.RETENTION_PAUSED,
         first_after="part of the interval",
         sleep=sleep,
     )

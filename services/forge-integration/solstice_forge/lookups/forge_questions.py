@@ -22,7 +22,7 @@ from solstice_forge.forges.events import (
     Rerun,
     lacks,
 )
-from solstice_forge.remote import github
+from solstice_forge.remote import github_calls
 from solstice_forge.remote.protocol import ChangeRequestHead, Dialect, ForgeAccount, ForgeCall, Later, Never
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def _of_rerun(rerun: Rerun) -> ForgeQuestion[bool] | Rerun:
     if rerun.branch is None:
         return replace(rerun, is_fork=True)
     return ForgeQuestion(
-        call=github.is_on_branch(rerun.repo_full_name, rerun.commit_sha, rerun.branch),
+        call=github_calls.is_on_branch(rerun.repo_full_name, rerun.commit_sha, rerun.branch),
         answered=lambda is_on: replace(rerun, is_fork=not is_on),
     )
 
@@ -86,7 +86,7 @@ def _of_command(command: Command, dialect: Dialect) -> ForgeQuestion[Any] | Inco
     account = ForgeAccount(login=command.sender, id=command.sender_id)
     call = dialect.may_write(command.repo_full_name, account)
     if call is None:
-        return _not_allowed(command, "the delivery does not tell who wrote it")
+        return _not_allowed(command, "the delivery does not name its author")
     return ForgeQuestion(call=call, answered=lambda may: _with_rights(command, may=may))
 
 
@@ -120,7 +120,7 @@ def refused(event: Incomplete, never: Never) -> Ignored:
     if never.status in _NOT_THERE:
         return ignored(event, IgnoreReason.NOT_AT_FORGE, f"the forge answered {never.status} {never.detail}")
     words = f"{never.status} {never.detail}" if never.status else never.detail
-    return ignored(event, IgnoreReason.FORGE_REFUSED, f"the forge does not tell what it lacks: {words}")
+    return ignored(event, IgnoreReason.FORGE_REFUSED, f"the forge refuses what the delivery lacks: {words}")
 
 
 def without_access(event: Incomplete, source_name: str) -> Ignored:

@@ -11,9 +11,9 @@ import structlog
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.runtime.backoff import backoff_seconds
-from solstice_common.runtime.pausing import pause
-from solstice_forge.decisions.plan import CancelWanted, RunWanted, plan
-from solstice_forge.decisions.ruling import ruling
+from solstice_common.runtime.periodic import on_notification
+from solstice_forge.decisions.plan import PlanOptions, plan
+from solstice_forge.decisions.requests import PlannedCancel, PlannedRun
 from solstice_forge.decisions.sources import Source
 from solstice_forge.forges.events import Ignored, IgnoreReason, Incomplete, Malformed, decode_lacking
 from solstice_forge.inbox.protocol import Lookup, Lookups
@@ -64,33 +64,26 @@ class LookupService:
     clock: Callable[[], float] = time.time
 
     async def run(self) -> None:
-        while True:
-            self.inbox.lookup_added.clear()
-            try:
-                seconds = await self.ask_due()
-            except StoreUnavailable as error:
-                log.warning(LogEvent.LOOKUPS_HELD, detail=str(error))
-                await asyncio.sleep(STORE_RETRY_SECONDS)
-                continue
-            await pause(seconds, unless=self.inbox.lookup_added)
+        await on_notification(
+            self.ask_due,
+            notified=self.inbox.lookup_added,
+            retry_seconds=STORE_RETRY_SECONDS,
+            rng=self.rng,
+            log=log,
+            failed=LogEvent.LOOKUPS_PAUSED,
+        )
 
     async def ask_due(self) -> float:
         """Ask for all due lookups; return the seconds until the next one."""
         while True:
             now = self.clock()
-            taken = await self.inbox.take_lookups(now, until=now + LEASE_SECONDS, limit=GROUP)
-            if not taken:
+            claimed = await self.inbox.take_lookups(now, until=now + LEASE_SECONDS, limit=GROUP)
+            if not claimed:
                 break
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    for lookup in taken:
-                        tasks.create_task(self._one(lookup), name=f"lookup {lookup.delivery_id}")
-            except ExceptionGroup as errors:
-                away, others = errors.split(StoreUnavailable)
-                if others is not None or away is None:
-                    raise
-                # Not from within `except*`: before Python 3.11.4 that would wrap it in a group again.
-                raise away.exceptions[0] from None
+            # No task group: before Python 3.11.4 one that failed leaves its task half cancelled, and the next pause ends it.
+            for failed in await asyncio.gather(*map(self._one, claimed), return_exceptions=True):
+                if failed is not None:
+                    raise failed
         next_at = await self.inbox.next_lookup_at()
         return LOOK_AGAIN_SECONDS if next_at is None else min(max(next_at - now, 0.0), LOOK_AGAIN_SECONDS)
 
@@ -101,9 +94,9 @@ class LookupService:
             raise
         except Exception as error:
             # A delivery that causes an unexpected error must neither end the service nor come back for ever.
-            log.exception(LogEvent.LOOKUP_BROKE, source=lookup.source_name, delivery_id=lookup.delivery_id)
+            log.exception(LogEvent.LOOKUP_CRASHED, source=lookup.source_name, delivery_id=lookup.delivery_id)
             if lookup.attempts >= MOST_MISTAKES:
-                words = f"a mistake of ours, now in the log: {type(error).__name__}"
+                words = f"an internal error, now in the log: {type(error).__name__}"
                 await self._decline(lookup, Ignored(reason=IgnoreReason.UNUSABLE, detail=words))
 
     async def _settle(self, lookup: Lookup) -> None:
@@ -113,7 +106,7 @@ class LookupService:
             await self._decline(
                 lookup,
                 Ignored(
-                    reason=IgnoreReason.UNUSABLE, detail="it was kept by another version of this service"
+                    reason=IgnoreReason.UNUSABLE, detail="it was stored by another version of this service"
                 ),
             )
             return
@@ -123,7 +116,7 @@ class LookupService:
                 await self._postpone(lookup, event, outcome)
             case Ignored():
                 await self._decline(lookup, outcome)
-            case RunWanted() | CancelWanted():
+            case PlannedRun() | PlannedCancel():
                 await self.inbox.looked_up(lookup.row_id, outcome.body)
                 self._count(lookup, "answered")
                 log.info(
@@ -135,7 +128,7 @@ class LookupService:
 
     async def _ask_forge(
         self, lookup: Lookup, event: Incomplete
-    ) -> RunWanted | CancelWanted | Ignored | Later:
+    ) -> PlannedRun | PlannedCancel | Ignored | Later:
         """Ask question after question, until nothing is lacking or the forge does not answer."""
         source, remote = self.sources.get(lookup.source_name), self.remotes.get(lookup.source_name)
         if source is None or remote is None:
@@ -158,22 +151,18 @@ class LookupService:
 
     def _planned(
         self, lookup: Lookup, event: Incomplete, source: Source
-    ) -> RunWanted | CancelWanted | Ignored:
-        ruled = ruling(event, source, b"")
-        if isinstance(ruled, Ignored):
-            return ruled
-        wanted = plan(
-            event,
-            source=source,
-            ruling=ruled,
-            key=lookup.content_key,
+    ) -> PlannedRun | PlannedCancel | Ignored:
+        options = PlanOptions(
             delivery_id=lookup.delivery_id,
             received_at=lookup.received_at,
             traceparent=lookup.traceparent,
+            key=lookup.content_key,
         )
-        return (
-            ignored(event, IgnoreReason.UNUSABLE, wanted.detail) if isinstance(wanted, Malformed) else wanted
-        )
+        planned = plan(event, source, b"", options)
+        if planned is None or isinstance(planned, Malformed):
+            detail = "the forge's answers leave it incomplete" if planned is None else planned.detail
+            return ignored(event, IgnoreReason.UNUSABLE, detail)
+        return planned
 
     async def _postpone(self, lookup: Lookup, event: Incomplete, later: Later) -> None:
         now = self.clock()

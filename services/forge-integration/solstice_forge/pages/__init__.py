@@ -1,1 +1,4 @@
-"""The pages of forge-integration: why a push was built, or was not. Complete without JavaScript; there is none."""
+"""The pages of forge-integration: why a push was built, or was not.
+
+Complete without JavaScript; there is none.
+"""

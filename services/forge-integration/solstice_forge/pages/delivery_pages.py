@@ -11,14 +11,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from solstice_common.errors import StoreUnavailable
-from solstice_common.http.access import Access
+from solstice_common.http.access import REALM, Access, Denied
 from solstice_common.http.pages import page_environment, static_files
+from solstice_common.http.tokens import TokenScope
 from solstice_common.times import format_seconds
+from solstice_forge.api.access import is_local
 from solstice_forge.decisions import verdict_words
 from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, DeliveryLog
 from solstice_forge.inbox.protocol import Decision
 from solstice_forge.inbox.reconcile_state import ReconcileState, ResendRecord
-from solstice_forge.pages.visitors import guarded
 from solstice_forge.reconcile.report import decode_report, sentence
 from solstice_forge.statuses.protocol import ContextStatus
 
@@ -29,16 +30,34 @@ LONGEST_NUMBER: Final = 16
 BODY_SHOWN: Final = 20_000
 """Characters of a body on the page; the command prints the whole."""
 
+SECURITY_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+"""No script at all: what the pages show was written by strangers."""
+
+PageEndpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+RefusalPage: TypeAlias = Callable[[int, str], Response]
 Statuses: TypeAlias = Callable[[str], Awaitable[Sequence[ContextStatus]]]
 
 
 async def no_statuses(_request_id: str) -> Sequence[ContextStatus]:
-    """Where no forge is told anything."""
+    """No statuses are reported to any forge."""
     return ()
 
 
 class DeliveryPages:
-    """What a person's browser asks for; `statuses` gives what the forges were told about a request."""
+    """What a person's browser asks for.
+
+    `statuses` gives what the forges show about a request.
+    """
 
     def __init__(
         self,
@@ -86,26 +105,26 @@ class DeliveryPages:
 
     async def deliveries(self, request: Request) -> Response:
         """Deliveries, newest first."""
-        asked = {
+        parameters = {
             # PostgreSQL's texts hold no zero byte.
             name: (request.query_params.get(name) or "").replace("\0", "").strip()[:MAX_TEXT]
             for name in ("source", "repository", "decision", "reason", "before")
         }
-        decision = Decision(asked["decision"]) if asked["decision"] in set(Decision) else None
-        before = _number(asked["before"])
+        decision = Decision(parameters["decision"]) if parameters["decision"] in set(Decision) else None
+        before = _number(parameters["before"])
         filters = DeliveryFilter(
-            source=asked["source"] or None,
-            repository=asked["repository"] or None,
+            source=parameters["source"] or None,
+            repository=parameters["repository"] or None,
             decision=decision,
-            reason=asked["reason"] or None,
+            reason=parameters["reason"] or None,
         )
         listed = await self._log.entries(filters, limit=PER_PAGE, before=before)
-        older = urlencode({k: v for k, v in {**asked, "before": listed.next}.items() if v})
+        older = urlencode({k: v for k, v in {**parameters, "before": listed.next}.items() if v})
         return self._page(
             "deliveries.html",
             entries=listed.entries,
-            asked=asked,
-            filtered=any(asked.values()),
+            asked=parameters,
+            filtered=any(parameters.values()),
             decisions=list(Decision),
             sources=self._sources,
             older=f"/deliveries?{older}" if listed.next is not None else None,
@@ -113,20 +132,21 @@ class DeliveryPages:
         )
 
     async def of_forge(self, request: Request) -> Response:
-        """Leads to the delivery that the forge gave this id: the orchestrator's pages link here, who know no number."""
+        """Redirect to the delivery that has this id of the forge.
+
+        The orchestrator's pages link here, since they do not know its number.
+        """
         numbers = await self._log.numbers_of(request.path_params["delivery_id"].replace("\0", ""))
         if not numbers:
-            return self.error(404, "There is no delivery of this id: it never came, or is no longer kept.")
+            return self.error(404, "There is no delivery of this id: it never came, or was removed.")
         return RedirectResponse(f"/deliveries/{numbers[0]}", 303)
 
     async def delivery(self, request: Request) -> Response:
-        """One delivery with all that is kept of it."""
+        """One delivery with everything stored about it."""
         number = _number(request.path_params["number"])
         recorded = None if number is None else await self._log.recorded(number)
         if recorded is None:
-            return self.error(
-                404, "There is no delivery of this number: it never came, or is no longer kept."
-            )
+            return self.error(404, "There is no delivery of this number: it never came, or was removed.")
         entry = recorded.entry
         statuses = [shown for request_id in entry.request_ids for shown in await self._statuses(request_id)]
         text = recorded.body.decode("utf-8", "replace")
@@ -144,7 +164,7 @@ class DeliveryPages:
         )
 
     async def _compared(self) -> list[tuple[str, float, str]]:
-        """Of each source that was compared with its forge: its name, when, and what came of it."""
+        """Return each compared source: its name, when, and what came of it."""
         rounds = [] if self._reconcile_state is None else await self._reconcile_state.rounds(self._clock())
         known = [(each, decode_report(each.report)) for each in rounds if each.report is not None]
         return [
@@ -179,6 +199,29 @@ class DeliveryPages:
     def _page(self, template: str, *, http_status: int = 200, **values: Any) -> Response:
         text = self._templates.get_template(template).render(now=self._clock(), **values)
         return HTMLResponse(text, http_status)
+
+
+def guarded(access: Access, shown: PageEndpoint, refusing: RefusalPage) -> PageEndpoint:
+    """The page, for those who may read.
+
+    Others get `refusing` (status, sentence), and a browser asks for a login.
+    """
+
+    async def answered(request: Request) -> Response:
+        verdict = access.admit(
+            TokenScope.READ, authorization=request.headers.get("authorization"), is_local=is_local(request)
+        )
+        if isinstance(verdict, Denied):
+            response = refusing(verdict.status, verdict.detail)
+            if verdict.status == 401:  # noqa: PLR2004
+                # Its password is the token: no browser asks for a bearer token.
+                response.headers["WWW-Authenticate"] = f'Basic {REALM}, charset="UTF-8"'
+        else:
+            response = await shown(request)
+        response.headers.update(SECURITY_HEADERS)
+        return response
+
+    return answered
 
 
 def tone(entry: DeliveryEntry) -> str:

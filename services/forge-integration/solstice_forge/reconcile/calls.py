@@ -65,7 +65,7 @@ class ReconcileSession:
         if self._claimed_until - self.clock() > LEASE_SECONDS / 2:
             return
         if not await self.claim():
-            raise ReconcileStopped("somebody else compares this source now")
+            raise ReconcileStopped("another process compares this source now")
 
     async def pause(self, seconds: float, why: str) -> None:
         """Wait, and keep the claim."""

@@ -62,15 +62,15 @@ class DeliveryComparison:
 
     async def _by_app(self) -> bool:
         """Whether the GitHub App itself calls us, which it then does for all repositories."""
-        found = await self.session.ask(github_hooks.find_app_hook())
-        if not isinstance(found, Done):
-            self._trouble("the GitHub App", str(Unanswered(found)))
+        hook = await self.session.ask(github_hooks.find_app_hook())
+        if not isinstance(hook, Done):
+            self._trouble("the GitHub App", str(Unanswered(hook)))
             return False
-        if not calls_us(found.value, self.source.name):
+        if not calls_us(hook.value, self.source.name):
             return False
         self.session.report_progress(f"{self.source.name}: the GitHub App")
         self.findings.repositories += 1
-        await self._hook(found.value)
+        await self._hook(hook.value)
         return True
 
     async def _owner(self, owner: HookOwner, refusals: list[str]) -> bool:
@@ -84,10 +84,10 @@ class DeliveryComparison:
             if not (owner.shared and error.is_refusal):
                 refusals.append(f"its webhooks: {error}")
             return False
-        ours = [hook for hook in hooks if calls_us(hook, self.source.name)]
-        for hook in ours:
+        own_hooks = [hook for hook in hooks if calls_us(hook, self.source.name)]
+        for hook in own_hooks:
             await self._hook(hook)
-        return bool(ours)
+        return bool(own_hooks)
 
     async def _hook(self, hook: Hook) -> None:
         tables, name, began = self.session.tables, self.source.name, self.session.clock()
@@ -161,7 +161,7 @@ class DeliveryComparison:
             await self.session.tables.note_resend(self.source.name, attempt.delivery_id, self.session.clock())
         if isinstance(answer, Done):
             log.info(
-                LogEvent.RECONCILE_ASKED,
+                LogEvent.REDELIVERY_REQUESTED,
                 source=self.source.name,
                 place=hook.owner.name,
                 delivery_id=attempt.delivery_id,

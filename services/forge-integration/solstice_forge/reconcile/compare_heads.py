@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from solstice_forge.decisions.plan import PUSH
+from solstice_forge.decisions.requests import PUSH
 from solstice_forge.decisions.sources import Source
 from solstice_forge.decisions.stored_delivery import RULED_OUT
 from solstice_forge.forges.events import Ignored, Malformed
@@ -92,20 +92,20 @@ class HeadComparison:
         for kind in kinds:
             if kind == PUSH:
                 branches = await self.session.all_items(find_branches(name))
-                found = [pushed(self.source, repository, each, known) for each in branches]
+                heads = [pushed(self.source, repository, each, known) for each in branches]
             else:
                 changes = await self.session.all_items(find_changes(name)) if repository.has_changes else []
-                found = [changed(self.source, repository, each, known) for each in changes]
-            compared.append(await self._compare(name, kind, at, found, known))
+                heads = [changed(self.source, repository, each, known) for each in changes]
+            compared.append(await self._compare(name, kind, at, heads, known))
         return compared
 
     async def _compare(
-        self, name: str, kind: str, at: float, found: Sequence[ForgeHead], known: KnownRepository
+        self, name: str, kind: str, at: float, forge_heads: Sequence[ForgeHead], known: KnownRepository
     ) -> ComparedHeads:
-        delivered = await self._delivered(found)
+        delivered = await self._delivered(forge_heads)
         heads: dict[str, str] = {}
         missed: list[ForgeHead] = []
-        for one in found:
+        for one in forge_heads:
             head = one.head
             if head is None:
                 # For example a name that git allows and we do not: it cannot be built.
@@ -134,9 +134,9 @@ class HeadComparison:
                 self.source.name, compared.repository, compared.kind, moved, compared.at
             )
 
-    async def _keep_missed(self, repository: str, head: RefHead, found: ForgeHead) -> None:
+    async def _keep_missed(self, repository: str, head: RefHead, forge_head: ForgeHead) -> None:
         await self.session.ensure_claimed()
-        delivery = delivery_instead(found, self.source, now=self.session.clock())
+        delivery = delivery_instead(forge_head, self.source, now=self.session.clock())
         if isinstance(delivery, Malformed):
             self.findings.troubles.append(
                 ReconcileProblem(place=repository, detail=f"{head.ref} cannot be built: {delivery.detail}")
@@ -158,7 +158,7 @@ class HeadComparison:
                 request_ids=result.request_ids,
             )
             log.info(
-                LogEvent.RECONCILE_MADE,
+                LogEvent.UNREPORTED_HEAD_STORED,
                 source=self.source.name,
                 repo_full_name=repository,
                 ref=head.ref,
@@ -170,9 +170,9 @@ class HeadComparison:
             )
         self.findings.made.append(made)
 
-    async def _delivered(self, found: Sequence[ForgeHead]) -> frozenset[RefHead]:
+    async def _delivered(self, heads: Sequence[ForgeHead]) -> frozenset[RefHead]:
         """Return the heads of which a delivery came."""
-        keys = {one.head: one.keys(self.source) for one in found if one.head is not None}
+        keys = {one.head: one.keys(self.source) for one in heads if one.head is not None}
         delivered = await self.session.tables.delivered([key for each in keys.values() for key in each])
         return frozenset(head for head, of_head in keys.items() if not delivered.isdisjoint(of_head))
 

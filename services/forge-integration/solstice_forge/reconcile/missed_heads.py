@@ -11,12 +11,11 @@ from typing import Any, Final
 import orjson
 from msgspec.structs import replace
 
-from solstice_forge.decisions.plan import CHANGE_REQUEST, PUSH, content_key, plan
+from solstice_forge.decisions.plan import PlanOptions, understand
+from solstice_forge.decisions.requests import CHANGE_REQUEST, PUSH, content_key
 from solstice_forge.decisions.rules import Rule
-from solstice_forge.decisions.ruling import ruling
 from solstice_forge.decisions.sources import Source
 from solstice_forge.decisions.stored_delivery import new_delivery
-from solstice_forge.decisions.triage import UnderstoodDelivery
 from solstice_forge.forges.events import ChangeRequest, Event, Ignored, Malformed, Push
 from solstice_forge.forges.gitea_family import BUILD_ACTIONS
 from solstice_forge.inbox.protocol import NewDelivery
@@ -132,34 +131,24 @@ def head_of(event: Event | Ignored | Malformed) -> RefHead | None:
     return None
 
 
-def delivery_instead(found: ForgeHead, source: Source, *, now: float) -> NewDelivery | Ignored | Malformed:
+def delivery_instead(head: ForgeHead, source: Source, *, now: float) -> NewDelivery | Ignored | Malformed:
     """Return the delivery to store for the missed one, or why it is ignored.
 
     Ignored: the rules do not build it.
     """
-    event = found.event
+    event = head.event
     if isinstance(event, Ignored | Malformed):
         return event
-    ruled = ruling(event, source, found.payload)
-    if isinstance(ruled, Ignored):
-        return ruled
-    key, *also = found.keys(source)
-    delivery_id = f"{KEY}:{key}"
-    wanted = plan(
-        event, source=source, ruling=ruled, delivery_id=delivery_id, received_at=now, traceparent=None
-    )
-    if isinstance(wanted, Malformed):
-        return wanted
-    understood = UnderstoodDelivery(
-        delivery_id=delivery_id,
-        event_name=found.event_name,
-        event=event,
-        wanted=wanted,
-        payload=found.payload,
-    )
+    key, *also = head.keys(source)
+    options = PlanOptions(delivery_id=f"{KEY}:{key}", received_at=now)
+    understood = understand(event, source, head.payload, options, event_name=head.event_name)
+    if isinstance(understood, Malformed):
+        return understood
+    if isinstance(understood.event, Ignored):
+        return understood.event
     delivery = new_delivery(source, {"content-type": "application/json"}, understood, now)
     what = "branch" if isinstance(event, Push) else "pull request"
-    detail = f"no webhook told of it: the {what} was found like this when it was compared with the forge"
+    detail = f"its webhook was missed: the {what} was found when it was compared with the forge"
     return replace(delivery, reason=REASON, detail=detail, also=tuple(also))
 
 

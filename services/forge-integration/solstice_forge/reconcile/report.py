@@ -112,9 +112,9 @@ def sentence(report: ReconcileReport) -> str:
             f"{len(report.troubles)} {'problem' if len(report.troubles) == 1 else 'problems'}",
         ),
     ]
-    said = ", ".join(text for count, text in parts if count) or "nothing was missed"
+    summary = ", ".join(text for count, text in parts if count) or "nothing was missed"
     noun = "repository" if report.repositories == 1 else "repositories"
-    return f"{report.repositories} {noun}: {said}"
+    return f"{report.repositories} {noun}: {summary}"
 
 
 def _deliveries(count: int) -> str:

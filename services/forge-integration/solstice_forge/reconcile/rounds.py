@@ -5,16 +5,17 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import structlog
 
-from solstice_common.errors import StoreUnavailable
+from solstice_common.runtime.periodic import JITTER, Sleep, periodic
 from solstice_forge.decisions.sources import Source
 from solstice_forge.inbox import InboxStore
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
-from solstice_forge.reconcile.calls import ReconcileSession, ReconcileStopped, Sleep
+from solstice_forge.reconcile.calls import ReconcileSession, ReconcileStopped
 from solstice_forge.reconcile.compare_deliveries import HOOKS, DeliveryComparison
 from solstice_forge.reconcile.compare_heads import HeadComparison, learn
 from solstice_forge.reconcile.missed_heads import named_repositories
@@ -32,7 +33,6 @@ FIRST_SHARE: Final = (0.05, 0.15)
 
 A start has other work to do, but a service that was down for an hour should not wait long.
 """
-JITTER: Final = 0.1
 NOT_NOW: Final = "it is being compared by another process now: try again in a moment"
 
 
@@ -120,22 +120,24 @@ class Reconciler:
         return report
 
     async def run(self, interval_seconds: float) -> None:
-        """Compare every source once in an interval, until cancelled."""
+        """Compare every source about once in an interval, until cancelled."""
         await self.sleep(interval_seconds * self.rng.uniform(*FIRST_SHARE))
-        while True:
+        async with asyncio.TaskGroup() as sources:
             for name in self.remotes:
-                await self._compare_in_turn(name, interval_seconds)
-            await self.sleep(interval_seconds * self.rng.uniform(1.0 - JITTER, 1.0 + JITTER))
+                compared = periodic(
+                    partial(self._compare_again, name, interval_seconds),
+                    every_seconds=interval_seconds,
+                    rng=self.rng,
+                    log=log.bind(source=name),
+                    failed=LogEvent.RECONCILE_PAUSED,
+                    first_after="nothing",
+                    sleep=self.sleep,
+                )
+                sources.create_task(compared, name=f"forge-reconcile {name}")
 
-    async def _compare_in_turn(self, name: str, interval_seconds: float) -> None:
-        try:
-            # Another replica may have done it: once per interval is enough.
-            await self.compare(name, ended_before=self.clock() - interval_seconds * (1.0 - 2 * JITTER))
-        except StoreUnavailable as error:
-            log.warning(LogEvent.RECONCILE_HELD, detail=str(error))
-        except Exception:
-            # A mistake of ours about one source must stop neither the others nor the service.
-            log.exception(LogEvent.RECONCILE_BROKE, source=name)
+    async def _compare_again(self, name: str, interval_seconds: float) -> None:
+        # Another replica may have done it: once per interval is enough.
+        await self.compare(name, ended_before=self.clock() - interval_seconds * (1.0 - 2 * JITTER))
 
     async def _repositories(self, source: Source) -> list[str]:
         known = await self.inbox.reconcile_state.repositories(source.name)
@@ -162,7 +164,7 @@ class Reconciler:
         for trouble in report.troubles:
             if trouble not in self._last_progress.get(report.source, ()):
                 log.warning(
-                    LogEvent.RECONCILE_TROUBLED,
+                    LogEvent.COMPARISON_FAILED,
                     source=report.source,
                     place=trouble.place,
                     detail=trouble.detail,

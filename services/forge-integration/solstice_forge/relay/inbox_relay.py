@@ -26,6 +26,9 @@ log = structlog.get_logger("solstice_forge.relay.inbox_relay")
 LOOK_AGAIN_SECONDS: Final = 30.0
 """The longest wait between two looks, in case a notification was lost."""
 
+SIGNED_GATHER_SECONDS: Final = 0.01
+"""The least time between two groups that are signed: one signature is made and verified for up to sixteen messages."""
+
 
 def split(
     group: Sequence[PendingRequest], outcomes: Sequence[Published]
@@ -50,6 +53,7 @@ class Relay(Forwarder[PendingRequest]):
         topology: Topology,
         metrics: Metrics,
         rng: random.Random,
+        gather_seconds: float = 0.0,
     ) -> None:
         super().__init__(
             _PendingRequests(inbox=inbox, route=route, metrics=metrics),
@@ -60,6 +64,7 @@ class Relay(Forwarder[PendingRequest]):
             look_again_seconds=LOOK_AGAIN_SECONDS,
             # A problem with the broker should be known before the first webhook.
             declare_early=True,
+            gather_seconds=gather_seconds,
         )
 
 
@@ -116,7 +121,7 @@ class _PendingRequests:
         await self.inbox.not_published([one.row_id for one, _ in failed], reason_of(first))
 
     def interrupted(self, detail: str) -> None:
-        log.warning(LogEvent.RELAY_HELD, detail=detail)
+        log.warning(LogEvent.RELAY_PAUSED, detail=detail)
 
-    def resumed(self, held_seconds: float) -> None:
-        log.info(LogEvent.RELAY_RESUMED, held_seconds=held_seconds)
+    def resumed(self, paused_seconds: float) -> None:
+        log.info(LogEvent.RELAY_RESUMED, paused_seconds=paused_seconds)

@@ -5,12 +5,11 @@ from typing import Final
 
 import orjson
 
-from solstice_common.broker.protocol import HeaderValue, Message
+from solstice_common.broker.protocol import IDEMPOTENCY_HEADER, HeaderValue, Message
 from solstice_common.messages import JobCancelV1, Priority
 from solstice_common.topology import CANCELS, Route
 
 ATTEMPT_HEADER: Final = "x-solstice-attempt"
-IDEMPOTENCY_HEADER: Final = "x-solstice-idempotency-key"
 TRACE_HEADER: Final = "traceparent"
 
 AMQP_PRIORITY: Final = MappingProxyType(

@@ -93,9 +93,9 @@ def answered(limits: CallLimits, answer: ForgeAnswer, *, reserve: int, now: floa
         return replace(limits, not_before=max(limits.not_before, limited_until))
     if _succeeded(answer.status):
         limits = replace(limits, strikes=0)
-    asked_to_wait = _retry_after(answer.headers, now) if not _succeeded(answer.status) else None
-    if asked_to_wait is not None:
-        limits = replace(limits, not_before=max(limits.not_before, asked_to_wait))
+    retry_after = _retry_after(answer.headers, now) if not _succeeded(answer.status) else None
+    if retry_after is not None:
+        limits = replace(limits, not_before=max(limits.not_before, retry_after))
     remaining = _remaining(answer.headers)
     if remaining is not None and remaining <= reserve:
         reset = _reset(answer.headers, now)

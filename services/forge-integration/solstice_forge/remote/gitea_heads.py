@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from solstice_common.messages.fields import MAX_INTEGER
-from solstice_forge.remote.gitea_family import repository_path
+from solstice_forge.remote.gitea_family_calls import repository_path
 from solstice_forge.remote.protocol import (
     ForgeCall,
     Page,
@@ -22,6 +22,8 @@ from solstice_forge.remote.protocol import (
 )
 
 PER_PAGE: Final = "50"
+_GONE: Final = -1
+"""The number of a head's repository that was deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,7 @@ class GiteaRepository:
     full_name: str
     clone_url: str
     default_branch: str | None
-    has_changes: bool = True
+    has_changes: bool
     """Whether pull requests are switched on; without them there is no list."""
 
 
@@ -102,7 +104,7 @@ def _branch(given: Any) -> GiteaBranch:
 def _change(given: Any) -> OpenChange:
     moment, draft = given.get("updated_at"), given.get("draft")
     return OpenChange(
-        number=_number(given["number"]),
+        number=_number(given["number"], least=1),
         commit_sha=commit_id(given["head"]["sha"]),
         document={
             "draft": draft if isinstance(draft, bool) else None,
@@ -118,14 +120,14 @@ def _side(given: Any) -> dict[str, Any]:
     return {
         "ref": name_in(given["ref"]),
         "sha": commit_id(given["sha"]),
-        "repo_id": None if number is None else _number(number),
+        "repo_id": None if number is None else _number(number, least=_GONE),
         "repo": None
         if origin is None
         else {"full_name": name_in(origin["full_name"]), "clone_url": name_in(origin["clone_url"])},
     }
 
 
-def _number(given: object) -> int:
-    if type(given) is not int or not 0 <= given <= MAX_INTEGER:
+def _number(given: object, *, least: int) -> int:
+    if type(given) is not int or not least <= given <= MAX_INTEGER:
         raise Unreadable("no number")
     return given

@@ -67,8 +67,8 @@ class AppTokens:
         installation = await self._installation(call.repository, now)
         if not isinstance(installation, Done):
             return installation
-        asked = access_token(installation.value, call.repository, permissions)
-        made: Result[AppToken] = await self._send(asked, jwt(self._app.id, self._key, now))
+        token_call = access_token(installation.value, call.repository, permissions)
+        made: Result[AppToken] = await self._send(token_call, jwt(self._app.id, self._key, now))
         if not isinstance(made, Done):
             # The App may have been installed again.
             self._installations.pop(call.repository, None)
@@ -79,10 +79,10 @@ class AppTokens:
     async def _installation(self, repository: str, now: float) -> Result[int]:
         if repository in self._installations:
             return Done(self._installations[repository])
-        found: Result[int] = await self._send(installation(repository), jwt(self._app.id, self._key, now))
-        if isinstance(found, Done):
-            _remember(self._installations, repository, found.value)
-        return found
+        result: Result[int] = await self._send(installation(repository), jwt(self._app.id, self._key, now))
+        if isinstance(result, Done):
+            _remember(self._installations, repository, result.value)
+        return result
 
 
 def _remember(cache: dict[Any, Any], key: object, value: object) -> None:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote
 
-from solstice_forge.remote.github import repository_path
+from solstice_forge.remote.github_calls import repository_path
 from solstice_forge.remote.hooks import PER_PAGE, Attempt, Hook, HookOwner
 from solstice_forge.remote.protocol import ForgeCall, Page, Unreadable, name_in, nothing, paged
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote
 
-from solstice_forge.remote.gitlab import project_path
+from solstice_forge.remote.gitlab_calls import project_path
 from solstice_forge.remote.hooks import PER_PAGE, Attempt, Hook, HookOwner
 from solstice_forge.remote.protocol import ForgeCall, Page, Unreadable, nothing, paged
 

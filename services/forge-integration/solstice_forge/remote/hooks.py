@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from solstice_forge.remote.protocol import NOTHING, ForgeCall, Page
+from solstice_forge.remote.protocol import NO_FIELDS, ForgeCall, Page
 
 PER_PAGE: Final = "100"
 
@@ -22,7 +22,7 @@ class HookOwner:
     """The repository whose installation a GitHub App uses to ask."""
     shared: bool = False
     """Whether it is an organisation or group; not every token may look there, and not every owner is one."""
-    permissions: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    permissions: Mapping[str, str] = field(default_factory=lambda: NO_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

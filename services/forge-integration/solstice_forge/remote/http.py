@@ -17,7 +17,7 @@ import orjson
 
 from solstice_common.messages import Source as Origin
 from solstice_common.runtime.pausing import Timer
-from solstice_forge.remote import gitea_family, github, gitlab
+from solstice_forge.remote import gitea_family_calls, github_calls, gitlab_calls
 from solstice_forge.remote.call_pacing import CallLimits, ForgeAnswer, answered, called, next_call_at
 from solstice_forge.remote.github_app import AppTokens
 from solstice_forge.remote.protocol import (
@@ -36,10 +36,10 @@ T = TypeVar("T")
 
 DIALECTS: Final[Mapping[Origin, Dialect]] = MappingProxyType(
     {
-        Origin.GITHUB: github,
-        Origin.FORGEJO: gitea_family,
-        Origin.GITEA: gitea_family,
-        Origin.GITLAB: gitlab,
+        Origin.GITHUB: github_calls,
+        Origin.FORGEJO: gitea_family_calls,
+        Origin.GITEA: gitea_family_calls,
+        Origin.GITLAB: gitlab_calls,
     }
 )
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +71,14 @@ class ForgeCall(Generic[T]):
     """Reads the answer's JSON (None when it has no body); any exception counts as a truncated answer."""
     linked: bool = False
     """Whether it is a page of a list: `read` gets the JSON as `LinkedPage`."""
-    query: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    query: Mapping[str, str] = field(default_factory=lambda: NO_FIELDS)
     body: Mapping[str, object] | None = None
     """The JSON to send."""
     unread: bool = False
     """Whether the answer's status is enough: its body is ignored, and `read` gets None."""
     repository: str = ""
     """The repository of the call, `owner/name`, to which a GitHub App's token is narrowed."""
-    permissions: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    permissions: Mapping[str, str] = field(default_factory=lambda: NO_FIELDS)
     """The permissions for a GitHub App's token (`{"statuses": "write"}`); empty: reading the metadata is enough."""
     as_app: bool = False
     """Whether the key of the GitHub App signs the call, not a token of an installation."""

@@ -12,7 +12,7 @@ from solstice_common.times import format_timestamp
 from solstice_common.topology import STATUSES
 from solstice_forge.statuses.call_endings import CallEnding, Reported, RetryLater, Undeliverable
 from solstice_forge.statuses.protocol import OutgoingStatus, Phase
-from solstice_forge.statuses.wanted_status import place
+from solstice_forge.statuses.reportable_status import place
 
 REFUSED_BY: Final = "forge-integration"
 NOT_UNDER_WAY: Final[Mapping[str, Any]] = {"flying_since": None, "flying": ""}
@@ -46,7 +46,7 @@ def after(
         case RetryLater():
             columns |= _retried(row, outgoing, ending, now=now, horizon=horizon)
     if newest and not isinstance(ending, RetryLater):
-        columns["phase"] = (Phase.DEAD if isinstance(ending, Undeliverable) else Phase.TOLD).value
+        columns["phase"] = (Phase.DEAD if isinstance(ending, Undeliverable) else Phase.REPORTED).value
     columns["next_at"] = not_before({**row, **columns}, columns["next_at"])
     return columns
 
@@ -56,8 +56,8 @@ def _reported(
 ) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "calls": row["calls"] + 1,
-        "told_at": now,
-        "told_state": outgoing.state,
+        "reported_at": now,
+        "reported_state": outgoing.state,
         "failures": 0,
         "failing_since": None,
         "last_failure": "",

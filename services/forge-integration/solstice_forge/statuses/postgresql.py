@@ -20,8 +20,8 @@ from solstice_forge.statuses.protocol import (
     StatusDeadLetter,
     StatusKeepResult,
 )
+from solstice_forge.statuses.reportable_status import ReportableStatus
 from solstice_forge.statuses.rows import columns_of, context_status_of, dead_letter_of, outgoing_status_of
-from solstice_forge.statuses.wanted_status import WantedStatus
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
@@ -32,11 +32,11 @@ LOCK: Final = 5_075_117_325
 """The leader's advisory lock: our own number, the same in every version."""
 _KEEP: Final = """
 INSERT INTO forge_statuses AS s (source_name, repository, commit_sha, context, run_id, sequence, revision, state, final,
-    request_id, body, kept_at, next_at)
+    request_id, body, stored_at, next_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)
 ON CONFLICT (source_name, repository, commit_sha, context) DO UPDATE SET
     run_id = excluded.run_id, sequence = excluded.sequence, revision = excluded.revision, state = excluded.state,
-    final = excluded.final, request_id = excluded.request_id, body = excluded.body, kept_at = excluded.kept_at,
+    final = excluded.final, request_id = excluded.request_id, body = excluded.body, stored_at = excluded.stored_at,
     next_at = greatest(
         -- What fails goes on being tried at the pace of its failures.
         CASE WHEN s.phase = 'pending' AND s.failures > 0 THEN s.next_at ELSE excluded.next_at END,
@@ -105,7 +105,7 @@ class PostgreSQLStatuses:
         async with PostgreSQLDatabase.open(url, migrations, connections=4, applied=MIGRATIONS) as database:
             yield cls(url, database)
 
-    async def keep(self, statuses: Sequence[WantedStatus], now: float) -> Sequence[StatusKeepResult]:
+    async def keep(self, statuses: Sequence[ReportableStatus], now: float) -> Sequence[StatusKeepResult]:
         # Always in the order of the key: two writers of the same contexts then wait without a deadlock.
         order = sorted(range(len(statuses)), key=lambda index: _key(statuses[index]))
 
@@ -145,11 +145,11 @@ class PostgreSQLStatuses:
         return await self._database.transaction(work)
 
     async def take(self, source_name: str, now: float, limits: CallLimits) -> OutgoingStatus | float | None:
-        if self._leader_lock is None or not self._leader_lock.held.is_set():
-            raise StoreUnavailable(self._database.where, "another process tells the forges now")
-        found = await self._database.fetch(_EARLIEST, source_name)
-        if not found or found[0]["next_at"] > now:
-            return float(found[0]["next_at"]) if found else None
+        if self._leader_lock is None or not self._leader_lock.acquired.is_set():
+            raise StoreUnavailable(self._database.where, "another process reports to the forges now")
+        earliest = await self._database.fetch(_EARLIEST, source_name)
+        if not earliest or earliest[0]["next_at"] > now:
+            return float(earliest[0]["next_at"]) if earliest else None
 
         async def work(connection: "Connection") -> OutgoingStatus | None:
             row = await connection.fetchrow(_NEXT, source_name, now)
@@ -184,7 +184,7 @@ class PostgreSQLStatuses:
             await _keep_limits(connection, row["source_name"], limits)
             if isinstance(ending, Undeliverable) and columns.get("phase") == Phase.DEAD:
                 await connection.execute(
-                    "INSERT INTO forge_status_letters (request_id, body, headers) VALUES ($1, $2, $3)",
+                    "INSERT INTO forge_status_dead_letters (request_id, body, headers) VALUES ($1, $2, $3)",
                     outgoing.request_id,
                     outgoing.body,
                     json.dumps(dead_letter_headers(outgoing, ending, now)),
@@ -206,12 +206,14 @@ class PostgreSQLStatuses:
 
     async def dead_letters(self, limit: int) -> Sequence[StatusDeadLetter]:
         rows = await self._database.fetch(
-            "SELECT * FROM forge_status_letters ORDER BY row_id LIMIT $1", limit
+            "SELECT * FROM forge_status_dead_letters ORDER BY row_id LIMIT $1", limit
         )
         return [dead_letter_of(dict(row)) for row in rows]
 
     async def published(self, row_ids: Sequence[int]) -> None:
-        await self._database.fetch("DELETE FROM forge_status_letters WHERE row_id = ANY($1)", list(row_ids))
+        await self._database.fetch(
+            "DELETE FROM forge_status_dead_letters WHERE row_id = ANY($1)", list(row_ids)
+        )
 
     async def pending(self) -> int:
         (row,) = await self._database.fetch(
@@ -227,7 +229,7 @@ class PostgreSQLStatuses:
 
     async def purge(self, before: float) -> int:
         rows = await self._database.fetch(
-            "DELETE FROM forge_statuses WHERE phase <> 'pending' AND kept_at < $1 RETURNING row_id", before
+            "DELETE FROM forge_statuses WHERE phase <> 'pending' AND stored_at < $1 RETURNING row_id", before
         )
         return len(rows)
 
@@ -235,7 +237,7 @@ class PostgreSQLStatuses:
         return self._database.listen(CHANNEL)
 
 
-def _key(status: WantedStatus) -> tuple[str, str, str, str]:
+def _key(status: ReportableStatus) -> tuple[str, str, str, str]:
     return status.source_name, status.repository, status.commit_sha, status.context
 
 

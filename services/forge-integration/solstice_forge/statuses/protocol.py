@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from solstice_common.values import Value
 from solstice_forge.remote.call_pacing import CallLimits
 from solstice_forge.statuses.call_endings import CallEnding
-from solstice_forge.statuses.wanted_status import WantedStatus
+from solstice_forge.statuses.reportable_status import ReportableStatus
 
 SETTLED_DAYS: Final = 30.0
 """How long a row stays after its status was sent: an older status that comes late must find it."""
@@ -29,7 +29,7 @@ class StatusKeepResult(StrEnum):
 
 class Phase(StrEnum):
     PENDING = "pending"
-    TOLD = "told"
+    REPORTED = "reported"
     DEAD = "dead"
 
 
@@ -43,7 +43,7 @@ class OutgoingStatus(Value, frozen=True, kw_only=True):
     state: str
     final: bool
     request_id: str
-    kept_at: float
+    stored_at: float
     body: bytes
     failures: int
     failing_since: float | None
@@ -73,18 +73,21 @@ class ContextStatus(Value, frozen=True, kw_only=True):
     run_id: str
     state: str
     phase: Phase
-    told_state: str
+    reported_state: str
     """The state that the forge shows; empty: none yet."""
-    told_at: float | None
+    reported_at: float | None
     failures: int
     last_failure: str
     next_at: float
 
 
 class StatusStore(Protocol):
-    """Durable statuses, one row for each context. Raises only StoreUnavailable; `now` in seconds since the epoch."""
+    """Durable statuses, one row for each context.
 
-    async def keep(self, statuses: Sequence[WantedStatus], now: float) -> Sequence[StatusKeepResult]:
+    Raises only StoreUnavailable; `now` in seconds since the epoch.
+    """
+
+    async def keep(self, statuses: Sequence[ReportableStatus], now: float) -> Sequence[StatusKeepResult]:
         """Store statuses newer than the known ones; durable on return.
 
         A dead one that comes again is tried again.

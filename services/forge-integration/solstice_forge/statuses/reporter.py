@@ -4,29 +4,31 @@ Each forge has its own pace.
 """
 
 import asyncio
-import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
-from solstice_common.broker.protocol import Broker, Message
-from solstice_common.errors import BrokerUnavailable, StoreUnavailable
+from solstice_common.broker.forwarder import Forwarder, reason_of
+from solstice_common.broker.protocol import Broker, Message, Published
+from solstice_common.errors import StoreUnavailable
 from solstice_common.runtime.backoff import backoff_seconds
-from solstice_common.runtime.pausing import Timer, pause
+from solstice_common.runtime.pausing import Timer
+from solstice_common.runtime.periodic import periodic
 from solstice_common.topology import STATUSES, Topology
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import Remote
 from solstice_forge.statuses.call_endings import DEFAULT_RETRY_RULES, RetryRules
-from solstice_forge.statuses.protocol import SETTLED_DAYS, StatusStore
+from solstice_forge.statuses.protocol import SETTLED_DAYS, StatusDeadLetter, StatusStore
 from solstice_forge.statuses.source_reporter import LOOK_AGAIN_SECONDS, SourceReporter
 
 log = structlog.get_logger("solstice_forge.statuses")
 
-DEAD_LETTERS_AT_ONCE: Final = 50
 PURGE_SECONDS: Final = 3600.0
 COUNT_SECONDS: Final = 15.0
 FIRST_RETRY_SECONDS: Final = 0.2
@@ -83,7 +85,7 @@ class StatusReporter:
                     await self._lead()
                     failures = 0
             except* StoreUnavailable as group:
-                log.warning(LogEvent.STATUSES_HELD, count=0, detail=str(group.exceptions[0]))
+                log.warning(LogEvent.STATUSES_PAUSED, detail=str(group.exceptions[0]))
             finally:
                 self.is_leader = False
             if self._finishing.is_set():
@@ -101,9 +103,9 @@ class StatusReporter:
             log.info(LogEvent.STATUSES_TAKEN_OVER, count=orphans)
         async with asyncio.TaskGroup() as tasks:
             beside = [
-                tasks.create_task(self._publish_dead_letters(), name="dead letters of statuses"),
-                tasks.create_task(self._forget(), name="old statuses"),
-                tasks.create_task(self._count(), name="count of statuses"),
+                tasks.create_task(self._dead_letters().run(), name="dead letters of statuses"),
+                tasks.create_task(self._every(PURGE_SECONDS, self._forget), name="old statuses"),
+                tasks.create_task(self._every(COUNT_SECONDS, self._count), name="count of statuses"),
             ]
             reporting = []
             for name, remote in self._remotes.items():
@@ -124,53 +126,75 @@ class StatusReporter:
             for task in beside:
                 task.cancel()
 
-    async def _publish_dead_letters(self) -> None:
-        """Publish undeliverable statuses as dead letters; each stays stored until the broker has it."""
-        failures = 0
-        async with self._store.changes() as changed:
-            while True:
-                changed.clear()
-                dead_letters = await self._store.dead_letters(DEAD_LETTERS_AT_ONCE)
-                if not dead_letters:
-                    await pause(LOOK_AGAIN_SECONDS, unless=changed)
-                    continue
-                messages = [
-                    Message(
-                        exchange=STATUSES.dlx,
-                        routing_key=STATUSES.routing_key,
-                        body=dead_letter.body,
-                        type=STATUSES.routing_key,
-                        correlation_id=dead_letter.request_id,
-                        headers=dict(dead_letter.headers),
-                    )
-                    for dead_letter in dead_letters
-                ]
-                with contextlib.suppress(BrokerUnavailable):
-                    await self._broker.declare(self._topology)
-                outcomes = await self._broker.publish(messages)
-                there = [
-                    dead_letter.row_id
-                    for dead_letter, out in zip(dead_letters, outcomes, strict=True)
-                    if out.confirmed
-                ]
-                await self._store.published(there)
-                failures = 0 if there else failures + 1
-                if not there:
-                    await asyncio.sleep(
-                        backoff_seconds(
-                            failures,
-                            rng=self._rng,
-                            base_seconds=FIRST_RETRY_SECONDS,
-                            cap_seconds=LAST_RETRY_SECONDS,
-                        )
-                    )
+    def _dead_letters(self) -> Forwarder[StatusDeadLetter]:
+        return Forwarder(
+            _DeadLetters(store=self._store),
+            noun="dead letter",
+            broker=self._broker,
+            topology=self._topology,
+            rng=self._rng,
+            look_again_seconds=LOOK_AGAIN_SECONDS,
+        )
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[object]]) -> None:
+        await periodic(
+            work,
+            every_seconds=seconds,
+            rng=self._rng,
+            log=log,
+            failed=LogEvent.STATUSES_PAUSED,
+            first_after="nothing",
+        )
 
     async def _count(self) -> None:
-        while True:
-            self._metrics.statuses_pending(await self._store.pending())
-            await asyncio.sleep(COUNT_SECONDS)
+        self._metrics.statuses_pending(await self._store.pending())
 
     async def _forget(self) -> None:
-        while True:
-            await self._store.purge(self._clock() - SETTLED_DAYS * 86400)
-            await asyncio.sleep(PURGE_SECONDS)
+        await self._store.purge(self._clock() - SETTLED_DAYS * 86400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DeadLetters:
+    """A Backlog of statuses that no forge will take.
+
+    Each stays stored until the broker has it.
+    """
+
+    store: StatusStore
+
+    def lead(self) -> AbstractAsyncContextManager[asyncio.Event]:
+        # This process is the leader already.
+        return self.store.changes()
+
+    async def next_group(self, limit: int) -> Sequence[StatusDeadLetter]:
+        return await self.store.dead_letters(limit)
+
+    def message_of(self, row: StatusDeadLetter) -> Message:
+        return Message(
+            exchange=STATUSES.dlx,
+            routing_key=STATUSES.routing_key,
+            body=row.body,
+            type=STATUSES.routing_key,
+            correlation_id=row.request_id,
+            headers=dict(row.headers),
+        )
+
+    def answered(self, group: Sequence[StatusDeadLetter], outcomes: Sequence[Published]) -> Sequence[int]:
+        return [row.row_id for row, outcome in zip(group, outcomes, strict=True) if outcome.confirmed]
+
+    async def mark(self, row_ids: Sequence[int]) -> None:
+        await self.store.published(row_ids)
+
+    async def ended(
+        self,
+        group: Sequence[StatusDeadLetter],  # noqa: ARG002  Backlog's
+        failed: Sequence[tuple[StatusDeadLetter, Published]],
+    ) -> None:
+        if failed:
+            self.interrupted(reason_of(failed[0][1]))
+
+    def interrupted(self, detail: str) -> None:
+        log.warning(LogEvent.STATUS_DEAD_LETTERS_PAUSED, detail=detail)
+
+    def resumed(self, paused_seconds: float) -> None:
+        log.info(LogEvent.STATUS_DEAD_LETTERS_RESUMED, paused_seconds=paused_seconds)

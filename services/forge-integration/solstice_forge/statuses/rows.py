@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from solstice_forge.statuses.protocol import ContextStatus, OutgoingStatus, Phase, StatusDeadLetter
-from solstice_forge.statuses.wanted_status import WantedStatus
+from solstice_forge.statuses.reportable_status import ReportableStatus
 
 
-def columns_of(status: WantedStatus, now: float) -> dict[str, Any]:
+def columns_of(status: ReportableStatus, now: float) -> dict[str, Any]:
     """Return the stored columns of a status that arrived, with `place` and `now`."""
     return {
         "source_name": status.source_name,
@@ -47,8 +47,8 @@ def context_status_of(row: Mapping[str, Any]) -> ContextStatus:
         run_id=row["run_id"],
         state=row["state"],
         phase=Phase(row["phase"]),
-        told_state=row["told_state"],
-        told_at=row["told_at"],
+        reported_state=row["reported_state"],
+        reported_at=row["reported_at"],
         failures=row["failures"],
         last_failure=row["last_failure"],
         next_at=row["next_at"],
@@ -65,7 +65,7 @@ def outgoing_status_of(row: Mapping[str, Any], place: str, now: float) -> Outgoi
         state=row["state"],
         final=bool(row["final"]),
         request_id=row["request_id"],
-        kept_at=row["kept_at"],
+        stored_at=row["stored_at"],
         body=bytes(row["body"]),
         failures=row["failures"],
         failing_since=row["failing_since"],

@@ -11,7 +11,7 @@ import structlog
 from solstice_common.runtime.pausing import Timer, pause
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
-from solstice_forge.remote import github
+from solstice_forge.remote import github_calls
 from solstice_forge.remote.call_pacing import called
 from solstice_forge.remote.http import Remote
 from solstice_forge.remote.protocol import CommitStatus, Never, Result
@@ -26,7 +26,7 @@ from solstice_forge.statuses.call_endings import (
     ending,
 )
 from solstice_forge.statuses.protocol import OutgoingStatus, StatusStore
-from solstice_forge.statuses.wanted_status import commit_status
+from solstice_forge.statuses.reportable_status import commit_status
 
 log = structlog.get_logger("solstice_forge.statuses")
 
@@ -62,7 +62,7 @@ class SourceReporter:
         self._clock = clock
         self._timer = timer
         self._pace = remote.dialect.PACE
-        self._under_way = 0
+        self._calls_open = 0
         self._failures = 0
         """Failed calls in a row, for which the forge did not work."""
         self._checks = remote.access.app is not None
@@ -83,24 +83,26 @@ class SourceReporter:
 
     async def _begin_all(self, calls: asyncio.TaskGroup, changed: asyncio.Event) -> float:
         """Begin as many calls as allowed; return for how many seconds to wait."""
-        while self._under_way < self._pace.at_once:
+        while self._calls_open < self._pace.at_once:
             now = self._clock()
             wait = self._remote.next_call_at() - now
             if wait <= 0:
-                found = await self._store.take(self._name, now, called(self._remote.limits, self._pace, now))
-                if isinstance(found, OutgoingStatus):
+                next_status = await self._store.take(
+                    self._name, now, called(self._remote.limits, self._pace, now)
+                )
+                if isinstance(next_status, OutgoingStatus):
                     # Counted now, and not when the call goes out: other calls begin at the same time.
                     self._remote.count()
-                    self._under_way += 1
-                    calls.create_task(self._send(found, changed), name=f"status {found.place}")
+                    self._calls_open += 1
+                    calls.create_task(self._send(next_status, changed), name=f"status {next_status.place}")
                     continue
-                wait = LOOK_AGAIN_SECONDS if found is None else found - now
+                wait = LOOK_AGAIN_SECONDS if next_status is None else next_status - now
             return min(max(wait, 0.0), LOOK_AGAIN_SECONDS)
         return LOOK_AGAIN_SECONDS
 
     async def _send(self, outgoing: OutgoingStatus, changed: asyncio.Event) -> None:
         try:
-            end = await self._ending(outgoing)
+            end = await self._call_result(outgoing)
             await self._store.ended(
                 outgoing, end, now=self._clock(), horizon=self._rules.horizon, limits=self._remote.limits
             )
@@ -112,15 +114,15 @@ class SourceReporter:
             elif isinstance(end, RetryLater) and end.failed:
                 self._failures += 1
         finally:
-            self._under_way -= 1
+            self._calls_open -= 1
             changed.set()
 
-    async def _ending(self, outgoing: OutgoingStatus) -> CallEnding:
+    async def _call_result(self, outgoing: OutgoingStatus) -> CallEnding:
         try:
             return await self._called(outgoing)
         except Exception as error:
             # An unexpected error of one status must not stop the others, now or at every new start.
-            log.exception(LogEvent.STATUS_BROKE, source=self._name, request_id=outgoing.request_id)
+            log.exception(LogEvent.STATUS_HANDLING_CRASHED, source=self._name, request_id=outgoing.request_id)
             return Undeliverable(reason="internal_error", detail=f"{type(error).__name__}: {error}")
 
     async def _called(self, outgoing: OutgoingStatus) -> CallEnding:
@@ -139,7 +141,7 @@ class SourceReporter:
     async def _show(self, status: CommitStatus, outgoing: OutgoingStatus) -> Result[int | None]:
         if self._checks:
             shown = await self._show_check(status, outgoing.check_id)
-            if not (isinstance(shown, Never) and github.forbids_checks(shown.status, shown.detail)):
+            if not (isinstance(shown, Never) and github_calls.forbids_checks(shown.status, shown.detail)):
                 return shown
             self._checks = False
             log.warning(LogEvent.CHECKS_FORBIDDEN, source=self._name, detail=shown.detail)
@@ -147,19 +149,19 @@ class SourceReporter:
         return await self._remote.ask(self._remote.dialect.set_status(status), counted=True)
 
     async def _show_check(self, status: CommitStatus, check_id: int | None) -> Result[int]:
-        shown = await self._remote.ask(github.set_check(status, check_id), counted=True)
+        shown = await self._remote.ask(github_calls.set_check(status, check_id), counted=True)
         if check_id is None or not isinstance(shown, Never) or shown.status != httpx2.codes.NOT_FOUND:
             return shown
         # GitHub removes old check runs when there are very many.
         self._remote.count()
-        return await self._remote.ask(github.set_check(status, None), counted=True)
+        return await self._remote.ask(github_calls.set_check(status, None), counted=True)
 
     def _say(self, outgoing: OutgoingStatus, end: CallEnding) -> None:
         fields = {"source": self._name, "request_id": outgoing.request_id, "repository": outgoing.repository}
         match end:
             case Reported():
-                self._metrics.status_reported(self._name, max(0.0, self._clock() - outgoing.kept_at))
-                log.info(LogEvent.STATUS_TOLD, **fields, state=outgoing.state, place=outgoing.place)
+                self._metrics.status_reported(self._name, max(0.0, self._clock() - outgoing.stored_at))
+                log.info(LogEvent.STATUS_REPORTED, **fields, state=outgoing.state, place=outgoing.place)
             case NotSent():
                 self._metrics.status_call(self._name, "spared")
             case RetryLater(failed=failed, why=why, at=at):
@@ -167,4 +169,4 @@ class SourceReporter:
                 log.info(LogEvent.STATUS_DELAYED, **fields, detail=why, seconds=round(at - self._clock(), 1))
             case Undeliverable(reason=reason, detail=detail):
                 self._metrics.status_call(self._name, "dead")
-                log.warning(LogEvent.STATUS_DEAD, **fields, reason=reason, detail=detail)
+                log.warning(LogEvent.STATUS_UNDELIVERABLE, **fields, reason=reason, detail=detail)

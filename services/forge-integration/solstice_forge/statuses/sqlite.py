@@ -21,19 +21,19 @@ from solstice_forge.statuses.protocol import (
     StatusDeadLetter,
     StatusKeepResult,
 )
+from solstice_forge.statuses.reportable_status import ReportableStatus
 from solstice_forge.statuses.rows import columns_of, context_status_of, dead_letter_of, outgoing_status_of
-from solstice_forge.statuses.wanted_status import WantedStatus
 
 BUSY_SECONDS: Final = 10.0
 _PLACE: Final = "run_id || '.' || sequence || '.' || revision"
 _KEEP: Final = """
 INSERT INTO statuses (source_name, repository, commit_sha, context, run_id, sequence, revision, state, final,
-    request_id, body, kept_at, next_at)
+    request_id, body, stored_at, next_at)
 VALUES (:source_name, :repository, :commit_sha, :context, :run_id, :sequence, :revision, :state, :final,
     :request_id, :body, :now, :now)
 ON CONFLICT (source_name, repository, commit_sha, context) DO UPDATE SET
     run_id = excluded.run_id, sequence = excluded.sequence, revision = excluded.revision, state = excluded.state,
-    final = excluded.final, request_id = excluded.request_id, body = excluded.body, kept_at = excluded.kept_at,
+    final = excluded.final, request_id = excluded.request_id, body = excluded.body, stored_at = excluded.stored_at,
     next_at = max(
         -- What fails goes on being tried at the pace of its failures.
         CASE WHEN phase = 'pending' AND failures > 0 THEN next_at ELSE excluded.next_at END,
@@ -79,9 +79,9 @@ class SqliteStatuses:
         """
         migrations = migrations_of("solstice_forge.statuses.sqlite_schema")
         async with SqliteDatabase.open(path, migrations, busy_seconds=BUSY_SECONDS) as database:
-            yield cls(database, FileNotifier(path.with_name(path.name + ".bell")))
+            yield cls(database, FileNotifier(path.with_name(path.name + ".notify")))
 
-    async def keep(self, statuses: Sequence[WantedStatus], now: float) -> Sequence[StatusKeepResult]:
+    async def keep(self, statuses: Sequence[ReportableStatus], now: float) -> Sequence[StatusKeepResult]:
         results = await self._database.write(lambda connection: _keep(connection, statuses, now))
         if StatusKeepResult.WANTED in results:
             self._notifier.notify()
@@ -89,7 +89,7 @@ class SqliteStatuses:
 
     def lead(self) -> AbstractAsyncContextManager[None]:
         path = self._database.path
-        return file_lock(path.with_name(path.name + ".teller"))
+        return file_lock(path.with_name(path.name + ".reporter"))
 
     async def take_over(self, now: float, horizon: float) -> int:
         return await self._database.write(lambda connection: _take_over(connection, now, horizon))
@@ -130,7 +130,7 @@ class SqliteStatuses:
     async def dead_letters(self, limit: int) -> Sequence[StatusDeadLetter]:
         rows = await self._database.read(
             lambda connection: connection.execute(
-                "SELECT * FROM letters ORDER BY row_id LIMIT ?", (limit,)
+                "SELECT * FROM dead_letters ORDER BY row_id LIMIT ?", (limit,)
             ).fetchall()
         )
         return [dead_letter_of(row) for row in rows]
@@ -140,7 +140,7 @@ class SqliteStatuses:
         await self._database.write(
             lambda connection: (
                 connection.execute(
-                    "DELETE FROM letters WHERE row_id IN (SELECT value FROM json_each(?))", (ids,)
+                    "DELETE FROM dead_letters WHERE row_id IN (SELECT value FROM json_each(?))", (ids,)
                 ).rowcount
             )
         )
@@ -164,7 +164,7 @@ class SqliteStatuses:
         return await self._database.write(
             lambda connection: (
                 connection.execute(
-                    "DELETE FROM statuses WHERE phase <> 'pending' AND kept_at < ?", (before,)
+                    "DELETE FROM statuses WHERE phase <> 'pending' AND stored_at < ?", (before,)
                 ).rowcount
             )
         )
@@ -174,7 +174,7 @@ class SqliteStatuses:
 
 
 def _keep(
-    connection: sqlite3.Connection, statuses: Sequence[WantedStatus], now: float
+    connection: sqlite3.Connection, statuses: Sequence[ReportableStatus], now: float
 ) -> list[StatusKeepResult]:
     return [
         StatusKeepResult.WANTED
@@ -221,7 +221,7 @@ def _ended(
     _keep_limits(connection, row["source_name"], limits)
     if isinstance(ending, Undeliverable) and columns.get("phase") == Phase.DEAD:
         connection.execute(
-            "INSERT INTO letters (request_id, body, headers) VALUES (?, ?, ?)",
+            "INSERT INTO dead_letters (request_id, body, headers) VALUES (?, ?, ?)",
             (outgoing.request_id, outgoing.body, json.dumps(dead_letter_headers(outgoing, ending, now))),
         )
 

@@ -97,7 +97,7 @@ async def reporting(
         taking = tasks.create_task(
             intake.run(STATUSES.queue, topology, prefetch=settings.amqp_prefetch), name="statuses-intake"
         )
-        reporting_task = tasks.create_task(reporter.run(), name="statuses-teller")
+        reporting_task = tasks.create_task(reporter.run(), name="status-reporter")
         yield store
         taking.cancel()
         reporter.finish()

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from solstice_common.broker.delivery import Refuse
-from solstice_common.delays import CLOCKS_APART, MAX_DELAY, too_far
+from solstice_common.delays import CLOCK_TOLERANCE, MAX_DELAY, too_far
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobCancelV1, JobRequestV1, decode_request
 from solstice_common.times import parse_timestamp
@@ -18,7 +18,7 @@ def examine(body: bytes, now: float) -> JobRequestV1 | Refuse:
     if request.not_before is None:
         return request
     # The sender's clock may differ from ours.
-    latest = datetime.fromtimestamp(now, UTC) + CLOCKS_APART
+    latest = datetime.fromtimestamp(now, UTC) + CLOCK_TOLERANCE
     if too_far(parse_timestamp(request.not_before), latest):
         return Refuse(
             reason="not_before_too_far",

@@ -14,13 +14,13 @@ def change_key(message: JobRequestV1 | JobCancelV1) -> str | None:
     return f"{message.source} {message.repo_url} #{message.change_number}"
 
 
-def cancel_applies(cancel_asked_at: float, request_asked_at: float) -> bool:
+def cancel_applies(cancelled_at: float, requested_at: float) -> bool:
     """Whether the cancel request ends that request; both times in seconds since the epoch.
 
     The times when they were made count, not when they arrived: they travel by two queues, and either may be late. At
     equal times the request counts as the later one: a lost build is worse than an unneeded one.
     """
-    return request_asked_at < cancel_asked_at
+    return requested_at < cancelled_at
 
 
 def describe_cancel(cancel: JobCancelV1) -> str:

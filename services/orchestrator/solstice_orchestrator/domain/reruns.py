@@ -23,19 +23,19 @@ class RerunRefusal(StrEnum):
 class RerunScope:
     """Whether a run is a rerun, and which jobs it has."""
 
-    asked: bool
+    requested: bool
     """A person asked for it, after another run of the same request."""
     only: frozenset[str] | None
     """Names of its jobs; None: all jobs of its workflow."""
 
 
-NOT_A_RERUN: Final = RerunScope(asked=False, only=None)
+NOT_A_RERUN: Final = RerunScope(requested=False, only=None)
 
 
 def rerun_scope_of(rerun_of: str | None, only_jobs: str | None) -> RerunScope:
     """Read the scope from the columns of these names."""
     only = None if only_jobs is None else frozenset(json.loads(only_jobs))
-    return RerunScope(asked=rerun_of is not None, only=only)
+    return RerunScope(requested=rerun_of is not None, only=only)
 
 
 def failed_jobs(nodes: Mapping[str, DependencyNode]) -> frozenset[str] | RerunRefusal | None:
@@ -48,32 +48,34 @@ def failed_jobs(nodes: Mapping[str, DependencyNode]) -> frozenset[str] | RerunRe
         return RerunRefusal.NOT_ENDED
     if not nodes:
         return None
-    found = {name for name, node in nodes.items() if node.state is not JobState.SUCCEEDED}
-    if not found:
+    failed = {name for name, node in nodes.items() if node.state is not JobState.SUCCEEDED}
+    if not failed:
         return RerunRefusal.NOTHING_FAILED
-    return frozenset(_with_dependents(found, nodes))
+    return frozenset(_with_dependents(failed, nodes))
 
 
 def job_with_dependents(name: str, nodes: Mapping[str, DependencyNode]) -> frozenset[str] | RerunRefusal:
     """Names of one job, its dependents, and their needs that did not succeed."""
     if any(not node.state.final for node in nodes.values()):
         return RerunRefusal.NOT_ENDED
-    found = {name}
+    names = {name}
     while True:
-        found = _with_dependents(found, nodes)
-        needed = {need for each in found for need in nodes[each].needs if need in nodes}
-        unmet = {need for need in needed - found if nodes[need].state is not JobState.SUCCEEDED}
+        names = _with_dependents(names, nodes)
+        needed = {need for each in names for need in nodes[each].needs if need in nodes}
+        unmet = {need for need in needed - names if nodes[need].state is not JobState.SUCCEEDED}
         if not unmet:
-            return frozenset(found)
-        found |= unmet
+            return frozenset(names)
+        names |= unmet
 
 
 def _with_dependents(names: Collection[str], nodes: Mapping[str, DependencyNode]) -> set[str]:
     """These jobs and their direct and indirect dependents."""
-    found = set(names)
-    while more := {name for name, node in nodes.items() if name not in found and found & set(node.needs)}:
-        found |= more
-    return found
+    selected = set(names)
+    while more := {
+        name for name, node in nodes.items() if name not in selected and selected & set(node.needs)
+    }:
+        selected |= more
+    return selected
 
 
 def selected_jobs(jobs: Sequence[JobSpec], only: Collection[str] | None) -> Sequence[JobSpec]:

@@ -31,7 +31,7 @@ _BY_REASON: Final[Mapping[Reason, str]] = {
     Reason.SUPERSEDED: "Cancelled for a newer run",
     Reason.INVALID_WORKFLOW: "The workflow cannot be used",
     Reason.COMMIT_NOT_FOUND: "The commit cannot be found",
-    Reason.NOT_TRUSTED: "Not run: nobody vouches for this code, and nothing here isolates it",
+    Reason.NOT_TRUSTED: "Not run: this code is not trusted, and jobs are not isolated here",
     Reason.AGENT_LOST: "The orchestrator that ran it is gone",
     Reason.LEASE_EXPIRED: "The orchestrator that ran it did not renew its lease",
     Reason.PROVISION_FAILED: "The place to run it could not be prepared",
@@ -143,7 +143,7 @@ def _words(state: JobState, reason: Reason, detail: str, runs_on: str, attempt: 
         case JobState.BLOCKED:
             words = "Waits for the jobs that it needs"
         case JobState.APPROVAL:
-            words = "Waits for somebody to approve it"
+            words = "Waits for approval"
         case JobState.RUNNING:
             words = "Runs" if attempt == 1 else f"Runs, attempt {attempt}"
         case JobState.SUCCEEDED:

@@ -41,23 +41,23 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 
 def pin_to(scheme: str, host: str, port: int, addresses: Iterable[str], ssh_command: str) -> AddressPin:
     """Return the pin to these addresses; raises AddressRefused when one is not public."""
-    found = list(dict.fromkeys(addresses))
-    for text in found:
+    unique = list(dict.fromkeys(addresses))
+    for text in unique:
         if not is_public(ip_address(text.partition("%")[0])):
             raise AddressRefused(f"{host} is the private address {text}; {ALLOW}")
-    if not found:
+    if not unique:
         raise AddressRefused(f"{host} has no address")
     if scheme in {"http", "https"} and ":" in host:
         return AddressPin()
     if scheme in {"http", "https"}:
         # https://git-scm.com/docs/git-config#Documentation/git-config.txt-httpcurloptResolve (git 2.37)
-        joined = ",".join(f"[{text}]" if ":" in text else text for text in found)
+        joined = ",".join(f"[{text}]" if ":" in text else text for text in unique)
         return AddressPin(options=("-c", f"http.curloptResolve={host}:{port}:{joined}"))
     if scheme == "ssh":
         known_as = host if port == _PORTS["ssh"] else f"[{host}]:{port}"
-        command = f"{ssh_command} -oHostName={found[0]} -oHostKeyAlias={known_as} -oProxyJump=none"
+        command = f"{ssh_command} -oHostName={unique[0]} -oHostKeyAlias={known_as} -oProxyJump=none"
         return AddressPin(environment=MappingProxyType({"GIT_SSH_COMMAND": command}))
-    if host not in found:
+    if host not in unique:
         raise AddressRefused(f"{scheme}:// cannot be held to an address that was checked; {ALLOW}")
     return AddressPin()
 
@@ -75,7 +75,7 @@ async def pinned(repo_url: str, ssh_command: str) -> AddressPin:
         host.encode("ascii")
     except ValueError:
         raise AddressRefused("its URL names no host that can be looked up") from None
-    if not host or not all(letter.isalnum() or letter in "-._:" for letter in host) or host.startswith("-"):
+    if not host or not all(char.isalnum() or char in "-._:" for char in host) or host.startswith("-"):
         raise AddressRefused("its URL names no host that can be looked up")
     if (parts.hostname or "").endswith("."):
         raise AddressRefused("its host ends with a dot")
@@ -83,5 +83,5 @@ async def pinned(repo_url: str, ssh_command: str) -> AddressPin:
 
 
 async def _addresses(host: str, port: int) -> Sequence[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
+    address_infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in address_infos]

@@ -274,10 +274,10 @@ def directory_bytes(directory: Path) -> int:
 
 async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
     """Read all of a stream, and return its first `limit` bytes."""
-    kept = bytearray()
+    content = bytearray()
     while piece := await stream.read(64 * 1024):
-        kept += piece[: limit - len(kept)]
-    return bytes(kept)
+        content += piece[: limit - len(content)]
+    return bytes(content)
 
 
 def stderr_tail(stderr: str) -> str:
@@ -288,4 +288,4 @@ def stderr_tail(stderr: str) -> str:
 
 def printable(text: str) -> str:
     """Replace unprintable characters, such as controls, escapes and direction marks, with spaces."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return "".join(char if char.isprintable() else " " for char in text)

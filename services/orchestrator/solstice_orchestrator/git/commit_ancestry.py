@@ -57,8 +57,8 @@ async def _now(git: Git, request: JobRequestV1) -> str | None:
     listed = await git.run("ls-remote", "--quiet", "--end-of-options", "origin", ref)
     if listed.returncode != 0:
         raise fetching.failure(request, listed)
-    found = {name: sha for sha, name in _LINE.findall(listed.stdout.decode("ascii", "replace"))}
-    return found.get(ref)
+    shas = {name: sha for sha, name in _LINE.findall(listed.stdout.decode("ascii", "replace"))}
+    return shas.get(ref)
 
 
 async def _fetch(git: Git, request: JobRequestV1, question: OrderQuestion, now: str | None) -> None:
@@ -67,9 +67,9 @@ async def _fetch(git: Git, request: JobRequestV1, question: OrderQuestion, now: 
     If it gives no commit by its id, fetch the ref.
     """
     both = [question.commit_sha, question.newest_sha]
-    wanted = [[*both, question.before_sha]] if question.before_sha else []
-    wanted += [both, [request.ref]] if now is not None and request.ref else [both]
-    for what in wanted:
+    refspecs = [[*both, question.before_sha]] if question.before_sha else []
+    refspecs += [both, [request.ref]] if now is not None and request.ref else [both]
+    for what in refspecs:
         fetched = await git.run(*_COMMITS_ONLY, *what, writes=True)
         if fetched.returncode == 0:
             return

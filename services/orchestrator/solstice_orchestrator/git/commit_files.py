@@ -54,7 +54,7 @@ class CommitFiles:
 
     def __init__(self, tasks: asyncio.TaskGroup, policy: GitPolicy, scratch: Path) -> None:
         self._tasks, self._policy, self._scratch = tasks, policy, scratch
-        self._kept: OrderedDict[_Key, Files] = OrderedDict()
+        self._cache: OrderedDict[_Key, Files] = OrderedDict()
         self._coming: dict[_Key, asyncio.Future[FilesOrFailure]] = {}
         self._waiting: defaultdict[_Repository, list[FilesRequest]] = defaultdict(list)
         """Waiting requests of each repository that has a task."""
@@ -70,9 +70,9 @@ class CommitFiles:
         """Return the first of the paths in the commit, with its content; raises CheckoutFailed."""
         lookup = FilesRequest(request=request, paths=tuple(paths))
         key = _key(lookup)
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
+        if key in self._cache:
+            self._cache.move_to_end(key)
+            return self._cache[key]
         if key not in self._coming:
             self._coming[key] = asyncio.get_running_loop().create_future()
             self._fetch(lookup)
@@ -124,7 +124,7 @@ class CommitFiles:
             # A bug that one commit brings out must stop neither the other commits nor the loop.
             if is_machine(error):
                 return [_failure_of(error)] * len(lookups)
-            LOG.exception(LogEvent.PLANNING_BROKE, request_id=lookups[0].request.request_id)
+            LOG.exception(LogEvent.PLANNING_CRASHED, request_id=lookups[0].request.request_id)
             return [SingleFetch.AGAIN if len(lookups) > 1 else _failure_of(error) for _ in lookups]
 
     async def _fetch_single(self, lookup: FilesRequest, how: SingleFetch) -> FilesOrFailure:
@@ -132,16 +132,16 @@ class CommitFiles:
             return await fetch_single(lookup, how, policy=self._policy, scratch=self._scratch)
         except Exception as error:
             if not is_machine(error):
-                LOG.exception(LogEvent.PLANNING_BROKE, request_id=lookup.request.request_id)
+                LOG.exception(LogEvent.PLANNING_CRASHED, request_id=lookup.request.request_id)
             return _failure_of(error)
 
     def _resolve(self, lookup: FilesRequest, answer: FilesOrFailure) -> None:
         key = _key(lookup)
         self._coming.pop(key).set_result(answer)
         if not isinstance(answer, CheckoutFailed) and sum(map(len, answer.values())) <= MAX_BYTES:
-            self._kept[key] = answer
-            if len(self._kept) > MAX_COMMITS:
-                self._kept.popitem(last=False)
+            self._cache[key] = answer
+            if len(self._cache) > MAX_COMMITS:
+                self._cache.popitem(last=False)
 
     def _give_up(self, lookup: FilesRequest) -> None:
         """Cancel the callers that still wait for this request."""

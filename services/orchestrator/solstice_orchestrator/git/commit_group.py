@@ -80,8 +80,8 @@ async def fetch_group(
     left = list(lookups)
     for _ in range(MAX_ROUNDS):
         try:
-            found = iter(await _in_one_fetch(left, policy, scratch))
-            return [next(found) if lookup in left else SingleFetch.BY_REF for lookup in lookups]
+            results = iter(await _in_one_fetch(left, policy, scratch))
+            return [next(results) if lookup in left else SingleFetch.BY_REF for lookup in lookups]
         except _NotById as refused:
             named = refused.absent & {lookup.request.commit_sha for lookup in left}
             if len(left) > 1 and not named:
@@ -102,10 +102,10 @@ async def fetch_single(
 ) -> FilesOrFailure:
     """Return the answer for one commit, fetched singly."""
     if how is SingleFetch.AGAIN:
-        (found,) = await fetch_group([lookup], policy=policy, scratch=scratch)
-        if not isinstance(found, SingleFetch):
-            return found
-        how = found
+        (result,) = await fetch_group([lookup], policy=policy, scratch=scratch)
+        if not isinstance(result, SingleFetch):
+            return result
+        how = result
     request = lookup.request
     try:
         async with (

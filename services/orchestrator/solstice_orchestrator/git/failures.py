@@ -39,33 +39,33 @@ _COMMIT: Final = re.compile(
 )
 
 
-def reason_of_stderr(said: str) -> Reason:
+def reason_of_stderr(stderr: str) -> Reason:
     """Return the reason for a failure of git, other than an absent repository.
 
     The commit is checked first: it chooses the file names that git quotes, and they must harm no one else.
     """
-    ours = _without_server_lines(said)
-    if _COMMIT.search(ours):
+    local_text = _without_server_lines(stderr)
+    if _COMMIT.search(local_text):
         return Reason.COMMIT_UNUSABLE
-    if is_past_memory(said):
+    if is_past_memory(stderr):
         return Reason.CHECKOUT_FAILED
-    return Reason.MACHINE_FAILED if _MACHINE.search(ours) else Reason.CHECKOUT_FAILED
+    return Reason.MACHINE_FAILED if _MACHINE.search(local_text) else Reason.CHECKOUT_FAILED
 
 
-def of_local_words(said: str) -> Reason:
+def reason_of_local_stderr(stderr: str) -> Reason:
     """Return the reason for a failure of a local command on fetched objects.
 
     Such a command that exceeds its memory limit does so because of the commit.
     """
-    return Reason.COMMIT_UNUSABLE if is_past_memory(said) else reason_of_stderr(said)
+    return Reason.COMMIT_UNUSABLE if is_past_memory(stderr) else reason_of_stderr(stderr)
 
 
-def is_past_memory(said: str) -> bool:
+def is_past_memory(stderr: str) -> bool:
     """Whether git reached its memory limit.
 
     The fetched objects need that much on every machine; a machine without memory kills git, which then prints nothing.
     """
-    return _MEMORY.search(_without_server_lines(said)) is not None
+    return _MEMORY.search(_without_server_lines(stderr)) is not None
 
 
 def is_machine(error: BaseException) -> bool:
@@ -77,9 +77,11 @@ def is_machine(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in MACHINE_ERRORS
 
 
-def _without_server_lines(said: str) -> str:
+def _without_server_lines(stderr: str) -> str:
     """Remove the lines that the server wrote: a hostile one must not blame this machine."""
-    return "\n".join(line for line in said.replace("\r", "\n").splitlines() if not _SERVER_LINE.match(line))
+    return "\n".join(line for line in _LINE_END.split(stderr) if not _SERVER_LINE.match(line))
 
 
+_LINE_END: Final = re.compile(r"[\r\n]")
+"""Git marks each line of the server, and knows no other line ends."""
 _SERVER_LINE: Final = re.compile(r"\s*(?:remote:|(?:fatal|error): remote error:|ERR )")

@@ -94,8 +94,8 @@ async def pin(request: HasUrl, policy: GitPolicy) -> AddressPin:
             Reason.COMMIT_NOT_FOUND, f"{request.repo_url} is not fetched from: {refused}"
         ) from None
     except OSError as error:
-        said = f"unable to access '{request.repo_url}': Could not resolve host ({error.strerror})"
-        raise failure(request, GitResult(returncode=128, stdout=b"", stderr=said)) from None
+        message = f"unable to access '{request.repo_url}': Could not resolve host ({error.strerror})"
+        raise failure(request, GitResult(returncode=128, stdout=b"", stderr=message)) from None
 
 
 def check_protocol(repo_url: str, policy: GitPolicy) -> None:
@@ -178,19 +178,21 @@ def is_of_repository(result: GitResult[bytes]) -> bool:
 
 def failure(request: HasUrl, result: GitResult[bytes]) -> CheckoutFailed:
     """Return the failure of a fetch, derived from git's output."""
-    said = stderr_tail(result.stderr) or f"git ended with {result.returncode} and said nothing"
+    message = stderr_tail(result.stderr) or f"git ended with {result.returncode} and said nothing"
     if reason_of_stderr(result.stderr) is Reason.MACHINE_FAILED:
-        return CheckoutFailed(Reason.MACHINE_FAILED, f"git failed on this machine: {said}")
+        return CheckoutFailed(Reason.MACHINE_FAILED, f"git failed on this machine: {message}")
     if _NOT_THERE.search(result.stderr):
         return CheckoutFailed(
             Reason.COMMIT_NOT_FOUND,
-            f"{request.repo_url} cannot be read: it is not there, or not for us without credentials ({said})",
+            f"{request.repo_url} cannot be read: it is not there, or not for us without credentials ({message})",
         )
     if is_past_memory(result.stderr):
-        said = f"git needed more memory than it may have here ({said})"
+        message = f"git needed more memory than it may have here ({message})"
     elif _REDIRECT.search(result.stderr):
-        said = f"{said}; redirects are not followed: name the URL that it has now"
-    return CheckoutFailed(reason_of_stderr(result.stderr), f"fetching from {request.repo_url} failed: {said}")
+        message = f"{message}; redirects are not followed: name the URL that it has now"
+    return CheckoutFailed(
+        reason_of_stderr(result.stderr), f"fetching from {request.repo_url} failed: {message}"
+    )
 
 
 @asynccontextmanager

@@ -43,5 +43,5 @@ async def head_of(branch: Branch, *, policy: GitPolicy, scratch: Path) -> str | 
         )
     if listed.returncode != 0:
         raise fetching.failure(branch, listed)
-    found = {name: sha for sha, name in _LINE.findall(listed.stdout.decode("ascii", "replace"))}
-    return found.get(f"{ref}^{{}}") or found.get(ref)
+    shas = {name: sha for sha, name in _LINE.findall(listed.stdout.decode("ascii", "replace"))}
+    return shas.get(f"{ref}^{{}}") or shas.get(ref)

@@ -103,7 +103,7 @@ class GitHosts:
     """The most checkouts that the worker can have under way; None: any number."""
     _visits: list[Visit] = field(default_factory=list)
 
-    def held(self, url: str, *, holds_slot: bool = False) -> str | None:
+    def pause_of(self, url: str, *, holds_slot: bool = False) -> str | None:
         """Return why no visit to the repository's host may begin; None when one may.
 
         `holds_slot` is whether the visit would hold a slot.
@@ -129,7 +129,7 @@ class GitHosts:
     def visit(self, url: str, *, holds_slot: bool = False) -> Iterator[Visit]:
         """Record a visit under way; its caller reports the end with `answered` or `failed`."""
         visit = Visit(
-            host=host_of(url), begun=self.clock(), holds_slot=holds_slot, heard=url.startswith("file:")
+            host=host_of(url), begun=self.clock(), holds_slot=holds_slot, answered=url.startswith("file:")
         )
         self._visits.append(visit)
         try:
@@ -156,7 +156,7 @@ class GitHosts:
         host = host_of(url)
         self.circuits.pop(url, None)
         if self.circuits.pop(host, CLOSED).failures:
-            log.info(LogEvent.GIT_HOST_ANSWERS, host=host)
+            log.info(LogEvent.GIT_HOST_ANSWERED, host=host)
         if len(self.circuits) >= MAX_HOSTS:
             self.circuits.pop(next(iter(self.circuits)))
         self.circuits[host] = after_answer(self.clock())
@@ -171,7 +171,7 @@ class GitHosts:
         after = self.circuits[host] = after_failure(before, now, self.chance())
         if after is not before:
             log.warning(
-                LogEvent.GIT_HOST_AWAY,
+                LogEvent.GIT_HOST_UNREACHABLE,
                 host=host,
                 failures=after.failures,
                 next_try_seconds=round(after.open_until - now, 1),

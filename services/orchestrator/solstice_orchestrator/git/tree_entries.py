@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitResult, stderr_tail
-from solstice_orchestrator.git.failures import of_local_words
+from solstice_orchestrator.git.failures import reason_of_local_stderr
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 """The most bytes read of a file; callers may have a lower limit."""
@@ -55,7 +55,7 @@ async def entries_of_roots(
     if len(listed.stdout) == MAX_LISTING_BYTES:
         return None
     _must(listed)
-    found: dict[str, dict[str, TreeEntry]] = {sha: {} for sha in shas}
+    entries: dict[str, dict[str, TreeEntry]] = {sha: {} for sha in shas}
     of_commit: dict[str, TreeEntry] = {}
     fields = iter(listed.stdout.split(b"\0"))
     for field in fields:
@@ -64,21 +64,21 @@ async def entries_of_roots(
             _, mode, _, blob, _ = field.decode("ascii").split(" ")
             of_commit[next(fields).decode("utf-8", "surrogateescape")] = TreeEntry(mode=mode, blob=blob)
         elif field:
-            of_commit = found[field.decode("ascii").strip()]
-    return {sha: {path: found[sha][path] for path in paths if path in found[sha]} for sha in shas}
+            of_commit = entries[field.decode("ascii").strip()]
+    return {sha: {path: entries[sha][path] for path in paths if path in entries[sha]} for sha in shas}
 
 
 async def entries_of(git: Git, sha: str, paths: Iterable[str]) -> Entries:
     """Return the entries of any one commit, with one git process for each path."""
-    found = {}
+    entries = {}
     for path in paths:
         listed = await git.run("ls-tree", "-z", "--full-tree", sha, "--", path)
         _must(listed)
         entry, _, _ = listed.stdout.partition(b"\0")
         if entry:
             mode, _, blob = entry.partition(b"\t")[0].decode("ascii").split(" ")
-            found[path] = TreeEntry(mode=mode, blob=blob)
-    return found
+            entries[path] = TreeEntry(mode=mode, blob=blob)
+    return entries
 
 
 async def has_more_paths(git: Git, sha: str, most: int) -> bool:
@@ -118,7 +118,7 @@ async def _contents(stream: asyncio.StreamReader) -> Mapping[str, bytes]:
 
     It is "<id> blob <size>", the content and a newline, or "<id> missing".
     """
-    found = {}
+    contents = {}
     while words := (await stream.readline()).decode("ascii").split():
         if words[-1] == "missing":
             continue
@@ -127,12 +127,13 @@ async def _contents(stream: asyncio.StreamReader) -> Mapping[str, bytes]:
             left -= len(piece)
             content += piece[: MAX_FILE_BYTES - len(content)]
         await stream.read(1)
-        found[words[0]] = bytes(content)
-    return found
+        contents[words[0]] = bytes(content)
+    return contents
 
 
 def _must(read: GitResult[bytes] | GitResult[Mapping[str, bytes]]) -> None:
     if read.returncode != 0:
         raise CheckoutFailed(
-            of_local_words(read.stderr), f"what was fetched cannot be read: {stderr_tail(read.stderr)}"
+            reason_of_local_stderr(read.stderr),
+            f"what was fetched cannot be read: {stderr_tail(read.stderr)}",
         )

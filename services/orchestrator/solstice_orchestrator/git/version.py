@@ -18,12 +18,12 @@ OLDEST: Final = (2, 37)
 ANSWER_SECONDS: Final = 20.0
 
 
-def git_problem(said: str) -> str | None:
+def git_problem(answer: str) -> str | None:
     """Return the problem with a git of this version output; None when there is none."""
-    found = re.match(r"git version (\d+)\.(\d+)", said)
-    if found is None:
+    matched = re.match(r"git version (\d+)\.(\d+)", answer)
+    if matched is None:
         return "its version is unknown"
-    if (int(found[1]), int(found[2])) < OLDEST:
+    if (int(matched[1]), int(matched[2])) < OLDEST:
         return (
             f"older than git {OLDEST[0]}.{OLDEST[1]}, so it cannot be held to the addresses that were checked: "
             "a name that changes its address may lead it to a private one"
@@ -33,14 +33,14 @@ def git_problem(said: str) -> str | None:
 
 async def warn_of_unfit_git(policy: GitPolicy) -> None:
     """Log a warning when git is missing or too old for the policy."""
-    said = ""
+    answer = ""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             with tempfile.TemporaryDirectory(prefix="git-") as name:
                 git = Git(policy, Path(name) / "nothing", Path(name), 0)
-                said = (await git.run("--version")).stdout.decode("utf-8", "replace").strip()
-        detail = None if policy.allow_private else git_problem(said)
+                answer = (await git.run("--version")).stdout.decode("utf-8", "replace").strip()
+        detail = None if policy.allow_private else git_problem(answer)
     except (CheckoutFailed, OSError, TimeoutError) as error:
         detail = str(error) or "it did not answer"
     if detail:
-        log.warning(LogEvent.GIT_UNFIT, version=said, detail=detail)
+        log.warning(LogEvent.GIT_UNSUPPORTED, version=answer, detail=detail)

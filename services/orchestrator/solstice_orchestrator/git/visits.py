@@ -18,7 +18,7 @@ class Visit:
     begun: float
     holds_slot: bool
     """True for a checkout, which holds one of the worker's slots; planning holds none."""
-    heard: bool = False
+    answered: bool = False
     """Whether the host has sent any of what this visit asked for."""
 
 
@@ -29,7 +29,7 @@ def share(slots: int) -> int:
 
 def is_silent(visit: Visit, answered_at: float | None, now: float) -> bool:
     """Whether a visit waits without an answer; `answered_at` is its host's last answer."""
-    if visit.heard:
+    if visit.answered:
         return False
     waited = now - visit.begun
     answers_others = answered_at is not None and answered_at >= visit.begun
@@ -43,8 +43,8 @@ def may_begin(host: str, visits: Collection[Visit], silent: Collection[Visit], s
     """
     if not any(visit.host == host for visit in silent):
         return True
-    held = sum(visit.holds_slot and (visit.host == host or visit in silent) for visit in visits)
-    return held < share(slots)
+    used = sum(visit.holds_slot and (visit.host == host or visit in silent) for visit in visits)
+    return used < share(slots)
 
 
 def gives_way(visit: Visit, silent: Collection[Visit], slots: int) -> bool:

@@ -92,7 +92,10 @@ def start(
     stdout: int | IO[bytes],
     stderr: int | IO[bytes],
 ) -> subprocess.Popen[bytes]:
-    """Start a child in its own session. This blocks the event loop for about a millisecond."""
+    """Start a child in its own session.
+
+    This blocks the event loop for about a millisecond.
+    """
     process = subprocess.Popen(
         command,
         cwd=directory,
@@ -141,11 +144,11 @@ async def _readable(fd: int) -> None:
     loop = asyncio.get_running_loop()
     is_readable = loop.create_future()
 
-    def tell() -> None:
+    def report_readable() -> None:
         if not is_readable.done():
             is_readable.set_result(None)
 
-    loop.add_reader(fd, tell)
+    loop.add_reader(fd, report_readable)
     try:
         await is_readable
     finally:
@@ -169,8 +172,8 @@ class PipeReader(asyncio.StreamReader):
         """
         if self._pipe.closed:
             return self.taken
-        held = struct.unpack("i", fcntl.ioctl(self._pipe, termios.FIONREAD, struct.pack("i", 0)))
-        return self.taken + int(held[0])
+        unread = struct.unpack("i", fcntl.ioctl(self._pipe, termios.FIONREAD, struct.pack("i", 0)))
+        return self.taken + int(unread[0])
 
 
 @contextmanager

@@ -10,10 +10,12 @@ Source: docs.kernel.org/admin-guide/cgroup-v2.html, proc_pid_mountinfo(5).
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -54,7 +56,7 @@ class ControlGroup:
         patience = time.monotonic() + PATIENCE_SECONDS
         while True:
             self.kill()
-            if not self.is_populated and self._removed():
+            if not self.is_populated and self.remove():
                 return True
             if time.monotonic() > patience:
                 return False
@@ -68,7 +70,8 @@ class ControlGroup:
         except OSError:
             return False
 
-    def _removed(self) -> bool:
+    def remove(self) -> bool:
+        """Remove the group and those below it; False when one has a process."""
         # A job may have made groups within its group.
         for directory, _, _ in os.walk(self.path, topdown=False):
             try:
@@ -80,45 +83,106 @@ class ControlGroup:
         return True
 
 
-async def open_group(name: str) -> ControlGroup | str:
-    """Make a group for jobs below our own group, or return why that fails."""
-    place = our_place(_lines("/proc/self/cgroup"), _lines("/proc/self/mountinfo"))
-    if place is None:
-        return "there are no control groups of version 2 here"
-    group = ControlGroup(Path(place) / f"{PREFIX}{name}")
-    try:
-        group.path.mkdir()
-    except OSError as error:
-        return f"no group may be made in {place}: {error.strerror}"
-    why = await _unfit(group)
-    if why:
-        await group.end()
-    return why or group
+@asynccontextmanager
+async def open_group(name: str) -> AsyncIterator[ControlGroup | str]:
+    """Make a group for jobs below our own, or give why that fails.
 
+    Leaving ends it.
 
-def left_by(name: str, told: str) -> ControlGroup | None:
-    """Return the group that a killed orchestrator of that name recorded as `told`.
-
-    Returns None when `told` is not the path of such a group.
+    Empty groups that killed orchestrators left beside it are removed first. The kernel's lock on a group says that its
+    owner lives, in any namespace: it ends with the process.
     """
-    path = PurePosixPath(told)
+    place = own_place()
+    if place is None:
+        yield "there are no control groups of version 2 here"
+        return
+    await asyncio.to_thread(sweep_empty, place)
+    group = ControlGroup(place / f"{PREFIX}{name}")
+    try:
+        lock = await asyncio.to_thread(_make_locked, group.path)
+    except OSError as error:
+        yield f"no group may be made in {place}: {error.strerror}"
+        return
+    try:
+        try:
+            yield await _unfit(group) or group
+        finally:
+            await group.end()
+    finally:
+        os.close(lock)
+
+
+def own_place() -> Path | None:
+    """Return the directory of this process's group; None without control groups of version 2."""
+    place = our_place(_lines("/proc/self/cgroup"), _lines("/proc/self/mountinfo"))
+    return None if place is None else Path(place)
+
+
+def sweep_empty(place: Path) -> int:
+    """Remove groups that have neither an owner nor a process; return how many."""
+    swept = 0
+    for path in place.glob(f"{PREFIX}*"):
+        try:
+            lock = _locked(path)
+        except OSError:
+            # Its owner lives, or it is gone, or another user's.
+            continue
+        try:
+            group = ControlGroup(path)
+            swept += not group.is_populated and group.remove()
+        finally:
+            os.close(lock)
+    return swept
+
+
+def _make_locked(path: Path) -> int:
+    """Make a group and lock it; return the descriptor of the lock."""
+    while True:
+        path.mkdir()
+        # A sweep may take it in between: then it is made again.
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):
+            lock = _locked(path)
+            if path.exists():
+                return lock
+            os.close(lock)
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
+def _locked(path: Path) -> int:
+    """Return a descriptor that holds the group's lock; BlockingIOError while another process holds it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def left_by(name: str, recorded: str) -> ControlGroup | None:
+    """Return the group that a killed orchestrator of that name recorded at that path.
+
+    Returns None when `recorded` is not the path of such a group.
+    """
+    path = PurePosixPath(recorded)
     return ControlGroup(Path(path)) if path.is_absolute() and path.name == f"{PREFIX}{name}" else None
 
 
 def our_place(cgroup: Iterable[str], mounts: Iterable[str]) -> str | None:
     """Return the directory of a process's group, read from /proc/PID/cgroup and /proc/PID/mountinfo."""
-    ours = next((line.removeprefix("0::") for line in cgroup if line.startswith("0::/")), None)
-    if ours is None or ours.startswith("/.."):
+    own_line = next((line.removeprefix("0::") for line in cgroup if line.startswith("0::/")), None)
+    if own_line is None or own_line.startswith("/.."):
         return None
     for line in mounts:
         fields, _, kind = line.partition(" - ")
         if kind.split(" ")[0] != "cgroup2":
             continue
         root, place = (
-            _OCTAL.sub(lambda found: chr(int(found[1], 8)), field) for field in fields.split(" ")[3:5]
+            _OCTAL.sub(lambda match: chr(int(match[1], 8)), field) for field in fields.split(" ")[3:5]
         )
-        if PurePosixPath(ours).is_relative_to(root):
-            return str(PurePosixPath(place) / PurePosixPath(ours).relative_to(root))
+        if PurePosixPath(own_line).is_relative_to(root):
+            return str(PurePosixPath(place) / PurePosixPath(own_line).relative_to(root))
     return None
 
 

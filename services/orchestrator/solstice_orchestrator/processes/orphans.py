@@ -53,12 +53,12 @@ async def kill_orphans() -> None:
     if not _adopting:
         return
     for _ in range(ROUNDS):
-        found = _orphans()
-        if not found:
+        orphans = _orphans()
+        if not orphans:
             return
-        _kill(found)
+        _kill(orphans)
         await asyncio.sleep(PAUSE_SECONDS)
-    LOG.error(LogEvent.PROCESSES_LEFT, directory="", count=len(_orphans()))
+    LOG.error(LogEvent.PROCESSES_NOT_ENDED, directory="", count=len(_orphans()))
 
 
 def _kill(pids: Sequence[int]) -> None:
@@ -81,19 +81,21 @@ def _orphans() -> Sequence[int]:
     """
     for pid in [pid for pid, process in _started.items() if process.returncode is not None]:
         del _started[pid]
-    ours = os.getsid(0)
+    own_session = os.getsid(0)
     return [
-        pid for pid, session in _children() if session != ours and pid not in _started and pid not in _before
+        pid
+        for pid, session in _children()
+        if session != own_session and pid not in _started and pid not in _before
     ]
 
 
 def _children() -> Sequence[tuple[int, int]]:
     """Return the process ids and sessions of our children, zombies included."""
-    found = []
+    children = []
     for pid in process_ids():
         with contextlib.suppress(OSError, ValueError, IndexError):
             # The name in parentheses may contain parentheses and spaces: proc(5).
             _, parent, _, session = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:4]
             if int(parent) == os.getpid():
-                found.append((pid, int(session)))
-    return found
+                children.append((pid, int(session)))
+    return children

@@ -114,7 +114,7 @@ class _Control:
         self._received += piece
 
     @property
-    def stop_asked(self) -> bool:
+    def stop_requested(self) -> bool:
         return b"stop\n" in self._received
 
     @property
@@ -144,7 +144,7 @@ class _Job:
         """
         _say(event="step", number=number)
         while self._control.steps_allowed <= number:
-            if self._control.stop_asked:
+            if self._control.stop_requested:
                 self._end(None)
                 return {"how": "stopped"}
             if time.monotonic() >= self._deadline:
@@ -176,7 +176,7 @@ class _Job:
             status = self._reap(child)
             if status is not None:
                 return None if status == 0 else {"how": "failed", "status": status}
-            if self._control.stop_asked:
+            if self._control.stop_requested:
                 self._end(child)
                 return {"how": "stopped"}
             if time.monotonic() >= deadline:
@@ -248,14 +248,14 @@ def descendants(ancestor: int) -> set[int]:
             parents.setdefault(int(parent), []).append(pid)
             if state in {b"Z", b"X"}:
                 zombies.add(pid)
-    found: set[int] = set()
+    pids: set[int] = set()
     todo = [ancestor]
     while todo:
         for pid in parents.get(todo.pop(), ()):
-            if pid not in found:
-                found.add(pid)
+            if pid not in pids:
+                pids.add(pid)
                 todo.append(pid)
-    return found - zombies
+    return pids - zombies
 
 
 def process_ids() -> Iterator[int]:

@@ -54,7 +54,7 @@ class DemandFacts:
     waiting: Sequence[WaitingJobs] = ()
     running: Sequence[RunningJob] = ()
     """Running jobs of all labels, because caps count them all."""
-    held: Mapping[tuple[JobState, str], int] = field(default_factory=lambda: MappingProxyType({}))
+    held_back: Mapping[tuple[JobState, str], int] = field(default_factory=lambda: MappingProxyType({}))
     """Numbers of jobs in BLOCKED, APPROVAL or BACKOFF, by state and label."""
     delayed: Mapping[str | None, int] = field(default_factory=lambda: MappingProxyType({}))
     """Runs that start within the target, by the label that their requests name."""
@@ -100,23 +100,23 @@ def demands(
 
 def total_demand(each: Iterable[Demand], delayed: int) -> Demand:
     """The sum of several labels; `delayed` runs are counted without regard to labels."""
-    found = list(each)
+    demands = list(each)
     return Demand(
-        waiting=sum(one.waiting for one in found),
-        running=sum(one.running for one in found),
-        slots=sum(one.slots for one in found),
-        wanted_slots=sum(one.wanted_slots for one in found),
-        expected_work_seconds=sum(one.expected_work_seconds for one in found),
-        oldest_wait_seconds=max((one.oldest_wait_seconds for one in found), default=0.0),
+        waiting=sum(one.waiting for one in demands),
+        running=sum(one.running for one in demands),
+        slots=sum(one.slots for one in demands),
+        wanted_slots=sum(one.wanted_slots for one in demands),
+        expected_work_seconds=sum(one.expected_work_seconds for one in demands),
+        oldest_wait_seconds=max((one.oldest_wait_seconds for one in demands), default=0.0),
         delayed=delayed,
-        samples=sum(one.samples for one in found),
-        held_back={why: sum(one.held_back[why] for one in found) for why in HELD_BACK},
+        samples=sum(one.samples for one in demands),
+        held_back={why: sum(one.held_back[why] for one in demands) for why in HELD_BACK},
     )
 
 
 def _labels(facts: DemandFacts) -> Sequence[str]:
     named = {each.label for each in facts.waiting} | {each.label for each in facts.running}
-    named |= {label for _, label in facts.held} | {label for label in facts.delayed if label is not None}
+    named |= {label for _, label in facts.held_back} | {label for label in facts.delayed if label is not None}
     return sorted(named | {label for worker in active(facts.workers) for label in worker.slots})
 
 
@@ -142,9 +142,9 @@ def _demand(facts: DemandFacts, label: str, target: float) -> Demand:
         delayed=facts.delayed.get(label, 0),
         samples=lasting.samples,
         held_back={
-            "blocked": facts.held.get((JobState.BLOCKED, label), 0),
-            "approval": facts.held.get((JobState.APPROVAL, label), 0),
-            "backoff": facts.held.get((JobState.BACKOFF, label), 0),
+            "blocked": facts.held_back.get((JobState.BLOCKED, label), 0),
+            "approval": facts.held_back.get((JobState.APPROVAL, label), 0),
+            "backoff": facts.held_back.get((JobState.BACKOFF, label), 0),
             "repository_cap": bounded.capped,
             "owner_cap": bounded.owner_capped,
             "rate_limited": bounded.limited,

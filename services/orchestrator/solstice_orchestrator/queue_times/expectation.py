@@ -42,15 +42,15 @@ def estimated_start(facts: WaitFacts) -> Forecast | None:
     rated = facts.now + max((each.seconds for each in bounds(facts)), default=0.0)
     if start is None or math.isinf(rated):
         return None
-    found = later_forecast(start, Forecast(earliest=rated, latest=rated))
+    forecast = later_forecast(start, Forecast(earliest=rated, latest=rated))
     if facts.state is JobState.BACKOFF:
         # Without an end there is no estimate.
         return (
             None
             if facts.until is None
-            else later_forecast(found, Forecast(earliest=facts.until, latest=facts.until))
+            else later_forecast(forecast, Forecast(earliest=facts.until, latest=facts.until))
         )
-    return found
+    return forecast
 
 
 def estimated_end(facts: WaitFacts) -> Forecast | None:
@@ -67,13 +67,13 @@ def estimated_end(facts: WaitFacts) -> Forecast | None:
 
 def _after_all(others: Sequence[WaitFacts | None]) -> Forecast | None:
     """When the last of these jobs has ended, without the wait for a slot."""
-    found: Forecast | None = None
+    last_end: Forecast | None = None
     for each in others:
         end = None if each is None else estimated_end(each)
         if end is None:
             return None
-        found = end if found is None else later_forecast(found, end)
-    return found
+        last_end = end if last_end is None else later_forecast(last_end, end)
+    return last_end
 
 
 def _after_group(facts: WaitFacts) -> Forecast | None:
@@ -94,11 +94,11 @@ def _after_group(facts: WaitFacts) -> Forecast | None:
 
 def bounds(facts: WaitFacts) -> list[StartBound]:
     """The waits for each rate, and for the quota of its owner."""
-    found = []
+    waits = []
     for throttle in facts.throttles:
         key, of_label = throttle.key, throttle.key.scope is BucketScope.LABEL
         ahead = facts.ahead if of_label else facts.ahead_of_repository
-        found.append(
+        waits.append(
             StartBound(
                 resource=key.scope.value,
                 who=f"the label {key.name}" if of_label else key.name,
@@ -107,16 +107,16 @@ def bounds(facts: WaitFacts) -> list[StartBound]:
             )
         )
     if facts.owner_hour is not None:
-        hour, wanted = facts.owner_hour, facts.ahead_of_owner + 1
-        found.append(
+        hour, starts = facts.owner_hour, facts.ahead_of_owner + 1
+        waits.append(
             StartBound(
                 resource=OWNER,
                 who=facts.owner,
                 limit=f"{hour.quota} in any hour",
-                seconds=quotas.seconds_until(hour.started, hour.quota, facts.now, wanted),
+                seconds=quotas.seconds_until(hour.started, hour.quota, facts.now, starts),
             )
         )
-    return found
+    return waits
 
 
 def later_forecast(one: Forecast, other: Forecast) -> Forecast:

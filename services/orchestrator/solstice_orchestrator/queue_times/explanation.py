@@ -29,7 +29,7 @@ def explain(facts: WaitFacts) -> WaitExplanation | None:
             return _why(
                 facts,
                 WaitReason.APPROVAL,
-                f"It is not known to be by somebody who may push, and waits for approval: 'solstice approve {facts.run_id}', "
+                f"Its author is not known to be allowed to push, so it waits for approval: 'solstice approve {facts.run_id}', "
                 "or /ok-to-test under the change request.",
             )
         case JobState.BACKOFF:
@@ -80,7 +80,7 @@ def _not_planned(facts: WaitFacts) -> WaitExplanation:
 
 
 def _backoff(facts: WaitFacts) -> WaitExplanation:
-    what = facts.reason.value if facts.reason else "the world was wrong"
+    what = facts.reason.value if facts.reason else "an infrastructure failure"
     trouble = f"{what}: {facts.detail}" if facts.detail else what
     return _why(
         facts,
@@ -140,11 +140,10 @@ def _in_line(facts: WaitFacts) -> WaitExplanation:
             until=_healed_at(serving),
         )
     start = estimated_start(facts)
-    if (capped := _at_cap(facts, start)) is not None:
-        return capped
     slots = sum(slots_of(worker, facts.runs_on) for worker in active)
     with_room = [worker for worker in active if free_slots(worker, facts.runs_on)]
-    if with_room and (limited := _rate_limited(facts, start)) is not None:
+    limited = _at_cap(facts, start) or (_rate_limited(facts, start) if with_room else None)
+    if limited is not None:
         return limited
     if with_room and all(worker.refuses for worker in with_room):
         first = with_room[0]
@@ -156,12 +155,19 @@ def _in_line(facts: WaitFacts) -> WaitExplanation:
             ahead=facts.ahead,
             resource=first.refuses,
         )
-    free = sum(free_slots(worker, facts.runs_on) for worker in with_room if not worker.refuses)
+    able = [worker for worker in with_room if not worker.refuses]
+    if (others_first := _others_first(facts, able)) is not None:
+        return others_first
+    goes_last = all(facts.repository in worker.repositories_last for worker in active)
+    free = sum(free_slots(worker, facts.runs_on) for worker in able)
     if free > facts.ahead:
         detail = "A slot is free: it starts in a moment."
     else:
         use = "the slot" if slots == 1 else f"all {slots} slots"
         detail = f"Others have {use} of {facts.runs_on}{_shrunk(active)}; {_before(facts.ahead)}."
+        if goes_last:
+            detail += f" Jobs of other repositories go first, {_since_quarantine(facts, active[0])}."
+            start = None
     return _why(
         facts,
         WaitReason.SLOTS_BUSY,
@@ -212,6 +218,30 @@ def _at_cap(facts: WaitFacts, start: Forecast | None) -> WaitExplanation | None:
                 expected_start=start,
             )
     return None
+
+
+def _others_first(facts: WaitFacts, able: Sequence[WorkerView]) -> WaitExplanation | None:
+    """The explanation while all workers that could start it take jobs of other repositories alone."""
+    ends = [worker.others_alone_until for worker in able if facts.repository in worker.repositories_last]
+    until = min((end for end in ends if end is not None), default=None)
+    if until is None or len(ends) < len(able) or None in ends:
+        return None
+    first = able[0]
+    return _why(
+        facts,
+        WaitReason.OTHERS_FIRST,
+        f"{first.name} starts only jobs of other repositories until {format_seconds(until)}, "
+        f"{_since_quarantine(facts, first)}{_and_others(len(able) - 1)}.",
+        ahead=facts.ahead,
+        until=until,
+    )
+
+
+def _since_quarantine(facts: WaitFacts, worker: WorkerView) -> str:
+    return (
+        f"since jobs of {facts.repository} failed there before {worker.name} was quarantined; "
+        "the usual order returns when a job has ended there by itself"
+    )
 
 
 def _rate_limited(facts: WaitFacts, start: Forecast | None) -> WaitExplanation | None:

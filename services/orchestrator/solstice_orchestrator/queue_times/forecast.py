@@ -50,9 +50,9 @@ class JobsAhead:
     """How many jobs start before a job of `repository`."""
 
     repository: str
-    own: int = 0
+    own: int
     """Jobs ahead of the same repository."""
-    others: int = 0
+    others: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,10 @@ def _each_ahead(jobs_ahead: JobsAhead, slots: int, recent: Sequence[Sample]) -> 
     own = _average(durations(recent, jobs_ahead.repository), follow)
     others = _average(sorted(sample.seconds for sample in recent), follow)
     share = jobs_ahead.own / ahead if ahead else 0.0
-    low, high = (share * mine + (1 - share) * theirs for mine, theirs in zip(own, others, strict=True))
+    low, high = (
+        share * own_seconds + (1 - share) * other_seconds
+        for own_seconds, other_seconds in zip(own, others, strict=True)
+    )
     return low, high
 
 
@@ -207,7 +210,10 @@ def _average(ordered: Sequence[float], follow: float) -> tuple[float, float]:
 
 
 def _student(freedom: int) -> float:
-    """The 90th percentile of Student's t, within 2 % (3.08 for 1, 1.89 for 2, 1.28 for many)."""
+    """Return the 90th percentile of Student's t, or up to 7 % more.
+
+    3.08 for 1, 1.89 for 2, 1.28 for many.
+    """
     return 1.2816 * (1 + 0.85 / freedom + 0.55 / freedom**2)
 
 
@@ -221,7 +227,7 @@ def _sampled_starts(
     rng = random.Random(0)  # noqa: S311  the same facts give the same forecast; no secret
     own, others = durations(recent, jobs_ahead.repository), [sample.seconds for sample in recent]
     longer = [_longer(each, recent) for each in busy]
-    found = []
+    starts = []
     for _ in range(DRAWS):
         of_own, of_others = rng.choices(own, k=len(own)), rng.choices(others, k=len(others))
         left = [
@@ -230,8 +236,8 @@ def _sampled_starts(
         ]
         ahead = [*rng.choices(of_own, k=jobs_ahead.own), *rng.choices(of_others, k=jobs_ahead.others)]
         rng.shuffle(ahead)
-        found.append(_simulate_queue(slots, left, ahead))
-    return sorted(found)
+        starts.append(_simulate_queue(slots, left, ahead))
+    return sorted(starts)
 
 
 def _simulate_queue(slots: int, left: Iterable[float], ahead: Iterable[float]) -> float:

@@ -4,6 +4,7 @@ The text is coarse, because a forge accepts a limited number of statuses: it cha
 people.
 """
 
+import math
 from typing import Final
 
 from solstice_orchestrator.queue_times.waits import OWNER, WaitExplanation, WaitFacts, WaitReason
@@ -58,4 +59,4 @@ def _starts(seconds: float) -> str:
     for bound in _MINUTES:
         if minutes <= bound:
             return f"starts within about {bound} min"
-    return f"starts within about {round(minutes / 60 + 0.5)} h"
+    return f"starts within about {math.ceil(minutes / 60)} h"

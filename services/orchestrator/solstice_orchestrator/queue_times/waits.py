@@ -39,6 +39,8 @@ class WaitReason(StrEnum):
     NO_WORKER_FOR_LABEL = "no_worker_for_label"
     PAUSED = "paused"
     """All workers for its label are paused, draining or quarantined."""
+    OTHERS_FIRST = "others_first"
+    """Its repository's jobs led to the quarantine of the workers with a slot; for some seconds they take others alone."""
     REPOSITORY_CAP = "repository_cap"
     OWNER_CAP = "owner_cap"
     SLOTS_BUSY = "slots_busy"
@@ -161,7 +163,7 @@ class WaitExplanation:
     None when it does not wait for a slot or a group.
     """
     until: float | None = None
-    """When its start time comes, a backoff or quarantine ends, or a rate allows it."""
+    """When its start time comes, a backoff or quarantine ends, a rate allows it, or others no longer start alone."""
     resource: str | None = None
     """What the workers lack, or which rate it is: `label`, `repository`, `owner`."""
     holders: Sequence[Holder] = ()

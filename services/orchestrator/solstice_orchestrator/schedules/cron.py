@@ -69,8 +69,8 @@ class Timing:
         Both are in seconds since the epoch.
         """
         last = math.floor(moment)
-        found = self._once(last) if self._once_a_day else self._by_the_wall(last + 1)
-        return None if found is None else float(found)
+        tick = self._once(last) if self._once_a_day else self._by_the_wall(last + 1)
+        return None if tick is None else float(tick)
 
     def between(self, after: float, until: float) -> Iterator[float]:
         """Every tick after `after` and not after `until`."""
@@ -84,9 +84,9 @@ class Timing:
         span = float(_HOUR_SECONDS)
         while True:
             start = max(after, until - span)
-            *_, found = (None, *self.between(start, until))
-            if found is not None or start == after:
-                return found
+            *_, tick = (None, *self.between(start, until))
+            if tick is not None or start == after:
+                return tick
             span *= 8
 
     def _once(self, last: int) -> int | None:
@@ -109,15 +109,15 @@ class Timing:
             wall: datetime | None = next(self._shown(self._local(first) - _SECOND), None)
             if wall is None:
                 return None
-            found = _seconds(wall) - self._offset(first)
-            end = min(found, first + _SPAN_SECONDS)
+            tick = _seconds(wall) - self._offset(first)
+            end = min(tick, first + _SPAN_SECONDS)
             change = self._change(first, end)
             if change is not None:
                 first = change
-            elif found <= end:
-                return found
+            elif tick <= end:
+                return tick
             else:
-                first = max(end, found - _SPAN_SECONDS)
+                first = max(end, tick - _SPAN_SECONDS)
 
     def _shown(self, after: datetime) -> Iterator[datetime]:
         """Matching times after `after`, on a clock that is never set."""
@@ -188,10 +188,10 @@ def _parsed(expression: str, written: str, *, seconds: bool) -> CronSim:
         # Start in a leap year, independent of the current time.
         return CronSim(expression, datetime(2024, 1, 1))  # noqa: DTZ001  a clock on the wall
     except CronSimError as error:
-        raise InvalidCron(_said(str(error), fields)) from None
+        raise InvalidCron(_sentence(str(error), fields)) from None
 
 
-def _said(error: str, fields: list[str]) -> str:
+def _sentence(error: str, fields: list[str]) -> str:
     """The library's error as text that says which field is wrong and what is valid."""
     name = error.removeprefix("Bad ")
     if name not in _FIELDS:

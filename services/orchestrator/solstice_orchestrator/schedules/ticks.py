@@ -20,7 +20,7 @@ MAX_COUNTED: Final = 1000
 RETRY_BASE_SECONDS: Final = 5.0
 RETRY_CAP_SECONDS: Final = 300.0
 """The longest wait between questions to a forge that does not answer."""
-KEPT_TICKS: Final = 100
+REMEMBERED_TICKS: Final = 100
 """Ticks kept per schedule, besides those of unfinished runs."""
 
 
@@ -79,7 +79,7 @@ class TickDecision:
     """The tick to fire."""
     reason: TickReason = TickReason.ON_TIME
     missed: MissedTicks | None = None
-    next_at: float | None = None
+    next_at: float | None
     """The first tick after that moment; None: there is none."""
 
 

@@ -1,4 +1,4 @@
-"""Whether intake is held because the store has enough work; requests stay in the queue. Pure."""
+"""Whether intake is paused because the store has enough work; requests stay in the queue. Pure."""
 
 from typing import Final
 
@@ -6,11 +6,11 @@ RESUME: Final = 0.8
 """The share of the maximum at which intake resumes."""
 
 
-def holds_intake(backlog: int, most: int, *, held: bool) -> bool:
-    """Whether intake is held at this backlog; `most` 0: never.
+def pauses_intake(backlog: int, most: int, *, paused: bool) -> bool:
+    """Whether intake is paused at this backlog; `most` 0: never.
 
-    Once held, it resumes when a fifth of the maximum is done.
+    Once paused, it resumes when a fifth of the maximum is done.
     """
     if most <= 0:
         return False
-    return backlog > most * RESUME if held else backlog >= most
+    return backlog > most * RESUME if paused else backlog >= most

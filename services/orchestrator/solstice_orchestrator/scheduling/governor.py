@@ -19,7 +19,10 @@ _ENTRY: Final = re.compile(
 
 
 class Resource(StrEnum):
-    """What a machine may be short of; a closed list, in the order in which they are asked."""
+    """What a machine may be short of.
+
+    A closed list, in the order in which they are asked.
+    """
 
     MACHINE = "machine"
     """Git or the system lacked something; nothing starts until a pause is over. Has no limit."""
@@ -85,7 +88,7 @@ def parse_limits(text: str) -> MachineLimits:
 
     A resource that is not named has no limit.
     """
-    found: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for entry in () if text.strip() == OFF else text.split(","):
         match = _ENTRY.fullmatch(entry.strip())
         percents = {Resource.DISK.value, Resource.MEMORY.value}
@@ -97,18 +100,18 @@ def parse_limits(text: str) -> MachineLimits:
             raise ValueError(
                 f"{entry.strip()!r} is not RESOURCE=LIMIT; write for example load=2.5,disk=5%,memory=5%,starting=4, or off"
             )
-        if match["resource"] in found:
+        if match["resource"] in limits:
             raise ValueError(f"{match['resource']!r} stands there twice")
-        found[match["resource"]] = float(match["number"])
-        if match["percent"] and found[match["resource"]] >= 100:  # noqa: PLR2004  percent
+        limits[match["resource"]] = float(match["number"])
+        if match["percent"] and limits[match["resource"]] >= 100:  # noqa: PLR2004  percent
             raise ValueError(
                 f"{entry.strip()!r} would refuse every job: it is the percentage that has to be free"
             )
-        if not match["percent"] and found[match["resource"]] <= 0:
+        if not match["percent"] and limits[match["resource"]] <= 0:
             raise ValueError(
                 f"{entry.strip()!r} would refuse every job; leave {match['resource']} out for no limit"
             )
-    return MachineLimits(**found)
+    return MachineLimits(**limits)
 
 
 def pause_seconds(failures: int, chance: float) -> float:

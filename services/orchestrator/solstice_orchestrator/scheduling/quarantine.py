@@ -89,13 +89,29 @@ def claim_rounds(record: HealthRecord, now: float) -> Sequence[ClaimExclusions]:
     After a quarantine, a worker that has not yet run a job properly takes jobs of other repositories first, a little
     later other jobs, and only then the jobs whose failures led to it: if these alone are at fault, the others prove it.
     """
-    if record.failures < FAILURES_IN_A_ROW or not record.causes:
+    last = repositories_last(record)
+    if not last:
         return (ClaimExclusions(),)
-    other_repositories = ClaimExclusions(repositories=frozenset(cause.repository for cause in record.causes))
-    if record.quarantined_until is not None and now < record.quarantined_until + OTHERS_FIRST_SECONDS:
+    other_repositories = ClaimExclusions(repositories=last)
+    if others_alone_until(record, now) is not None:
         return (other_repositories,)
     other_jobs = ClaimExclusions(jobs=frozenset(cause.job_id for cause in record.causes))
     return (other_repositories, other_jobs, ClaimExclusions())
+
+
+def repositories_last(record: HealthRecord) -> frozenset[str]:
+    """The repositories whose jobs led to a quarantine, until another job has ended by itself."""
+    if record.failures < FAILURES_IN_A_ROW:
+        return frozenset()
+    return frozenset(cause.repository for cause in record.causes)
+
+
+def others_alone_until(record: HealthRecord, now: float) -> float | None:
+    """Until when only jobs of other repositories start; None: there is no such time now."""
+    if record.quarantined_until is None or not repositories_last(record):
+        return None
+    until = record.quarantined_until + OTHERS_FIRST_SECONDS
+    return until if now < until else None
 
 
 def proves_able(outcome: Outcome) -> bool:

@@ -57,12 +57,12 @@ def owner_of(repository: str) -> str:
     first part of the path. Empty where there is none, and for files.
     """
     if "://" not in repository:
-        found = _IN_NAME.match(repository)
+        matched = _IN_NAME.match(repository)
     elif repository.lower().startswith("file:"):
-        found = None
+        matched = None
     else:
-        found = _IN_URL.match(repository)
-    return found[1] if found else ""
+        matched = _IN_URL.match(repository)
+    return matched[1] if matched else ""
 
 
 def running_of(running: Mapping[str, int]) -> dict[str, int]:
@@ -93,11 +93,11 @@ def startable(before: Iterable[OwnerStarts], quota: int, now: float, seconds: fl
     return max(0, quota - started(before, now + seconds - hours * HOUR)) + hours * quota
 
 
-def seconds_until(before: Sequence[OwnerStarts], quota: int, now: float, wanted: int = 1) -> float:
+def seconds_until(before: Sequence[OwnerStarts], quota: int, now: float, count: int = 1) -> float:
     """Seconds until `wanted` more have started, each as soon as it may; `inf`: never."""
     if quota <= 0:
         return math.inf
-    rounds, more = divmod(wanted - 1, quota)
+    rounds, more = divmod(count - 1, quota)
     left = quota - started(before, now) - (more + 1)
     seconds = 0.0
     for each in sorted(each for each in before if each.until > now):

@@ -162,6 +162,6 @@ def token_at(bucket: Bucket, rate: Rate) -> float:
     return bucket.at + max(0.0, 1 - bucket.amount) / rate.per_second
 
 
-def seconds_until(held: float, rate: Rate, wanted: int = 1) -> float:
-    """Seconds until a bucket with `held` tokens has given `wanted`; 0 when it holds them."""
-    return max(0.0, wanted - held) / rate.per_second
+def seconds_until(tokens: float, rate: Rate, count: int = 1) -> float:
+    """Seconds until a bucket with `tokens` tokens has given `wanted`; 0 when it holds them."""
+    return max(0.0, count - tokens) / rate.per_second

@@ -195,16 +195,16 @@ class StartBudget:
 
 def buckets_of(rows: Iterable[Sequence[object]]) -> Mapping[BucketKey, Bucket]:
     """Read rows with the columns of `BucketRow`."""
-    found = [BucketRow(*row) for row in rows]  # type: ignore[arg-type]  # the query selects BucketRow's columns; a row's values have no types
-    return {BucketKey(BucketScope(row.scope), row.name): Bucket(row.amount, row.at) for row in found}
+    buckets = [BucketRow(*row) for row in rows]  # type: ignore[arg-type]  # the query selects BucketRow's columns; a row's values have no types
+    return {BucketKey(BucketScope(row.scope), row.name): Bucket(row.amount, row.at) for row in buckets}
 
 
 def started_of(rows: Iterable[Sequence[object]]) -> Mapping[str, Sequence[OwnerStarts]]:
     """Read rows with the columns of `StartedRow`."""
-    found: dict[str, list[OwnerStarts]] = {}
+    by_owner: dict[str, list[OwnerStarts]] = {}
     for owner, *counted in rows:
-        found.setdefault(owner, []).append(OwnerStarts(*counted))  # type: ignore[arg-type]  # a row has the fields' order
-    return found
+        by_owner.setdefault(owner, []).append(OwnerStarts(*counted))  # type: ignore[arg-type]  # a row has the fields' order
+    return by_owner
 
 
 def _tighter(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

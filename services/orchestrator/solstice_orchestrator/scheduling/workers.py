@@ -14,7 +14,10 @@ FORGET_SECONDS: Final = 24 * 3600.0
 
 
 class WorkerState(StrEnum):
-    """What a worker does about new jobs; those that it has run on in any state."""
+    """What a worker does about new jobs.
+
+    Running jobs go on in any state.
+    """
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -119,6 +122,13 @@ class WorkerView:
     """A sentence about the shortage."""
     condition_at: float | None = None
     """When it reported these three; null: never."""
+    repositories_last: tuple[str, ...] = ()
+    """Repositories whose jobs led to its last quarantine.
+
+    Jobs of other repositories start there first, until a job has ended there by itself.
+    """
+    others_alone_until: float | None = None
+    """Until then it takes no jobs of `repositories_last` at all."""
 
     @property
     def at_once(self) -> int:

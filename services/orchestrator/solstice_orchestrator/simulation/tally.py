@@ -53,7 +53,7 @@ class Tally:
         self.speeds: defaultdict[str, defaultdict[str, Speed]] = defaultdict(lambda: defaultdict(Speed))
         """Speeds by label, then repository."""
 
-    def came(self, run: TraceRun) -> None:
+    def count_arrival(self, run: TraceRun) -> None:
         for job in run:
             self.jobs[job.label] += 1
         if self.began_at is None:

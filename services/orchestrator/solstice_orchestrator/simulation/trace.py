@@ -83,7 +83,7 @@ def read_runs(lines: Iterable[bytes], where: str) -> Iterator[TraceRun]:
         try:
             job = _DECODER.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidTrace(where, number, _told(line, error)) from None
+            raise InvalidTrace(where, number, _problem(line, error)) from None
         if job.at < at:
             raise InvalidTrace(
                 where,
@@ -103,8 +103,8 @@ def read_runs(lines: Iterable[bytes], where: str) -> Iterator[TraceRun]:
 def of_label(runs: Iterable[TraceRun], label: str) -> Iterator[TraceRun]:
     """The runs, reduced to their jobs of one label."""
     for run in runs:
-        if mine := [job for job in run if job.label == label]:
-            yield mine
+        if label_jobs := [job for job in run if job.label == label]:
+            yield label_jobs
 
 
 def _whole(run: TraceRun, numbers: Sequence[int], where: str) -> TraceRun:
@@ -143,7 +143,7 @@ def _whole(run: TraceRun, numbers: Sequence[int], where: str) -> TraceRun:
     return run
 
 
-def _told(line: bytes, error: Exception) -> str:
+def _problem(line: bytes, error: Exception) -> str:
     """The error as text; a line that is no object gets an example."""
     if isinstance(error, msgspec.ValidationError):
         return str(error)

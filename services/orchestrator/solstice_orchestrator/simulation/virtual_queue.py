@@ -170,12 +170,12 @@ class VirtualQueues(Generic[Job]):
     def _take(self, candidate: Candidate) -> Job:
         label, repository = candidate.label, candidate.repository
         label_queue = self._queues[label][rank(candidate.priority)]
-        taken = _out_of(label_queue.waiting[repository], candidate.age)
+        first = _out_of(label_queue.waiting[repository], candidate.age)
         self._free[label] -= 1
         self._limit -= 1
         self._waiting[label] -= 1
         self._next(label_queue, repository)
-        return taken.job
+        return first.job
 
     def _next(self, label_queue: "_VirtualQueue[Job]", repository: str) -> None:
         """Update the first job of the repository."""
@@ -249,9 +249,9 @@ def _out_of(queue: deque[QueuedJob[Job]], age: int) -> QueuedJob[Job]:
     """Remove and return the job of that age; nearly always the first."""
     if queue[0].age == age:
         return queue.popleft()
-    taken = next(each for each in queue if each.age == age)
-    queue.remove(taken)
-    return taken
+    first = next(each for each in queue if each.age == age)
+    queue.remove(first)
+    return first
 
 
 class _FirstJobs:

@@ -66,7 +66,7 @@ class _SimulationState:
 
     def begin(self, run: TraceRun, now: float) -> None:
         """Add a run that comes now."""
-        self._tally.came(run)
+        self._tally.count_arrival(run)
         simulated_jobs = [SimulatedJob(age, job) for age, job in enumerate(run, start=self._jobs)]
         self._jobs += len(run)
         if is_plain(run):

@@ -1,4 +1,4 @@
-"""Measure the store's backlog regularly, and hold intake while it is too large."""
+"""Measure the store's backlog regularly, and pause intake while it is too large."""
 
 import asyncio
 import random
@@ -9,7 +9,7 @@ import structlog
 from solstice_common.runtime.periodic import Sleep, periodic
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.scheduling.backpressure import holds_intake
+from solstice_orchestrator.scheduling.backpressure import pauses_intake
 from solstice_orchestrator.store.protocol import JobStore
 
 log = structlog.get_logger("solstice_orchestrator.stages.backlog")
@@ -20,7 +20,7 @@ LOOK_SECONDS: Final = 1.0
 class Backlog:
     """The number of runs to plan and of waiting jobs, compared with the setting MAX_BACKLOG.
 
-    With MAX_BACKLOG 0, intake is never held.
+    With MAX_BACKLOG 0, intake is never paused.
     """
 
     def __init__(self, *, store: JobStore, most: int, metrics: Metrics) -> None:
@@ -33,16 +33,16 @@ class Backlog:
 
     @property
     def limited(self) -> bool:
-        """Whether the backlog has a limit, so that intake can be held."""
+        """Whether the backlog has a limit, so that intake can be paused."""
         return self._most > 0
 
     @property
-    def held(self) -> bool:
-        """Whether intake is held now."""
+    def paused(self) -> bool:
+        """Whether intake is paused now."""
         return not self._room.is_set()
 
     async def room(self) -> None:
-        """Wait until intake is not held."""
+        """Wait until intake is not paused."""
         await self._room.wait()
 
     def count_new_runs(self, runs: int) -> None:
@@ -55,15 +55,15 @@ class Backlog:
         self._decide(await self._store.backlog(self._most))
 
     def _decide(self, count: int) -> None:
-        held = holds_intake(count, self._most, held=self.held)
-        if held and not self.held:
+        paused = pauses_intake(count, self._most, paused=self.paused)
+        if paused and not self.paused:
             self._room.clear()
             log.warning(LogEvent.INTAKE_FULL, backlog=count, most=self._most)
-        elif not held and self.held:
+        elif not paused and self.paused:
             self._room.set()
             log.info(LogEvent.INTAKE_HAS_ROOM, backlog=count, most=self._most)
         self._count = count
-        self._metrics.backlog(count, held=held)
+        self._metrics.backlog(count, paused=paused)
 
 
 async def run_backlog(

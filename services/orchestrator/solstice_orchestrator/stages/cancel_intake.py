@@ -1,18 +1,21 @@
 """Take cancel requests from the broker, and cancel earlier runs of their change requests."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from solstice_common.broker.delivery import Refuse
-from solstice_common.broker.protocol import Broker
+from solstice_common.broker.protocol import Broker, Delivery
+from solstice_common.broker.receiver import Receiver
 from solstice_common.messages import JobCancelV1
+from solstice_common.signing.key_file import KeyFile
+from solstice_common.signing.keys import VerifyKey
 from solstice_orchestrator.domain.admission import examine_cancel
+from solstice_orchestrator.domain.signed_admission import examine_signed_cancel
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.stages.receiving import Receiver
 from solstice_orchestrator.store.protocol import Cancelled, JobStore
 
 log = structlog.get_logger("solstice_orchestrator.stages.cancel_intake")
@@ -21,8 +24,18 @@ log = structlog.get_logger("solstice_orchestrator.stages.cancel_intake")
 class CancelIntake(Receiver[JobCancelV1, Cancelled]):
     """The consumer of cancel requests."""
 
-    def __init__(self, *, broker: Broker, store: JobStore, metrics: Metrics, rng: random.Random) -> None:
-        super().__init__(_CancelHandler(store=store, metrics=metrics), broker=broker, rng=rng)
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        store: JobStore,
+        metrics: Metrics,
+        rng: random.Random,
+        verify_keys: KeyFile[Mapping[str, VerifyKey]] | None = None,
+    ) -> None:
+        """Without `verify_keys`, a cancel request need not be signed."""
+        handler = _CancelHandler(store=store, metrics=metrics, verify_keys=verify_keys)
+        super().__init__(handler, broker=broker, rng=rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +44,30 @@ class _CancelHandler:
 
     store: JobStore
     metrics: Metrics
+    verify_keys: KeyFile[Mapping[str, VerifyKey]] | None
 
-    def examine(self, body: bytes) -> JobCancelV1 | Refuse:
-        return examine_cancel(body)
+    def examine(self, delivery: Delivery) -> JobCancelV1 | Refuse:
+        if self.verify_keys is None:
+            return examine_cancel(delivery.body)
+        verified = examine_signed_cancel(delivery, self.verify_keys.current())
+        if isinstance(verified, Refuse):
+            return verified
+        self.metrics.signed_by(verified.key_name)
+        return verified.message
 
-    async def save(self, messages: Sequence[JobCancelV1], bodies: Sequence[bytes]) -> Sequence[Cancelled]:  # noqa: ARG002  MessageHandler's
+    async def save(
+        self,
+        messages: Sequence[JobCancelV1],
+        deliveries: Sequence[Delivery],  # noqa: ARG002  MessageHandler's
+    ) -> Sequence[Cancelled]:
         return await self.store.cancel_changes(messages)
 
     def on_saved(self, messages: Sequence[JobCancelV1], results: Sequence[Cancelled]) -> None:
         for cancel, cancelled in zip(messages, results, strict=True):
             verdict = "ended" if cancelled.run_ids else "nothing"
-            self.metrics.cancel_kept(verdict)
+            self.metrics.cancel_stored(verdict)
             log.info(
-                LogEvent.CANCEL_KEPT,
+                LogEvent.CANCEL_STORED,
                 cancel_id=cancel.cancel_id,
                 repository=cancel.repo_full_name or cancel.repo_url,
                 change_number=cancel.change_number,
@@ -61,8 +85,8 @@ class _CancelHandler:
             correlation_id=correlation_id,
         )
 
-    def on_error(self, message: JobCancelV1, error: Exception, refusal: Refuse) -> None:
-        log.error(LogEvent.CANCEL_BROKE, cancel_id=message.cancel_id, exc_info=error)
+    def on_error(self, message: JobCancelV1 | None, error: Exception, refusal: Refuse) -> None:
+        log.error(LogEvent.CANCEL_HANDLING_CRASHED, cancel_id=message and message.cancel_id, exc_info=error)
         self.metrics.cancel_refused(refusal.reason)
 
 

@@ -14,6 +14,7 @@ import structlog
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages.states import JobState
 from solstice_common.runtime.pausing import pause
+from solstice_common.runtime.periodic import on_notification
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
@@ -36,7 +37,7 @@ CANCEL_LOOK_SECONDS: Final = 1.0
 _BROKEN: Final = Outcome(
     state=JobState.ERRORED,
     reason=Reason.EXECUTOR_FAILED,
-    detail="the orchestrator made a mistake; its log tells",
+    detail="an internal error of the orchestrator; its log has the traceback",
 )
 
 
@@ -92,10 +93,10 @@ class Dispatch:
         self._governor = governor
         self._clock = clock
         self._monotonic = monotonic
-        self._told = WorkerPressure()
+        self._reported = WorkerPressure()
         """The pressure of this worker that was last reported to the store."""
-        self._told_at = -math.inf
-        self._held: dict[AttemptKey, _RunningAttempt] = {}
+        self._reported_at = -math.inf
+        self._running: dict[AttemptKey, _RunningAttempt] = {}
         self._wake = asyncio.Event()
         self._claiming = True
         self._state = WorkerState.ACTIVE
@@ -105,7 +106,7 @@ class Dispatch:
     @property
     def running(self) -> int:
         """The number of attempts that run here."""
-        return len(self._held)
+        return len(self._running)
 
     def stop_claiming(self) -> None:
         """Claim no more jobs."""
@@ -119,15 +120,15 @@ class Dispatch:
     async def claim_jobs(self) -> None:
         """Fill free slots until `stop_claiming`."""
         async with self._store.changes() as self._wake:
-            while self._claiming:
-                self._wake.clear()
-                begun = self._monotonic()
-                claims = await self._claim()
-                for claim in claims:
-                    await self._start(claim)
-                if len(claims) < CLAIM_LIMIT and self._claiming:
-                    longest = POLL_SECONDS * self._rng.uniform(0.8, 1.2)
-                    await pause(min(longest, await self._rate_pause(begun)), unless=self._wake)
+            await on_notification(
+                self._claim,
+                notified=self._wake,
+                retry_seconds=POLL_SECONDS,
+                rng=self._rng,
+                log=log,
+                failed=LogEvent.CLAIMS_PAUSED,
+                ended=lambda: not self._claiming,
+            )
 
     async def keep_leases(self) -> None:
         """Renew the leases and the heartbeat until cancelled.
@@ -160,7 +161,7 @@ class Dispatch:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
                 await self.finish_jobs(hurry)
-        unfinished = [held.task for held in self._held.values()]
+        unfinished = [attempt.task for attempt in self._running.values()]
         for task in unfinished:
             task.cancel()
         if unfinished:
@@ -171,26 +172,28 @@ class Dispatch:
         """Wait until no attempt runs here, or until `hurry`."""
         async with asyncio.TaskGroup() as waiting:
             hurried = waiting.create_task(hurry.wait(), name="drain-hurry")
-            while self._held and not hurried.done():
-                tasks = {held.task for held in self._held.values()}
+            while self._running and not hurried.done():
+                tasks = {attempt.task for attempt in self._running.values()}
                 await asyncio.wait({hurried, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             hurried.cancel()
 
-    async def _claim(self) -> Sequence[Claim]:
-        try:
-            whole, limit = await self._governed()
-            left = free(whole, [held.label for held in self._held.values()])
-            limit = min(left.total, limit)
-            return (
-                () if limit <= 0 else await self._store.claim(self._registration.worker_id, left.slots, limit)
-            )
-        except StoreUnavailable as error:
-            log.warning(LogEvent.CLAIMS_HELD, detail=str(error))
-            return ()
-        except Exception as error:
-            # A bug that one waiting job brings out must not end the running ones.
-            log.exception(LogEvent.CLAIMS_HELD, detail=str(error))
-            return ()
+    async def _claim(self) -> float:
+        """Claim and start waiting jobs; return the seconds until the next look."""
+        begun = self._monotonic()
+        whole, limit = await self._governed()
+        left = free(whole, [attempt.label for attempt in self._running.values()])
+        limit = min(left.total, limit)
+        claims: Sequence[Claim] = ()
+        if limit > 0:
+            claims = await self._store.claim(self._registration.worker_id, left.slots, limit)
+        for claim in claims:
+            await self._start(claim)
+        if len(claims) == CLAIM_LIMIT:
+            return 0.0
+        longest = POLL_SECONDS * self._rng.uniform(0.8, 1.2)
+        # The store counts from the last claim, and sends no notification when a start rate allows one more job.
+        allowed = await self._store.rate_pause(self._monotonic() - begun)
+        return longest if allowed is None else min(longest, max(LEAST_PAUSE_SECONDS, allowed))
 
     async def _governed(self) -> tuple[Capacity, int]:
         """Return the capacity under the present pressure and how many more may start now.
@@ -209,30 +212,18 @@ class Dispatch:
 
     async def _report_pressure(self, pressure: WorkerPressure) -> None:
         # The numbers in the sentence change at every look: readers see them a few seconds old, with their age.
-        changed = (pressure.shrunk_to, pressure.refuses) != (self._told.shrunk_to, self._told.refuses)
-        is_old = self._monotonic() - self._told_at >= CONDITION_SECONDS
+        changed = (pressure.shrunk_to, pressure.refuses) != (self._reported.shrunk_to, self._reported.refuses)
+        # By the moment of this look: while the store takes long, its readers see an older one.
+        now = self._monotonic()
+        is_old = now - self._reported_at >= CONDITION_SECONDS
         if not changed and not (is_old and pressure.refuses is not None):
             return
         try:
             await self._store.report(self._registration.worker_id, pressure)
         except StoreUnavailable as error:
-            log.warning(LogEvent.CONDITION_NOT_TOLD, detail=str(error))
+            log.warning(LogEvent.PRESSURE_NOT_STORED, detail=str(error))
         else:
-            self._told, self._told_at = pressure, self._monotonic()
-
-    async def _rate_pause(self, claimed_at: float) -> float:
-        """Return the seconds until a start rate allows one more job.
-
-        The store counts from the last claim, and sends no notification at that moment.
-        """
-        try:
-            pause = await self._store.rate_pause(self._monotonic() - claimed_at)
-        except StoreUnavailable:
-            return POLL_SECONDS
-        except Exception as error:
-            log.exception(LogEvent.CLAIMS_HELD, detail=str(error))
-            return POLL_SECONDS
-        return POLL_SECONDS if pause is None else max(LEAST_PAUSE_SECONDS, pause)
+            self._reported, self._reported_at = pressure, now
 
     async def _start(self, claim: Claim) -> None:
         if not self._claiming:
@@ -262,7 +253,7 @@ class Dispatch:
         task = self._jobs.create_task(
             self._hold(claim, stop), name=f"job {claim.spec.name} #{claim.key.number}"
         )
-        self._held[claim.key] = _RunningAttempt(
+        self._running[claim.key] = _RunningAttempt(
             label=claim.spec.runs_on, since=self._monotonic(), stop=stop, task=task
         )
         # Not in the task itself: a task that is cancelled before it starts never runs a line.
@@ -273,40 +264,40 @@ class Dispatch:
             await self._execute(claim, stop=stop)
         except Exception:
             # One job must not end the others, not even one whose end cannot be recorded: its lease runs out.
-            log.exception(LogEvent.EXECUTION_BROKE, job_id=claim.key.job_id, attempt=claim.key.number)
+            log.exception(LogEvent.EXECUTION_CRASHED, job_id=claim.key.job_id, attempt=claim.key.number)
             with contextlib.suppress(Exception):
                 await self._store.finish(claim.key, _BROKEN)
 
     def _let_go(self, key: AttemptKey) -> None:
-        del self._held[key]
+        del self._running[key]
         self._wake.set()
 
     async def _renew(self, within_seconds: float) -> bool:
-        held = tuple(self._held)
+        leases = tuple(self._running)
         try:
             async with asyncio.timeout(within_seconds):
-                renewal = await self._store.renew(self._registration.worker_id, held)
+                renewal = await self._store.renew(self._registration.worker_id, leases)
                 if not renewal.registered:
                     state = await self._store.register(self._registration)
-                    self._told = WorkerPressure()
+                    self._reported = WorkerPressure()
                     log.warning(
                         LogEvent.WORKER_REGISTERED_AGAIN, worker_id=self._registration.worker_id, state=state
                     )
         except (StoreUnavailable, TimeoutError) as error:
-            log.warning(LogEvent.LEASES_NOT_RENEWED, detail=str(error) or "no answer", held=len(held))
+            log.warning(LogEvent.LEASES_NOT_RENEWED, detail=str(error) or "no answer", leases=len(leases))
             return False
         except Exception as error:
-            log.exception(LogEvent.LEASES_NOT_RENEWED, detail=str(error), held=len(held))
+            log.exception(LogEvent.LEASES_NOT_RENEWED, detail=str(error), leases=len(leases))
             return False
         # Attempts that ended during the call need no answer.
-        for key in renewal.lost & self._held.keys():
+        for key in renewal.lost & self._running.keys():
             self._lose(key, "another holder, or none, has it now")
-        self._metrics.leases_renewed(len(held) - len(renewal.lost))
+        self._metrics.leases_renewed(len(leases) - len(renewal.lost))
         for key in renewal.cancelled:
-            ours = self._held.get(key)
-            if ours is not None and not ours.stop.is_set():
-                log.info(LogEvent.CANCEL_HEARD, job_id=key.job_id, attempt=key.number)
-                ours.stop.set()
+            execution = self._running.get(key)
+            if execution is not None and not execution.stop.is_set():
+                log.info(LogEvent.CANCEL_RECEIVED, job_id=key.job_id, attempt=key.number)
+                execution.stop.set()
         self._apply_state(renewal.state, renewal.quarantined_until)
         return True
 
@@ -338,12 +329,12 @@ class Dispatch:
         Another worker may hold them by now, and running a job twice at once is worse than running it again.
         """
         old = self._monotonic() - self._lease_seconds
-        for key, held in tuple(self._held.items()):
-            if max(renewed_at, held.since) <= old:
+        for key, attempt in tuple(self._running.items()):
+            if max(renewed_at, attempt.since) <= old:
                 self._lose(key, "the store was away for longer than a lease")
 
     def _lose(self, key: AttemptKey, why: str) -> None:
-        task = self._held[key].task
+        task = self._running[key].task
         if not task.cancelling():
             self._metrics.leases_lost()
             log.warning(LogEvent.LEASE_LOST, job_id=key.job_id, attempt=key.number, why=why)

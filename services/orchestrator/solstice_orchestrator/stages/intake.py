@@ -2,22 +2,36 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from solstice_common.broker.delivery import Refuse
-from solstice_common.broker.protocol import Broker
-from solstice_common.messages import JobRequestV1
+from solstice_common.broker.headers import SIGNATURE_HEADER
+from solstice_common.broker.protocol import Broker, Delivery
+from solstice_common.broker.receiver import Receiver
+from solstice_common.messages import JobRequestV1, Source
+from solstice_common.signing.key_file import KeyFile
+from solstice_common.signing.keys import VerifyKey
 from solstice_orchestrator.domain.admission import examine
+from solstice_orchestrator.domain.signed_admission import examine_signed
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.stages.backlog import Backlog
-from solstice_orchestrator.stages.receiving import Receiver
 from solstice_orchestrator.store.protocol import Admission, Admitted, JobStore
 
 log = structlog.get_logger("solstice_orchestrator.stages.intake")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignatureRules:
+    """Whose signature a request must carry, and how old it may be."""
+
+    keys: KeyFile[Mapping[str, VerifyKey]]
+    v1_trust: frozenset[Source]
+    max_age_seconds: float | None
+    """For how long runs are kept after their end, so that a repeated request is recognised; None: for ever."""
 
 
 class Intake(Receiver[JobRequestV1, Admission]):
@@ -31,11 +45,17 @@ class Intake(Receiver[JobRequestV1, Admission]):
         metrics: Metrics,
         rng: random.Random,
         backlog: Backlog | None = None,
+        signatures: SignatureRules | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`backlog` says when intake is held; without it, intake is never held."""
+        """`backlog` says when intake is paused; without it, intake is never paused.
+
+        Without `signatures`, a request need not be signed.
+        """
         backlog = backlog or Backlog(store=store, most=0, metrics=metrics)
-        handler = _RequestHandler(store=store, metrics=metrics, backlog=backlog, clock=clock)
+        handler = _RequestHandler(
+            store=store, metrics=metrics, backlog=backlog, signatures=signatures, clock=clock
+        )
         super().__init__(handler, broker=broker, rng=rng, gate=backlog)
 
 
@@ -46,13 +66,32 @@ class _RequestHandler:
     store: JobStore
     metrics: Metrics
     backlog: Backlog
+    signatures: SignatureRules | None
     clock: Callable[[], float]
 
-    def examine(self, body: bytes) -> JobRequestV1 | Refuse:
-        return examine(body, self.clock())
+    def examine(self, delivery: Delivery) -> JobRequestV1 | Refuse:
+        if self.signatures is None:
+            return examine(delivery.body, self.clock())
+        verified = examine_signed(
+            delivery,
+            self.signatures.keys.current(),
+            v1_trust=self.signatures.v1_trust,
+            max_age_seconds=self.signatures.max_age_seconds,
+            now=self.clock(),
+        )
+        if isinstance(verified, Refuse):
+            return verified
+        self.metrics.signed_by(verified.key_name)
+        return verified.message
 
-    async def save(self, messages: Sequence[JobRequestV1], bodies: Sequence[bytes]) -> Sequence[Admission]:
-        return await self.store.admit(messages, bodies)
+    async def save(
+        self, messages: Sequence[JobRequestV1], deliveries: Sequence[Delivery]
+    ) -> Sequence[Admission]:
+        bodies = [delivery.body for delivery in deliveries]
+        if self.signatures is None:
+            return await self.store.admit(messages, bodies)
+        signatures = [str(delivery.headers[SIGNATURE_HEADER]) for delivery in deliveries]
+        return await self.store.admit(messages, bodies, signatures)
 
     def on_saved(self, messages: Sequence[JobRequestV1], results: Sequence[Admission]) -> None:
         admitted = sum(isinstance(admission, Admitted) for admission in results)
@@ -66,7 +105,7 @@ class _RequestHandler:
         self.backlog.count_new_runs(at_once)
         self.metrics.requests_duplicate(duplicates)
         log.info(
-            LogEvent.REQUESTS_KEPT,
+            LogEvent.REQUESTS_STORED,
             admitted=admitted,
             duplicates=duplicates,
             request_ids=[request.request_id for request in messages],
@@ -81,6 +120,8 @@ class _RequestHandler:
             correlation_id=correlation_id,
         )
 
-    def on_error(self, message: JobRequestV1, error: Exception, refusal: Refuse) -> None:
-        log.error(LogEvent.REQUEST_BROKE, request_id=message.request_id, exc_info=error)
+    def on_error(self, message: JobRequestV1 | None, error: Exception, refusal: Refuse) -> None:
+        log.error(
+            LogEvent.REQUEST_HANDLING_CRASHED, request_id=message and message.request_id, exc_info=error
+        )
         self.metrics.request_refused(refusal.reason)

@@ -127,7 +127,7 @@ class _OutboxBacklog:
             )
 
     def interrupted(self, detail: str) -> None:
-        log.warning(LogEvent.OUTBOX_HELD, detail=detail)
+        log.warning(LogEvent.OUTBOX_PAUSED, detail=detail)
 
-    def resumed(self, held_seconds: float) -> None:
-        log.info(LogEvent.OUTBOX_RESUMED, held_seconds=held_seconds)
+    def resumed(self, paused_seconds: float) -> None:
+        log.info(LogEvent.OUTBOX_RESUMED, paused_seconds=paused_seconds)

@@ -12,7 +12,7 @@ import structlog
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
-from solstice_common.runtime.pausing import pause
+from solstice_common.runtime.periodic import on_notification
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_ancestry import ask_repository
@@ -29,7 +29,7 @@ from solstice_orchestrator.workflow.job_plan import (
     PlanRefused,
     plan_jobs,
     untrusted,
-    wanted_paths,
+    workflow_paths,
 )
 
 LOG = structlog.get_logger(__name__)
@@ -50,7 +50,7 @@ A forge may announce a push before its last replica has it.
 """
 MAX_QUESTIONS: Final = 5
 """How often a run asks which run is newer, when other runs are planned meanwhile."""
-MAX_ASKED: Final = 4
+MAX_LOOKUPS: Final = 4
 """Repositories that are asked for the push order at once."""
 HAND_BACK_SECONDS: Final = 5.0
 """How long, at the end, this orchestrator tries to hand unplanned runs back.
@@ -81,15 +81,15 @@ async def run_planning(
     # The outer group holds the plans under way: when the loop is cancelled they hand their runs back.
     async with store.changes() as changed, asyncio.TaskGroup() as plans:
         files = CommitFiles(plans, git, scratch)
-        push_order_lookup = _PushOrderLookup(git=git, scratch=scratch, at_once=asyncio.Semaphore(MAX_ASKED))
+        push_order_lookup = _PushOrderLookup(git=git, scratch=scratch, at_once=asyncio.Semaphore(MAX_LOOKUPS))
         claimed_runs = _ClaimedRuns()
         hosts = hosts or GitHosts()
-        while True:
-            changed.clear()
+        chance = random.Random()  # noqa: S311  jitter is no secret
+
+        async def look() -> float:
             room = concurrency if governor is None else governor.plannable(concurrency)
             if room < concurrency and (room == 0 or claimed_runs.run_ids):
-                await asyncio.sleep(UNFIT_LOOK_SECONDS)
-                continue
+                return UNFIT_LOOK_SECONDS
             claimed = await _claim(store, worker_id, places, room, claimed_runs)
             for task in claimed:
                 claimed_runs.run_ids.add(task.run_id)
@@ -105,19 +105,25 @@ async def run_planning(
                         when_planned=when_planned,
                         governor=governor,
                         hosts=hosts,
+                        chance=chance,
                     ),
                     name=f"plan {task.run_id}",
                 )
-            if not claimed:
-                await pause(await _until_next(store), unless=changed)
+            return 0.0 if claimed else await _until_next(store)
+
+        await on_notification(
+            look,
+            notified=changed,
+            retry_seconds=LOOK_AGAIN_SECONDS,
+            rng=chance,
+            log=LOG,
+            failed=LogEvent.PLANNING_PAUSED,
+        )
 
 
 async def _until_next(store: JobStore) -> float:
     """Return the seconds until the next delayed run is due, at most LOOK_AGAIN_SECONDS."""
-    try:
-        due = await store.planning_pause()
-    except StoreUnavailable:
-        due = None
+    due = await store.planning_pause()
     return LOOK_AGAIN_SECONDS if due is None else min(LOOK_AGAIN_SECONDS, max(due, NOT_TOO_SOON_SECONDS))
 
 
@@ -138,24 +144,24 @@ async def _claim(
     Each claimed run then holds one place.
     """
     await places.acquire()
-    held = 1
-    while held < min(concurrency, CLAIMED_AT_ONCE) and not places.locked():
+    acquired = 1
+    while acquired < min(concurrency, CLAIMED_AT_ONCE) and not places.locked():
         await places.acquire()
-        held += 1
+        acquired += 1
     claimed: Sequence[PlanningTask] = ()
-    claiming = asyncio.ensure_future(_ask_store(store, worker_id, held, claimed_runs))
+    claiming = asyncio.ensure_future(_ask_store(store, worker_id, acquired, claimed_runs))
     try:
         claimed = await asyncio.shield(claiming)
-    except StoreUnavailable as error:
+    except Exception:
         claimed_runs.unsure = True
-        LOG.warning(LogEvent.PLANNING_HELD, error=str(error))
+        raise
     except asyncio.CancelledError:
         # The store may have given us runs already: they go back, since no task here will plan them.
         with contextlib.suppress(StoreUnavailable):
             await _hand_back(store, *await claiming)
         raise
     finally:
-        for _ in range(held - len(claimed)):
+        for _ in range(acquired - len(claimed)):
             places.release()
     return claimed
 
@@ -181,42 +187,44 @@ async def _plan(
     when_planned: Callable[[], object],
     governor: Governor | None,
     hosts: GitHosts,
+    chance: random.Random,
 ) -> None:
     bound = LOG.bind(run_id=task.run_id, request_id=task.request.request_id)
-    chance = random.Random()  # noqa: S311  jitter is no secret
     try:
         decision = await _decide_at_host(task.request, hosts, files=files, rules=rules)
         match decision:
             case PlannedJobs(jobs=jobs):
                 if governor is not None:
                     governor.machine_worked()
-                kept = await _store_plan(
+                stored = await _store_plan(
                     task, decision, store=store, push_order_lookup=push_order_lookup, chance=chance
                 )
-                bound.info(LogEvent.RUN_PLANNED, jobs=[job.name for job in jobs], kept=kept)
+                bound.info(LogEvent.RUN_PLANNED, jobs=[job.name for job in jobs], stored=stored)
                 when_planned()
             case PlanRefused(reason=reason, detail=detail):
                 if governor is not None and reason is Reason.MACHINE_FAILED:
                     # Before the run goes back: this orchestrator must not claim it again.
                     governor.machine_failed(detail)
-                kept = await retry_while_unavailable(lambda: store.not_planned(task, reason, detail), chance)
-                bound.info(LogEvent.RUN_NOT_PLANNED, reason=reason, detail=detail, kept=kept)
+                stored = await retry_while_unavailable(
+                    lambda: store.not_planned(task, reason, detail), chance
+                )
+                bound.info(LogEvent.RUN_NOT_PLANNED, reason=reason, detail=detail, stored=stored)
     except StoreUnavailable as error:
         # This orchestrator or another one plans it again.
         claimed_runs.unsure = True
-        bound.warning(LogEvent.PLANNING_HELD, error=str(error))
+        bound.warning(LogEvent.PLANNING_PAUSED, detail=str(error))
     except asyncio.CancelledError:
         await _hand_back(store, task)
         raise
     except OSError as error:
         if governor is not None:
             governor.machine_failed(str(error))
-        bound.warning(LogEvent.RUN_NOT_PLANNED, reason=Reason.MACHINE_FAILED, detail=str(error), kept=True)
+        bound.warning(LogEvent.RUN_NOT_PLANNED, reason=Reason.MACHINE_FAILED, detail=str(error), stored=True)
         with contextlib.suppress(Exception):
             await store.not_planned(task, Reason.MACHINE_FAILED, str(error)[:1000])
     except Exception as error:
         # A bug that one run brings out must not stop the others, now or at every new start.
-        LOG.exception(LogEvent.PLANNING_BROKE, request_id=task.request.request_id, run_id=task.run_id)
+        LOG.exception(LogEvent.PLANNING_CRASHED, request_id=task.request.request_id, run_id=task.run_id)
         with contextlib.suppress(Exception):
             await store.not_planned(task, Reason.EXECUTOR_FAILED, f"{type(error).__name__}: {error}"[:1000])
     finally:
@@ -235,12 +243,12 @@ async def _store_plan(
     """Store the jobs, after asking the repository which run is newer where that matters."""
     answers: dict[OrderQuestion, PushOrder | None] = {}
     for _ in range(MAX_QUESTIONS):
-        kept = await retry_while_unavailable(
+        answer = await retry_while_unavailable(
             lambda: store.planned(task, plan.jobs, plan.run, answers), chance
         )
-        if not isinstance(kept, OrderQuestion):
-            return kept
-        answers[kept] = await push_order_lookup.order(task.request, kept)
+        if not isinstance(answer, OrderQuestion):
+            return answer
+        answers[answer] = await push_order_lookup.order(task.request, answer)
     # Other runs were planned after every answer: without further questions, this run counts as the newer one.
     return bool(await retry_while_unavailable(lambda: store.planned(task, plan.jobs, plan.run), chance))
 
@@ -276,9 +284,9 @@ async def _decide_at_host(
     request: JobRequestV1, hosts: GitHosts, *, files: CommitFiles, rules: PlanningRules
 ) -> PlannedJobs | PlanRefused:
     """Decide as `decide` does, unless the git host must be left alone; remember its answer."""
-    held = hosts.held(request.repo_url)
-    if held is not None:
-        return PlanRefused(reason=Reason.HOST_AWAY, detail=held)
+    pause = hosts.pause_of(request.repo_url)
+    if pause is not None:
+        return PlanRefused(reason=Reason.HOST_AWAY, detail=pause)
     with hosts.visit(request.repo_url):
         decision = await decide(request, files=files, rules=rules)
     match decision:
@@ -299,19 +307,19 @@ async def decide(
     if refused:
         return refused
     try:
-        found = await _found(request, files)
+        contents = await _found(request, files)
     except CheckoutFailed as error:
         return PlanRefused(reason=error.reason, detail=error.detail[:1000])
     # In a thread: the largest and strangest file that is allowed takes a noticeable part of a second to read.
-    return await asyncio.to_thread(plan_jobs, request, found, rules)
+    return await asyncio.to_thread(plan_jobs, request, contents, rules)
 
 
 async def _found(request: JobRequestV1, files: CommitFiles) -> Mapping[str, bytes]:
     for lag in LAG_SECONDS:
         try:
-            return await files.of(request, wanted_paths(request))
+            return await files.of(request, workflow_paths(request))
         except CheckoutFailed as error:
             if not error.may_appear:
                 raise
             await asyncio.sleep(lag)
-    return await files.of(request, wanted_paths(request))
+    return await files.of(request, workflow_paths(request))

@@ -50,23 +50,23 @@ class QueueReports:
         rng: random.Random,
         saturated: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`saturated` says whether intake is held, so that new requests stay in the queue."""
+        """`saturated` says whether intake is paused, so that new requests stay in the queue."""
         self._store = store
         self._broker = broker
         self._worker_id = worker_id
         self._public_url = public_url
         self._new_id = id_source(rng)
         self._saturated = saturated
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     async def round(self, *, waited_seconds: float) -> int:
         """Publish changed descriptions of jobs that have waited this long; return how many."""
-        if not await self._is_ours():
-            self._told.clear()
+        if not await self._is_leader():
+            self._reported.clear()
             return 0
         jobs = await self._store.jobs(state=JobState.WAITING, limit=LOOKED_AT)
         waiting = {job.job_id for job in jobs}
-        self._told = {job_id: words for job_id, words in self._told.items() if job_id in waiting}
+        self._reported = {job_id: words for job_id, words in self._reported.items() if job_id in waiting}
         messages: list[Message] = []
         # The longest waiting jobs first: people look for those.
         for job in reversed(jobs):
@@ -79,7 +79,7 @@ class QueueReports:
             await self._broker.publish(messages)
         return len(messages)
 
-    async def _is_ours(self) -> bool:
+    async def _is_leader(self) -> bool:
         """Whether this orchestrator reports: of those alive, the one with the first id does."""
         alive = [each.worker_id for each in await self._store.workers() if each.presence is Presence.ALIVE]
         return bool(alive) and min(alive) == self._worker_id
@@ -90,13 +90,13 @@ class QueueReports:
         if facts is None or why is None or facts.state is not JobState.WAITING:
             return None
         words = waiting_text(facts, why, saturated=self._saturated())
-        if facts.now - facts.since < waited_seconds or self._told.get(job.job_id) == words:
+        if facts.now - facts.since < waited_seconds or self._reported.get(job.job_id) == words:
             return None
         run = await self._store.run(job.run_id)
         if run is None or run.source_name is None:
             return None
-        if len(self._told) < FOLLOWED:
-            self._told[job.job_id] = words
+        if len(self._reported) < FOLLOWED:
+            self._reported[job.job_id] = words
         return self._status(job, run, words, facts.now)
 
     def _status(self, job: JobView, run: RunView, words: str, now: float) -> Message:
@@ -150,7 +150,7 @@ async def run_queue_reports(
         every_seconds=every_seconds,
         rng=rng,
         log=log,
-        failed=LogEvent.LINE_REPORTS_HELD,
+        failed=LogEvent.QUEUE_REPORTS_PAUSED,
         unavailable="debug",
         sleep=sleep,
     )

@@ -3,18 +3,15 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Callable
 
 import structlog
 
-from solstice_common.errors import StoreUnavailable
+from solstice_common.runtime.periodic import Sleep, periodic
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import JobStore
 
 log = structlog.get_logger("solstice_orchestrator.stages.rescue_sweep")
-
-JITTER: Final = 0.2
 
 
 async def run_rescue(
@@ -24,34 +21,28 @@ async def run_rescue(
     lease_seconds: float,
     rng: random.Random,
     clock: Callable[[], float] = time.time,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Rescue about every `every_seconds` until cancelled, with jitter.
+    """Rescue about every `every_seconds` until cancelled.
 
     When the clock has jumped ahead (the machine slept, or its time was set), every lease looks expired. Then live
     workers first get time to renew; leases are renewed at least twice in their length.
     """
-    pause = every_seconds * rng.uniform(1.0 - JITTER, 1.0 + JITTER)
-    while True:
+
+    async def rest(seconds: float) -> None:
         begun = clock()
-        await sleep(pause)
-        leapt = clock() - begun - pause
+        await sleep(seconds)
+        leapt = clock() - begun - seconds
         if leapt > lease_seconds / 2:
-            pause = lease_seconds
             log.warning(
-                LogEvent.RESCUE_HELD, detail=f"the clock leapt by {leapt:.0f} s; holders may renew first"
+                LogEvent.RESCUE_PAUSED, detail=f"the clock leapt by {leapt:.0f} s; holders may renew first"
             )
-            continue
-        pause = every_seconds * rng.uniform(1.0 - JITTER, 1.0 + JITTER)
-        try:
-            rescued = await store.rescue()
-        except StoreUnavailable as error:
-            log.warning(LogEvent.RESCUE_HELD, detail=str(error))
-        except Exception as error:
-            # A bug that one job brings out must not stop all others, now or at every new start.
-            log.exception(LogEvent.RESCUE_HELD, detail=str(error))
-        else:
-            if rescued:
-                log.warning(
-                    LogEvent.ATTEMPTS_RESCUED, attempts=[f"{key.job_id}#{key.number}" for key in rescued]
-                )
+            await rest(lease_seconds)
+
+    async def sweep() -> None:
+        if rescued := await store.rescue():
+            log.warning(LogEvent.ATTEMPTS_RESCUED, attempts=[f"{key.job_id}#{key.number}" for key in rescued])
+
+    await periodic(
+        sweep, every_seconds=every_seconds, rng=rng, log=log, failed=LogEvent.RESCUE_PAUSED, sleep=rest
+    )

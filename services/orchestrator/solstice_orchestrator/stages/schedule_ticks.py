@@ -9,12 +9,13 @@ import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
 
 from solstice_common.errors import StoreUnavailable
-from solstice_common.runtime.pausing import pause
+from solstice_common.runtime.periodic import on_notification
 from solstice_common.times import format_seconds
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import CheckoutFailed
@@ -31,7 +32,7 @@ AT_ONCE: Final = 16
 """Branches that are looked up at once."""
 LOOK_AGAIN_SECONDS: Final = 30.0
 """How late a tick is noticed after a lost notification or a clock jump."""
-HELD_SECONDS: Final = 5.0
+RETRY_SECONDS: Final = 5.0
 """The pause between two looks while the store is away."""
 LEAST_SECONDS: Final = 0.02
 """The least pause between two looks, while another orchestrator may be claiming a due tick."""
@@ -55,34 +56,31 @@ class ScheduleRunner:
         """Fire ticks until cancelled; then hand back those under way."""
         places = asyncio.Semaphore(AT_ONCE)
         async with self.schedule_store.changes() as changed, asyncio.TaskGroup() as firing:
-            while True:
-                changed.clear()
-                await pause(await self._look(places, firing), unless=changed)
-                # However many notifications come: this delays a tick by no more than LEAST_SECONDS.
-                await asyncio.sleep(LEAST_SECONDS)
+            await on_notification(
+                partial(self._look, places, firing),
+                notified=changed,
+                retry_seconds=RETRY_SECONDS,
+                rng=self.rng,
+                log=log,
+                failed=LogEvent.SCHEDULES_PAUSED,
+            )
 
     async def _look(self, places: asyncio.Semaphore, firing: asyncio.TaskGroup) -> float:
         """Claim due ticks; return the seconds until the next look."""
+        # However many notifications come: this delays a tick by no more than LEAST_SECONDS.
+        await asyncio.sleep(LEAST_SECONDS)
         await places.acquire()
         places.release()
-        try:
-            claimed = await self._claim()
-            for settled in claimed.settled:
-                self._log_settled(settled)
-            for task in claimed.tasks:
-                firing.create_task(self._fire(task, places), name=f"tick of {task.schedule}")
-            # Each task begins now: a task that is cancelled before it starts would not hand its tick back.
-            await asyncio.sleep(0)
-            if claimed.more:
-                return 0.0
-            due_in = await self.schedule_store.pause_seconds()
-        except StoreUnavailable as error:
-            log.warning(LogEvent.SCHEDULES_HELD, detail=str(error))
-            return HELD_SECONDS * self.rng.uniform(0.8, 1.2)
-        except Exception as error:
-            # A bug that one schedule brings out must not end the loops that take and run jobs.
-            log.exception(LogEvent.SCHEDULES_HELD, detail=str(error))
-            return LOOK_AGAIN_SECONDS
+        claimed = await self._claim()
+        for settled in claimed.settled:
+            self._log_settled(settled)
+        for task in claimed.tasks:
+            firing.create_task(self._fire(task, places), name=f"tick of {task.schedule}")
+        # Each task begins now: a task that is cancelled before it starts would not hand its tick back.
+        await asyncio.sleep(0)
+        if claimed.more:
+            return 0.0
+        due_in = await self.schedule_store.pause_seconds()
         return LOOK_AGAIN_SECONDS if due_in is None else min(due_in, LOOK_AGAIN_SECONDS)
 
     async def _claim(self) -> ClaimedTicks:
@@ -107,12 +105,14 @@ class ScheduleRunner:
                 settled = await self._tried(task)
         except StoreUnavailable as error:
             # Its lease runs out, and an orchestrator tries again.
-            log.warning(LogEvent.SCHEDULES_HELD, detail=str(error))
+            log.warning(LogEvent.SCHEDULES_PAUSED, detail=str(error))
         except asyncio.CancelledError:
             await self._hand_back(task)
             raise
         except Exception:
-            log.exception(LogEvent.TICK_BROKE, schedule=task.schedule, tick_at=format_seconds(task.tick_at))
+            log.exception(
+                LogEvent.TICK_FIRING_CRASHED, schedule=task.schedule, tick_at=format_seconds(task.tick_at)
+            )
         else:
             if settled is None:
                 log.info(LogEvent.TICK_LOST, schedule=task.schedule, tick_at=format_seconds(task.tick_at))

@@ -13,7 +13,7 @@ from solstice_common.values import Value
 from solstice_orchestrator.domain.jobs import DEFAULT_RUN_SPEC, JobSpec, Outcome, Reason, RunSpec
 from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.scheduling.workers import WorkerState
-from solstice_orchestrator.store.queries import JobQueries
+from solstice_orchestrator.store.job_queries import JobQueries
 from solstice_orchestrator.store.schedule_store import ScheduleStore
 from solstice_orchestrator.store.views import (
     JobView,
@@ -164,12 +164,16 @@ class JobStore(JobQueries, WorkerRegistry, Protocol):
     # -- requests become runs -----------------------------------------------------------------------------------
 
     async def admit(
-        self, requests: Sequence[JobRequestV1], bodies: Sequence[bytes] | None = None
+        self,
+        requests: Sequence[JobRequestV1],
+        bodies: Sequence[bytes] | None = None,
+        signatures: Sequence[str] | None = None,
     ) -> Sequence[Admission]:
         """Store each request as a PLANNING run, once per request id and idempotency key.
 
         A request that must not start before a later moment becomes DELAYED; a claim after that moment makes it
         PLANNING. `bodies` are the requests as they came; a caller that has them saves encoding them again.
+        `signatures` are theirs, where one was asked for: a dead letter of the request carries it again.
         """
         ...
 

@@ -174,7 +174,7 @@ class ScheduleStore(Protocol):
         ...
 
     async def schedules(
-        self, *, limit: int, after: str | None = None, wanted: ScheduleFilters | None = None
+        self, *, limit: int, after: str | None = None, filters: ScheduleFilters | None = None
     ) -> Sequence[ScheduleView]:
         """Return schedules in the order in which they were added, after the id `after`."""
         ...
@@ -182,7 +182,7 @@ class ScheduleStore(Protocol):
     async def schedule(self, which: str) -> ScheduleView | None: ...
 
     async def ticks(self, schedule_id: str, limit: int) -> Sequence[TickView]:
-        """Return the results of its ticks, newest first; the store keeps KEPT_TICKS."""
+        """Return the results of its ticks, newest first; the store keeps REMEMBERED_TICKS."""
         ...
 
     async def now(self) -> float:

@@ -8,7 +8,7 @@ already holds that of the run, so there is no deadlock.
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -34,11 +34,11 @@ class GroupMember:
     run_id: str
     seniority: Seniority
     """The seniority of its run."""
-    position: int = 0
+    position: int
     """The position of a job in its workflow, which orders the jobs of one run."""
-    mode: GroupMode = GroupMode.QUEUE
-    holds: bool = False
-    running: bool = False
+    mode: GroupMode
+    holds: bool
+    running: bool
     """It has a running job, and so cannot end at once."""
 
 
@@ -46,9 +46,9 @@ class GroupMember:
 class GroupDecision:
     """The changes to a group now; none, when both fields are empty."""
 
-    let_go: str | None = None
+    let_go: str | None
     """The new holder."""
-    superseded: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    superseded: Mapping[str, str]
     """The members to cancel, each with the run that replaces it.
 
     A member stays here until it has ended: safe to repeat.
@@ -78,21 +78,23 @@ def settle_group(members: Sequence[GroupMember]) -> GroupDecision:
         for member in members
         if (newer := _takes_the_place_of(member, cancelling)) is not None
     }
-    held = any(member.holds and (member.running or member.holder not in superseded) for member in members)
+    has_holder = any(
+        member.holds and (member.running or member.holder not in superseded) for member in members
+    )
     waiting = [member for member in members if not member.holds and member.holder not in superseded]
     first = min(waiting, key=_place, default=None)
     return GroupDecision(
-        let_go=None if held or first is None else first.holder, superseded=MappingProxyType(superseded)
+        let_go=None if has_holder or first is None else first.holder, superseded=MappingProxyType(superseded)
     )
 
 
 def ahead_in_group(holder: str, members: Iterable[GroupMember]) -> Sequence[GroupMember]:
     """The members before `holder`: the current holder of the group, then the others in order."""
     members = list(members)
-    mine = next((member for member in members if member.holder == holder), None)
-    if mine is None or mine.holds:
+    own = next((member for member in members if member.holder == holder), None)
+    if own is None or own.holds:
         return ()
-    before = [each for each in members if each.holds or _place(each) < _place(mine)]
+    before = [each for each in members if each.holds or _place(each) < _place(own)]
     return sorted(
         (each for each in before if each.holder != holder), key=lambda each: (not each.holds, _place(each))
     )

@@ -35,7 +35,7 @@ class UnfinishedRun:
     state: RunState
     commit_sha: str
     on_default_branch: bool = False
-    asked: bool | None = None
+    supersede: bool | None = None
     """Its workflow's `supersede`; None: not given."""
     rerun: bool = False
     """A person asked for it by hand: it replaces no other run."""
@@ -101,7 +101,11 @@ def superseded(runs: Sequence[UnfinishedRun], newest: NewestPush, rule: Supersed
 
 def may_be_ended(run: UnfinishedRun, rule: SupersedeRule) -> bool:
     """Whether a newer run may replace this one."""
-    if run.asked is False or rule is SupersedeRule.OFF or (run.on_default_branch and run.asked is not True):
+    if (
+        run.supersede is False
+        or rule is SupersedeRule.OFF
+        or (run.on_default_branch and run.supersede is not True)
+    ):
         return False
     return rule is SupersedeRule.RUNNING or run.state is not RunState.RUNNING
 

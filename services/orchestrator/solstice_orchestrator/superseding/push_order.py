@@ -64,17 +64,17 @@ def push_order(
     `known` are pushes of the same branch, for the links between them. Without `answers` there is no question.
     """
     if push.commit_sha != newest.commit_sha:
-        found = _by_links(push, newest, known)
-        if found is None and answers is not None:
+        order = _by_links(push, newest, known)
+        if order is None and answers is not None:
             question = OrderQuestion(
                 commit_sha=push.commit_sha, before_sha=push.before_sha, newest_sha=newest.commit_sha
             )
             if question not in answers:
                 return question
-            found = answers[question]
-        found = found or _one_of(push.before_sha == newest.commit_sha, newest.before_sha == push.commit_sha)
-        if found is not None:
-            return found
+            order = answers[question]
+        order = order or _one_of(push.before_sha == newest.commit_sha, newest.before_sha == push.commit_sha)
+        if order is not None:
+            return order
     return PushOrder.NEWER if push.seniority > newest.seniority else PushOrder.OLDER
 
 
@@ -104,13 +104,13 @@ def _by_links(push: Push, newest: Push, known: Sequence[Push]) -> PushOrder | No
 
 def _earlier(commit_sha: str, links: Mapping[str, set[str]]) -> set[str]:
     """The commits that the branch had before this one, as far as the pushes tell."""
-    found: set[str] = set()
+    earlier: set[str] = set()
     todo = [commit_sha]
     while todo:
-        fresh = links.get(todo.pop(), set()) - found
-        found |= fresh
+        fresh = links.get(todo.pop(), set()) - earlier
+        earlier |= fresh
         todo += fresh
-    return found
+    return earlier
 
 
 def _one_of(newer: bool, older: bool) -> PushOrder | None:  # noqa: FBT001  two signs, of which each alone means something

@@ -1,15 +1,16 @@
 """Decide which callers may read and which may change something, after the guard."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from solstice_common.http import tokens
-from solstice_common.http.access import REALM, Access, Caller
+from solstice_common.http.access import REALM, Access, Caller, Denied
 from solstice_common.http.local_callers import is_local
 
 READING: Final = frozenset({"GET", "HEAD"})
@@ -24,6 +25,10 @@ ErrorResponder = Callable[[Request, int, str, str], Response]
 """Makes an error response from status, code and sentence."""
 
 
+class _Withdrawn(Exception):
+    """The caller lost the right to what is being sent."""
+
+
 class AccessControl:
     """ASGI middleware that requires the scope `read` for reading and `operate` for changes.
 
@@ -36,15 +41,42 @@ class AccessControl:
         self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = (
-            None if scope["type"] != "http" or _is_for_everybody(scope["path"]) else self._refusal(scope)
-        )
-        await (refusal or self._app)(scope, receive, send)
+        if scope["type"] != "http" or _is_for_everybody(scope["path"]):
+            await self._app(scope, receive, send)
+        elif refusal := self._refusal(scope):
+            await refusal(scope, receive, send)
+        else:
+            await self._send_while_admitted(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> Response | None:
-        needed = tokens.TokenScope.READ if scope["method"] in READING else tokens.TokenScope.OPERATE
+    async def _send_while_admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; what is sent in pieces ends when the caller loses its right.
+
+        An event stream lives as long as its client likes, and outlives its token. It ends at its next piece, a heartbeat
+        at the latest; the client comes again and is refused. A download is left incomplete, so that it shows.
+        """
+        content_type = ""
+
+        async def send_if_admitted(message: Message) -> None:
+            nonlocal content_type
+            if message["type"] == "http.response.start":
+                content_type = Headers(raw=message["headers"]).get("content-type", "")
+            elif message.get("more_body") and isinstance(self._verdict(scope), Denied):
+                raise _Withdrawn
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_if_admitted)
+        except _Withdrawn:
+            if content_type.startswith("text/event-stream"):
+                await send({"type": "http.response.body", "body": b""})
+
+    def _verdict(
+        self, scope: Scope, needed: tokens.TokenScope | None = None, *, logged: bool = True
+    ) -> Caller | Denied:
+        if needed is None:
+            needed = tokens.TokenScope.READ if scope["method"] in READING else tokens.TokenScope.OPERATE
         peer = scope.get("client")
-        verdict = self._access.admit(
+        return self._access.admit(
             needed,
             authorization=Headers(scope=scope).get("authorization"),
             is_local=is_local(
@@ -52,9 +84,18 @@ class AccessControl:
                 headers=scope["headers"],
                 http_version=scope.get("http_version", ""),
             ),
+            logged=logged,
         )
+
+    def _may_operate(self, scope: Scope) -> bool:
+        return isinstance(self._verdict(scope, tokens.TokenScope.OPERATE, logged=False), Caller)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        verdict = self._verdict(scope)
         if isinstance(verdict, Caller):
             scope["caller"] = verdict.name
+            # Pages ask it, to leave out the buttons that would be refused.
+            scope["may_operate"] = partial(self._may_operate, scope)
             return None
         response = self._refused(Request(scope), verdict.status, verdict.reason, verdict.detail)
         is_api = scope["path"].startswith("/api/")

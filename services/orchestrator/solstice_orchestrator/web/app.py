@@ -1,7 +1,10 @@
-"""Build the web application: pages, API v1, health and metrics."""
+"""Build and serve the web application: pages, API v1, health and metrics."""
 
-from collections.abc import Callable, Collection
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from time import time
+from typing import Final
 from urllib.parse import urlsplit
 
 import structlog
@@ -11,32 +14,45 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount
+from starlette.types import ASGIApp
 
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
 from solstice_common.http.access import Access
 from solstice_common.http.pages import static_files
+from solstice_common.http.server.bounds import Bounds
+from solstice_common.http.server.serving import http_server, listen
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.web.access_control import AccessControl
 from solstice_orchestrator.web.api import openapi
+from solstice_orchestrator.web.api.dead_letter_routes import DeadLettersApi
 from solstice_orchestrator.web.api.logs import LogApi
 from solstice_orchestrator.web.api.runs import Api, answer
 from solstice_orchestrator.web.api.scale import ScaleApi
 from solstice_orchestrator.web.api.schedules import SchedulesApi
 from solstice_orchestrator.web.api.why import WhyApi
 from solstice_orchestrator.web.api.workers_routes import WorkersApi
+from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.refusals import HttpRefusal
 from solstice_orchestrator.web.formats.sse import OpenStreams
-from solstice_orchestrator.web.guard import SECURITY_HEADERS, Guard
-from solstice_orchestrator.web.health import Health
+from solstice_orchestrator.web.guard import SECURITY_HEADERS, Guard, NoZeroBytes
+from solstice_orchestrator.web.health import Health, QueueDepths, no_depths
+from solstice_orchestrator.web.pages.dead_letter_pages import DeadLetterPages
 from solstice_orchestrator.web.pages.routes import Pages
-from solstice_orchestrator.web.zero_bytes import NoZeroBytes
 
 log = structlog.get_logger(__name__)
 
+GRACE_SECONDS: Final = 3
+_DEFAULT: Final = Bounds()
+
+
 _CODES = {404: "not_found", 405: "method_not_allowed", 503: "unavailable"}
+
+
+def _uncounted(_reason: str) -> None:
+    pass
 
 
 def create_app(
@@ -52,12 +68,16 @@ def create_app(
     streams: OpenStreams | None = None,
     clock: Callable[[], float] = time,
     unfit: Callable[[], str | None] = lambda: None,
+    require_durable: bool = False,
+    queue_depths: QueueDepths = no_depths,
+    dead_letters: DeadLetterAccess | None = None,
 ) -> Starlette:
     """Build the whole application.
 
     `access` decides which callers it answers. It answers to loopback names, `allowed_hosts` (names without port) and
     the host of `public_url`. The server calls `streams.close()` before shutting down; else open event streams hold it
-    up until its grace is over. `unfit` says why this machine takes no work, for `/readyz`.
+    up until its grace is over. Without `dead_letters`, questions about them are 503. `unfit` says why this machine takes no work, for `/readyz`, which with `require_durable`
+    also needs a broker that is as durable as it can be.
     """
     streams = OpenStreams() if streams is None else streams
     pages = Pages(store, streams, version=version, deliveries_url=deliveries_url, clock=clock)
@@ -94,7 +114,16 @@ def create_app(
 
     return Starlette(
         routes=[
-            *Health(store, broker_health, metrics, version, unfit=unfit, notices=access.notices).routes(),
+            *Health(
+                store,
+                broker_health,
+                metrics,
+                version,
+                unfit=unfit,
+                notices=access.notices,
+                require_durable=require_durable,
+                queue_depths=queue_depths,
+            ).routes(),
             Mount(
                 "/api/v1",
                 routes=[
@@ -104,10 +133,12 @@ def create_app(
                     *ScaleApi(store).routes(),
                     *WorkersApi(store, streams).routes(),
                     *SchedulesApi(store, streams).routes(),
+                    *DeadLettersApi(dead_letters).routes(),
                 ],
             ),
             openapi.route(),
             *pages.routes(),
+            *DeadLetterPages(dead_letters, streams, queue_depths, pages.text).routes(),
             static_files("solstice_orchestrator.web"),
         ],
         middleware=[
@@ -121,3 +152,33 @@ def create_app(
             Exception: on_bug,
         },
     )
+
+
+@asynccontextmanager
+async def serving(
+    app: ASGIApp,
+    streams: OpenStreams,
+    *,
+    host: str,
+    port: int,
+    bounds: Bounds = _DEFAULT,
+    refused: Callable[[str], None] = _uncounted,
+) -> AsyncIterator[str]:
+    """Serve until left; yield the base URL (with the real port for port 0).
+
+    Leaving ends open event streams and lets other requests finish for GRACE_SECONDS. Raises ConfigurationError when
+    the server cannot listen on the address.
+    """
+    listening = listen(host, port, named="ORCHESTRATOR_HOST, ORCHESTRATOR_PORT")
+    place = f"[{host}]" if ":" in host else host
+    server = http_server(app, bounds, grace_seconds=GRACE_SECONDS, refused=refused)
+    # Not a TaskGroup: an exception of the caller's block must leave it unchanged, not in an exception group.
+    task = asyncio.create_task(server.serve([listening]), name="web-server")
+    try:
+        await server.serving.wait()
+        if not task.done():
+            yield f"http://{place}:{listening.getsockname()[1]}"
+    finally:
+        streams.close()
+        server.should_exit = True
+        await task

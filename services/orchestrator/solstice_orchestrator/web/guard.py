@@ -12,8 +12,11 @@ from urllib.parse import urlsplit
 
 import orjson
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from solstice_orchestrator.web.access_control import ErrorResponder
 
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": (
@@ -59,7 +62,7 @@ class Guard:
         host, *others = headers.getlist("host") or [""]
         if others:
             return _refused(421, "foreign_host", "This server is asked by one Host, not by several.")
-        if not self._is_ours(host):
+        if not self._is_own_name(host):
             return _refused(
                 421,
                 "foreign_host",
@@ -74,7 +77,7 @@ class Guard:
             return _refused(403, "foreign_origin", "A page of another site may not change anything here.")
         return None
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_own_name(self, host: str) -> bool:
         name = _hostname(host)
         return name is not None and (name in self._allowed or _is_loopback(name))
 
@@ -107,3 +110,29 @@ def _is_loopback(name: str) -> bool:
 def _refused(status: int, code: str, message: str) -> Response:
     body = orjson.dumps({"error": {"code": code, "message": message}})
     return Response(body, status, media_type="application/json")
+
+
+class NoZeroBytes:
+    """ASGI middleware that refuses zero bytes: 404 in paths, 400 in queries.
+
+    PostgreSQL cannot store them in texts.
+
+    It runs behind access control, so refused callers learn nothing from it.
+    """
+
+    def __init__(self, app: ASGIApp, *, refused: ErrorResponder) -> None:
+        self._app = app
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer: ASGIApp = self._app
+        if scope["type"] == "http":
+            if "\0" in scope["path"]:
+                answer = self._refused(
+                    Request(scope), 404, "not_found", "There is nothing here whose name holds a zero byte."
+                )
+            elif b"%00" in scope["query_string"]:
+                answer = self._refused(
+                    Request(scope), 400, "invalid_parameter", "No parameter holds a zero byte."
+                )
+        await answer(scope, receive, send)

@@ -1,17 +1,24 @@
 """Routes for monitoring: liveness, readiness and metrics."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from solstice_common.broker.protocol import BrokerHealth
+from solstice_common.broker.protocol import BrokerHealth, QueueDepth
 from solstice_common.errors import StoreUnavailable
 from solstice_common.telemetry.metrics import CONTENT_TYPE
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.web.api.runs import answer
+
+QueueDepths = Callable[[], Awaitable[Mapping[str, QueueDepth]]]
+
+
+async def no_depths() -> Mapping[str, QueueDepth]:
+    """The depths where there is no broker to ask."""
+    return {}
 
 
 class Health:
@@ -26,6 +33,8 @@ class Health:
         *,
         unfit: Callable[[], str | None],
         notices: Callable[[], Mapping[str, str]],
+        require_durable: bool = False,
+        queue_depths: QueueDepths,
     ) -> None:
         self._store = store
         self._broker_health = broker_health
@@ -33,6 +42,8 @@ class Health:
         self._version = version
         self._unfit = unfit
         self._notices = notices
+        self._require_durable = require_durable
+        self._queue_depths = queue_depths
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -43,16 +54,18 @@ class Health:
 
     async def alive(self, _: Request) -> Response:
         """Answer 200 always; nothing is checked."""
-        return answer({"status": "ok"})
+        health = self._broker_health()
+        return answer({"status": "ok", "broker": health.transport, "broker_host": health.host})
 
     async def ready(self, _: Request) -> Response:
         """Answer 200 when store, broker and machine can work, else 503 that names the problem.
 
         The notices are for the operator; they do not change readiness.
         """
+        health = self._broker_health()
         checks = {
             "store": await self._store_check(),
-            "broker": _broker_check(self._broker_health()),
+            "broker": _broker_check(health, require_durable=self._require_durable),
             "worker": self._unfit(),
         }
         missing = {name: detail for name, detail in checks.items() if detail is not None}
@@ -60,7 +73,7 @@ class Health:
             "status": "not_ready" if missing else "ready",
             "version": self._version,
             "missing": missing,
-            "notices": dict(self._notices()),
+            "notices": {**self._notices(), **health.notices},
         }
         return answer(document, status=503 if missing else 200)
 
@@ -71,6 +84,7 @@ class Health:
             delayed = await self._store.delayed()
         except StoreUnavailable:
             counts, workers, delayed = {}, (), 0
+        self._metrics.queues(self._broker_health().transport, await self._queue_depths())
         return Response(
             self._metrics.render(counts, self._broker_health(), workers, delayed=delayed),
             headers={"Content-Type": CONTENT_TYPE},
@@ -84,7 +98,9 @@ class Health:
         return None
 
 
-def _broker_check(health: BrokerHealth) -> str | None:
+def _broker_check(health: BrokerHealth, *, require_durable: bool) -> str | None:
     if not health.connected:
         return health.detail or "not connected"
-    return f"blocked: {health.blocked}" if health.blocked is not None else None
+    if health.blocked is not None:
+        return f"blocked: {health.blocked}"
+    return health.notices.get("broker") if require_durable else None

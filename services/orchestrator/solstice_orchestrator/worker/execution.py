@@ -73,13 +73,14 @@ async def execute(
     running.add_done_callback(lambda _: log.close())
     try:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(log.send(lost=running.cancel), name=f"log {label}")
+            sending = tasks.create_task(log.send(lost=running.cancel), name=f"log {label}")
             if notice is not None:
                 either: list[asyncio.Future[Any]] = [running, notice]
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if not running.done():
                     log.remark(notice.result())
-            await asyncio.wait([running])
+            # Both in the group's body: a failure after it would leave this task half cancelled before Python 3.11.3.
+            await asyncio.wait([running, sending])
         if log.lost or running.cancelled():
             bound.warning(LogEvent.ATTEMPT_LOST, why=log.lost or "stopped")
             return
@@ -137,7 +138,7 @@ async def _outcome(executor: Executor, execution: Execution, log: LogWriter, sto
     try:
         return await executor.run(execution, log, stop)
     except Exception as error:
-        LOG.exception(LogEvent.EXECUTOR_BROKE, job_id=execution.job_id, attempt=execution.attempt)
+        LOG.exception(LogEvent.EXECUTOR_CRASHED, job_id=execution.job_id, attempt=execution.attempt)
         return Outcome(
             state=JobState.ERRORED,
             reason=Reason.EXECUTOR_FAILED,
@@ -153,11 +154,11 @@ async def _finish(
     insist: Callable[[Callable[[], Awaitable[bool]]], Awaitable[bool]],
 ) -> None:
     try:
-        kept = await insist(lambda: store.finish(key, outcome))
+        stored = await insist(lambda: store.finish(key, outcome))
     except StoreUnavailable as error:
         bound.error(LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, error=str(error))
         return
-    if kept:
+    if stored:
         bound.info(
             LogEvent.ATTEMPT_FINISHED,
             state=outcome.state,
@@ -184,15 +185,17 @@ async def _end_cancelled(
     if outcome is RELEASED:
         log.remark(HANDED_BACK)
 
-    async def tell() -> None:
+    async def finish() -> None:
         if await log.send_rest():
-            kept = await store.finish(key, outcome)
-            bound.info(LogEvent.ATTEMPT_HANDED_BACK, state=outcome.state, reason=outcome.reason, kept=kept)
+            stored = await store.finish(key, outcome)
+            bound.info(
+                LogEvent.ATTEMPT_HANDED_BACK, state=outcome.state, reason=outcome.reason, stored=stored
+            )
 
     try:
         # Not `asyncio.timeout`, which ends as one more cancellation in a cancelled task before Python 3.11.3
         # (github.com/python/cpython/issues/102780).
-        await asyncio.wait_for(tell(), CANCELLED_SECONDS)
+        await asyncio.wait_for(finish(), CANCELLED_SECONDS)
     except (TimeoutError, StoreUnavailable) as error:
         bound.warning(
             LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, error=str(error)

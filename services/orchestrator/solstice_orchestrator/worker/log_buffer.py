@@ -40,17 +40,17 @@ async def retry_while_unavailable(
     call: Callable[[], Awaitable[T]], rng: random.Random, retry_limit: StoreRetryLimit = DEFAULT_RETRY_LIMIT
 ) -> T:
     """Return the store's answer, asking again while it is away; StoreUnavailable after the limit."""
-    begun = asked = retry_limit.monotonic()
+    begun = tried_at = retry_limit.monotonic()
     pause = 0.05
     while True:
         try:
             return await call()
         except StoreUnavailable:
             # A process that was frozen during a call asks once more: that call says nothing about the store now.
-            if asked - begun > retry_limit.seconds:
+            if tried_at - begun > retry_limit.seconds:
                 raise
         await asyncio.sleep(pause * rng.uniform(0.5, 1.0))
-        pause, asked = min(pause * 2, 5.0), retry_limit.monotonic()
+        pause, tried_at = min(pause * 2, 5.0), retry_limit.monotonic()
 
 
 class LogBuffer:
@@ -157,10 +157,10 @@ class LogBuffer:
 
     async def _append(self) -> bool:
         chunks = tuple(self._unsent)
-        kept = await self._store.append_log(self._key, chunks)
-        if kept:
+        stored = await self._store.append_log(self._key, chunks)
+        if stored:
             # Marks may have come meanwhile.
             for _ in chunks:
                 self._unsent.popleft()
             self._drained.set()
-        return kept
+        return stored

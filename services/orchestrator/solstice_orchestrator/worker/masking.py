@@ -26,7 +26,7 @@ _BEGINNING: Final = 4
 _ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|[ -/]{1,8}[0-~])")
 """A control sequence (ECMA-48), or one that chooses a character set, as `tput sgr0` writes."""
 _UNFINISHED: Final = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[ -/]{1,8})?\Z")
-_MOST_HELD: Final = 64 * 1024
+_MOST_PENDING: Final = 64 * 1024
 """The most bytes held back because of escape sequences within a secret."""
 _URL_DIGITS: Final = re.compile(rb"%([0-9A-F]{2})")
 _JSON_DIGITS: Final = re.compile(rb"\\(?:u([0-9a-f]{4})|.)", re.DOTALL)
@@ -52,25 +52,25 @@ class Masking:
         if self._encoded:
             # A line break of two bytes after every character makes it three times as long.
             self._longest = max(self._longest, 3 * max(map(len, self._encoded)))
-        self._held = b""
+        self._pending = b""
 
     def feed(self, data: bytes) -> bytes:
         """Return the masked output, holding back an end that may begin a secret."""
-        data = self._held + data
+        data = self._pending + data
         text = _Text(data)
         spans, cut = self._spans(text.flat), self._open(text.flat)
         for start, end in spans:
             if start < cut < end:
                 cut = start
         place = text.place(cut) if cut < len(text.flat) else text.end
-        if len(data) - place > max(_MOST_HELD, self._longest):
+        if len(data) - place > max(_MOST_PENDING, self._longest):
             cut, place = len(text.flat), text.end
-        self._held = data[place:]
+        self._pending = data[place:]
         return _without(data[:place], [text.span(span) for span in spans if span[1] <= cut])
 
     def end(self) -> bytes:
         """Return the held back output, with whole secrets masked."""
-        data, self._held = self._held, b""
+        data, self._pending = self._pending, b""
         return self._masked(data)
 
     def masked(self, text: str) -> str:
@@ -84,30 +84,30 @@ class Masking:
     def _spans(self, data: bytes) -> Sequence[tuple[int, int]]:
         """Return start and end of each secret, in order, with overlapping ones merged."""
         lower = data.lower()
-        found = [
+        spans = [
             (start, start + len(needle.lower))
             for needle in self._plain
             for start in _places(lower, needle.lower)
             if needle.has_case_of(data, start)
         ]
         if self._encoded:
-            found += self._broken(data)
+            spans += self._spans_across_breaks(data)
         merged: list[tuple[int, int]] = []
-        for start, end in sorted(found):
+        for start, end in sorted(spans):
             if merged and start < merged[-1][1]:
                 merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
             else:
                 merged.append((start, end))
         return merged
 
-    def _broken(self, data: bytes) -> Sequence[tuple[int, int]]:
+    def _spans_across_breaks(self, data: bytes) -> Sequence[tuple[int, int]]:
         flat = data.translate(None, _BREAKS)
-        found = [(start, start + len(needle)) for needle in self._encoded for start in _places(flat, needle)]
-        if not found or len(flat) == len(data):
-            return found
+        spans = [(start, start + len(needle)) for needle in self._encoded for start in _places(flat, needle)]
+        if not spans or len(flat) == len(data):
+            return spans
         # The position of each byte of the flat text in the whole one.
         places = [place for place, byte in enumerate(data) if byte not in _BREAKS]
-        return [(places[start], places[end - 1] + 1) for start, end in found]
+        return [(places[start], places[end - 1] + 1) for start, end in spans]
 
     def _open(self, data: bytes) -> int:
         """Return from where on the end of `data` may begin a secret."""
@@ -165,7 +165,7 @@ class _Needle:
     def of(cls, form: str, digits: "re.Pattern[bytes]" = _NO_DIGITS) -> "_Needle":
         """Make the needle of a form; the first group of `digits` matches either case."""
         data = form.encode()
-        free = {place for found in digits.finditer(data) for place in range(*found.span(1))}
+        free = {place for match in digits.finditer(data) for place in range(*match.span(1))}
         cased = tuple(
             (at, byte) for at, byte in enumerate(data) if at not in free and chr(byte) in ascii_letters
         )

@@ -41,7 +41,7 @@ class StartingJobs:
 
     def __init__(self) -> None:
         self.count = 0
-        self.on_begun: Callable[[], None] = _nothing
+        self.on_begun: Callable[[], None] = _do_nothing
         """Called when a setup has ended, with or without success."""
 
     def __enter__(self) -> None:
@@ -83,7 +83,7 @@ class Governor:
         self._refused: StartRefusal | None = None
         self._nothing_since = 0.0
         """Since when no job has started because of a refusal."""
-        self._slots_said = limit
+        self._slots_logged = limit
         self._chance = chance
         self._machine_failures = 0
         """Consecutive failures; those during one pause count as one."""
@@ -173,7 +173,7 @@ class Governor:
         self._log_slots(slots(self._window, self._limit, now), cause)
 
     def _log_slots(self, now_at_once: int, cause: str | None = None) -> None:
-        was, self._slots_said = self._slots_said, now_at_once
+        was, self._slots_logged = self._slots_logged, now_at_once
         if now_at_once < was:
             log.warning(LogEvent.SLOTS_SHRUNK, slots=now_at_once, was=was, limit=self._limit, cause=cause)
         elif now_at_once > was:
@@ -189,5 +189,5 @@ class Governor:
             log.info(LogEvent.STARTS_RESUMED, resource=was.resource)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

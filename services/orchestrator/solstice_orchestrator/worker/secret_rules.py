@@ -71,9 +71,7 @@ class SecretRules:
     def give(self, names: Collection[str], request: JobRequestV1) -> GivenSecrets | WithheldSecrets:
         """Return the current values of the secrets; this reads files."""
         if not is_trusted(request, self.v1_trust):
-            return WithheldSecrets(
-                detail="this is code of somebody who may not push, and no secret is given to that"
-            )
+            return WithheldSecrets(detail="this is code of an author who may not push, which gets no secrets")
         try:
             place = name_of(request.repo_url)
         except ValueError as error:

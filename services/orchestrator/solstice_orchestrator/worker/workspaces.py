@@ -92,14 +92,11 @@ async def open_workspaces(root: Path) -> AsyncIterator[Workspaces]:
         lock, directory = _claim(root)
     except OSError as error:
         raise ConfigurationError(f"WORKSPACES {root}: {error.strerror or error}") from None
-    group: ControlGroup | None = None
     try:
-        group = await _group_of(directory, lock)
-        yield Workspaces(directory=directory, group=group)
+        async with _group_of(directory, lock) as group:
+            yield Workspaces(directory=directory, group=group)
     finally:
         try:
-            if group:
-                await group.end()
             await remove_tree(directory)
             _lock_file(directory).unlink(missing_ok=True)
         finally:
@@ -127,22 +124,28 @@ async def sweep(root: Path) -> int:
     return swept
 
 
-async def _group_of(directory: Path, lock: int) -> ControlGroup | None:
+@asynccontextmanager
+async def _group_of(directory: Path, lock: int) -> AsyncIterator[ControlGroup | None]:
     """Make a control group for the processes of jobs, if the system allows it.
 
     Its path is kept in the lock file, for the sweep after a kill of this orchestrator.
     """
-    group = await open_group(directory.name)
-    if isinstance(group, str):
-        LOG.info(LogEvent.CONTROL_GROUPS_UNUSED, why=group)
-        return None
+    async with open_group(directory.name) as made:
+        group = _with_lock(made, lock) if isinstance(made, ControlGroup) else made
+        if isinstance(group, str):
+            LOG.info(LogEvent.CONTROL_GROUPS_UNUSED, why=group)
+            yield None
+        else:
+            LOG.info(LogEvent.CONTROL_GROUPS_USED, directory=str(group.path))
+            yield group
+
+
+def _with_lock(group: ControlGroup, lock: int) -> ControlGroup | str:
+    """Keep the group's path in the lock file; return why that fails, if it does."""
     try:
         os.pwrite(lock, os.fsencode(group.path), 0)
     except OSError as error:
-        await group.end()
-        LOG.info(LogEvent.CONTROL_GROUPS_UNUSED, why=f"its name cannot be kept: {error}")
-        return None
-    LOG.info(LogEvent.CONTROL_GROUPS_USED, directory=str(group.path))
+        return f"its name cannot be kept: {error}"
     return group
 
 
@@ -195,7 +198,7 @@ def kill_marked(directory: Path) -> int:
         killed |= marked
         signal_all(marked, signal.SIGKILL)
         if time.monotonic() > patience:
-            LOG.error(LogEvent.PROCESSES_LEFT, directory=str(directory), count=len(marked))
+            LOG.error(LogEvent.PROCESSES_NOT_ENDED, directory=str(directory), count=len(marked))
             break
         time.sleep(0.002)
     return len(killed)
@@ -223,7 +226,7 @@ async def _remove_tree(path: Path) -> None:
         # No process or thread could be started.
         removed, detail = False, f"{type(error).__name__}: {error}"
     if not removed:
-        LOG.error(LogEvent.WORKSPACE_LEFT, directory=str(path), detail=detail)
+        LOG.error(LogEvent.WORKSPACE_NOT_REMOVED, directory=str(path), detail=detail)
 
 
 async def _removed(path: Path) -> bool:

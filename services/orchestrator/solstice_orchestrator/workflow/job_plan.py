@@ -46,7 +46,7 @@ class PlanningRules:
     """Sources whose requests are trusted when they do not say."""
 
 
-def wanted_paths(request: JobRequestV1) -> Sequence[str]:
+def workflow_paths(request: JobRequestV1) -> Sequence[str]:
     """Paths of the files that may define the jobs; the first one that exists counts."""
     return (request.workflow_path,) if request.workflow_path else (WORKFLOW_PATH, SCRIPT_PATH)
 
@@ -61,8 +61,8 @@ def untrusted(request: JobRequestV1, rules: PlanningRules) -> PlanRefused | None
         return None
     return PlanRefused(
         reason=Reason.NOT_TRUSTED,
-        detail="this is code of somebody who may not push to the repository, and jobs are not isolated here; "
-        "UNTRUSTED_RUNS=approved lets it run once somebody approves it, UNTRUSTED_RUNS=run at once",
+        detail="the author of this code may not push to the repository, and jobs are not isolated here; "
+        "UNTRUSTED_RUNS=approved lets it run once it is approved, UNTRUSTED_RUNS=run at once",
     )
 
 
@@ -70,7 +70,7 @@ def plan_jobs(
     request: JobRequestV1, files: Mapping[str, bytes], rules: PlanningRules
 ) -> PlannedJobs | PlanRefused:
     """Plan the jobs that the commit's files and the request ask for."""
-    path = next((path for path in wanted_paths(request) if path in files), None)
+    path = next((path for path in workflow_paths(request) if path in files), None)
     if path is None:
         return PlanRefused(reason=Reason.INVALID_WORKFLOW, detail=_missing(request))
     runs_on = request.runs_on or rules.default_runs_on

@@ -205,9 +205,9 @@ def _chosen(specs: Sequence[JobSpec], names: Mapping[str, Sequence[str]], only: 
             f"the request asks for the job {only!r}, which is not in this workflow{did_you_mean(only, known)}"
         )
     todo = list(known[only])
-    wanted = set(todo)
+    remaining = set(todo)
     while todo:
-        fresh = [name for name in by_name[todo.pop()].needs if name not in wanted]
-        wanted.update(fresh)
+        fresh = [name for name in by_name[todo.pop()].needs if name not in remaining]
+        remaining.update(fresh)
         todo.extend(fresh)
-    return tuple(spec for spec in specs if spec.name in wanted)
+    return tuple(spec for spec in specs if spec.name in remaining)

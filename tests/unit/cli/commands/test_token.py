@@ -34,10 +34,10 @@ def solstice(path: Path) -> Any:
 def test_the_token_alone_is_on_standard_output(solstice: Any, path: Path) -> None:
     made = solstice("create", "release", "--scope", "read", "--scope", "enqueue", "--expires", "90d")
     text = made.stdout.strip()
-    kept = find(read(path), text)
-    assert kept is not None
-    assert (kept.name, kept.scopes) == ("release", frozenset({TokenScope.READ, TokenScope.ENQUEUE}))
-    assert kept.expires_at == pytest.approx(kept.created_at + 90 * 86400)
+    stored = find(read(path), text)
+    assert stored is not None
+    assert (stored.name, stored.scopes) == ("release", frozenset({TokenScope.READ, TokenScope.ENQUEUE}))
+    assert stored.expires_at == pytest.approx(stored.created_at + 90 * 86400)
     assert "not shown again" in made.stderr
 
 

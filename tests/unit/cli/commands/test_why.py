@@ -49,14 +49,14 @@ def test_the_reason_the_position_and_the_expected_start_are_told(capsys: pytest.
         "why     Others have all 4 slots of linux; 3 jobs before it.",
         "waits   1 min 00 s",
         "ahead   3",
-        "starts  in 30 s to 2 min 00 s, as far as one can tell",
+        "starts  in 30 s to 2 min 00 s, as an estimate",
         "  job job-1 build of acme/app, on quay:7 for 2 min 00 s",
         "  run run-2 of acme/app",
     ]
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         (
             {
@@ -72,10 +72,10 @@ def test_the_reason_the_position_and_the_expected_start_are_told(capsys: pytest.
     ids=["a narrow range", "a backoff"],
 )
 def test_some_answers_say_more(
-    changes: dict[str, object], said: str, capsys: pytest.CaptureFixture[str]
+    changes: dict[str, object], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _print([answer(**changes)], NOW)
-    assert said in capsys.readouterr().out.splitlines()
+    assert expected in capsys.readouterr().out.splitlines()
 
 
 def test_what_nobody_knows_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from solstice_cli.commands.workers import pick
-from solstice_cli.output import display
+from solstice_cli.output import display, worker_tables
 from solstice_common.cli.api_client import Document
 from solstice_common.errors import ConfigurationError, ServiceRefused
 from solstice_orchestrator.scheduling.workers import Presence, WorkerState
@@ -62,7 +62,7 @@ def test_a_name_that_fits_none_is_refused(typed: str) -> None:
 
 
 def test_a_pipe_gets_one_line_of_whole_values(capsys: pytest.CaptureFixture[str]) -> None:
-    display.print_workers(
+    worker_tables.print_workers(
         [worker("quay:7:aa11", "quay", state="paused"), worker("pier:5:cc33", "pier", "lost")], now=NOW
     )
     assert capsys.readouterr().out.splitlines() == [
@@ -82,7 +82,7 @@ def test_a_pipe_gets_one_line_of_whole_values(capsys: pytest.CaptureFixture[str]
     ],
 )
 def test_what_presses_a_worker_is_said(pressed: dict[str, Any], says: str) -> None:
-    assert display.pressure(worker("quay:7:aa11", "quay") | pressed) == says
+    assert worker_tables.pressure(worker("quay:7:aa11", "quay") | pressed) == says
 
 
 def test_every_standing_has_a_look_of_its_own() -> None:

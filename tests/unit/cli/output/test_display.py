@@ -1,5 +1,6 @@
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,38 @@ def test_a_pipe_gets_whole_values_between_tabs(capsys: pytest.CaptureFixture[str
         "2026-01-31T11:58:00.000Z",
         "2.5",
     ]
+
+
+HOSTILE = "main\tx\nsecond\r\x1b]0;title\x07\x1b[2J\x1b[31mred"
+
+
+def test_a_strangers_words_stay_in_their_place_and_steer_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    display.print_runs([run(ref=HOSTILE, event=HOSTILE)], now=NOW)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.split("\t")[4:6] == ["main x second red"] * 2
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    display.print_runs([run(ref=HOSTILE)], now=NOW)
+    display.print_facts([("detail", HOSTILE)])
+    shown = capsys.readouterr().out
+    assert not re.search(r"\x1b(?!\[[012]?m)|[\x07\r]", shown)
+    assert "title" not in shown
+
+
+def test_only_what_knows_of_pipes_makes_tables() -> None:
+    """Rich pads and folds its tables in a pipe.
+
+    Lists therefore go through `print_rows` or ask for a terminal.
+    """
+    makers = {
+        path.name
+        for room in ("common", "services")
+        for path in Path(room).rglob("*.py")
+        if "rich.table" in path.read_text()
+    }
+    assert makers == {"tables.py", "simulation_tables.py", "statuses_command.py"}
 
 
 def test_a_pipe_gets_nothing_when_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,10 +5,17 @@ import random
 from collections.abc import AsyncIterator, Callable, Container, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
-from solstice_common.broker.forwarder import Forwarder, reason_of
-from solstice_common.broker.protocol import BrokerHealth, Message, Published, PublishStatus
+from solstice_common.broker.forwarder import GROUP, Forwarder, reason_of
+from solstice_common.broker.protocol import (
+    IDEMPOTENCY_HEADER,
+    BrokerHealth,
+    Message,
+    Published,
+    PublishStatus,
+)
 from solstice_common.errors import BrokerUnavailable
 from solstice_common.topology import Topology
 
@@ -17,7 +24,10 @@ TOO_OFTEN = 1000
 
 
 class ScriptedBroker:
-    """A broker that is away on the looks numbered in `away`, and rejects the first `rejected` messages."""
+    """A broker that is away on some checks, and rejects its first messages.
+
+    `away` numbers the checks; `rejected` counts the messages.
+    """
 
     url = "scripted://"
     health = BrokerHealth(connected=True)
@@ -39,12 +49,12 @@ class ScriptedBroker:
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
         self.bodies += [message.body for message in messages]
-        said = []
+        scripted = []
         for _ in messages:
             self.rejected -= 1
             rejected = Published(PublishStatus.REJECTED, "full")
-            said.append(rejected if self.rejected >= 0 else Published(PublishStatus.CONFIRMED))
-        return said
+            scripted.append(rejected if self.rejected >= 0 else Published(PublishStatus.CONFIRMED))
+        return scripted
 
 
 class Rows:
@@ -83,7 +93,7 @@ class Rows:
     def interrupted(self, detail: str) -> None:
         self.story.append("held")
 
-    def resumed(self, held_seconds: float) -> None:
+    def resumed(self, paused_seconds: float) -> None:
         self.story.append("resumed")
 
 
@@ -92,7 +102,9 @@ class NoWaiting(random.Random):
         return 0.0
 
 
-def forwarder_of(rows: Rows, broker: ScriptedBroker, *, declare_early: bool = False) -> Forwarder[int]:
+def forwarder_of(
+    rows: Rows, broker: ScriptedBroker, *, declare_early: bool = False, gather_seconds: float = 0.0
+) -> Forwarder[int]:
     return Forwarder(
         rows,
         noun="number",
@@ -101,6 +113,7 @@ def forwarder_of(rows: Rows, broker: ScriptedBroker, *, declare_early: bool = Fa
         rng=NoWaiting(),
         look_again_seconds=3600,
         declare_early=declare_early,
+        gather_seconds=gather_seconds,
     )
 
 
@@ -124,13 +137,13 @@ async def test_idle_forwarder_leaves_the_broker_alone_unless_it_declares_early(
 async def test_each_absence_of_the_broker_is_told_of_once_and_so_is_each_return() -> None:
     rows, broker = Rows(1, 2), ScriptedBroker(away={1, 2, 3, 6, 7}, rejected=2)
 
-    def all_told() -> bool:
+    def all_reported() -> bool:
         if not rows.rows and broker.asked == 5:
             rows.rows = [3]
             rows.changed.set()
         return not rows.rows
 
-    await run_until(forwarder_of(rows, broker), all_told)
+    await run_until(forwarder_of(rows, broker), all_reported)
     assert rows.story == [
         "turn begun",
         "held",
@@ -179,3 +192,66 @@ async def test_problem_says_what_was_not_taken_and_why() -> None:
 @pytest.mark.parametrize(("detail", "words"), [("", "unknown"), ("link lost", "unknown: link lost")])
 def test_reason_is_the_status_and_the_brokers_own_word(detail: str, words: str) -> None:
     assert reason_of(Published(PublishStatus.UNKNOWN, detail)) == words
+
+
+async def test_what_ended_as_unknown_is_published_again_as_a_repeat_and_nothing_else_is() -> None:
+    class Uncertain(ScriptedBroker):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls: list[list[tuple[bytes, bool]]] = []
+
+        async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
+            self.calls.append([(message.body, message.repeat) for message in messages])
+            first = len(self.calls) == 1
+            return [
+                Published(
+                    {b"1": PublishStatus.UNKNOWN, b"2": PublishStatus.REJECTED}.get(
+                        message.body if first else b"", PublishStatus.CONFIRMED
+                    )
+                )
+                for message in messages
+            ]
+
+    class Keyed(Rows):
+        def message_of(self, row: int) -> Message:
+            return msgspec.structs.replace(
+                super().message_of(row), headers={IDEMPOTENCY_HEADER: f"key-{row}"}
+            )
+
+    broker, rows = Uncertain(), Keyed(1, 2, 3)
+
+    def ended() -> bool:
+        if not rows.rows and len(broker.calls) == 2:
+            rows.rows = [1]
+            rows.changed.set()
+        return len(broker.calls) >= 3
+
+    await run_until(forwarder_of(rows, broker), ended)
+    assert broker.calls == [
+        [(b"1", False), (b"2", False), (b"3", False)],
+        [(b"1", True), (b"2", False)],
+        [(b"1", False)],
+    ]
+
+
+async def test_rows_that_come_close_behind_a_group_share_the_next_one() -> None:
+    rows, broker = Rows(1), ScriptedBroker()
+    forwarder = forwarder_of(rows, broker, gather_seconds=3600)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        tasks.create_task(forwarder.run(), name="forwarder")
+        while rows.rows:  # noqa: ASYNC110  the fakes tell of no change
+            await asyncio.sleep(0.001)
+        for row in (2, 3):
+            rows.rows.append(row)
+            rows.changed.set()
+            for _ in range(100):
+                await asyncio.sleep(0)
+        assert broker.bodies == [b"1"], "a row alone waits for nothing, and the next ones for each other"
+        forwarder.finish()
+    assert [line for line in rows.story if line.startswith("answered")] == ["answered 1", "answered 2"]
+
+
+async def test_backlog_that_fills_whole_groups_does_not_wait_to_gather() -> None:
+    rows, broker = Rows(*range(2 * GROUP)), ScriptedBroker()
+    await run_until(forwarder_of(rows, broker, gather_seconds=3600), lambda: not rows.rows)
+    assert len(broker.bodies) == 2 * GROUP

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from solstice_common.broker import Delivered
-from solstice_common.broker.delivery import Refuse
+from solstice_common.broker.delivery import Refuse, unreadable
 from solstice_common.broker.headers import DETAIL_CHARACTERS, refusal_headers, without_broker_headers
 
 AT = datetime(2026, 1, 31, 12, 0, 0, 500_000, tzinfo=UTC)
@@ -27,9 +27,11 @@ def test_a_dead_letter_says_what_why_where_when_by_whom_and_which_attempt() -> N
     }
 
 
-@pytest.mark.parametrize(("sent", "told"), [(1, 1), (7, 7), (0, 1), (-3, 1), ("2", 1), (None, 1)], ids=repr)
-def test_the_attempt_is_the_senders_if_it_is_one(sent: object, told: int) -> None:
-    assert refused({"x-solstice-attempt": sent})["x-solstice-attempt"] == told
+@pytest.mark.parametrize(
+    ("sent", "reported"), [(1, 1), (7, 7), (0, 1), (-3, 1), ("2", 1), (None, 1)], ids=repr
+)
+def test_the_attempt_is_the_senders_if_it_is_one(sent: object, reported: int) -> None:
+    assert refused({"x-solstice-attempt": sent})["x-solstice-attempt"] == reported
 
 
 def test_a_long_detail_is_cut_so_that_the_headers_fit_a_frame() -> None:
@@ -50,3 +52,10 @@ def test_what_a_broker_wrote_is_not_published_again() -> None:
         "x-deathly": "kept",
     }
     assert without_broker_headers(headers) == {"x-solstice-reason": "kept", "x-deathly": "kept"}
+
+
+def test_delivery_that_a_mistake_of_ours_made_unreadable_names_the_mistake_briefly() -> None:
+    refusal = unreadable(KeyError("x" * 5000))
+    assert refusal.reason == "internal_error"
+    assert refusal.detail.startswith("KeyError: 'xxx")
+    assert len(refusal.detail) == 1000

@@ -57,3 +57,17 @@ def test_sequence_without_an_end_is_not_waited_for_for_ever() -> None:
     )
     assert "after" in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("start", ["\x1b", "\x1b[1;3", "\x1b]0;tit", "\x1b]0;title\x1b", "\x1b(", "\x1b[ "])
+def test_beginning_of_a_sequence_is_held_back_until_the_rest_comes(start: str) -> None:
+    harmless = HarmlessText()
+    assert harmless.feed("before" + start) == "before"
+
+
+def test_beginning_that_is_held_back_is_as_long_as_any_honest_one() -> None:
+    longest = HarmlessText()
+    assert longest.feed("a\x1b]" + "x" * (MAX_UNFINISHED - 2)) == "a"
+    assert longest.feed("\x07b") == "b"
+    too_long = HarmlessText()
+    assert too_long.feed("a\x1b]" + "x" * (MAX_UNFINISHED - 1)) != "a"

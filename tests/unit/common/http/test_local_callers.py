@@ -13,7 +13,7 @@ from solstice_common.http.tokens import Token, TokenScope, mint
 HERE = [(b"host", b"127.0.0.1:8081")]
 
 
-def asked(
+def request_from(
     headers: Sequence[tuple[bytes, bytes]], *, peer: str | None = "127.0.0.1", version: str = "1.1"
 ) -> bool:
     return is_local(peer=peer, headers=headers, http_version=version)
@@ -24,7 +24,7 @@ def asked(
 )
 def test_a_loopback_host_is_one(host: str) -> None:
     assert is_loopback_host(host)
-    assert asked([(b"host", host.encode())])
+    assert request_from([(b"host", host.encode())])
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_loopback_host_is_one(host: str) -> None:
      "0x7f.0.0.1", "::1", "[::1", "[::1]evil", "localhost.", "localhost.evil", "127.0.0.1:x", "127.0.0.1 ", "[::]", "0.0.0.1"],
 )  # fmt: skip
 def test_nothing_else_is_a_loopback_host(host: str) -> None:
-    assert not asked([(b"host", host.encode())])
+    assert not request_from([(b"host", host.encode())])
 
 
 @pytest.mark.parametrize(
@@ -43,17 +43,17 @@ def test_nothing_else_is_a_loopback_host(host: str) -> None:
      "X-Original-Host", "X-Envoy-External-Address", "Fly-Client-IP", "X-ProxyUser-Ip"],
 )  # fmt: skip
 def test_a_header_of_a_proxy_says_that_somebody_else_asks(name: str) -> None:
-    assert asked(HERE)
-    assert not asked([*HERE, (name.lower().encode(), b"127.0.0.1")])
+    assert request_from(HERE)
+    assert not request_from([*HERE, (name.lower().encode(), b"127.0.0.1")])
 
 
 def test_another_peer_two_hosts_and_old_http_are_not_local() -> None:
-    assert not asked(HERE, peer="203.0.113.7")
-    assert not asked(HERE, peer=None)
-    assert not asked([*HERE, *HERE])
-    assert not asked([])
-    assert not asked(HERE, version="1.0")
-    assert asked(HERE, peer="::ffff:127.0.0.1")
+    assert not request_from(HERE, peer="203.0.113.7")
+    assert not request_from(HERE, peer=None)
+    assert not request_from([*HERE, *HERE])
+    assert not request_from([])
+    assert not request_from(HERE, version="1.0")
+    assert request_from(HERE, peer="::ffff:127.0.0.1")
 
 
 def reader() -> Token:

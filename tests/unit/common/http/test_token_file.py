@@ -1,4 +1,4 @@
-"""The file of tokens: whole or not at all, for its owner, and noticed when it changes."""
+"""The token file is written whole, private to its owner, and reloaded on change."""
 
 import json
 import os
@@ -61,8 +61,8 @@ def test_who_else_may_read_it_is_for_the_operator_to_say(path: Path) -> None:
 
 
 def test_no_text_of_a_token_is_in_it(path: Path) -> None:
-    kept, text = mint("one", [TokenScope.READ], now=NOW, lifetime_seconds=None, random_bytes=b"r" * 32)
-    write(path, kept)
+    stored, text = mint("one", [TokenScope.READ], now=NOW, lifetime_seconds=None, random_bytes=b"r" * 32)
+    write(path, stored)
     assert text not in path.read_text()
     assert text.removeprefix("solstice_") not in path.read_text()
 
@@ -115,9 +115,13 @@ def test_a_broken_file_keeps_the_last_good_tokens_and_is_told_once(path: Path, b
     path.write_bytes(body)
     with capture_logs() as logs:
         assert [names(file.current()) for _ in range(3)] == [["one"]] * 3
-    (told,) = logs
-    assert (told["event"], told["log_level"], told["tokens"]) == ("tokens.unreadable", "error", ["one"])
-    assert str(path) in told["detail"]
+    (reported,) = logs
+    assert (reported["event"], reported["log_level"], reported["tokens"]) == (
+        "tokens.unreadable",
+        "error",
+        ["one"],
+    )
+    assert str(path) in reported["detail"]
     path.unlink()
     write(path, token("two"))
     assert names(file.current()) == ["two"]

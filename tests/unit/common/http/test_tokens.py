@@ -66,8 +66,8 @@ def test_no_other_text_is_taken_for_a_token(text: str) -> None:
 @given(st.sampled_from([READS, ASKS]), st.data())
 def test_a_token_with_one_letter_changed_is_unknown(token: str, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(token) - 1))
-    letter = data.draw(st.characters(codec="ascii").filter(lambda other: other != token[place]))
-    assert find(BOTH, token[:place] + letter + token[place + 1 :]) is None
+    character = data.draw(st.characters(codec="ascii").filter(lambda other: other != token[place]))
+    assert find(BOTH, token[:place] + character + token[place + 1 :]) is None
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_which_addresses_are_this_machine(address: str | None, expected: bool) -
 
 
 @pytest.mark.parametrize(
-    ("authorization", "told"),
+    ("authorization", "reported"),
     [
         pytest.param(f"Bearer {READS}", ["missing_scope"], id="scope is missing"),
         pytest.param("Bearer solstice_made-up", ["unknown_token"], id="unknown"),
@@ -162,13 +162,13 @@ def test_which_addresses_are_this_machine(address: str | None, expected: bool) -
     ],
 )
 def test_a_wrong_token_is_told_to_who_watches(
-    tmp_path: Path, authorization: str | None, told: list[str]
+    tmp_path: Path, authorization: str | None, reported: list[str]
 ) -> None:
     change(tmp_path / "tokens.json", lambda _: BOTH)
     access = Access(file=TokenFile(tmp_path / "tokens.json"), clock=lambda: NOW)
     with capture_logs() as logs:
         access.admit(TokenScope.OPERATE, authorization=authorization, is_local=True)
-    assert [log["reason"] for log in logs] == told
+    assert [log["reason"] for log in logs] == reported
     assert READS not in str(logs)
 
 
@@ -193,7 +193,7 @@ class TestListening:
         with capture_logs() as logs:
             log_access(access, service="one")
             log_access(Access(file=access.file, is_open=True), service="two")
-        assert [(told["event"], told["service"]) for told in logs] == [
+        assert [(reported["event"], reported["service"]) for reported in logs] == [
             ("access.local_only", "one"),
             ("access.open", "two"),
         ]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import (
-    MAX_MESSAGE_BYTES,
     MESSAGES,
     JobCancelV1,
     JobRequestV1,
@@ -22,6 +21,7 @@ from solstice_common.messages import (
     Source,
     derive_request_id,
 )
+from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
 from solstice_common.messages.fields import MAX_INTEGER
 from solstice_common.times import format_seconds, format_timestamp, parse_timestamp
 
@@ -485,6 +485,15 @@ def test_a_message_without_a_version_is_of_its_routing_keys_and_stays_without(gi
     message = model.decode(body)
     assert message.model_dump()["schema_version"] == model.VERSION
     assert message.encode() == body
+
+
+@pytest.mark.parametrize("given", [REQUEST, CANCEL, STATUS], ids=["request", "cancel", "status"])
+def test_what_a_message_does_not_hold_is_none(given: dict[str, Any]) -> None:
+    (model,) = (each for each in MESSAGES if given["schema_version"] == each.VERSION)
+    message = model.decode(canonical(given)).model_dump()
+    absent = message.keys() - given.keys()
+    assert absent
+    assert {name: message[name] for name in absent} == dict.fromkeys(absent)
 
 
 @pytest.mark.parametrize("given", [REQUEST, CANCEL, STATUS], ids=["request", "cancel", "status"])

@@ -7,13 +7,13 @@ import structlog
 from structlog.testing import capture_logs
 
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
-from solstice_common.runtime.periodic import periodic
+from solstice_common.runtime.periodic import on_notification, periodic
 
 ROUNDS = 5
 
 
 class Event(StrEnum):
-    HELD = "test.held"
+    PAUSED = "test.paused"
 
 
 class Enough(BaseException):
@@ -41,7 +41,7 @@ async def run(work: Work, **changes: object) -> None:
         "every_seconds": 10.0,
         "rng": random.Random(7),
         "log": structlog.get_logger("test"),
-        "failed": Event.HELD,
+        "failed": Event.PAUSED,
         "sleep": work.sleep,
         **changes,
     }
@@ -76,7 +76,7 @@ async def test_what_is_unavailable_is_said_and_tried_again(error: Exception, una
     with capture_logs() as logs:
         await run(work, unavailable=unavailable)
     assert work.rounds == ROUNDS
-    assert [(each["event"], each["log_level"]) for each in logs] == [(Event.HELD, unavailable)]
+    assert [(each["event"], each["log_level"]) for each in logs] == [(Event.PAUSED, unavailable)]
     assert "gone" in logs[0]["detail"]
 
 
@@ -86,7 +86,7 @@ async def test_a_bug_in_one_round_has_its_traceback_in_the_log_and_ends_nothing(
         await run(work)
     assert work.rounds == ROUNDS
     assert [(each["event"], each["log_level"], each["exc_info"]) for each in logs] == [
-        (Event.HELD, "error", True)
+        (Event.PAUSED, "error", True)
     ]
 
 
@@ -97,10 +97,89 @@ async def test_a_cancellation_ends_it() -> None:
             every_seconds=10.0,
             rng=random.Random(7),
             log=structlog.get_logger("test"),
-            failed=Event.HELD,
+            failed=Event.PAUSED,
         )
     )
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+class Looks:
+    """Looks with these results, of which exceptions are raised; `Enough` follows them."""
+
+    def __init__(self, *results: float | Exception) -> None:
+        self.results, self.times = list(results), list[float]()
+        self.notified, self.is_overtaken = asyncio.Event(), False
+        """Whether something changes after each look has read the state, and before it returns."""
+
+    async def __call__(self) -> float:
+        self.times.append(asyncio.get_running_loop().time())
+        if not self.results:
+            raise Enough
+        result = self.results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        if self.is_overtaken:
+            self.notified.set()
+            await asyncio.sleep(0)
+        return result
+
+    async def run(self, retry_seconds: float = 3600.0, **changes: object) -> None:
+        arguments = {
+            "notified": self.notified,
+            "retry_seconds": retry_seconds,
+            "rng": random.Random(7),
+            "log": structlog.get_logger("test"),
+            "failed": Event.PAUSED,
+            **changes,
+        }
+        async with asyncio.timeout(30):
+            await on_notification(self, **arguments)
+
+
+async def test_notification_ends_the_pause_that_a_look_asked_for() -> None:
+    looks = Looks(3600.0)
+    asyncio.get_running_loop().call_later(0.05, looks.notified.set)
+    with pytest.raises(Enough):
+        await looks.run()
+    assert 0.04 <= looks.times[1] - looks.times[0] < 20.0
+
+
+async def test_notification_during_a_look_is_not_lost() -> None:
+    looks = Looks(3600.0)
+    looks.is_overtaken = True
+    with pytest.raises(Enough):
+        await looks.run()
+    assert len(looks.times) == 2
+
+
+async def test_look_comes_as_soon_as_the_last_one_asked_for() -> None:
+    looks = Looks(0.0, 0.05)
+    with pytest.raises(Enough):
+        await looks.run()
+    first, second, third = looks.times
+    assert second - first < 20.0
+    assert 0.04 <= third - second < 20.0
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [(StoreUnavailable("a store", "gone"), "warning"), (LookupError("gone"), "error")],
+    ids=["unavailable", "mistake"],
+)
+async def test_look_that_fails_is_said_and_tried_again(error: Exception, level: str) -> None:
+    looks = Looks(error)
+    with capture_logs() as logs, pytest.raises(Enough):
+        await looks.run(retry_seconds=0.05)
+    assert looks.times[1] - looks.times[0] >= 0.04 * 0.9
+    assert [(each["event"], each["log_level"]) for each in logs] == [(Event.PAUSED, level)]
+    assert "gone" in logs[0]["detail"]
+    assert bool(logs[0].get("exc_info")) is (level == "error")
+
+
+async def test_looks_end_when_they_are_no_longer_wanted() -> None:
+    looks = Looks(0.0, 0.0)
+    await looks.run(ended=lambda: len(looks.times) == 2)
+    assert len(looks.times) == 2

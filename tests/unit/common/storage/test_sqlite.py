@@ -151,9 +151,9 @@ class TestWriting:
 
     async def test_a_call_cancelled_before_its_turn_is_not_done(self, database: SqliteDatabase) -> None:
         with one_group(database):
-            dropped, kept = database.submit(add("dropped")), database.submit(add("kept"))
+            dropped, stored = database.submit(add("dropped")), database.submit(add("kept"))
             dropped.cancel()
-        assert await kept == "kept"
+        assert await stored == "kept"
         assert await database.read(names) == ["kept"]
 
     async def test_a_call_cancelled_while_it_runs_harms_nobody(self, database: SqliteDatabase) -> None:

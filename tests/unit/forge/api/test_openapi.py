@@ -1,4 +1,4 @@
-"""The OpenAPI document that is checked in is the one that the code serves, and the command prints."""
+"""The checked-in OpenAPI document equals what the service serves and the command prints."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A wish of the API becomes a delivery: the same under the same key, and told apart when it is not."""
+"""A job asked for by the API becomes a delivery, one for each key."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from solstice_common.http.access import LOCAL
 from solstice_common.messages import JobRequestV1
-from solstice_forge.api.api_models import JobWish
+from solstice_forge.api.api_models import JobInput
 from solstice_forge.api.request_delivery import delivery_of, is_conflict, read_job, read_key
 from solstice_forge.decisions.triage import Refused
 from solstice_forge.inbox.protocol import Decision, KeepResult, NewDelivery
 
 SHA = "5ca1ab1e" * 5
-WISH = {"repo_url": "https://forge.example/tide-club/almanac.git", "commit_sha": SHA}
+JOB_INPUT = {"repo_url": "https://forge.example/tide-club/almanac.git", "commit_sha": SHA}
 
 
-def api_request(**more: object) -> JobWish:
-    read = read_job(orjson.dumps(WISH | more), 1.8e9)
-    assert isinstance(read, JobWish)
+def api_request(**more: object) -> JobInput:
+    read = read_job(orjson.dumps(JOB_INPUT | more), 1.8e9)
+    assert isinstance(read, JobInput)
     return read
 
 
@@ -70,16 +70,16 @@ def test_the_message_says_when_it_is_to_start(more: dict[str, Any], not_before: 
     assert not message.model_extra
 
 
-def test_the_same_delay_asked_for_later_is_the_same_wish() -> None:
-    def asked(now: float, **more: object) -> NewDelivery:
+def test_the_same_delay_asked_for_later_is_the_same_request() -> None:
+    def requested(now: float, **more: object) -> NewDelivery:
         return delivery_of(api_request(**more), caller="ci", key="k", new_id="i", headers={}, now=now)
 
-    first, second = asked(1.8e9, delay_seconds=60), asked(1.8e9 + 30, delay_seconds=60)
+    first, second = requested(1.8e9, delay_seconds=60), requested(1.8e9 + 30, delay_seconds=60)
     assert (first.request_id, first.content_key) == (second.request_id, second.content_key)
-    assert first.request_id != asked(1.8e9, delay_seconds=61).request_id
+    assert first.request_id != requested(1.8e9, delay_seconds=61).request_id
 
 
-def test_one_moment_written_in_two_ways_is_the_same_wish() -> None:
+def test_one_moment_written_in_two_ways_is_the_same_request() -> None:
     in_utc = delivery(not_before="2027-01-15T09:00:00Z")
     assert delivery(not_before="2027-01-15T10:00:00.000+01:00").request_id == in_utc.request_id
 
@@ -98,7 +98,7 @@ def test_one_moment_written_in_two_ways_is_the_same_wish() -> None:
     ids=["too far", "very far", "too long", "negative", "no integer", "no offset", "both"],
 )
 def test_times_that_are_refused(more: dict[str, object]) -> None:
-    refused = read_job(orjson.dumps(WISH | more), 0.0)
+    refused = read_job(orjson.dumps(JOB_INPUT | more), 0.0)
     assert isinstance(refused, Refused)
     assert (refused.status, refused.reason) == (400, "malformed")
     assert next(iter(more)) in refused.detail
@@ -122,7 +122,7 @@ def test_same_key_and_body_is_the_same_delivery() -> None:
         pytest.param({"key": None}, id="without a key"),
     ],
 )
-def test_other_wishes_are_other_deliveries(other: dict[str, str]) -> None:
+def test_other_requests_are_other_deliveries(other: dict[str, str]) -> None:
     assert delivery().delivery_id != delivery(**other).delivery_id
 
 
@@ -130,14 +130,14 @@ def test_another_body_under_the_same_key_is_noticed() -> None:
     first, second = delivery(), delivery(runs_on="linux")
     assert first.delivery_id == second.delivery_id
     assert first.request_id is not None
-    kept = KeepResult(
+    stored = KeepResult(
         delivery_id=first.delivery_id,
         decision=Decision.DUPLICATE,
         reason="duplicate_delivery",
         request_ids=(first.request_id,),
     )
-    assert is_conflict(second, kept)
-    assert not is_conflict(first, kept)
+    assert is_conflict(second, stored)
+    assert not is_conflict(first, stored)
 
 
 @pytest.mark.parametrize(
@@ -173,14 +173,17 @@ def test_keys_that_are_refused(sent: list[str]) -> None:
         (b"[]", "body: "),
         (b"\xff", "body: "),
         (b"{}", "repo_url: is missing; commit_sha: is missing"),
-        (orjson.dumps(WISH | {"commit_sha": "main"}), "commit_sha: "),
-        (orjson.dumps(WISH | {"repo_url": "ext::sh -c id"}), "repo_url: "),
-        (orjson.dumps(WISH | {"repo_url": "https://me:secret@forge.example/a"}), "must not hold credentials"),
-        (orjson.dumps(WISH | {"repo_url": "."}), "repo_url: "),
-        (orjson.dumps(WISH | {"workflow_path": "../w.kdl"}), "workflow_path: "),
-        (orjson.dumps(WISH | {"priority": "urgent"}), "priority: "),
-        (orjson.dumps(WISH | {"trusted": True}), "trusted: is not known here"),
-        (orjson.dumps(WISH | {"ref": "a\nb"}), "ref: "),
+        (orjson.dumps(JOB_INPUT | {"commit_sha": "main"}), "commit_sha: "),
+        (orjson.dumps(JOB_INPUT | {"repo_url": "ext::sh -c id"}), "repo_url: "),
+        (
+            orjson.dumps(JOB_INPUT | {"repo_url": "https://me:secret@forge.example/a"}),
+            "must not hold credentials",
+        ),
+        (orjson.dumps(JOB_INPUT | {"repo_url": "."}), "repo_url: "),
+        (orjson.dumps(JOB_INPUT | {"workflow_path": "../w.kdl"}), "workflow_path: "),
+        (orjson.dumps(JOB_INPUT | {"priority": "urgent"}), "priority: "),
+        (orjson.dumps(JOB_INPUT | {"trusted": True}), "trusted: is not known here"),
+        (orjson.dumps(JOB_INPUT | {"ref": "a\nb"}), "ref: "),
     ],
     ids=[
         "empty",
@@ -206,15 +209,15 @@ def test_bodies_that_are_refused(body: bytes, sentence: str) -> None:
 
 
 FIELDS = st.dictionaries(
-    st.sampled_from([*WISH, "ref", "runs_on", "x"]), st.text(max_size=20) | st.none(), max_size=4
+    st.sampled_from([*JOB_INPUT, "ref", "runs_on", "x"]), st.text(max_size=20) | st.none(), max_size=4
 )
 
 
-@given(st.binary(max_size=100) | FIELDS.map(lambda fields: orjson.dumps(WISH | fields)))
+@given(st.binary(max_size=100) | FIELDS.map(lambda fields: orjson.dumps(JOB_INPUT | fields)))
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_any_body_is_a_wish_or_refused(body: bytes) -> None:
+def test_any_body_is_an_input_or_refused(body: bytes) -> None:
     read = read_job(body, 0.0)
-    if isinstance(read, JobWish):
+    if isinstance(read, JobInput):
         made = delivery_of(read, caller="x", key=None, new_id="i", headers={}, now=0.0)
         assert made.request is not None
         JobRequestV1.decode(made.request)

@@ -1,4 +1,4 @@
-"""The bucket of the API: never more than it holds, never less than it is filled with."""
+"""The API's token bucket never exceeds its size, and refills at its rate."""
 
 import math
 
@@ -13,9 +13,9 @@ RATES = st.integers(1, 10_000)
 def test_as_many_at_once_as_in_a_minute() -> None:
     bucket, allowed = None, []
     for _ in range(4):
-        taken = take(bucket, per_minute=3, now=100.0)
-        bucket = taken.bucket
-        allowed.append((taken.allowed, taken.remaining, taken.wait_seconds))
+        decision = take(bucket, per_minute=3, now=100.0)
+        bucket = decision.bucket
+        allowed.append((decision.allowed, decision.remaining, decision.wait_seconds))
     assert allowed == [(True, 2, 20), (True, 1, 20), (True, 0, 20), (False, 0, 20)]
 
 
@@ -27,13 +27,13 @@ def test_the_wait_is_long_enough() -> None:
 
 @given(RATES, st.lists(st.floats(0, 30), max_size=200))
 def test_never_more_than_the_burst_and_the_rate(per_minute: int, pauses: list[float]) -> None:
-    bucket, now, taken = None, 0.0, 0
+    bucket, now, decision = None, 0.0, 0
     for pause in pauses:
         now += pause
         outcome = take(bucket, per_minute=per_minute, now=now)
-        bucket, taken = outcome.bucket, taken + outcome.allowed
+        bucket, decision = outcome.bucket, decision + outcome.allowed
         assert 0 <= outcome.remaining < per_minute or not outcome.allowed
-    assert taken <= per_minute + math.ceil(now * per_minute / 60) + 1
+    assert decision <= per_minute + math.ceil(now * per_minute / 60) + 1
 
 
 @given(RATES, st.floats(0, 1e9), st.floats(0, 0.999))

@@ -1,12 +1,14 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from solstice_common.errors import ConfigurationError
 from solstice_forge.cli import app
-from solstice_forge.decisions.dry_run import read_headers
+from solstice_forge.decisions.dry_run import described, read_headers
+from solstice_forge.decisions.sources import Source, SourceApp
 from tests.webhooks.deliveries import deliveries
 
 PUSH = deliveries()["gitea/push-branch"]
@@ -39,6 +41,13 @@ def test_recorded_webhook_is_explained(files: tuple[str, str]) -> None:
     assert (result["genuine"], result["decision"], result["reason"]) == (True, "accepted", "push")
     assert result["request"]["commit_sha"] == PUSH.expected["request"]["commit_sha"]
     assert PUSH.secret not in output
+
+
+def test_pipe_gets_a_line_per_value(files: tuple[str, str]) -> None:
+    _, output = run(files)
+    shown = dict(line.split("\t") for line in output.splitlines())
+    assert shown["decision"] == "accepted"
+    assert shown["request.commit_sha"] == PUSH.expected["request"]["commit_sha"]
 
 
 def test_table_names_the_request(files: tuple[str, str]) -> None:
@@ -111,8 +120,30 @@ def test_sources_are_shown_without_a_webhook(tmp_path: Path) -> None:
     (shown,) = json.loads(result.output)
     assert (shown["webhooks"], shown["forge"], shown["secrets"]) == ("/webhooks/acme", "gitea", 1)
     table = CliRunner().invoke(app, ["check", "--forge-config", str(file)])
-    assert "/webhooks/acme" in table.output
+    assert table.output == "acme\t/webhooks/acme\tgitea\thttps://forge.example\t1\t\t0\n"
     assert "hush" not in result.output + table.output
+
+
+@pytest.mark.parametrize(
+    ("credentials", "shown"),
+    [
+        ({}, None),
+        ({"token": "hush"}, "token"),
+        ({"token": "hush", "app": SourceApp(id=1, private_key="hush")}, "app"),
+    ],
+    ids=["none", "token", "app"],
+)
+def test_source_is_described_without_its_secrets(credentials: dict[str, Any], shown: str | None) -> None:
+    source = Source(name="acme", forge=PUSH.source.forge, secrets=("hush", "hush too"), **credentials)
+    assert described(source) == {
+        "source": "acme",
+        "webhooks": "/webhooks/acme",
+        "forge": "gitea",
+        "url": None,
+        "secrets": 2,
+        "credentials": shown,
+        "rules": 0,
+    }
 
 
 def test_what_is_wrong_with_the_sources_is_told(tmp_path: Path) -> None:

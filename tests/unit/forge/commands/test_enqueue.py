@@ -12,86 +12,86 @@ from solstice_common.settings import BrokerSettings
 from solstice_forge.commands.enqueue import EnqueueInput, advice, job_request
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
-WISH = EnqueueInput(repo_url="https://forge.example/acme/anvil.git", commit_sha="c" * 40)
+JOB_INPUT = EnqueueInput(repo_url="https://forge.example/acme/anvil.git", commit_sha="c" * 40)
 
 
-def made(wish: EnqueueInput, new_id: int = 1) -> JobRequestV1:
-    return job_request(wish, now=NOW, new_id=uuid.UUID(int=new_id))
+def made(job_input: EnqueueInput, new_id: int = 1) -> JobRequestV1:
+    return job_request(job_input, now=NOW, new_id=uuid.UUID(int=new_id))
 
 
-def test_wish_becomes_a_manual_request() -> None:
+def test_input_becomes_a_manual_request() -> None:
     request = made(
-        replace(WISH, runs_on="linux", workflow_job_id="lint", priority="high", ref="refs/heads/main")
+        replace(JOB_INPUT, runs_on="linux", workflow_job_id="lint", priority="high", ref="refs/heads/main")
     )
     assert request.source is Source.MANUAL
-    assert (request.repo_url, request.commit_sha) == (WISH.repo_url, WISH.commit_sha)
+    assert (request.repo_url, request.commit_sha) == (JOB_INPUT.repo_url, JOB_INPUT.commit_sha)
     assert (request.runs_on, request.workflow_job_id, request.priority) == ("linux", "lint", "high")
     assert request.submitted_at == "2026-01-31T12:00:00.000Z"
     assert request.trusted
 
 
 def test_what_was_not_said_does_not_travel() -> None:
-    assert b"workflow_path" not in made(WISH).encode()
+    assert b"workflow_path" not in made(JOB_INPUT).encode()
 
 
 def test_same_key_is_the_same_request() -> None:
-    wish = replace(WISH, idempotency_key="nightly-2026-01-31")
-    assert made(wish, 1).request_id == made(wish, 2).request_id
+    job_input = replace(JOB_INPUT, idempotency_key="nightly-2026-01-31")
+    assert made(job_input, 1).request_id == made(job_input, 2).request_id
 
 
 def test_without_a_key_every_command_is_a_new_request_with_a_key_of_its_own() -> None:
-    first, second = made(WISH, 1), made(WISH, 2)
+    first, second = made(JOB_INPUT, 1), made(JOB_INPUT, 2)
     assert first.request_id != second.request_id
-    assert made(replace(WISH, idempotency_key=first.idempotency_key)).request_id == first.request_id
+    assert made(replace(JOB_INPUT, idempotency_key=first.idempotency_key)).request_id == first.request_id
 
 
 def test_capital_digits_of_a_commit_are_the_same_commit() -> None:
-    assert made(replace(WISH, commit_sha="ABCDEF" + "0" * 34)).commit_sha == "abcdef" + "0" * 34
+    assert made(replace(JOB_INPUT, commit_sha="ABCDEF" + "0" * 34)).commit_sha == "abcdef" + "0" * 34
 
 
 @pytest.mark.parametrize(
-    ("wish", "not_before"),
+    ("job_input", "not_before"),
     [
-        (replace(WISH, not_before="2026-01-31T22:00:00+01:00"), "2026-01-31T21:00:00.000Z"),
-        (replace(WISH, not_before="2001-01-01T00:00:00Z"), "2001-01-01T00:00:00.000Z"),
-        (replace(WISH, delay="90"), "2026-01-31T12:01:30.000Z"),
-        (replace(WISH, delay="1d"), "2026-02-01T12:00:00.000Z"),
-        (replace(WISH, delay="366d"), "2027-02-01T12:00:00.000Z"),
-        (WISH, None),
+        (replace(JOB_INPUT, not_before="2026-01-31T22:00:00+01:00"), "2026-01-31T21:00:00.000Z"),
+        (replace(JOB_INPUT, not_before="2001-01-01T00:00:00Z"), "2001-01-01T00:00:00.000Z"),
+        (replace(JOB_INPUT, delay="90"), "2026-01-31T12:01:30.000Z"),
+        (replace(JOB_INPUT, delay="1d"), "2026-02-01T12:00:00.000Z"),
+        (replace(JOB_INPUT, delay="366d"), "2027-02-01T12:00:00.000Z"),
+        (JOB_INPUT, None),
     ],
     ids=["offset", "past", "seconds", "a day", "the longest", "at once"],
 )
-def test_when_it_is_to_start_travels_in_utc(wish: EnqueueInput, not_before: str | None) -> None:
-    assert made(wish).not_before == not_before
+def test_when_it_is_to_start_travels_in_utc(job_input: EnqueueInput, not_before: str | None) -> None:
+    assert made(job_input).not_before == not_before
 
 
 def test_a_repeated_delay_under_one_key_is_one_request() -> None:
-    wish = replace(WISH, delay="1h", idempotency_key="tonight")
-    later = job_request(wish, now=NOW.replace(hour=15), new_id=uuid.UUID(int=2))
-    assert later.request_id == made(wish).request_id
+    job_input = replace(JOB_INPUT, delay="1h", idempotency_key="tonight")
+    later = job_request(job_input, now=NOW.replace(hour=15), new_id=uuid.UUID(int=2))
+    assert later.request_id == made(job_input).request_id
 
 
 def test_a_folder_becomes_its_url(tmp_path: Path) -> None:
     folder = tmp_path / "a repository"
     folder.mkdir()
-    assert made(replace(WISH, repo_url=str(folder))).repo_url == folder.as_uri()
+    assert made(replace(JOB_INPUT, repo_url=str(folder))).repo_url == folder.as_uri()
 
 
 @pytest.mark.parametrize(
-    ("wish", "word"),
+    ("job_input", "word"),
     [
-        (replace(WISH, commit_sha="c0ffee"), "git rev-parse HEAD"),
-        (replace(WISH, commit_sha="z" * 40), "commit_sha"),
-        (replace(WISH, repo_url="ext::sh -c evil"), "repo_url"),
-        (replace(WISH, runs_on="no spaces"), "runs_on"),
-        (replace(WISH, workflow_path="../elsewhere"), "workflow_path"),
-        (replace(WISH, not_before="tonight"), "--not-before 'tonight'.*RFC 3339"),
-        (replace(WISH, not_before="2027-02-02T00:00:00Z"), "--not-before.*366 days"),
-        (replace(WISH, delay="an hour"), "--delay 'an hour'.*15m"),
-        (replace(WISH, delay=""), "--delay ''"),
-        (replace(WISH, delay="367d"), "--delay '367d'.*366 days"),
-        (replace(WISH, delay="999999999d"), "--delay"),
-        (replace(WISH, delay="1h", not_before="2026-01-31T22:00:00Z"), "give one of them"),
+        (replace(JOB_INPUT, commit_sha="c0ffee"), "git rev-parse HEAD"),
+        (replace(JOB_INPUT, commit_sha="z" * 40), "commit_sha"),
+        (replace(JOB_INPUT, repo_url="ext::sh -c evil"), "repo_url"),
+        (replace(JOB_INPUT, runs_on="no spaces"), "runs_on"),
+        (replace(JOB_INPUT, workflow_path="../elsewhere"), "workflow_path"),
+        (replace(JOB_INPUT, not_before="tonight"), "--not-before 'tonight'.*RFC 3339"),
+        (replace(JOB_INPUT, not_before="2027-02-02T00:00:00Z"), "--not-before.*366 days"),
+        (replace(JOB_INPUT, delay="an hour"), "--delay 'an hour'.*15m"),
+        (replace(JOB_INPUT, delay=""), "--delay ''"),
+        (replace(JOB_INPUT, delay="367d"), "--delay '367d'.*366 days"),
+        (replace(JOB_INPUT, delay="999999999d"), "--delay"),
+        (replace(JOB_INPUT, delay="1h", not_before="2026-01-31T22:00:00Z"), "give one of them"),
     ],
     ids=[
         "short sha",
@@ -108,9 +108,9 @@ def test_a_folder_becomes_its_url(tmp_path: Path) -> None:
         "both",
     ],
 )
-def test_wrong_option_is_named(wish: EnqueueInput, word: str) -> None:
+def test_wrong_option_is_named(job_input: EnqueueInput, word: str) -> None:
     with pytest.raises(ConfigurationError, match=word):
-        made(wish)
+        made(job_input)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_wrong_option_is_named(wish: EnqueueInput, word: str) -> None:
     ],
 )
 def test_advice_says_what_happened_and_what_to_do(status: PublishStatus, words: list[str]) -> None:
-    text = advice(Published(status, "the broker's word"), made(WISH), BrokerSettings())
+    text = advice(Published(status, "the broker's word"), made(JOB_INPUT), BrokerSettings())
     assert text.startswith(f"{status.value}: ")
     assert [word for word in [*words, "the broker's word"] if word not in text] == []
 
@@ -130,4 +130,4 @@ def test_advice_says_what_happened_and_what_to_do(status: PublishStatus, words: 
 @pytest.mark.parametrize("key", ["replay:1:x", "reconcile:push:0", "schedule:x"])
 def test_a_key_of_our_own_cannot_be_chosen(key: str) -> None:
     with pytest.raises(ConfigurationError, match="idempotency-key"):
-        made(replace(WISH, idempotency_key=key))
+        made(replace(JOB_INPUT, idempotency_key=key))

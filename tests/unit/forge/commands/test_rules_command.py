@@ -1,4 +1,4 @@
-"""`forge-integration rules check`: the rule that decides, for a described event and for a recorded delivery."""
+"""`forge-integration rules check` names the rule for an event or a recorded delivery."""
 
 import json
 from pathlib import Path
@@ -76,6 +76,7 @@ def test_described_event_is_decided_by_the_first_rule_for_it(
         {"rule": "rule 3", "says": "decides"},
     ]
     assert decision in {shown["decision"], shown.get("reason")}
+    assert (shown["source"], shown["repository"]) == ("acme", "river/otter")
     if decision == "built":
         assert shown["runs_on"] == "illumos"
         assert shown["priority"] == ("high" if event == "push" else None)
@@ -83,6 +84,14 @@ def test_described_event_is_decided_by_the_first_rule_for_it(
 
 def test_rules_after_the_one_that_decides_are_not_shown(config: Path) -> None:
     assert explained(config, *OTTER, "tag")["rules"] == [{"rule": "tags", "says": "decides"}]
+
+
+def test_pipe_gets_a_line_per_rule_and_value(config: Path) -> None:
+    long = "a" * 120
+    shown = [line.split("\t") for line in run(config, *OTTER, "push", "--branch", long).splitlines()]
+    assert all(len(pair) == 2 for pair in shown)
+    assert ["rule", "lakes: is not for the repository river/otter"] in shown
+    assert any(long in value for _, value in shown)
 
 
 def test_table_says_the_same(config: Path) -> None:
@@ -109,15 +118,26 @@ WRONG = {
     "nothing": ((), "--repository and --event"),
     "no event": (("--repository", "river/otter"), "--repository and --event"),
     "no headers": (("--delivery", __file__), "--headers beside it"),
-    "another forge's headers": (("--delivery", __file__, "--headers", "HEADERS"), "headers of a forgejo"),
+    "another forge's headers": (
+        ("--delivery", __file__, "--headers", "HEADERS"),
+        "name is missing; are these headers of a forgejo",
+    ),
 }
 
 
-@pytest.mark.parametrize(("options", "told"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("options", "reported"), WRONG.values(), ids=WRONG)
 def test_what_cannot_be_explained_is_told(
-    config: Path, tmp_path: Path, options: tuple[str, ...], told: str
+    config: Path, tmp_path: Path, options: tuple[str, ...], reported: str
 ) -> None:
     headers = tmp_path / "headers.json"
     headers.write_text('{"X-GitHub-Event": "push", "Content-Type": "application/json"}')
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=reported):
         run(config, *(str(headers) if one == "HEADERS" else one for one in options))
+
+
+def test_delivery_that_cannot_be_used_says_what_is_wrong_with_it(config: Path, tmp_path: Path) -> None:
+    body, headers = tmp_path / "body.json", tmp_path / "headers.json"
+    body.write_text("{}")
+    headers.write_text('{"X-Forgejo-Event": "push", "Content-Type": "application/json"}')
+    with pytest.raises(ConfigurationError, match=r"--delivery: this push cannot be used: .*ref"):
+        run(config, "--delivery", str(body), "--headers", str(headers))

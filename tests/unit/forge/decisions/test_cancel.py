@@ -10,12 +10,13 @@ from solstice_common.messages import JobCancelV1
 from solstice_common.settings import BrokerSettings
 from solstice_common.times import parse_timestamp
 from solstice_common.topology import CANCELS, jobs_route
-from solstice_forge.decisions.plan import CancelWanted, plan
+from solstice_forge.decisions.plan import UnderstoodDelivery
+from solstice_forge.decisions.requests import PlannedCancel, build_request
 from solstice_forge.decisions.rules import BUILT, Rule, RuleEvent
 from solstice_forge.decisions.ruling import ruling
 from solstice_forge.decisions.sources import Source
 from solstice_forge.decisions.stored_delivery import new_delivery
-from solstice_forge.decisions.triage import UnderstoodDelivery, triage
+from solstice_forge.decisions.triage import triage
 from solstice_forge.forges.events import Command, CommentCommand, Need, lacks
 from solstice_forge.relay.publication import publication
 from tests.webhooks.deliveries import deliveries
@@ -29,7 +30,7 @@ COMMENTS = {
 NOW = 1_790_000_000.0
 
 
-def said(forge: str, words: str, **changes: Any) -> UnderstoodDelivery:
+def understood_comment(forge: str, words: str, **changes: Any) -> UnderstoodDelivery:
     """The forge's comment with these words."""
     one = deliveries()[COMMENTS[forge]]
     document = orjson.loads(one.body)
@@ -43,7 +44,7 @@ def said(forge: str, words: str, **changes: Any) -> UnderstoodDelivery:
 
 
 def command(forge: str, words: str, **changes: Any) -> Command:
-    event = said(forge, words, **changes).event
+    event = understood_comment(forge, words, **changes).event
     assert isinstance(event, Command)
     return event
 
@@ -68,21 +69,23 @@ def test_of_several_words_the_one_that_builds_counts(forge: str, words: str, mea
     assert command(forge, words).word is meant
 
 
-def wanted(event: Command, source: Source, received_at: float = NOW) -> JobCancelV1:
-    outcome = plan(event, source=source, delivery_id="d-1", received_at=received_at, traceparent=None)
-    assert isinstance(outcome, CancelWanted)
+def cancel_of(event: Command, source: Source, received_at: float = NOW) -> JobCancelV1:
+    outcome = build_request(
+        event, source=source, delivery_id="d-1", received_at=received_at, traceparent=None
+    )
+    assert isinstance(outcome, PlannedCancel)
     assert outcome.cancel.encode() == outcome.body
     return outcome.cancel
 
 
 @pytest.mark.parametrize("forge", COMMENTS)
-def test_it_becomes_a_wish_for_the_change_request(forge: str) -> None:
+def test_it_becomes_a_cancel_for_the_change_request(forge: str) -> None:
     event, source = command(forge, "/cancel"), deliveries()[COMMENTS[forge]].source
-    cancel = wanted(event, source)
+    cancel = cancel_of(event, source)
     assert (cancel.source, cancel.repo_url) == (source.forge.SOURCE, event.repo_url)
     assert (cancel.change_number, cancel.sender) == (event.number, event.sender)
-    again = plan(event, source=source, delivery_id="d-2", received_at=NOW, traceparent=None)
-    assert isinstance(again, CancelWanted)
+    again = build_request(event, source=source, delivery_id="d-2", received_at=NOW, traceparent=None)
+    assert isinstance(again, PlannedCancel)
     assert again.key == cancel.idempotency_key
     assert again.id != cancel.cancel_id
 
@@ -99,9 +102,9 @@ def test_it_becomes_a_wish_for_the_change_request(forge: str) -> None:
 def test_one_that_comes_late_is_of_when_it_was_written(forge: str, written: str) -> None:
     noon = parse_timestamp("2026-03-01T12:00:00Z").timestamp()
     event, source = command(forge, "/cancel", created_at=written), deliveries()[COMMENTS[forge]].source
-    assert parse_timestamp(wanted(event, source, noon + 3600).submitted_at).timestamp() == noon
-    assert parse_timestamp(wanted(event, source, noon + 2).submitted_at).timestamp() == noon + 2
-    assert parse_timestamp(wanted(event, source, noon - 60).submitted_at).timestamp() == noon - 60
+    assert parse_timestamp(cancel_of(event, source, noon + 3600).submitted_at).timestamp() == noon
+    assert parse_timestamp(cancel_of(event, source, noon + 2).submitted_at).timestamp() == noon + 2
+    assert parse_timestamp(cancel_of(event, source, noon - 60).submitted_at).timestamp() == noon - 60
 
 
 def test_rules_say_what_is_built_and_not_what_may_be_stopped() -> None:
@@ -117,21 +120,18 @@ def test_who_made_the_change_request_needs_nobody_s_answer() -> None:
     document["issue"]["user"] = document["sender"]
     outcome = triage(one.source, one.headers, orjson.dumps(document), now=NOW, verify=False)
     assert isinstance(outcome, UnderstoodDelivery)
-    assert isinstance(outcome.wanted, CancelWanted)
-    kept = new_delivery(one.source, one.headers, outcome, NOW)
-    assert (kept.reason, kept.request_id) == ("cancel", outcome.wanted.cancel.cancel_id)
-    assert (
-        kept.detail
-        == f"what was asked for of #12 before this is cancelled, for {document['sender']['login']}"
-    )
+    assert isinstance(outcome.planned, PlannedCancel)
+    stored = new_delivery(one.source, one.headers, outcome, NOW)
+    assert (stored.reason, stored.request_id) == ("cancel", outcome.planned.cancel.cancel_id)
+    assert stored.detail == f"earlier requests of #12 are cancelled by {document['sender']['login']}"
 
 
 def test_it_is_published_by_its_own_route() -> None:
     one = deliveries()[COMMENTS["gitea"]]
-    outcome = plan(
+    outcome = build_request(
         command("gitea", "/cancel"), source=one.source, delivery_id="d", received_at=NOW, traceparent=None
     )
-    assert isinstance(outcome, CancelWanted)
+    assert isinstance(outcome, PlannedCancel)
     message = publication(outcome.body, jobs_route(BrokerSettings()), attempt=1)
     assert (message.exchange, message.routing_key) == (CANCELS.exchange, CANCELS.routing_key)
     assert (message.type, message.correlation_id) == ("jobcancel.v1", outcome.cancel.cancel_id)

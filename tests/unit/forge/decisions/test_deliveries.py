@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.dry_run import check
-from solstice_forge.decisions.plan import RunWanted
+from solstice_forge.decisions.plan import UnderstoodDelivery
+from solstice_forge.decisions.requests import PlannedRun
 from solstice_forge.decisions.sources import FORGES, Source
-from solstice_forge.decisions.triage import Refused, UnderstoodDelivery, triage
+from solstice_forge.decisions.triage import Refused, triage
 from solstice_forge.forges.events import Ignored, Malformed, lacks
-from solstice_forge.forges.signing import sign
+from solstice_forge.forges.samples import sign
 from tests.webhooks.deliveries import Delivery, deliveries
 
 NAMES = sorted(deliveries())
@@ -28,6 +29,7 @@ def test_delivery_means_what_its_sidecar_says(name: str) -> None:
     one = deliveries()[name]
     result = check(one.source, one.headers, one.body, now=one.now, verify=True)
     assert result["genuine"] is True
+    assert result["status"] == (200 if one.expected["decision"] == "ignored" else 202)
     assert (result["decision"], result["reason"]) == (one.expected["decision"], one.expected["reason"])
     expected = one.expected["request"]
     if expected is None:
@@ -106,10 +108,10 @@ def assert_no_surprise(outcome: UnderstoodDelivery | Refused) -> None:
     if isinstance(outcome, Refused):
         assert (outcome.status, outcome.reason) == (400, "malformed")
         assert outcome.detail
-    elif isinstance(outcome.wanted, RunWanted):
-        assert JobRequestV1.decode(outcome.wanted.body) == outcome.wanted.request
-    elif outcome.wanted is not None:
-        assert JobCancelV1.decode(outcome.wanted.body) == outcome.wanted.cancel
+    elif isinstance(outcome.planned, PlannedRun):
+        assert JobRequestV1.decode(outcome.planned.body) == outcome.planned.request
+    elif outcome.planned is not None:
+        assert JobCancelV1.decode(outcome.planned.body) == outcome.planned.cancel
     else:
         assert isinstance(outcome.event, Ignored) or lacks(outcome.event)
 

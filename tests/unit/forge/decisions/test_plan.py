@@ -1,303 +1,148 @@
+"""One step from an event to what it asks for, whoever brings the event."""
+
 import pytest
 from msgspec.structs import replace
 
-from solstice_common.messages import JobRequestV1, Priority
+from solstice_common.messages import Priority
 from solstice_common.messages import Source as Origin
-from solstice_common.times import parse_timestamp
-from solstice_forge.decisions.plan import CancelWanted, RunWanted, content_key, plan
-from solstice_forge.decisions.rules import BUILT, Ruling
+from solstice_forge.decisions.plan import PlanOptions, plan, understand
+from solstice_forge.decisions.requests import PlannedCancel, PlannedRun
+from solstice_forge.decisions.rules import Forks, Rule
 from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
     CommentCommand,
-    Dispatch,
     Event,
+    Ignored,
+    IgnoreReason,
     Malformed,
     Push,
     Release,
-    Rerun,
 )
 
-SHA = "a" * 40
+OPTIONS = PlanOptions(delivery_id="d-1", received_at=1_790_000_000.0)
+URL = "https://gitea.example/tide-club/almanac.git"
+NAME = "tide-club/almanac"
 PUSH = Push(
-    repo_full_name="tide-club/almanac",
-    repo_url="https://gitea.example/tide-club/almanac.git",
+    repo_full_name=NAME,
+    repo_url=URL,
     ref="refs/heads/main",
-    commit_sha=SHA,
+    commit_sha="a" * 40,
     before_sha=None,
     sender="cleo",
+    message="spring [skip ci]",
 )
-CHANGE = ChangeRequest(
-    repo_full_name="tide-club/almanac",
-    repo_url="https://gitea.example/tide-club/almanac.git",
+FORK = ChangeRequest(
+    repo_full_name=NAME,
+    repo_url=URL,
     number=3,
     action="opened",
     ref="refs/pull/3/head",
-    commit_sha=SHA,
+    commit_sha="b" * 40,
     base_ref="main",
     head_ref="spring",
-    is_fork=False,
-    head_repo_full_name="tide-club/almanac",
-    head_repo_url="https://gitea.example/tide-club/almanac.git",
+    is_fork=True,
+    head_repo_full_name="dora/almanac",
+    head_repo_url="https://gitea.example/dora/almanac.git",
     draft=False,
     sender="dora",
 )
-TRACE = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
-
-
-AFTER_ANOTHER = replace(PUSH, before_sha="b" * 40, default_branch="main")
-
-
-def source(name: str = "gitea", origin: Origin = Origin.GITEA) -> Source:
-    return Source(name=name, forge=FORGES[origin], secrets=("s",))
-
-
-def planned(
-    event: Event, delivery_id: str = "d-1", of: Source | None = None
-) -> RunWanted | CancelWanted | Malformed:
-    return plan(
-        event, source=of or source(), delivery_id=delivery_id, received_at=1_790_000_000.25, traceparent=TRACE
-    )
-
-
-def key(event: Event, delivery_id: str = "d-1", of: Source | None = None) -> str:
-    return content_key(event, of or source(), delivery_id)
-
-
-def wanted(event: Event, delivery_id: str = "d-1", of: Source | None = None) -> JobRequestV1:
-    outcome = planned(event, delivery_id, of)
-    assert isinstance(outcome, RunWanted)
-    assert outcome.request.encode() == outcome.body
-    return outcome.request
-
-
-def test_push_asks_for_its_commit() -> None:
-    request = wanted(PUSH)
-    assert request.model_dump(exclude_unset=True, exclude={"request_id", "idempotency_key"}) == {
-        "schema_version": "jobrequest.v1",
-        "source": Origin.GITEA,
-        "source_name": "gitea",
-        "delivery_id": "d-1",
-        "submitted_at": "2026-09-21T14:13:20.250Z",
-        "repo_url": PUSH.repo_url,
-        "repo_full_name": PUSH.repo_full_name,
-        "commit_sha": SHA,
-        "ref": "refs/heads/main",
-        "event": "push",
-        "trusted": True,
-        "sender": "cleo",
-        "traceparent": TRACE,
-    }
-
-
-@pytest.mark.parametrize(("is_fork", "trusted"), [(True, False), (None, False), (False, True)])
-def test_change_request_is_trusted_only_when_known_to_be_no_fork(is_fork: bool | None, trusted: bool) -> None:
-    request = wanted(replace(CHANGE, is_fork=is_fork))
-    assert request.trusted is trusted
-    assert (request.event, request.change_number) == ("change_request", 3)
-
-
-def test_same_delivery_is_the_same_request() -> None:
-    assert wanted(PUSH) == wanted(PUSH)
-    assert wanted(PUSH, "d-2").request_id != wanted(PUSH, "d-1").request_id
-    assert wanted(PUSH, of=source("second")).request_id != wanted(PUSH).request_id
-
-
-def test_two_hooks_that_see_one_event_have_one_key() -> None:
-    assert wanted(PUSH, "d-1").idempotency_key == wanted(PUSH, "d-2", source("second")).idempotency_key
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        replace(PUSH, commit_sha="b" * 40),
-        replace(PUSH, ref="refs/heads/other"),
-        replace(PUSH, ref="refs/tags/main"),
-        replace(PUSH, repo_url="https://another.example/tide-club/almanac.git"),
-        CHANGE,
-    ],
-    ids=["commit", "branch", "tag", "repository", "kind"],
-)
-def test_another_event_has_another_key(other: Event) -> None:
-    assert key(other) != key(PUSH)
-
-
-def test_reopened_change_request_is_asked_for_anew() -> None:
-    assert key(replace(CHANGE, action="reopened")) != key(CHANGE)
-    assert key(replace(CHANGE, number=4)) != key(CHANGE)
-
-
-def test_two_kinds_of_forge_are_never_one_key() -> None:
-    assert key(PUSH) != key(PUSH, of=source("forgejo", Origin.FORGEJO))
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "ext::sh -c x",
-        "-oProxyCommand=x",
-        "https://user:pass@h/r.git",
-        "git@h:r.git",
-        "ftp://h/r",
-        "https:///r",
-    ],
-)
-def test_url_that_the_message_refuses_is_malformed(url: str) -> None:
-    outcome = planned(replace(PUSH, repo_url=url))
-    assert isinstance(outcome, Malformed)
-    assert outcome.detail.startswith("repo_url: ")
-    assert "user:pass" not in outcome.detail
-
-
-def test_overlong_ref_is_malformed() -> None:
-    outcome = planned(replace(PUSH, ref="refs/heads/" + "x" * 300))
-    assert isinstance(outcome, Malformed)
-    assert outcome.detail.startswith("ref: ")
-
-
-def test_a_push_tells_what_came_before_it_and_which_branch_is_the_default() -> None:
-    wanted = plan(AFTER_ANOTHER, source=source(), delivery_id="d", received_at=0.0, traceparent=None)
-    assert isinstance(wanted, RunWanted)
-    assert wanted.request.before_sha == "b" * 40
-    assert wanted.request.default_branch == "main"
-
-
-RERUN = Rerun(
-    repo_full_name=PUSH.repo_full_name,
-    repo_url=PUSH.repo_url,
-    commit_sha=SHA,
-    branch="main",
-    number=None,
-    check="solstice/test",
-    action="rerequested",
+RELEASE = Release(
+    repo_full_name=NAME,
+    repo_url=URL,
+    ref="refs/tags/v1",
+    commit_sha=None,
+    action="published",
+    asked="1",
     sender="cleo",
 )
-COMMAND = Command(
-    word=CommentCommand.RETEST,
-    repo_full_name=PUSH.repo_full_name,
-    repo_url=PUSH.repo_url,
+CANCEL = Command(
+    word=CommentCommand.CANCEL,
+    repo_full_name=NAME,
+    repo_url=URL,
     number=3,
     ref="refs/pull/3/head",
+    commit_sha="b" * 40,
+    base_ref="main",
+    is_fork=None,
     action="created",
-    commit_sha=SHA,
-    is_fork=True,
-    head_repo_url="https://gitea.example/dora/almanac.git",
-    asked="11",
+    asked="1",
     permitted=True,
-    sender="cleo",
     sender_id=None,
-)
-RELEASE = Release(
-    repo_full_name=PUSH.repo_full_name,
-    repo_url=PUSH.repo_url,
-    ref="refs/tags/v1",
-    commit_sha=SHA,
-    action="published",
-    asked="7 2026-01-01T00:00:00Z",
-    sender="cleo",
-)
-DISPATCH = Dispatch(
-    repo_full_name=PUSH.repo_full_name,
-    repo_url=PUSH.repo_url,
-    ref="refs/heads/main",
-    commit_sha=SHA,
-    action=None,
-    workflow_path=".solstice/nightly.kdl",
-    sender="cleo",
+    sender="dora",
 )
 
 
-@pytest.mark.parametrize("event", [COMMAND, RELEASE], ids=["comment", "release"])
-def test_what_is_asked_for_once_is_one_run_whatever_hook_told_of_it(event: Event) -> None:
-    assert key(event, "d-1") == key(event, "d-2", source("second"))
+def source(*rules: Rule) -> Source:
+    return Source(name="gitea", forge=FORGES[Origin.GITEA], secrets=("s",), rules=rules)
+
+
+def planned(event: Event, *rules: Rule, options: PlanOptions = OPTIONS) -> PlannedRun:
+    outcome_of_plan = plan(event, source(*rules), b"", options)
+    assert isinstance(outcome_of_plan, PlannedRun)
+    return outcome_of_plan
+
+
+def test_ruling_shapes_the_request() -> None:
+    rule = Rule(name="own", priority=Priority.HIGH, runs_on="big")
+    request = planned(replace(PUSH, message="spring"), rule).request
+    assert (request.priority, request.runs_on) == (Priority.HIGH, "big")
+    assert planned(FORK, Rule(name="forks", forks=Forks.APPROVE)).request.needs_approval
+
+
+def test_rule_that_builds_nothing_ends_the_plan() -> None:
+    ruled = plan(FORK, source(Rule(name="own", forks=Forks.NONE)), b"", OPTIONS)
+    assert isinstance(ruled, Ignored)
+    assert ruled.reason is IgnoreReason.FORK_NOT_BUILT
+
+
+def test_person_who_insists_gets_what_the_message_skips() -> None:
+    skipped = plan(PUSH, source(), b"", OPTIONS)
+    assert isinstance(skipped, Ignored)
+    assert skipped.reason is IgnoreReason.SKIP_CI
+    assert planned(PUSH, options=replace(OPTIONS, insists=True)).request.commit_sha == PUSH.commit_sha
+
+
+def test_key_replaces_the_content_key() -> None:
+    assert planned(FORK).key == planned(FORK, options=replace(OPTIONS, delivery_id="d-2")).key
+    assert planned(FORK, options=replace(OPTIONS, key="replay:7:x")).key == "replay:7:x"
 
 
 @pytest.mark.parametrize(
-    ("event", "again"),
-    [
-        (COMMAND, replace(COMMAND, asked="12")),
-        (RELEASE, replace(RELEASE, asked="7 2026-01-02T00:00:00Z")),
-    ],
-    ids=["second comment", "published anew"],
+    ("event", "options"),
+    [(RELEASE, OPTIONS), (FORK, replace(OPTIONS, asks_first=True))],
+    ids=["lacks its commit", "forge knows more"],
 )
-def test_what_is_asked_for_again_is_another_run(event: Event, again: Event) -> None:
-    assert key(event) != key(again)
+def test_forge_is_asked_before_a_request_is_made(event: Event, options: PlanOptions) -> None:
+    assert plan(event, source(), b"", options) is None
+    understood = understand(event, source(), b"{}", options, event_name="e")
+    assert not isinstance(understood, Malformed)
+    assert (understood.event, understood.planned) == (event, None)
 
 
-@pytest.mark.parametrize("event", [RERUN, DISPATCH], ids=["rerun", "dispatch"])
-def test_what_bears_no_mark_of_its_own_is_told_apart_by_its_delivery(event: Event) -> None:
-    assert key(event, "d-1") == key(event, "d-1", source("second"))
-    assert key(event, "d-1") != key(event, "d-2")
+def test_rules_come_before_questions_to_the_forge() -> None:
+    ruled = plan(RELEASE, source(Rule(name="other", repositories=("moon/*",))), b"", OPTIONS)
+    assert isinstance(ruled, Ignored)
+    assert ruled.reason is IgnoreReason.NO_RULE
 
 
-def test_what_a_lookup_adds_changes_no_key() -> None:
-    assert key(replace(COMMAND, commit_sha=None, is_fork=None, permitted=False)) == key(COMMAND)
-    assert key(replace(RELEASE, commit_sha=None)) == key(RELEASE)
-    assert key(replace(DISPATCH, commit_sha=None)) == key(DISPATCH)
+def test_cancel_needs_no_rule_but_a_right() -> None:
+    other = source(Rule(name="other", repositories=("moon/*",)))
+    assert isinstance(plan(CANCEL, other, b"", OPTIONS), PlannedCancel)
+    assert plan(replace(CANCEL, permitted=False), other, b"", OPTIONS) is None
 
 
-def test_retest_is_a_run_of_the_change_request_as_its_next_push_will_be() -> None:
-    request = wanted(COMMAND)
-    assert (request.event, request.change_number, request.ref) == ("change_request", 3, "refs/pull/3/head")
-    assert request.head_repo_url == "https://gitea.example/dora/almanac.git"
-    assert request.trusted is False
-    assert wanted(replace(COMMAND, is_fork=False)).trusted is True
+def test_value_that_the_schema_refuses_is_malformed() -> None:
+    odd = plan(replace(FORK, commit_sha="no commit"), source(), b"", OPTIONS)
+    assert isinstance(odd, Malformed)
+    assert "commit_sha" in odd.detail
+    assert understand(replace(FORK, commit_sha="no commit"), source(), b"", OPTIONS, event_name="e") == odd
 
 
-def test_rerun_of_a_jobs_check_is_of_that_job_and_trusted_by_nobody() -> None:
-    request = wanted(RERUN)
-    assert (request.event, request.workflow_job_id, request.trusted) == ("rerun", "test", False)
-    for check in (None, "solstice", "solstice/", "another"):
-        assert wanted(replace(RERUN, check=check)).workflow_job_id is None
-
-
-def test_rerun_is_trusted_once_the_forge_said_whose_commit_it_is() -> None:
-    assert wanted(replace(RERUN, is_fork=False)).trusted is True
-    assert wanted(replace(RERUN, is_fork=True)).trusted is False
-
-
-def test_change_request_tells_what_its_head_was_before() -> None:
-    assert wanted(replace(CHANGE, before_sha="b" * 40)).before_sha == "b" * 40
-
-
-@pytest.mark.parametrize(
-    ("seconds_before", "believed"),
-    [(None, False), (-3600.0, False), (0.0, False), (9.0, False), (11.0, True), (86400.0, True)],
-    ids=["not told", "the forge's clock is ahead", "at once", "soon", "late", "a day late"],
-)
-@pytest.mark.parametrize("event", [PUSH, CHANGE], ids=["push", "change request"])
-def test_late_delivery_is_as_old_as_its_event(
-    event: Push | ChangeRequest, seconds_before: float | None, believed: bool
-) -> None:
-    received_at = 1_790_000_000.25
-    occurred_at = None if seconds_before is None else received_at - seconds_before
-    request = wanted(replace(event, occurred_at=occurred_at))
-    asked_at = parse_timestamp(request.submitted_at).timestamp()
-    assert asked_at == (occurred_at if believed else received_at)
-
-
-def test_dispatch_names_its_workflow_only_when_it_is_one_of_ours() -> None:
-    assert wanted(DISPATCH).workflow_path == ".solstice/nightly.kdl"
-    assert wanted(replace(DISPATCH, workflow_path=".github/workflows/x.yml")).workflow_path is None
-
-
-def test_a_request_is_built_as_the_ruling_says() -> None:
-    def ruled(ruling: Ruling) -> JobRequestV1:
-        outcome = plan(
-            PUSH,
-            source=source(),
-            delivery_id="d-1",
-            received_at=1_790_000_000.25,
-            traceparent=TRACE,
-            ruling=ruling,
-        )
-        assert isinstance(outcome, RunWanted)
-        return outcome.request
-
-    request = ruled(Ruling(rule="r", priority=Priority.HIGH, runs_on="arm", needs_approval=True))
-    assert (request.priority, request.runs_on, request.needs_approval) == (Priority.HIGH, "arm", True)
-    assert ruled(Ruling(rule="r", approves=True)).approves
-    plain = ruled(BUILT)
-    assert not plain.needs_approval
-    assert not plain.approves
+def test_delivery_that_is_not_built_says_why() -> None:
+    understood = understand(PUSH, source(), b"{}", OPTIONS, event_name="push")
+    assert not isinstance(understood, Malformed)
+    assert isinstance(understood.event, Ignored)
+    assert understood.event.reason is IgnoreReason.SKIP_CI
+    assert (understood.planned, understood.payload, understood.event_name) == (None, b"{}", "push")

@@ -4,18 +4,19 @@ from dataclasses import replace
 
 import orjson
 import pytest
+from msgspec.structs import replace as changed
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
+from solstice_forge.decisions.plan import UnderstoodDelivery
 from solstice_forge.decisions.replay import NotReplayable, replay
 from solstice_forge.decisions.rules import Rule
 from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.decisions.stored_delivery import new_delivery
-from solstice_forge.decisions.triage import UnderstoodDelivery, triage
+from solstice_forge.decisions.triage import triage
 from solstice_forge.decisions.verdict_words import SENTENCES
 from solstice_forge.forges.events import IgnoreReason
-from solstice_forge.forges.samples import push_body
-from solstice_forge.forges.signing import sign
+from solstice_forge.forges.samples import push_body, sign
 from solstice_forge.inbox.keep_results import new
 from solstice_forge.inbox.log import DeliveryEntry, RecordedDelivery
 from solstice_forge.inbox.protocol import Decision, NewDelivery
@@ -25,7 +26,7 @@ NOW = 1_800_000_000.0
 SOURCE = Source(name="harbour", forge=FORGES[Origin.FORGEJO], secrets=(SECRET,))
 
 
-def kept(message: str = "a change", source: Source = SOURCE) -> NewDelivery:
+def saved(message: str = "a change", source: Source = SOURCE) -> NewDelivery:
     """A push to main as the inbox keeps it."""
     body = push_body(
         Origin.FORGEJO,
@@ -74,7 +75,7 @@ def again(delivery: NewDelivery, source: Source = SOURCE) -> NewDelivery:
 
 
 def test_replay_asks_for_the_same_commit_under_keys_of_its_own() -> None:
-    first = kept()
+    first = saved()
     second = again(first)
     assert first.request is not None
     assert second.request is not None
@@ -84,39 +85,49 @@ def test_replay_asks_for_the_same_commit_under_keys_of_its_own() -> None:
     assert after.request_id != before.request_id
     assert after.idempotency_key == after.delivery_id == second.content_key == "replay:7:abc"
     assert second.request_id == after.request_id
+    assert (second.source_name, second.event_name) == (first.source_name, "push")
     assert (second.reason, second.detail) == ("replay", "replay of delivery 7, asked for by mira")
     assert after.submitted_at == "2027-01-15T08:00:00.000Z"
 
 
 def test_replay_goes_by_the_rules_of_now() -> None:
     elsewhere = replace(SOURCE, rules=(Rule(name="elsewhere", repositories=("other/*",)),))
-    ruled_out = kept(source=elsewhere)
+    ruled_out = saved(source=elsewhere)
     assert (ruled_out.reason, ruled_out.request) == (IgnoreReason.NO_RULE, None)
     assert again(ruled_out).request is not None
-    refused = again(kept(), elsewhere)
+    refused = again(saved(), elsewhere)
     assert (refused.reason, refused.request, refused.content_key) == (IgnoreReason.NO_RULE, None, None)
-    assert refused.detail.startswith("replay of delivery 7, asked for by mira")
+    assert refused.detail == (
+        "replay of delivery 7, asked for by mira; no rule is for a push in tide-club/almanac"
+    )
+
+
+def test_replay_of_a_form_says_that_its_body_is_json() -> None:
+    """The inbox holds the decoded text, and the sender's header would have it decoded again."""
+    whole = recorded(saved())
+    form = changed(whole, headers={"content-type": "application/x-www-form-urlencoded"})
+    replayed = replay(form, SOURCE, now=NOW, token="abc", person="mira")
+    assert isinstance(replayed, NewDelivery)
+    assert replayed.headers["content-type"] == "application/json"
 
 
 def test_replay_builds_also_what_asked_to_be_skipped() -> None:
-    skipped = kept(message="words only [skip ci]")
+    skipped = saved(message="words only [skip ci]")
     assert skipped.reason == IgnoreReason.SKIP_CI
     assert again(skipped).request is not None
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         pytest.param({"body": b""}, "solstice rerun", id="body-gone"),
         pytest.param({"body": b"{"}, "cannot be read", id="body-broken"),
-        pytest.param({"body": b"", "decision": Decision.IGNORED}, "asked for nothing", id="ignored"),
+        pytest.param({"body": b"", "decision": Decision.IGNORED}, "requested nothing", id="ignored"),
         pytest.param({"decision": Decision.DUPLICATE, "repeats": 3}, "that it repeats, 3", id="copy"),
     ],
 )
-def test_what_cannot_be_replayed_says_why(change: dict[str, object], told: str) -> None:
-    from msgspec.structs import replace as changed  # noqa: PLC0415  beside that of dataclasses
-
-    whole = recorded(kept())
+def test_what_cannot_be_replayed_says_why(change: dict[str, object], reported: str) -> None:
+    whole = recorded(saved())
     entry = changed(whole.entry, **{name: value for name, value in change.items() if name != "body"})
     outcome = replay(
         changed(whole, entry=entry, body=change.get("body", whole.body)),
@@ -126,7 +137,7 @@ def test_what_cannot_be_replayed_says_why(change: dict[str, object], told: str) 
         person="mira",
     )
     assert isinstance(outcome, NotReplayable)
-    assert told in outcome.detail
+    assert reported in outcome.detail
 
 
 def test_every_reason_to_ignore_has_its_sentence() -> None:

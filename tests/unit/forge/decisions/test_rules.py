@@ -1,6 +1,7 @@
-"""Rules: the first that is for a repository and event decides, and what is not known refuses nothing."""
+"""The first rule that matches repository and event decides; unknown facts refuse nothing."""
 
 from collections.abc import Collection
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -135,6 +136,18 @@ def test_refusal_names_its_rule() -> None:
     assert ruling.detail == "rivers: not for the branch main"
 
 
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        ("push tag change_request comment rerun release dispatch merge_group", RuleEvent),
+        ("none approve trusted all", Forks),
+    ],
+    ids=["events", "forks"],
+)
+def test_words_that_files_of_rules_hold_are_understood_for_ever(words: str, known: type[StrEnum]) -> None:
+    assert [known(word).name.lower() for word in words.split()] == words.split()
+
+
 NAMES = st.sampled_from(["main", "release/1", "river/otter", "lake/heron"])
 GLOBS = st.lists(st.sampled_from(["**", "river/*", "main", "release/**"]), min_size=1).map(tuple)
 RULES = st.lists(
@@ -163,7 +176,7 @@ SUBJECTS = st.builds(
 
 @given(SUBJECTS, RULES, st.none() | st.sets(NAMES))
 def test_whatever_the_rules_say(subject: RuleSubject, rules: list[Rule], changed: set[str] | None) -> None:
-    """No stranger goes first or unasked past a rule that forbids it, and only rules before it hide a rule."""
+    """No stranger's change gets past a forbidding rule; only earlier rules hide a rule."""
     ruled = decide(subject, rules, lambda: changed)
     first = next((one for one in rules if is_for(one, subject)), None)
     if isinstance(ruled, Ignored):

@@ -1,4 +1,4 @@
-"""Rules in the way of a delivery: what triage makes of it, and what the request then says."""
+"""How rules change the triage of a delivery and its request."""
 
 import dataclasses
 import json
@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import Priority, Source
-from solstice_forge.decisions.plan import RunWanted
+from solstice_forge.decisions.plan import UnderstoodDelivery
+from solstice_forge.decisions.requests import PlannedRun
 from solstice_forge.decisions.rules import Forks, Rule, RuleEvent
 from solstice_forge.decisions.ruling import ruling
 from solstice_forge.decisions.stored_delivery import new_delivery
-from solstice_forge.decisions.triage import UnderstoodDelivery, triage
+from solstice_forge.decisions.triage import triage
 from solstice_forge.forges.events import Dispatch, Event, Ignored, IgnoreReason, Push, Rerun
 from solstice_forge.forges.push_contents import changed_paths, head_message
 from tests.webhooks.deliveries import Delivery, deliveries
@@ -45,8 +46,8 @@ def with_message(delivery: Delivery, message: str) -> dict[str, Any]:
 @pytest.mark.parametrize("forge", PUSHES)
 def test_rule_reaches_the_request(forge: str) -> None:
     triaged = understood(PUSHES[forge], Rule(name="r", priority=Priority.HIGH, runs_on="illumos"))
-    assert isinstance(triaged.wanted, RunWanted)
-    request = triaged.wanted.request
+    assert isinstance(triaged.planned, PlannedRun)
+    request = triaged.planned.request
     assert (request.priority, request.runs_on, request.needs_approval) == (Priority.HIGH, "illumos", None)
 
 
@@ -54,9 +55,9 @@ def test_rule_reaches_the_request(forge: str) -> None:
 def test_push_that_no_rule_is_for_is_kept_as_ignored(forge: str) -> None:
     push = PUSHES[forge]
     triaged = understood(push, Rule(name="tags", events=frozenset({RuleEvent.TAG})))
-    kept = new_delivery(push.source, push.headers, triaged, push.now)
-    assert (kept.reason, kept.request) == ("no_rule", None)
-    assert str(triaged.event.repo_full_name) in kept.detail
+    stored = new_delivery(push.source, push.headers, triaged, push.now)
+    assert (stored.reason, stored.request) == ("no_rule", None)
+    assert str(triaged.event.repo_full_name) in stored.detail
 
 
 @pytest.mark.parametrize("forge", PUSHES)
@@ -69,8 +70,9 @@ def test_push_is_built_by_the_paths_it_lists(forge: str) -> None:
     assert reason(understood(PUSHES[forge], other)) is IgnoreReason.PATHS_NOT_BUILT
 
 
-UNTOLD = {
+NOT_REPORTED = {
     "new branch": {"before": "0" * 40},
+    "what came before not told": {"before": ""},
     "forced": {"forced": True},
     "no commits": {"commits": []},
     "null commits": {"commits": None},
@@ -80,18 +82,31 @@ UNTOLD = {
 }
 
 
-@pytest.mark.parametrize("changes", UNTOLD.values(), ids=UNTOLD)
+@pytest.mark.parametrize("changes", NOT_REPORTED.values(), ids=NOT_REPORTED)
 def test_push_whose_paths_are_not_all_told_is_built(changes: dict[str, Any]) -> None:
     push = PUSHES["forgejo"]
     assert changed_paths(Source.FORGEJO, json.dumps({**json.loads(push.body), **changes}).encode()) is None
-    if changes != UNTOLD["unreadable"]:
+    if changes != NOT_REPORTED["unreadable"]:
         assert reason(understood(push, Rule(name="r", paths=("nothing/**",)), **changes)) is None
+
+
+def test_push_without_a_word_of_what_came_before_tells_no_paths() -> None:
+    document = json.loads(PUSHES["github"].body)
+    del document["before"]
+    assert changed_paths(Source.GITHUB, json.dumps(document).encode()) is None
 
 
 def test_forge_that_gives_no_total_tells_nothing() -> None:
     document = json.loads(PUSHES["gitea"].body)
     del document["total_commits"]
     assert changed_paths(Source.GITEA, json.dumps(document).encode()) is None
+
+
+@pytest.mark.parametrize("kind", ["added", "modified", "removed"])
+def test_commit_that_lists_one_kind_of_change_tells_its_paths(kind: str) -> None:
+    document = json.loads(PUSHES["github"].body)
+    whole = {**document, "commits": [{"id": "a" * 40, kind: ["a"]}]}
+    assert changed_paths(Source.GITHUB, json.dumps(whole).encode()) == frozenset({"a"})
 
 
 def test_github_lists_2048_commits() -> None:
@@ -147,11 +162,11 @@ FORKS = {
 def test_change_request_of_a_fork(rules: tuple[Rule, ...], word: str) -> None:
     triaged = understood(FORK, *rules)
     refused = reason(triaged)
-    if not isinstance(triaged.wanted, RunWanted):
+    if not isinstance(triaged.planned, PlannedRun):
         assert refused is not None
         assert refused.value == word
         return
-    request = triaged.wanted.request
+    request = triaged.planned.request
     assert request.trusted is False
     assert request.needs_approval is (True if word == "waits" else None)
 
@@ -183,7 +198,7 @@ def rerun(branch: str, *, number: int | None = None) -> Rerun:
     )
 
 
-ASKED_FOR_ITS_BRANCH: dict[str, tuple[Event, IgnoreReason | None]] = {
+JUDGED_BY_BRANCH: dict[str, tuple[Event, IgnoreReason | None]] = {
     "push": (pushed("refs/heads/release/1"), None),
     "push elsewhere": (pushed("refs/heads/main"), IgnoreReason.BRANCH_NOT_BUILT),
     "tag": (pushed("refs/tags/v1"), None),
@@ -202,7 +217,7 @@ ASKED_FOR_ITS_BRANCH: dict[str, tuple[Event, IgnoreReason | None]] = {
 }
 
 
-@pytest.mark.parametrize(("event", "refusal"), ASKED_FOR_ITS_BRANCH.values(), ids=list(ASKED_FOR_ITS_BRANCH))
+@pytest.mark.parametrize(("event", "refusal"), JUDGED_BY_BRANCH.values(), ids=list(JUDGED_BY_BRANCH))
 def test_rule_for_some_branches_refuses_what_is_of_others(event: Event, refusal: IgnoreReason | None) -> None:
     source = dataclasses.replace(PUSHES["github"].source, rules=(Rule(name="r", branches=("release/*",)),))
     ruled = ruling(event, source, b"")

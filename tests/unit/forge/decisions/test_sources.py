@@ -5,7 +5,7 @@ import pytest
 from solstice_common.cli.options import load_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source as Origin
-from solstice_forge.decisions.sources import FORGES, how_to_configure, sources_of
+from solstice_forge.decisions.sources import FORGES, Source, SourceApp, how_to_configure, sources_of
 from solstice_forge.settings import ForgeSettings
 
 TOKEN = "whsec_" + base64.b64encode(b"k" * 32).decode()
@@ -21,6 +21,35 @@ def test_source_exists_once_its_secret_is_set() -> None:
     assert list(sources) == ["forgejo"]
     assert sources["forgejo"].forge is FORGES[Origin.FORGEJO]
     assert sources["forgejo"].secrets == ("one",)
+
+
+def test_public_forges_have_their_well_known_address_and_others_none() -> None:
+    given = settings(github_webhook_secret="1", gitlab_webhook_secret="2", gitea_webhook_secret="3")
+    assert {name: source.url for name, source in sources_of(given).items()} == {
+        "github": "https://github.com",
+        "gitlab": "https://gitlab.com",
+        "gitea": None,
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "github_webhook_secret",
+        "forgejo_webhook_secret",
+        "gitea_webhook_secret",
+        "gitlab_webhook_secret",
+        "gitlab_signing_token",
+    ],
+)
+def test_a_secret_too_short_to_be_one_of_several_is_named_by_its_setting(name: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        sources_of(settings(**{name: "12345678,1234567"}))
+    assert str(caught.value).startswith(f"{name.upper()}: ")
+
+
+def test_eight_characters_are_enough_for_one_of_several_secrets() -> None:
+    assert len(sources_of(settings(gitea_webhook_secret="12345678,abcdefgh"))["gitea"].secrets) == 2
 
 
 def test_several_live_secrets_are_separated_by_commas_or_line_breaks() -> None:
@@ -68,9 +97,22 @@ def test_secrets_are_never_printed() -> None:
         assert TOKEN not in shown
 
 
+def test_credentials_of_a_source_are_never_printed() -> None:
+    app = SourceApp(id=1, private_key="hush-key")
+    whole = Source(
+        name="acme", forge=FORGES[Origin.GITHUB], secrets=("hush-secret",), token="hush-token", app=app
+    )
+    assert "hush" not in repr(whole) + str(whole) + repr(app)
+
+
 @pytest.mark.parametrize("name", FORGES)
 def test_unconfigured_source_says_which_setting_makes_it_exist(name: Origin) -> None:
-    assert f"{name.upper()}_WEBHOOK_SECRET" in how_to_configure(name)
+    also = " or GITLAB_SIGNING_TOKEN" if name is Origin.GITLAB else ""
+    assert f"set {name.upper()}_WEBHOOK_SECRET{also} here" in how_to_configure(name)
+
+
+def test_only_gitlab_has_a_signing_token_beside_its_secret() -> None:
+    assert [name for name in FORGES if "SIGNING_TOKEN" in how_to_configure(name)] == [Origin.GITLAB]
 
 
 def test_unknown_source_says_which_are_known() -> None:

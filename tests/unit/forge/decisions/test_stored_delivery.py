@@ -1,7 +1,13 @@
 import json
 
+from msgspec.structs import replace
+
+from solstice_common.messages import derive_request_id
+from solstice_forge.decisions.plan import UnderstoodDelivery
+from solstice_forge.decisions.requests import content_key
 from solstice_forge.decisions.stored_delivery import new_delivery, without_secret
-from solstice_forge.decisions.triage import UnderstoodDelivery, triage
+from solstice_forge.decisions.triage import triage
+from solstice_forge.forges.events import Ignored, decode_lacking
 from tests.webhooks.deliveries import deliveries
 
 
@@ -36,6 +42,7 @@ def test_what_tells_deliveries_apart_is_stored() -> None:
         "x-gitlab-webhook-uuid",
     }
     assert stored.body == one.body
+    assert stored.repo_full_name == understood.event.repo_full_name
 
 
 def test_secret_in_a_body_is_redacted_and_nothing_else() -> None:
@@ -45,6 +52,15 @@ def test_secret_in_a_body_is_redacted_and_nothing_else() -> None:
         "message": '"secret": "kept"',
         "n": {"secret": "redacted"},
     }
+
+
+def test_only_gitea_ever_put_its_secret_into_a_body() -> None:
+    for name, kept in (("gitea/push-branch", False), ("forgejo/push-branch", True)):
+        one = deliveries()[name]
+        understood = triage(one.source, one.headers, one.body, now=one.now)
+        assert isinstance(understood, UnderstoodDelivery)
+        understood = replace(understood, payload=b'{"secret": "of a file"}')
+        assert (new_delivery(one.source, one.headers, understood, one.now).body == understood.payload) is kept
 
 
 def test_ignored_delivery_asks_for_nothing() -> None:
@@ -58,3 +74,24 @@ def test_ignored_delivery_asks_for_nothing() -> None:
         None,
         None,
     )
+    assert stored.body == b""
+
+
+def test_what_lacks_something_is_stored_whole_until_the_forge_is_asked() -> None:
+    one = deliveries()["gitea/comment-retest"]
+    understood = triage(one.source, one.headers, one.body, now=one.now)
+    assert isinstance(understood, UnderstoodDelivery)
+    stored = new_delivery(one.source, one.headers, understood, one.now)
+    assert (stored.source_name, stored.delivery_id, stored.event_name, stored.repo_full_name) == (
+        "gitea",
+        one.headers["x-gitea-delivery"],
+        "issue_comment",
+        understood.event.repo_full_name,
+    )
+    assert (stored.received_at, stored.reason, stored.body) == (one.now, "comment", one.body)
+    assert (stored.request, stored.detail) == (None, "")
+    assert stored.request_id == derive_request_id("gitea", one.headers["x-gitea-delivery"])
+    assert not isinstance(understood.event, Ignored)
+    assert stored.content_key == content_key(understood.event, one.source, one.headers["x-gitea-delivery"])
+    assert stored.lookup is not None
+    assert decode_lacking(stored.lookup) == understood.event

@@ -1,4 +1,4 @@
-"""Requests made by a seeded generator: one write against any split, and the fast path against plain uvicorn.
+"""Generated requests, split anyhow, get the same answers on fast path and uvicorn.
 
 `CUT_REQUESTS=10000 ./just test tests/unit/forge/edge/test_cut_requests.py` is the full run; by default there are fewer.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from solstice_common.http.protocol import BoundedProtocol
+from solstice_common.http.server.protocol import BoundedProtocol
 from solstice_forge.edge.fast_path import WholeRequestProtocol
 from tests.http_transports import connected, feed
 from tests.raw_http import status_code
@@ -56,15 +56,15 @@ def made(rng: random.Random, number: int) -> tuple[bytes, bool]:
     return request, kind == "plain"
 
 
-async def told(kind: type[HttpToolsProtocol], pieces: Sequence[bytes]) -> tuple[int, object]:
+async def reported(kind: type[HttpToolsProtocol], pieces: Sequence[bytes]) -> tuple[int, object]:
     """The status of the answer and the rows that were kept."""
     counted = CountingApp()
     protocol, socket = connected(kind, counted)
     await feed(protocol, socket, pieces)
-    said = b"".join(socket.written).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
-    assert said.count(b"HTTP/1.1 ") <= 1, said
+    answers = b"".join(socket.written).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert answers.count(b"HTTP/1.1 ") <= 1, answers
     assert socket.late == []
-    return status_code(said), counted.drawer.kept
+    return status_code(answers), counted.drawer.stored
 
 
 def test_however_a_request_is_cut_the_same_is_answered_and_kept() -> None:
@@ -75,11 +75,11 @@ def test_however_a_request_is_cut_the_same_is_answered_and_kept() -> None:
         for number in range(COUNT):
             request, is_plain = made(rng, number)
             pieces = cut(request, [rng.randrange(20_000) for _ in range(rng.randrange(1, 6))])
-            whole = await told(WholeRequestProtocol, [request])
-            assert await told(WholeRequestProtocol, pieces) == whole, (request, pieces)
-            assert await told(BoundedProtocol, pieces) == whole, (request, pieces)
+            whole = await reported(WholeRequestProtocol, [request])
+            assert await reported(WholeRequestProtocol, pieces) == whole, (request, pieces)
+            assert await reported(BoundedProtocol, pieces) == whole, (request, pieces)
             if is_plain:
-                assert await told(HttpToolsProtocol, [request]) == whole, request
+                assert await reported(HttpToolsProtocol, [request]) == whole, request
             statuses.add(whole[0])
         return statuses
 

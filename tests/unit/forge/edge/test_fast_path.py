@@ -15,15 +15,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
-from solstice_common.http.protocol import BoundedProtocol
+from solstice_common.http.server.protocol import BoundedProtocol
+from solstice_common.http.server.refusals import Field
 from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.edge import fast_path
-from solstice_forge.edge.answers import Field, HttpAnswer
+from solstice_forge.edge.answers import HttpAnswer
 from solstice_forge.edge.app import AppParts, create_app
 from solstice_forge.edge.fast_path import WholeRequestProtocol
-from solstice_forge.forges.samples import push_body
-from solstice_forge.forges.signing import sign
+from solstice_forge.forges.samples import push_body, sign
 from solstice_forge.inbox.keep_results import new
 from solstice_forge.inbox.protocol import KeepResult, NewDelivery
 from solstice_forge.metrics import Metrics
@@ -38,13 +38,13 @@ LIMIT = 5000
 class GatedInbox:
     """Keeps deliveries when it is told to, at once unless it is `shut`."""
 
-    kept: list[NewDelivery] = field(default_factory=list)
+    stored: list[NewDelivery] = field(default_factory=list)
     shut: asyncio.Event | None = None
 
     async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Exception]:
         if self.shut is not None:
             await self.shut.wait()
-        self.kept += deliveries
+        self.stored += deliveries
         return [
             StoreUnavailable("the inbox", "the disk is full")
             if one.delivery_id == "unlucky"
@@ -153,7 +153,7 @@ async def spoken(
     counted = CountingApp()
     protocol, socket = connected(kind, counted)
     await feed(protocol, socket, pieces)
-    return b"".join(socket.written), socket.closed, counted.drawer.kept
+    return b"".join(socket.written), socket.closed, counted.drawer.stored
 
 
 def cut(stream: bytes, hook_owners: Sequence[int]) -> list[bytes]:
@@ -230,7 +230,7 @@ async def test_a_body_that_breaks_off_is_dropped_and_logged_as_ever() -> None:
     with structlog.testing.capture_logs() as logged:
         await feed(protocol, socket, [PLAIN[:-1]])
     assert [each["event"] for each in logged][:1] == ["webhook.aborted"]
-    assert counted.drawer.kept == []
+    assert counted.drawer.stored == []
 
 
 async def test_an_application_that_takes_nothing_whole_is_asked_by_asgi() -> None:
@@ -265,7 +265,7 @@ async def open_again(drawer: GatedInbox) -> None:
 async def test_nothing_is_answered_before_it_is_kept() -> None:
     drawer, _, socket = await waiting()
     await open_again(drawer)
-    assert len(drawer.kept) == 1
+    assert len(drawer.stored) == 1
     assert len(socket.written) == 1
 
 
@@ -274,7 +274,7 @@ async def test_whoever_went_away_is_not_written_to_and_the_webhook_is_kept() -> 
     socket.close()
     protocol.connection_lost(ConnectionResetError())
     await open_again(drawer)
-    assert len(drawer.kept) == 1
+    assert len(drawer.stored) == 1
     assert socket.written == socket.late == []
 
 

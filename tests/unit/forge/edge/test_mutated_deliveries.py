@@ -1,4 +1,4 @@
-"""Deliveries of every forge and kind, changed in places and signed again, through the HTTP side: only our own answers."""
+"""Mutated deliveries of every forge, signed again, get only answers that we define."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.edge.app import AppParts, create_app
 from solstice_forge.forges.events import decode_lacking
-from solstice_forge.forges.signing import sign
+from solstice_forge.forges.samples import sign
 from solstice_forge.inbox.keep_results import new
 from solstice_forge.inbox.protocol import KeepResult, NewDelivery
 from solstice_forge.metrics import Metrics
@@ -62,11 +62,11 @@ HOSTILE = st.one_of(
 
 
 class CheckingInbox:
-    """An inbox that keeps what it is given, and checks that it could be written and read again."""
+    """An inbox that stores deliveries, checking that each could be written and read."""
 
     def __init__(self) -> None:
         self.lookup_added = asyncio.Event()
-        self.kept: list[NewDelivery] = []
+        self.stored: list[NewDelivery] = []
 
     async def keep(self, delivery: NewDelivery) -> KeepResult:
         orjson.dumps(delivery.headers).decode()
@@ -76,7 +76,7 @@ class CheckingInbox:
             JobRequestV1.decode(delivery.request)
         if delivery.lookup is not None:
             assert decode_lacking(delivery.lookup).repo_full_name == delivery.repo_full_name
-        self.kept.append(delivery)
+        self.stored.append(delivery)
         return new(delivery)
 
     async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Exception]:
@@ -85,18 +85,20 @@ class CheckingInbox:
 
 @cache
 def documents() -> list[tuple[Origin, str, Any]]:
-    """Forge, name of the event, and payload: our own deliveries, and those recorded where this machine has them."""
-    ours = [
+    """Forge, event name and payload of our deliveries, and of recorded ones if present."""
+    from_fast_path = [
         (one.origin, one.source.forge.event_name(one.headers), one.body)
         for one in deliveries().values()
         if not one.is_form
     ]
-    theirs = [
+    from_uvicorn = [
         (Origin(one.meta["forge"]), one.source.forge.event_name(one.headers("headers")), one.body)
         for one in recorded().values()
         if "payload=" not in one.body[:8].decode("latin-1")
     ]
-    return [(origin, event or "", json.loads(body)) for origin, event, body in (*ours, *theirs)]
+    return [
+        (origin, event or "", json.loads(body)) for origin, event, body in (*from_fast_path, *from_uvicorn)
+    ]
 
 
 def paths_in(document: Any, here: Path = ()) -> Iterator[Path]:
@@ -110,7 +112,7 @@ def paths_in(document: Any, here: Path = ()) -> Iterator[Path]:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> tuple[Origin, str, bytes]:
-    """A delivery with one to three values, anywhere in it, replaced, removed, or put where another one is."""
+    """A delivery with one to three values replaced, removed or moved."""
     origin, event, original = draw(st.sampled_from(documents()))
     document = json.loads(json.dumps(original))
     for _ in range(draw(st.integers(1, 3))):
@@ -170,9 +172,9 @@ def test_only_our_own_answers_and_never_a_500(case: tuple[Origin, str, bytes]) -
     if status == 400:
         assert content["reason"] == "malformed"
         assert content["error"]
-        assert drawer.kept == []
+        assert drawer.stored == []
     else:
-        (delivery,) = drawer.kept
+        (delivery,) = drawer.stored
         assert (status == 202) is (delivery.request_id is not None)
         assert (delivery.request is None) or (delivery.lookup is None)
 

@@ -1,4 +1,4 @@
-"""One timer for many: whose time is up is told so, and nobody else is disturbed."""
+"""One timer for many waits cancels those that are due, and no others."""
 
 import asyncio
 

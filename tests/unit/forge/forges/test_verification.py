@@ -8,8 +8,8 @@ from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.sources import FORGES
 from solstice_forge.forges import gitlab, standard_webhooks
 from solstice_forge.forges.protocol import Forged, Genuine, Unsupported
+from solstice_forge.forges.samples import sign
 from solstice_forge.forges.signatures import hex_digest
-from solstice_forge.forges.signing import sign
 
 BODY = b'{"zen": "\xe2\x99\xa5"}'
 NOW = 1_790_000_000.0
@@ -106,7 +106,25 @@ def test_content_type_may_have_parameters_and_capitals(origin: Origin) -> None:
 
 def test_gitlab_sends_no_forms() -> None:
     headers = {**signed(Origin.GITLAB), "content-type": "application/x-www-form-urlencoded"}
-    assert isinstance(gitlab.verify(headers, BODY, ("old",), NOW), Unsupported)
+    outcome = gitlab.verify(headers, BODY, ("old",), NOW)
+    assert isinstance(outcome, Unsupported)
+    assert "is application/x-www-form-urlencoded: set it to application/json in" in outcome.detail
+
+
+@pytest.mark.parametrize("origin", SIGNED_WITH_HMAC)
+@pytest.mark.parametrize(
+    ("kind", "reported"),
+    [({}, "missing"), ({"content-type": "text/plain"}, "text/plain")],
+    ids=["none", "text"],
+)
+def test_wrong_content_type_is_named_beside_those_to_set(
+    origin: Origin, kind: dict[str, str], reported: str
+) -> None:
+    headers = {name: value for name, value in signed(origin).items() if name != "content-type"} | kind
+    outcome = FORGES[origin].verify(headers, BODY, ("old",), NOW)
+    assert isinstance(outcome, Unsupported)
+    expected = "application/json or application/x-www-form-urlencoded"
+    assert f"is {reported}: set it to {expected} in" in outcome.detail
 
 
 def test_form_of_github_is_signed_over_the_form_and_of_gitea_over_the_json() -> None:
@@ -139,6 +157,20 @@ def test_gitlab_timestamp_must_be_plain_digits(timestamp: str) -> None:
     headers = signed(Origin.GITLAB, TOKEN)
     headers["webhook-timestamp"] = timestamp
     assert isinstance(gitlab.verify(headers, BODY, (TOKEN,), NOW), Forged)
+
+
+@pytest.mark.parametrize("missing", [standard_webhooks.ID, standard_webhooks.TIMESTAMP])
+@pytest.mark.parametrize("is_empty", [True, False], ids=["empty", "absent"])
+def test_gitlab_signature_without_what_it_covers_is_forged_and_names_that(
+    missing: str, is_empty: bool
+) -> None:
+    headers = signed(Origin.GITLAB, TOKEN)
+    headers |= {missing: ""}
+    if not is_empty:
+        del headers[missing]
+    outcome = gitlab.verify(headers, BODY, (TOKEN,), NOW)
+    assert isinstance(outcome, Forged)
+    assert "webhook-id and webhook-timestamp are needed" in outcome.detail
 
 
 def test_wrong_gitlab_signature_is_not_made_good_by_the_right_token() -> None:
@@ -177,6 +209,6 @@ def test_signed_id_is_the_delivery_id() -> None:
     assert gitlab.delivery_id(headers) is None
 
 
-@pytest.mark.parametrize("token", ["", "whsec_", "whsec_%%%", "whsec_é"])
+@pytest.mark.parametrize("token", ["", "whsec_", "whsec_%%%", "whsec_YWJj%ZGVm", "whsec_é"])
 def test_what_is_no_signing_token_has_no_key(token: str) -> None:
     assert standard_webhooks.key_of(token) == b""

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from solstice_common.messages import Source as Origin
-from solstice_forge.decisions.plan import RunWanted
+from solstice_forge.decisions.plan import UnderstoodDelivery
+from solstice_forge.decisions.requests import PlannedRun
 from solstice_forge.decisions.sources import FORGES, Source
-from solstice_forge.decisions.triage import Refused, UnderstoodDelivery, triage
+from solstice_forge.decisions.triage import Refused, triage
 from solstice_forge.forges import bodies, standard_webhooks
 from solstice_forge.forges.events import (
     ChangeRequest,
@@ -75,14 +76,14 @@ else:
     @pytest.mark.parametrize(("name", "variant"), variants())
     def test_what_lacks_nothing_becomes_a_request_at_once(name: str, variant: str) -> None:
         expected = recorded()[name].meta["expected"]
-        wanted = understood(name, variant).wanted
+        planned_run = understood(name, variant).planned
         if expected["should_trigger"] == "yes" and not expected["needs_lookup"]:
-            assert isinstance(wanted, RunWanted)
-            assert wanted.request.commit_sha == expected["fields"]["commit_sha"]
-            assert wanted.request.delivery_id == recorded()[name].meta["delivery_id"]
-            assert wanted.request.trusted is (expected["fields"]["is_fork"] is False)
+            assert isinstance(planned_run, PlannedRun)
+            assert planned_run.request.commit_sha == expected["fields"]["commit_sha"]
+            assert planned_run.request.delivery_id == recorded()[name].meta["delivery_id"]
+            assert planned_run.request.trusted is (expected["fields"]["is_fork"] is False)
         else:
-            assert wanted is None
+            assert planned_run is None
 
     @pytest.mark.parametrize(("name", "variant"), variants())
     def test_one_byte_tampered_is_refused(name: str, variant: str) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of a forge about a delivery, and what the answers make of it."""
+"""What is asked of a forge about a delivery, and what answers change."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +32,7 @@ from solstice_forge.lookups.forge_questions import (
     too_late,
     without_access,
 )
-from solstice_forge.remote import gitea_family, github, gitlab
+from solstice_forge.remote import gitea_family_calls, github_calls, gitlab_calls
 from solstice_forge.remote.protocol import ChangeRequestHead, Later, Never
 
 SHA = "a" * 40
@@ -90,7 +90,7 @@ class ScriptedAnswers:
     )
     asked: list[str] = field(default_factory=list)
 
-    def completes(self, event: Incomplete, dialect: Any = github) -> Incomplete | Ignored:
+    def completes(self, event: Incomplete, dialect: Any = github_calls) -> Incomplete | Ignored:
         """The event after all questions were answered."""
         state: Incomplete | Ignored = event
         while not isinstance(state, Ignored):
@@ -153,11 +153,11 @@ def test_cancel_of_who_made_the_change_request_asks_for_nothing() -> None:
 
 
 def test_nobody_may_give_a_command() -> None:
-    for dialect, nobody in (
-        (github, replace(COMMAND, sender=None)),
-        (gitlab, replace(COMMAND, sender_id=None)),
+    for dialect, answer_for_unknown in (
+        (github_calls, replace(COMMAND, sender=None)),
+        (gitlab_calls, replace(COMMAND, sender_id=None)),
     ):
-        outcome = ScriptedAnswers().completes(nobody, dialect)
+        outcome = ScriptedAnswers().completes(answer_for_unknown, dialect)
         assert isinstance(outcome, Ignored)
         assert outcome.reason is IgnoreReason.NOT_ALLOWED
 
@@ -171,17 +171,19 @@ def test_commit_that_the_delivery_told_is_the_one_that_was_meant() -> None:
 
 @pytest.mark.parametrize("is_on", [True, False])
 def test_rerun_is_of_the_repository_when_its_branch_holds_the_commit(is_on: bool) -> None:
-    question = next_question(RERUN, github)
+    question = next_question(RERUN, github_calls)
     assert isinstance(question, ForgeQuestion)
     assert question.call.path == f"/repos/tide-club/almanac/compare/{SHA}...main"
     answered = question.answered(is_on)
     assert answered == replace(RERUN, is_fork=not is_on)
     assert isinstance(answered, Rerun)
-    assert next_question(answered, github) == answered
+    assert next_question(answered, github_calls) == answered
 
 
 def test_rerun_without_a_branch_is_a_forks_and_nobody_is_asked() -> None:
-    assert next_question(replace(RERUN, branch=None), github) == replace(RERUN, branch=None, is_fork=True)
+    assert next_question(replace(RERUN, branch=None), github_calls) == replace(
+        RERUN, branch=None, is_fork=True
+    )
 
 
 def test_closed_change_request_is_not_built() -> None:
@@ -192,11 +194,11 @@ def test_closed_change_request_is_not_built() -> None:
     assert outcome.reason is IgnoreReason.CHANGE_CLOSED
 
 
-@pytest.mark.parametrize(("told", "is_fork"), [(True, True), (False, False), (None, True)])
-def test_what_is_not_known_to_be_of_the_repository_is_a_forks(told: bool | None, is_fork: bool) -> None:
-    outcome = ScriptedAnswers(head=ChangeRequestHead(commit_sha=SHA, is_fork=told, is_open=True)).completes(
-        COMMAND, gitea_family
-    )
+@pytest.mark.parametrize(("reported", "is_fork"), [(True, True), (False, False), (None, True)])
+def test_what_is_not_known_to_be_of_the_repository_is_a_forks(reported: bool | None, is_fork: bool) -> None:
+    outcome = ScriptedAnswers(
+        head=ChangeRequestHead(commit_sha=SHA, is_fork=reported, is_open=True)
+    ).completes(COMMAND, gitea_family_calls)
     assert isinstance(outcome, Command)
     assert outcome.is_fork is is_fork
 
@@ -246,9 +248,9 @@ def test_what_was_kept_is_read_again(event: Incomplete) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_what_another_version_kept_is_a_value_error(kept: bytes) -> None:
+def test_what_another_version_kept_is_a_value_error(stored: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        decode_lacking(kept)
+        decode_lacking(stored)
 
 
 @pytest.mark.parametrize("word", list(CommentCommand))

@@ -1,4 +1,4 @@
-"""Which lost deliveries are asked for again, and which heads were missed: decided without any I/O."""
+"""Which lost deliveries to request again, and which heads were missed, decided without I/O."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages import Source as Origin
-from solstice_forge.decisions.plan import content_key
+from solstice_forge.decisions.requests import content_key
 from solstice_forge.decisions.rules import Forks, Rule
 from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.forges.events import Ignored, IgnoreReason, Push
@@ -26,6 +26,7 @@ from solstice_forge.reconcile.missed_heads import (
 )
 from solstice_forge.reconcile.report import (
     MissedHead,
+    ReconcileFindings,
     ReconcileProblem,
     ReconcileReport,
     ResentDelivery,
@@ -49,7 +50,10 @@ from solstice_forge.remote.responses import next_query
 NOW = 1_790_000_000.0
 OLD, NEW = "0a" * 20, "0b" * 20
 REPOSITORY = GiteaRepository(
-    full_name="river/otter", clone_url="https://forge.example/river/otter.git", default_branch="main"
+    full_name="river/otter",
+    clone_url="https://forge.example/river/otter.git",
+    default_branch="main",
+    has_changes=True,
 )
 NOTHING = KnownRepository(kinds=frozenset(), compared=frozenset(), heads={})
 COMPARED = KnownRepository(
@@ -94,7 +98,7 @@ def request_of(found: ForgeHead, whose: Source) -> JobRequestV1:
 
 
 @pytest.mark.parametrize(
-    ("arrived", "asked", "expected"),
+    ("arrived", "record", "expected"),
     [
         (True, None, ResendVerdict.ARRIVED),
         (True, ResendRecord(times=9, asked_at=NOW), ResendVerdict.ARRIVED),
@@ -110,9 +114,9 @@ def request_of(found: ForgeHead, whose: Source) -> JobRequestV1:
          "twice, a while ago", "clock set back", "often enough"],
 )  # fmt: skip
 def test_lost_delivery_is_asked_for_now_and_then_and_not_for_ever(
-    *, arrived: bool, asked: ResendRecord | None, expected: ResendVerdict
+    *, arrived: bool, record: ResendRecord | None, expected: ResendVerdict
 ) -> None:
-    assert verdict(arrived=arrived, resends=asked, now=NOW) is expected
+    assert verdict(arrived=arrived, resends=record, now=NOW) is expected
 
 
 def test_delivery_of_which_any_attempt_succeeded_is_not_lost() -> None:
@@ -151,20 +155,21 @@ def test_what_was_dealt_with_is_past_and_what_came_since_is_not(tried: list[Atte
 
 
 @pytest.mark.parametrize(
-    ("url", "ours"),
+    ("url", "is_own"),
     [
         ("https://ci.example/webhooks/acme", True),
         ("https://ci.example/behind/a/proxy/webhooks/acme/?x=1", True),
         ("https://ci.example/webhooks/acme2", False),
+        ("https://ci.example/webhooks/acmeX", False),
         ("https://chat.example/webhooks/other", False),
         ("https://chat.example/?to=/webhooks/acme", False),
         ("http://[broken/webhooks/acme", False),
         ("", False),
     ],
 )
-def test_only_hooks_that_call_us_are_looked_at(url: str, *, ours: bool) -> None:
+def test_only_hooks_that_call_us_are_looked_at(url: str, *, is_own: bool) -> None:
     place = HookOwner(name="river/otter", path="/p", repository="river/otter")
-    assert calls_us(Hook(owner=place, path="/p/1", url=url), "acme") is ours
+    assert calls_us(Hook(owner=place, path="/p/1", url=url), "acme") is is_own
 
 
 @pytest.mark.parametrize(
@@ -172,6 +177,7 @@ def test_only_hooks_that_call_us_are_looked_at(url: str, *, ours: bool) -> None:
     [
         ('<https://a.example/x?cursor=v1_5&per_page=100>; rel="next"', {"cursor": "v1_5", "per_page": "100"}),
         ('<https://a.example/x?page=1>; rel="prev", <https://a.example/x?page=3>; rel=next', {"page": "3"}),
+        ('<https://a.example/x?page=4>; REL="Next"', {"page": "4"}),
         ('<https://a.example/x?page=9>; rel="last"', None),
         ('<https://a.example/x?page=9>; rel="nextish"', None),
         ("", None),
@@ -315,4 +321,103 @@ def test_report_survives_and_says_what_happened() -> None:
     assert (
         sentence(ReconcileReport(source="acme", dry_run=False, repositories=1))
         == "1 repository: nothing was missed"
+    )
+
+
+def test_findings_become_the_report_of_their_source() -> None:
+    sent = ResentDelivery(place="r/o", delivery_id="g", event="push", failure="502", times=1)
+    made = MissedHead(repository="r/o", ref="r", commit_sha=NEW, decision="ignored", reason="no_rule")
+    problem = ReconcileProblem(place="r/p", detail="404")
+    findings = ReconcileFindings(
+        repositories=2, sent=[sent], made=[made], baseline=3, waiting=4, given_up=["g"], troubles=[problem]
+    )
+    assert findings.report("acme", dry_run=True) == ReconcileReport(
+        source="acme",
+        dry_run=True,
+        repositories=2,
+        sent=(sent,),
+        made=(made,),
+        baseline=3,
+        waiting=4,
+        given_up=("g",),
+        troubles=(problem,),
+    )
+    nothing = ReconcileReport(source="acme", dry_run=False, repositories=0)
+    assert ReconcileFindings().report("acme", dry_run=False) == nothing
+    assert decode_report(nothing.encoded()) == nothing
+
+
+def test_sentence_counts_one_and_many_and_says_what_a_dry_run_would_do() -> None:
+    sent = ResentDelivery(place="r/o", delivery_id="g", event="push", failure="502", times=1)
+    made = MissedHead(repository="r/o", ref="r", commit_sha=NEW, decision="accepted", reason="reconciled")
+    ignored = MissedHead(repository="r/o", ref="r", commit_sha=NEW, decision="ignored", reason="no_rule")
+    many = ReconcileReport(
+        source="acme",
+        dry_run=True,
+        repositories=2,
+        sent=(sent, sent),
+        made=(made, made, ignored),
+        waiting=1,
+        given_up=("a", "b"),
+        troubles=(ReconcileProblem(place="r/p", detail="404"),) * 2,
+    )
+    assert sentence(many) == (
+        "2 repositories: 2 deliveries to be asked for again, 2 missed heads to be built, "
+        "1 delivery asked for before and not here yet, 2 deliveries given up, 2 problems"
+    )
+    unbuilt = ReconcileReport(source="acme", dry_run=False, repositories=0, made=(ignored,))
+    assert sentence(unbuilt) == "0 repositories: nothing was missed"
+
+
+@pytest.mark.parametrize(
+    ("at", "since", "looked_to", "past"),
+    [
+        (NOW, NOW, None, False),
+        (NOW - 1, NOW, None, True),
+        (NOW - OVERLAP_SECONDS, 0.0, NOW, False),
+        (NOW - OVERLAP_SECONDS - 1, 0.0, NOW, True),
+        (NOW - OVERLAP_SECONDS - 1, 0.0, None, False),
+    ],
+    ids=["as old as wanted", "too old", "in the overlap", "dealt with", "never looked"],
+)
+def test_attempt_with_a_time_is_past_when_it_is_too_old_or_dealt_with(
+    at: float, since: float, looked_to: float | None, *, past: bool
+) -> None:
+    assert is_past(attempt(1, "a", at=at), since=since, looked_to=looked_to) is past
+
+
+def test_attempt_without_a_time_is_past_up_to_the_id_that_was_reached() -> None:
+    reached = [is_past(attempt(number, "a", at=None), since=NOW, looked_to=7.0) for number in (6, 7, 8)]
+    assert reached == [True, True, False]
+    assert not is_past(attempt(1, "a", at=None), since=NOW, looked_to=None)
+
+
+def test_what_was_reached_stays_when_nothing_is_listed() -> None:
+    assert mark([], began=NOW, looked_to=7.0) == 7.0
+    assert mark([attempt(3, "a")], began=NOW, looked_to=7.0) == NOW
+    assert mark([attempt(9, "a", at=None), attempt(3, "b", at=None)], began=NOW, looked_to=7.0) == 9.0
+
+
+def test_missed_head_is_stored_as_found_by_comparing() -> None:
+    made = delivery_instead(pushed(source(), REPOSITORY, branch(), COMPARED), source(), now=NOW)
+    assert isinstance(made, NewDelivery)
+    assert (made.reason, made.event_name, made.received_at) == ("reconciled", "push", NOW)
+    assert "the branch was found when it was compared" in made.detail
+    assert made.headers == {"content-type": "application/json"}
+    change_made = delivery_instead(changed(source(), REPOSITORY, change(), COMPARED), source(), now=NOW)
+    assert isinstance(change_made, NewDelivery)
+    assert change_made.event_name == "pull_request"
+    assert "the pull request was found when it was compared" in change_made.detail
+
+
+def test_new_branch_comes_after_nothing() -> None:
+    request = request_of(pushed(source(), REPOSITORY, branch(), NOTHING), source())
+    assert request.before_sha is None
+
+
+def test_head_tells_where_its_ref_points() -> None:
+    whole = changed(source(), REPOSITORY, change(), COMPARED)
+    assert whole.head == RefHead(kind="change_request", ref="refs/pull/7/head", commit_sha=NEW)
+    assert pushed(source(), REPOSITORY, branch(), COMPARED).head == RefHead(
+        kind="push", ref="refs/heads/main", commit_sha=NEW
     )

@@ -1,4 +1,7 @@
-"""The relay against a broker and an inbox that do what the test says; the real ones are in tests/integration."""
+"""The relay with a scripted broker and inbox.
+
+The real ones are in tests/integration.
+"""
 
 import asyncio
 import random
@@ -46,8 +49,8 @@ class ScriptedBroker:
         ids = [str(message.correlation_id) for message in messages]
         self.calls.append(ids)
         self.attempts += [message.headers["x-solstice-attempt"] for message in messages]
-        said = self.says.pop(0) if self.says else {}
-        return [Published(said.get(one, PublishStatus.CONFIRMED), "a reason") for one in ids]
+        outcomes = self.says.pop(0) if self.says else {}
+        return [Published(outcomes.get(one, PublishStatus.CONFIRMED), "a reason") for one in ids]
 
 
 class ListInbox:

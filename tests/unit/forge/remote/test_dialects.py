@@ -10,10 +10,19 @@ from hypothesis import strategies as st
 
 from solstice_common.broker.delivery import Refuse
 from solstice_common.errors import ConfigurationError
-from solstice_forge.remote import gitea_family, github, gitlab
+from solstice_forge.remote import gitea_family_calls, github_calls, gitlab_calls
 from solstice_forge.remote.call_pacing import ForgeAnswer
 from solstice_forge.remote.github_app import signing_key
-from solstice_forge.remote.protocol import AppCredentials, CommitStatus, Done, ForgeAccess, Later, Never
+from solstice_forge.remote.protocol import (
+    AppCredentials,
+    CommitStatus,
+    Done,
+    ForgeAccess,
+    ForgeCall,
+    Later,
+    Never,
+    nothing,
+)
 from solstice_forge.remote.responses import DETAIL_CHARACTERS, result_of, words_of
 from solstice_forge.remote.texts import link, shortened
 from solstice_forge.statuses.call_endings import (
@@ -23,14 +32,13 @@ from solstice_forge.statuses.call_endings import (
     Undeliverable,
     ending,
 )
-from solstice_forge.statuses.wanted_status import (
-    NO_CREDENTIALS,
-    NO_SOURCE,
-    WantedStatus,
+from solstice_forge.statuses.reportable_status import (
+    NotReported,
+    ReportableStatus,
     commit_status,
-    wanted,
+    reportable,
 )
-from tests.statuses import SHA, job_status
+from tests.statuses import SHA, job_status, run_id
 
 NOW = 1_790_000_000.0
 UNHURRIED = settings(deadline=None)
@@ -39,7 +47,9 @@ STATES = [
     "succeeded", "failed", "errored", "cancelled", "timed_out", "skipped", "a state of tomorrow",
 ]  # fmt: skip
 FORGES = pytest.mark.parametrize(
-    "forge", [github, gitea_family, gitlab], ids=lambda forge: str(forge.__name__.rpartition(".")[2])
+    "forge",
+    [github_calls, gitea_family_calls, gitlab_calls],
+    ids=lambda forge: str(forge.__name__.rpartition(".")[2]),
 )
 
 
@@ -59,15 +69,15 @@ def status(**changes: Any) -> CommitStatus:
 @pytest.mark.parametrize(
     ("forge", "words"),
     [
-        (github, "pending pending pending pending pending pending success failure error error failure success pending"),
-        (gitea_family, "pending pending pending pending pending pending success failure error failure failure success pending"),
-        (gitlab, "pending pending pending pending pending running success failed failed canceled failed success pending"),
+        (github_calls, "pending pending pending pending pending pending success failure error error failure success pending"),
+        (gitea_family_calls, "pending pending pending pending pending pending success failure error failure failure success pending"),
+        (gitlab_calls, "pending pending pending pending pending running success failed failed canceled failed success pending"),
     ],
     ids=["github", "gitea_family", "gitlab"],
 )  # fmt: skip
 def test_our_states_have_a_word_of_every_forge(forge: ModuleType, words: str) -> None:
-    told = [forge.set_status(status(state=state)).body["state"] for state in STATES]
-    assert told == words.split()
+    reported = [forge.set_status(status(state=state)).body["state"] for state in STATES]
+    assert reported == words.split()
 
 
 @pytest.mark.parametrize(
@@ -85,12 +95,12 @@ def test_our_states_have_a_word_of_every_forge(forge: ModuleType, words: str) ->
     ],
 )
 def test_our_states_are_states_of_check_runs(state: str, fields: dict[str, str]) -> None:
-    new = github.set_check(status(state=state), None)
+    new = github_calls.set_check(status(state=state), None)
     assert (new.method, new.path) == ("POST", "/repos/river/app/check-runs")
     assert new.body is not None
     assert {name: new.body.get(name) for name in fields} == fields
     assert new.body["head_sha"] == SHA
-    old = github.set_check(status(state=state), 7)
+    old = github_calls.set_check(status(state=state), 7)
     assert (old.method, old.path) == ("PATCH", "/repos/river/app/check-runs/7")
     assert old.body is not None
     assert "head_sha" not in old.body
@@ -99,10 +109,10 @@ def test_our_states_are_states_of_check_runs(state: str, fields: dict[str, str])
 @pytest.mark.parametrize(
     ("forge", "repository", "path"),
     [
-        (github, "river/app", f"/repos/river/app/statuses/{SHA}"),
-        (gitea_family, "river/app", f"/repos/river/app/statuses/{SHA}"),
-        (gitea_family, "ri ver/a?p", f"/repos/ri%20ver/a%3Fp/statuses/{SHA}"),
-        (gitlab, "river/mouth/app", f"/projects/river%2Fmouth%2Fapp/statuses/{SHA}"),
+        (github_calls, "river/app", f"/repos/river/app/statuses/{SHA}"),
+        (gitea_family_calls, "river/app", f"/repos/river/app/statuses/{SHA}"),
+        (gitea_family_calls, "ri ver/a?p", f"/repos/ri%20ver/a%3Fp/statuses/{SHA}"),
+        (gitlab_calls, "river/mouth/app", f"/projects/river%2Fmouth%2Fapp/statuses/{SHA}"),
     ],
 )
 def test_a_status_goes_to_its_commit(forge: ModuleType, repository: str, path: str) -> None:
@@ -112,13 +122,13 @@ def test_a_status_goes_to_its_commit(forge: ModuleType, repository: str, path: s
 @pytest.mark.parametrize(
     ("forge", "url", "api"),
     [
-        (github, "https://github.com", "https://api.github.com"),
-        (github, "https://github.com/", "https://api.github.com"),
-        (github, "https://git.acme.example", "https://git.acme.example/api/v3"),
-        (github, "https://acme.ghe.com", "https://api.acme.ghe.com"),
-        (gitlab, "https://gitlab.com", "https://gitlab.com/api/v4"),
-        (gitea_family, "https://acme.example/git/", "https://acme.example/git/api/v1"),
-        (gitea_family, "https://forge.example", "https://forge.example/api/v1"),
+        (github_calls, "https://github.com", "https://api.github.com"),
+        (github_calls, "https://github.com/", "https://api.github.com"),
+        (github_calls, "https://git.acme.example", "https://git.acme.example/api/v3"),
+        (github_calls, "https://acme.ghe.com", "https://api.acme.ghe.com"),
+        (gitlab_calls, "https://gitlab.com", "https://gitlab.com/api/v4"),
+        (gitea_family_calls, "https://acme.example/git/", "https://acme.example/git/api/v1"),
+        (gitea_family_calls, "https://forge.example", "https://forge.example/api/v1"),
     ],
 )
 def test_every_forge_has_its_api_where_it_keeps_it(forge: ModuleType, url: str, api: str) -> None:
@@ -130,13 +140,13 @@ def test_every_forge_has_its_api_where_it_keeps_it(forge: ModuleType, url: str, 
 @given(text=st.text(max_size=2000), context=st.text(min_size=1, max_size=300))
 def test_no_text_of_ours_is_longer_than_a_forge_takes(forge: ModuleType, text: str, context: str) -> None:
     body = forge.set_status(status(description=text, context=context, target_url="https://x/" + text)).body
-    most = 140 if forge is github else 255
+    most = 140 if forge is github_calls else 255
     assert len(body["description"]) <= most
     assert len(body.get("context", body.get("name"))) <= 255
     assert all(each.isprintable() for each in body["description"])
-    if forge is github:
+    if forge is github_calls:
         assert all(ord(each) <= 0xFFFF for each in body["description"] + body["context"])
-    if forge is gitlab:
+    if forge is gitlab_calls:
         assert len(body.get("target_url", "")) <= 255
 
 
@@ -152,7 +162,7 @@ def test_a_cut_text_fits_and_is_whole_when_it_fitted(text: str, characters: int,
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "reported"),
     [
         ("https://ci.example/jobs/1", "https://ci.example/jobs/1"),
         ("https://ci.example/" + "x" * 300, None),
@@ -161,8 +171,8 @@ def test_a_cut_text_fits_and_is_whole_when_it_fitted(text: str, characters: int,
     ],
     ids=["short", "too long", "no web address", "none"],
 )
-def test_a_link_is_whole_or_absent(url: str | None, told: str | None) -> None:
-    assert link(url, 255) == told
+def test_a_link_is_whole_or_absent(url: str | None, reported: str | None) -> None:
+    assert link(url, 255) == reported
 
 
 @pytest.mark.parametrize(
@@ -176,7 +186,7 @@ def test_a_link_is_whole_or_absent(url: str | None, told: str | None) -> None:
     ],
 )  # fmt: skip
 def test_gitlab_showing_it_already_is_as_good_as_told(words: str, already: bool) -> None:
-    call = gitlab.set_status(status())
+    call = gitlab_calls.set_status(status())
     assert call.already(400, words) is already
     assert not call.already(404, words)
 
@@ -193,9 +203,9 @@ def test_gitlab_showing_it_already_is_as_good_as_told(words: str, already: bool)
     ],
 )  # fmt: skip
 def test_what_an_answer_means(code: int, kind: type | None, perhaps_done: bool) -> None:
-    told = result_of(ForgeAnswer(status=code, headers={}), NOW)
-    assert told is None if kind is None else isinstance(told, kind)
-    assert getattr(told, "perhaps_done", False) is perhaps_done
+    reported = result_of(ForgeAnswer(status=code, headers={}), NOW)
+    assert reported is None if kind is None else isinstance(reported, kind)
+    assert getattr(reported, "perhaps_done", False) is perhaps_done
 
 
 @UNHURRIED
@@ -204,14 +214,16 @@ def test_what_an_answer_means(code: int, kind: type | None, perhaps_done: bool) 
     secret=st.text("abcdefghijklmnopqrstuvwxyz0123456789_", min_size=16, max_size=40),
 )
 def test_the_words_of_a_refusal_never_hold_our_token(body: bytes, secret: str) -> None:
-    told = words_of(secret.encode("utf-8", "replace") + body + secret.encode("utf-8", "replace"), (secret,))
-    assert secret not in told
-    assert len(told) <= DETAIL_CHARACTERS
-    assert told.isprintable()
+    reported = words_of(
+        secret.encode("utf-8", "replace") + body + secret.encode("utf-8", "replace"), (secret,)
+    )
+    assert secret not in reported
+    assert len(reported) <= DETAIL_CHARACTERS
+    assert reported.isprintable()
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reported"),
     [
         (b'{"message":"Not Found","documentation_url":"https://docs.example"}', "Not Found"),
         (b'{"message":"Validation Failed","errors":[{"code":"custom"}]}', 'Validation Failed: [{"code":"custom"}]'),
@@ -222,8 +234,31 @@ def test_the_words_of_a_refusal_never_hold_our_token(body: bytes, secret: str) -
     ],
     ids=["GitHub", "GitHub's errors", "GitLab's object", "GitLab's error", "a proxy", "nothing"],
 )  # fmt: skip
-def test_the_words_of_each_forge_are_found(body: bytes, told: str) -> None:
-    assert words_of(body) == told
+def test_the_words_of_each_forge_are_found(body: bytes, reported: str) -> None:
+    assert words_of(body) == reported
+
+
+def test_the_words_of_a_refusal_are_cut_at_their_longest() -> None:
+    assert words_of(b"x" * DETAIL_CHARACTERS) == "x" * DETAIL_CHARACTERS
+    assert words_of(b"x" * (DETAIL_CHARACTERS + 1)) == "x" * (DETAIL_CHARACTERS - 1) + "…"
+
+
+def test_a_refusal_has_the_forges_words_or_says_that_there_are_none() -> None:
+    assert result_of(ForgeAnswer(status=404, headers={}, detail="Not Found"), NOW) == Never(
+        status=404, detail="Not Found"
+    )
+    assert result_of(ForgeAnswer(status=404, headers={}), NOW) == Never(status=404, detail="no reason given")
+    assert result_of(ForgeAnswer(status=502, headers={}, detail="Bad Gateway"), NOW) == Later(
+        at=NOW, why="502 Bad Gateway", perhaps_done=True
+    )
+    assert result_of(ForgeAnswer(status=429, headers={}), NOW) == Later(at=NOW, why="429", limited=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "writes"), [("GET", False), ("HEAD", False), ("POST", True), ("PATCH", True)]
+)
+def test_a_call_that_changes_something_is_told_from_a_question(method: str, *, writes: bool) -> None:
+    assert ForgeCall(method=method, path="/", read=nothing).writes is writes
 
 
 def test_credentials_are_in_no_text_of_a_value() -> None:
@@ -241,9 +276,9 @@ def test_credentials_are_in_no_text_of_a_value() -> None:
     "pem", ["", "no key", "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----"]
 )
 def test_a_key_that_is_none_is_a_setting_to_mend(pem: str) -> None:
-    with pytest.raises(ConfigurationError, match="private key") as told:
+    with pytest.raises(ConfigurationError, match="private key") as reported:
         signing_key(pem)
-    assert "AAAA" not in str(told.value)
+    assert "AAAA" not in str(reported.value)
 
 
 TELLABLE = {"forgejo": True, "gitea": False}
@@ -252,20 +287,20 @@ TELLABLE = {"forgejo": True, "gitea": False}
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"source_name": None}, NO_SOURCE),
-        ({"source_name": "gitea"}, NO_CREDENTIALS),
+        ({"source_name": None}, NotReported("no_source")),
+        ({"source_name": "gitea"}, NotReported("no_credentials")),
         ({"source_name": "gone"}, "unknown_source"),
         ({"repo_full_name": None, "repo_url": "https://forge.example/app.git"}, "no_repository"),
     ],
     ids=["by hand", "no token", "no such source", "no repository"],
 )
 def test_whom_nobody_can_tell(changes: dict[str, Any], expected: Any) -> None:
-    found = wanted(job_status(**changes).encode(), TELLABLE)
+    found = reportable(job_status(**changes).encode(), TELLABLE)
     assert (found.reason if isinstance(found, Refuse) else found) == expected
 
 
 def test_a_message_that_is_none_is_refused() -> None:
-    assert isinstance(wanted(b"{}", TELLABLE), Refuse)
+    assert isinstance(reportable(b"{}", TELLABLE), Refuse)
 
 
 @pytest.mark.parametrize(
@@ -277,14 +312,50 @@ def test_a_message_that_is_none_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_the_repository_is_named_or_found_in_its_url(changes: dict[str, Any], repository: str) -> None:
-    found = wanted(job_status(**changes).encode(), TELLABLE)
-    assert isinstance(found, WantedStatus)
+    found = reportable(job_status(**changes).encode(), TELLABLE)
+    assert isinstance(found, ReportableStatus)
     assert found.repository == repository
 
 
+@pytest.mark.parametrize(
+    ("state", "revision", "place", "final"),
+    [("running", None, f"{run_id(1)}.3.0", False), ("succeeded", 2, f"{run_id(1)}.3.2", True)],
+)
+def test_a_wanted_status_has_its_place_and_whether_it_is_the_last(
+    state: str, revision: int | None, place: str, final: bool
+) -> None:
+    body = job_status(state, sequence=3, revision=revision).encode()
+    found = reportable(body, TELLABLE)
+    assert isinstance(found, ReportableStatus)
+    assert (found.source_name, found.commit_sha, found.context, found.state, found.body) == (
+        "forgejo",
+        SHA,
+        "solstice/build",
+        state,
+        body,
+    )
+    assert (found.run_id, found.request_id, found.sequence) == (run_id(1), run_id(1), 3)
+    assert (found.place, found.final) == (place, final)
+
+
+def test_a_status_is_told_with_all_that_its_message_holds() -> None:
+    body = job_status("failed", ref="refs/heads/main", target_url="https://ci.example/jobs/1").encode()
+    assert commit_status("river/app", body) == CommitStatus(
+        repository="river/app",
+        commit_sha=SHA,
+        context="solstice/build",
+        state="failed",
+        description="It is failed",
+        occurred_at="2026-03-01T12:00:00.000Z",
+        target_url="https://ci.example/jobs/1",
+        ref="refs/heads/main",
+        external_id=run_id(1),
+    )
+
+
 def test_a_state_without_a_description_speaks_for_itself() -> None:
-    told = commit_status("river/app", job_status("timed_out", description=None).encode())
-    assert told.description == "timed out"
+    reported = commit_status("river/app", job_status("timed_out", description=None).encode())
+    assert reported.description == "timed out"
 
 
 @pytest.mark.parametrize(
@@ -333,16 +404,16 @@ def test_a_state_without_a_description_speaks_for_itself() -> None:
 )
 def test_what_follows_from_the_end_of_a_call(result: Any, failing_for: float | None, expected: Any) -> None:
     since = None if failing_for is None else NOW - failing_for
-    told = ending(
+    reported = ending(
         result, failures=3, failing_since=since, now=NOW, rng=random.Random(1), rules=DEFAULT_RETRY_RULES
     )
-    assert told == expected
+    assert reported == expected
 
 
 @UNHURRIED
 @given(failures=st.integers(0, 100), seed=st.integers())
 def test_a_failure_is_tried_again_after_a_while_that_has_an_end(failures: int, seed: int) -> None:
-    told = ending(
+    reported = ending(
         Later(at=NOW + 1, why="500", perhaps_done=True),
         failures=failures,
         failing_since=NOW - 10,
@@ -350,7 +421,7 @@ def test_a_failure_is_tried_again_after_a_while_that_has_an_end(failures: int, s
         rng=random.Random(seed),
         rules=DEFAULT_RETRY_RULES,
     )
-    assert isinstance(told, RetryLater)
-    assert NOW + 1 <= told.at <= NOW + max(1.0, DEFAULT_RETRY_RULES.last_retry)
-    assert told.failed
-    assert told.unsure
+    assert isinstance(reported, RetryLater)
+    assert NOW + 1 <= reported.at <= NOW + max(1.0, DEFAULT_RETRY_RULES.last_retry)
+    assert reported.failed
+    assert reported.unsure

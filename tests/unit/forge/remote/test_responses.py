@@ -1,4 +1,4 @@
-"""What forges answer about deliveries, read: a value of the right kind, or an answer that cannot be read."""
+"""Forges' answers about deliveries become values of the right kind, or are unreadable."""
 
 from typing import Any
 

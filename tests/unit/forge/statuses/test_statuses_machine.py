@@ -1,4 +1,4 @@
-"""Whatever is lost, late or killed: a forge never goes back to an older status, and ends with the newest."""
+"""Through losses, delays and kills a forge ends with the newest status, never older."""
 
 import random
 import sqlite3
@@ -13,7 +13,7 @@ from solstice_forge.remote.call_pacing import CallLimits
 from solstice_forge.statuses.call_endings import CallEnding, Reported, RetryLater, Undeliverable
 from solstice_forge.statuses.protocol import OutgoingStatus, StatusKeepResult
 from solstice_forge.statuses.sqlite import _ended, _keep, _take, _take_over
-from tests.statuses import wanted_status
+from tests.statuses import reportable_status
 
 HORIZON = 30.0
 CONTEXT = "solstice/build"
@@ -22,8 +22,8 @@ NO_LIMITS = CallLimits()
 Place = tuple[str, int, int]
 
 
-def place_of(telling: OutgoingStatus) -> Place:
-    run_id, sequence, revision = telling.place.split(".")
+def place_of(outgoing: OutgoingStatus) -> Place:
+    run_id, sequence, revision = outgoing.place.split(".")
     return run_id, int(sequence), int(revision)
 
 
@@ -34,8 +34,8 @@ class Forge:
     history: list[Place] = field(default_factory=list)
     late: list[tuple[float, OutgoingStatus]] = field(default_factory=list)
 
-    def show(self, telling: OutgoingStatus) -> None:
-        self.history.append(place_of(telling))
+    def show(self, outgoing: OutgoingStatus) -> None:
+        self.history.append(place_of(outgoing))
 
     def arrive(self, now: float) -> None:
         """What was on its way, and should be here by now."""
@@ -65,26 +65,26 @@ class Statuses(RuleBasedStateMachine):
         for _ in range(200):
             self.pass_time(10.0)
             self.begin()
-            for telling in list(self.flying):
-                self.flying.remove(telling)
-                self.forge.show(telling)
-                self.end(telling, Reported())
+            for outgoing in list(self.flying):
+                self.flying.remove(outgoing)
+                self.forge.show(outgoing)
+                self.end(outgoing, Reported())
         assert not self.forge.late
         assert [self.newest] == self.forge.history[-1:] or not self.newest[0]
         self.connection.close()
 
     @rule(newer_run=st.booleans(), back=st.integers(0, 2), revision=st.integers(0, 1))
     def hear(self, newer_run: bool, back: int, revision: int) -> None:
-        """Of the newest run, or of one more; `back`: it is a late one, or the same again."""
+        """Receive the next status of the newest run, a late one, or a copy."""
         self.run += newer_run
         self.sequence = 1 if newer_run else self.sequence + 1
         sequence = max(1, self.sequence - back)
-        status = wanted_status(
+        status = reportable_status(
             "running", context=CONTEXT, run=self.run, sequence=sequence, revision=revision or None
         )
-        (kept,) = _keep(self.connection, [status], self.now)
+        (stored,) = _keep(self.connection, [status], self.now)
         place = (status.run_id, sequence, revision)
-        assert (kept is StatusKeepResult.WANTED) == (place > self.newest)
+        assert (stored is StatusKeepResult.WANTED) == (place > self.newest)
         self.newest = max(self.newest, place)
         self.begin()
 
@@ -101,9 +101,9 @@ class Statuses(RuleBasedStateMachine):
     @precondition(lambda self: self.flying)
     @rule(data=st.data())
     def succeed(self, data: st.DataObject) -> None:
-        telling = self._one(data)
-        self.forge.show(telling)
-        self.end(telling, Reported())
+        outgoing = self._one(data)
+        self.forge.show(outgoing)
+        self.end(outgoing, Reported())
 
     @precondition(lambda self: self.flying)
     @rule(data=st.data(), wait=st.sampled_from([0.0, 1.0, 45.0]))
@@ -115,43 +115,43 @@ class Statuses(RuleBasedStateMachine):
         data=st.data(), wait=st.sampled_from([0.0, 1.0, 45.0]), arrive_after=st.none() | st.floats(0.0, 0.99)
     )
     def hear_nothing(self, data: st.DataObject, wait: float, arrive_after: float | None) -> None:
-        telling = self._one(data)
-        self._lose(telling, arrive_after)
-        self.end(telling, RetryLater(at=self.now + wait, why="no answer", failed=True, unsure=True))
+        outgoing = self._one(data)
+        self._lose(outgoing, arrive_after)
+        self.end(outgoing, RetryLater(at=self.now + wait, why="no answer", failed=True, unsure=True))
 
     @rule(arrive_after=st.none() | st.floats(0.0, 0.99))
     def die(self, arrive_after: float | None) -> None:
         """Killed with calls under way; another takes over."""
         orphans = self.flying
         self.flying = []
-        for telling in orphans:
-            self._lose(telling, arrive_after)
+        for outgoing in orphans:
+            self._lose(outgoing, arrive_after)
         assert _take_over(self.connection, self.now, HORIZON) == len(orphans)
-        for telling in orphans:
+        for outgoing in orphans:
             # Whoever was only frozen learns how its call ended, and changes nothing by it.
             if self.rng.random() < 0.5:
-                self.end(telling, Reported())
+                self.end(outgoing, Reported())
         self.begin()
 
     @invariant()
     def never_goes_back(self) -> None:
         assert self.forge.history == sorted(self.forge.history)
 
-    def end(self, telling: OutgoingStatus, ending: CallEnding) -> None:
+    def end(self, outgoing: OutgoingStatus, ending: CallEnding) -> None:
         assert not isinstance(ending, Undeliverable)
-        _ended(self.connection, telling, ending, now=self.now, horizon=HORIZON, limits=NO_LIMITS)
+        _ended(self.connection, outgoing, ending, now=self.now, horizon=HORIZON, limits=NO_LIMITS)
         self.begin()
 
     def _one(self, data: st.DataObject) -> OutgoingStatus:
-        telling = data.draw(st.sampled_from(self.flying))
-        self.flying.remove(telling)
-        return telling
+        outgoing = data.draw(st.sampled_from(self.flying))
+        self.flying.remove(outgoing)
+        return outgoing
 
-    def _lose(self, telling: OutgoingStatus, arrive_after: float | None) -> None:
+    def _lose(self, outgoing: OutgoingStatus, arrive_after: float | None) -> None:
         """It arrives later, within the horizon of its beginning, or never."""
         if arrive_after is not None:
-            at = max(self.now, telling.since + HORIZON * arrive_after)
-            self.forge.late.append((at, telling))
+            at = max(self.now, outgoing.since + HORIZON * arrive_after)
+            self.forge.late.append((at, outgoing))
             self.forge.arrive(self.now)
 
 

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.broker.delivery import Refuse
-from solstice_common.messages import MAX_MESSAGE_BYTES, JobCancelV1, JobRequestV1
+from solstice_common.messages import JobCancelV1, JobRequestV1
+from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
 from solstice_orchestrator.domain.admission import examine, examine_cancel
 from tests.builders import job_cancel, job_request
 
@@ -37,7 +38,7 @@ def test_poison_is_refused_with_its_reason(body: bytes, reason: str) -> None:
     assert examined.detail
 
 
-def test_a_wish_to_cancel_is_taken_as_it_is_and_nothing_else_is_one() -> None:
+def test_a_request_to_cancel_is_taken_as_it_is_and_nothing_else_is_one() -> None:
     cancel = job_cancel(later=1)
     assert examine_cancel(cancel.encode()) == cancel
     examined = examine_cancel(job_request().encode())
@@ -75,3 +76,4 @@ def test_what_is_to_start_later_than_anybody_means_is_refused(not_before: str, t
     else:
         assert isinstance(examined, Refuse)
         assert examined.reason == "not_before_too_far"
+        assert not_before in examined.detail

@@ -53,3 +53,9 @@ def test_two_sources_never_make_the_same_ids_at_one_moment() -> None:
 def test_the_lowest_id_of_a_moment_is_below_its_ids_and_above_earlier_ones(at: float) -> None:
     assert lowest_id(at) <= id_source(random.Random(1))(at)
     assert id_source(random.Random(1))(at) < lowest_id(at + 0.002)
+
+
+def test_an_id_belongs_to_its_millisecond_also_when_the_one_before_had_ids() -> None:
+    new_id = id_source(random.Random(1))
+    new_id(0.4995)
+    assert lowest_id(0.5) <= new_id(0.5) < lowest_id(0.501)

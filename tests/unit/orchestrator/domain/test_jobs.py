@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.messages.states import FINAL, JobState, RunState
-from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, TRANSITIONS, Reason, may_move, run_state
+from solstice_orchestrator.domain.jobs import (
+    INFRASTRUCTURE,
+    TRANSITIONS,
+    Reason,
+    StepSpec,
+    may_move,
+    named_secrets,
+    run_state,
+)
+from tests.builders import job
 
 STATES = st.lists(st.sampled_from(JobState), max_size=6)
 
@@ -71,3 +80,9 @@ def test_a_run_has_ended_exactly_when_all_its_jobs_have(states: list[JobState]) 
 def test_the_order_of_jobs_does_not_matter_to_the_run(states: list[JobState]) -> None:
     orders = itertools.islice(itertools.permutations(states), 20)
     assert len({run_state(order) for order in orders}) == 1
+
+
+def test_a_job_names_its_own_secrets_and_those_of_every_step() -> None:
+    steps = [StepSpec(name=name, run="true", secrets=(name,)) for name in ("build", "push")]
+    assert named_secrets(job(*steps, secrets=("registry",))) == {"build", "push", "registry"}
+    assert named_secrets(job("true")) == frozenset()

@@ -103,8 +103,8 @@ def test_without_a_choice_all_of_it_is_run() -> None:
     ("columns", "expected"),
     [
         ((None, None), NOT_A_RERUN),
-        (("old", None), RerunScope(asked=True, only=None)),
-        (("old", '["a", "b"]'), RerunScope(asked=True, only=frozenset("ab"))),
+        (("old", None), RerunScope(requested=True, only=None)),
+        (("old", '["a", "b"]'), RerunScope(requested=True, only=frozenset("ab"))),
     ],
 )
 def test_columns_say_how_much_is_run_again(

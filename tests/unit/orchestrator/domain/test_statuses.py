@@ -1,5 +1,8 @@
 """Words and bytes of statuses, and what the outbox makes of a group's outcomes."""
 
+from typing import Any
+
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +16,7 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.domain.statuses import (
     Status,
     context_of,
+    describe_delayed,
     describe_job,
     describe_run,
     detail_of,
@@ -40,6 +44,13 @@ def row(number: int, request_id: str = "r", kind: OutboxKind = OutboxKind.STATUS
 
 def test_the_short_way_knows_every_field_in_canonical_order() -> None:
     assert list(Status.__struct_fields__) == sorted(JobStatusV1.model_fields)
+
+
+def test_a_field_that_is_none_is_left_out() -> None:
+    subject: dict[str, Any] = dict.fromkeys(("commit_sha", "repo_url", "request_id", "source"), "x")
+    optional: dict[str, Any] = dict.fromkeys(set(Status.__struct_fields__) - {*subject, "schema_version"})
+    body = encode_status(Status(schema_version="jobstatus.v1", **subject, **optional))
+    assert orjson.loads(body) == {"schema_version": "jobstatus.v1", **subject}
 
 
 def test_the_short_way_gives_the_canonical_bytes() -> None:
@@ -74,7 +85,16 @@ def test_the_short_way_gives_the_canonical_bytes() -> None:
             "",
             "Handed back by an orchestrator that shut down; waits for a free slot again",
         ),
+        (JobState.WAITING, Reason.RETRYING, "", "Waits for a free slot on linux"),
+        (
+            JobState.WAITING,
+            Reason.RETRYING,
+            "step 'make' failed; try 2 of 3",
+            "Step 'make' failed; try 2 of 3",
+        ),
         (JobState.BLOCKED, Reason.PLANNED, "", "Waits for the jobs that it needs"),
+        (JobState.BLOCKED, Reason.CONCURRENCY_GROUP, "", "Waits for its concurrency group"),
+        (JobState.APPROVAL, Reason.PLANNED, "", "Waits for approval"),
         (JobState.RUNNING, Reason.CLAIMED, "", "Runs, attempt 2"),
         (JobState.SUCCEEDED, Reason.COMPLETED, "", "Succeeded"),
         (
@@ -110,18 +130,46 @@ def test_a_job_says_in_words_where_it_stands(
 
 @given(st.sampled_from(JobState), st.sampled_from(Reason), st.text(max_size=5000))
 def test_every_transition_has_words_that_fit(state: JobState, reason: Reason, detail: str) -> None:
-    assert 0 < len(describe_job(state, reason, detail=detail, runs_on="linux", attempt=1)) <= 4096
+    assert 0 < len(describe_job(state, reason, detail=detail, runs_on="linux", attempt=1)) <= 1000
+
+
+def test_words_that_do_not_fit_end_in_an_ellipsis() -> None:
+    fits = describe_run(RunState.ERRORED, "x" * 991, ())
+    assert (len(fits), fits[-1]) == (1000, "x")
+    cut = describe_run(RunState.ERRORED, "x" * 992, ())
+    assert (len(cut), cut[-2:]) == (1000, "x…")
+
+
+def test_the_first_attempt_is_not_numbered() -> None:
+    assert describe_job(JobState.RUNNING, Reason.CLAIMED, detail="", runs_on="linux", attempt=1) == "Runs"
 
 
 def test_a_run_says_what_its_jobs_are_at() -> None:
     jobs = [JobState.SUCCEEDED, JobState.FAILED, JobState.SUCCEEDED]
     assert describe_run(RunState.FAILED, "", jobs) == "3 jobs: 2 succeeded, 1 failed"
     assert describe_run(RunState.ERRORED, "line 2: what?", ()) == "Errored: line 2: what?"
+    assert describe_run(RunState.TIMED_OUT, "", [JobState.TIMED_OUT]) == "1 job: 1 timed out"
+    assert describe_run(RunState.TIMED_OUT, "after an hour", ()) == "Timed out: after an hour"
+    assert describe_run(RunState.PLANNING, "", ()) == "Accepted; its workflow will be read next"
+    assert describe_run(RunState.SUCCEEDED, "", ()) == "No jobs"
 
 
-def test_an_outcome_without_a_detail_tells_its_step() -> None:
-    outcome = Outcome(state=JobState.TIMED_OUT, reason=Reason.STEP_TIMEOUT, step="make")
-    assert detail_of(outcome) == "step 'make' took longer than it may"
+def test_a_delayed_run_says_when_it_starts() -> None:
+    assert describe_delayed(1_772_366_400.0) == "Accepted; it starts at 2026-03-01T12:00:00.000Z"
+
+
+@pytest.mark.parametrize(
+    ("reason", "step", "detail"),
+    [
+        (Reason.STEP_TIMEOUT, "make", "step 'make' took longer than it may"),
+        (Reason.STEP_FAILED, "make", "step 'make' ended with exit code 2"),
+        (Reason.STEP_FAILED, None, ""),
+        (Reason.NO_OUTPUT, "make", ""),
+    ],
+)
+def test_an_outcome_without_a_detail_tells_its_step(reason: Reason, step: str | None, detail: str) -> None:
+    outcome = Outcome(state=JobState.FAILED, reason=reason, step=step, exit_code=2)
+    assert detail_of(outcome) == detail
 
 
 def test_no_detail_breaks_a_database_or_a_message() -> None:
@@ -156,12 +204,12 @@ def test_what_was_confirmed_behind_a_gap_is_told_again() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=12))
-def test_nothing_is_done_with_before_what_came_before_it(told_so: list[tuple[str, bool]]) -> None:
-    rows = [row(number, request) for number, (request, _) in enumerate(told_so)]
-    done = set(numbers_done(rows, [CONFIRMED if confirmed else UNKNOWN for _, confirmed in told_so]))
+def test_nothing_is_done_with_before_what_came_before_it(reports: list[tuple[str, bool]]) -> None:
+    rows = [row(number, request) for number, (request, _) in enumerate(reports)]
+    done = set(numbers_done(rows, [CONFIRMED if confirmed else UNKNOWN for _, confirmed in reports]))
     for each in rows:
         if each.number in done:
             before = [
                 other for other in rows if other.request_id == each.request_id and other.number <= each.number
             ]
-            assert all(told_so[other.number][1] and other.number in done for other in before)
+            assert all(reports[other.number][1] and other.number in done for other in before)

@@ -1,6 +1,7 @@
 """What git says about a failure, and who is said to have caused it."""
 
 import errno
+import re
 
 import pytest
 from hypothesis import given
@@ -11,13 +12,13 @@ from solstice_orchestrator.git.failures import (
     MACHINE_ERRORS,
     is_machine,
     is_past_memory,
-    of_local_words,
+    reason_of_local_stderr,
     reason_of_stderr,
 )
 
 
 @pytest.mark.parametrize(
-    "said",
+    "stderr",
     [
         "fatal: write error: No space left on device\nfatal: fetch-pack: invalid index-pack output",
         "error: unable to write file a.bin: Disk quota exceeded",
@@ -27,12 +28,12 @@ from solstice_orchestrator.git.failures import (
         "error: cannot create pipe: Too many open files",
     ],
 )
-def test_what_the_machine_lacks_is_the_machines(said: str) -> None:
-    assert reason_of_stderr(said) is Reason.MACHINE_FAILED
+def test_what_the_machine_lacks_is_the_machines(stderr: str) -> None:
+    assert reason_of_stderr(stderr) is Reason.MACHINE_FAILED
 
 
 @pytest.mark.parametrize(
-    "said",
+    "stderr",
     [
         f"error: unable to create file {'x' * 300}: File name too long",
         "error: object 12ab: hasDotgit: contains '.git'\nfatal: fsck error in packed object",
@@ -40,49 +41,54 @@ def test_what_the_machine_lacks_is_the_machines(said: str) -> None:
         "fatal: exceeded maximum allowed tree depth",
     ],
 )
-def test_what_a_commit_brings_is_the_commits(said: str) -> None:
-    assert reason_of_stderr(said) is Reason.COMMIT_UNUSABLE
+def test_what_a_commit_brings_is_the_commits(stderr: str) -> None:
+    assert reason_of_stderr(stderr) is Reason.COMMIT_UNUSABLE
 
 
 @pytest.mark.parametrize(
-    "said",
+    "stderr",
     [
         "fatal: unable to access 'https://x/': Could not resolve host: x",
         "fatal: the remote end hung up unexpectedly",
         "remote: No space left on device\nfatal: early EOF",
         "fatal: remote error: No space left on device",
         "remote: File name too long",
+        *(
+            f"remote: hello{mark}error: unable to write file a: No space left on device\nfatal: early EOF"
+            for mark in "\v\f\x1c\x85\u2028"
+        ),
         "fatal: Out of memory, malloc failed (tried to allocate 4096 bytes)",
         "fatal: mmap failed: Cannot allocate memory",
         "error: inflate: out of memory",
         "",
     ],
 )
-def test_what_the_host_does_or_says_is_the_hosts(said: str) -> None:
-    assert reason_of_stderr(said) is Reason.CHECKOUT_FAILED
+def test_what_the_host_does_or_says_is_the_hosts(stderr: str) -> None:
+    assert reason_of_stderr(stderr) is Reason.CHECKOUT_FAILED
 
 
 @pytest.mark.parametrize(
-    ("said", "past"),
+    ("stderr", "past"),
     [
         ("fatal: Out of memory, realloc failed", True),
         ("remote: out of memory", False),
         ("error: cannot fork() for index-pack: Cannot allocate memory", False),
     ],
 )
-def test_gits_own_limit_is_told_from_the_machines_and_from_the_hosts_words(said: str, past: bool) -> None:
-    assert is_past_memory(said) is past
+def test_gits_own_limit_is_told_from_the_machines_and_from_the_hosts_words(stderr: str, past: bool) -> None:
+    assert is_past_memory(stderr) is past
 
 
 @given(st.text(max_size=60))
 def test_a_file_name_never_accuses_the_machine(name: str) -> None:
-    said = f"error: unable to create file {name}: No space left on device\n: File name too long"
-    assert reason_of_stderr(said) is not Reason.MACHINE_FAILED
+    stderr = f"error: unable to create file {name}: No space left on device\n: File name too long"
+    assert reason_of_stderr(stderr) is not Reason.MACHINE_FAILED
 
 
 @given(st.text())
-def test_a_host_never_accuses_the_machine_or_the_commit(said: str) -> None:
-    lines = "\n".join(f"remote: {line}" for line in said.splitlines())
+def test_a_host_never_accuses_the_machine_or_the_commit(stderr: str) -> None:
+    # As git does: only these two end a line of the server.
+    lines = "\n".join(f"remote: {line}" for line in re.split(r"[\r\n]", stderr))
     assert reason_of_stderr(f"{lines}\nfatal: early EOF") is Reason.CHECKOUT_FAILED
 
 
@@ -96,7 +102,7 @@ def test_errors_of_system_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("stderr", "reason"),
     [
         ("fatal: Out of memory, malloc failed (tried to allocate 1048576 bytes)", Reason.COMMIT_UNUSABLE),
         ("error: invalid path '.git/config'", Reason.COMMIT_UNUSABLE),
@@ -104,5 +110,5 @@ def test_errors_of_system_calls() -> None:
         ("", Reason.CHECKOUT_FAILED),
     ],
 )
-def test_the_memory_that_git_needs_where_no_host_is_asked_is_the_commits(said: str, reason: Reason) -> None:
-    assert of_local_words(said) is reason
+def test_the_memory_that_git_needs_where_no_host_is_asked_is_the_commits(stderr: str, reason: Reason) -> None:
+    assert reason_of_local_stderr(stderr) is reason

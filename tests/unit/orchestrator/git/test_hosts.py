@@ -42,18 +42,18 @@ def hosts() -> tuple[GitHosts, ManualClock]:
 def test_a_host_that_fails_is_left_alone_alone_and_asked_by_one_until_it_answers() -> None:
     known, clock = hosts()
     known.failed(BAD, "no route")
-    assert known.held(BAD) == "git host bad.example does not answer; next try in 2 s"
-    assert known.held(GOOD) is None
+    assert known.pause_of(BAD) == "git host bad.example does not answer; next try in 2 s"
+    assert known.pause_of(GOOD) is None
     clock.forward(2.0)
-    assert known.held(BAD) is None
+    assert known.pause_of(BAD) is None
     with known.visit(BAD):
-        assert known.held(BAD) is not None
+        assert known.pause_of(BAD) is not None
         known.failed(BAD, "no route")
-    assert known.held(BAD) == "git host bad.example does not answer; next try in 4 s"
+    assert known.pause_of(BAD) == "git host bad.example does not answer; next try in 4 s"
     clock.forward(4.0)
     with known.visit(BAD):
         known.answered(BAD)
-        assert known.held(BAD) is None
+        assert known.pause_of(BAD) is None
 
 
 def test_a_silent_host_gets_few_places_before_anybody_has_failed() -> None:
@@ -67,10 +67,10 @@ def test_a_repository_that_fails_on_a_host_that_answers_is_left_alone_itself() -
     known, clock = hosts()
     known.answered("https://good.example/other.git")
     known.failed(GOOD, "500")
-    assert known.held(GOOD) is not None
-    assert known.held("https://good.example/other.git") is None
+    assert known.pause_of(GOOD) is not None
+    assert known.pause_of("https://good.example/other.git") is None
     clock.forward(ANSWERED_SECONDS)
-    assert known.held(GOOD) is None
+    assert known.pause_of(GOOD) is None
 
 
 def test_hosts_of_urls() -> None:
@@ -117,7 +117,7 @@ def test_silent_checkouts_hold_half_of_the_slots_and_one_at_least(slots: int, he
 
 
 @pytest.mark.parametrize(
-    ("heard", "answered_at", "now", "silent"),
+    ("has_answered", "answered_at", "now", "silent"),
     [
         (False, None, SILENT_SECONDS - 0.1, False),
         (False, None, SILENT_SECONDS, True),
@@ -129,10 +129,10 @@ def test_silent_checkouts_hold_half_of_the_slots_and_one_at_least(slots: int, he
     ],
 )
 def test_when_a_checkout_counts_as_silent(
-    heard: bool, answered_at: float | None, now: float, silent: bool
+    has_answered: bool, answered_at: float | None, now: float, silent: bool
 ) -> None:
-    begun = 0.0 if answered_at is None and not heard else 10.0
-    visit = Visit(host="bad.example", begun=begun, holds_slot=True, heard=heard)
+    begun = 0.0 if answered_at is None and not has_answered else 10.0
+    visit = Visit(host="bad.example", begun=begun, holds_slot=True, answered=has_answered)
     assert is_silent(visit, answered_at, now) is silent
 
 
@@ -164,7 +164,7 @@ def test_a_host_that_answered_and_goes_silent_gives_slots_back() -> None:
     visits = []
     with contextlib.ExitStack() as stack:
         for _ in range(4):
-            assert known.held(BAD, holds_slot=True) is None
+            assert known.pause_of(BAD, holds_slot=True) is None
             visits.append(stack.enter_context(known.visit(BAD, holds_slot=True)))
         clock.forward(SILENT_SECONDS - 1)
         assert [known.gives_way(each) for each in visits] == [None] * 4
@@ -173,11 +173,11 @@ def test_a_host_that_answered_and_goes_silent_gives_slots_back() -> None:
         assert known.gives_way(visits[3]) == (
             "git host bad.example has not answered for 5 s, and others wait for slots"
         )
-        assert known.held(BAD, holds_slot=True) is not None
-        assert known.held(GOOD, holds_slot=True) is None
+        assert known.pause_of(BAD, holds_slot=True) is not None
+        assert known.pause_of(GOOD, holds_slot=True) is None
         known.answered(BAD)
         assert [known.gives_way(each) for each in visits] == [None] * 4
-        assert known.held(BAD, holds_slot=True) is None
+        assert known.pause_of(BAD, holds_slot=True) is None
 
 
 def test_files_of_this_machine_are_never_silent() -> None:

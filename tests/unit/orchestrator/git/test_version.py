@@ -6,7 +6,7 @@ from solstice_orchestrator.git.version import git_problem
 
 
 @pytest.mark.parametrize(
-    "said",
+    "output",
     [
         "git version 2.37.0",
         "git version 2.39.5 (Apple Git-154)",
@@ -14,12 +14,12 @@ from solstice_orchestrator.git.version import git_problem
         "git version 2.100.1",
     ],
 )
-def test_a_git_that_will_do(said: str) -> None:
-    assert git_problem(said) is None
+def test_a_git_that_will_do(output: str) -> None:
+    assert git_problem(output) is None
 
 
 @pytest.mark.parametrize(
-    ("said", "detail"),
+    ("output", "detail"),
     [
         ("git version 2.36.9", "older than git 2.37"),
         ("git version 1.99.0", "older than git 2.37"),
@@ -27,5 +27,5 @@ def test_a_git_that_will_do(said: str) -> None:
         ("another program", "unknown"),
     ],
 )
-def test_a_git_that_will_not(said: str, detail: str) -> None:
-    assert detail in (git_problem(said) or "")
+def test_a_git_that_will_not(output: str, detail: str) -> None:
+    assert detail in (git_problem(output) or "")

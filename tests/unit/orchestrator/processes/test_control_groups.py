@@ -39,9 +39,9 @@ def test_our_place_is_found(cgroup: list[str], mounts: list[str], place: str | N
 
 
 @pytest.mark.parametrize(
-    "told", ["", "solstice-abc", "/sys/fs/cgroup", "/sys/fs/cgroup/solstice-other", "/a/solstice-abc/b"]
+    "reported", ["", "solstice-abc", "/sys/fs/cgroup", "/sys/fs/cgroup/solstice-other", "/a/solstice-abc/b"]
 )
-def test_no_other_group_passes_for_what_a_killed_orchestrator_left(told: str) -> None:
-    assert left_by("abc", told) is None
+def test_no_other_group_passes_for_what_a_killed_orchestrator_left(reported: str) -> None:
+    assert left_by("abc", reported) is None
     path = "/sys/fs/cgroup/x/solstice-abc"
     assert left_by("abc", path) == ControlGroup(Path(path))

@@ -100,7 +100,7 @@ def test_of_a_label_nobody_has_heard_of_everything_is_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "jobs", "target", "wanted"),
+    ("seconds", "jobs", "target", "expected"),
     [
         (60.0, 1, 300.0, 1),
         (60.0, 5, 300.0, 1),
@@ -114,11 +114,11 @@ def test_of_a_label_nobody_has_heard_of_everything_is_nothing() -> None:
     ],
 )
 def test_as_many_slots_are_wanted_as_get_it_done_within_the_target(
-    seconds: float, jobs: int, target: float, wanted: int
+    seconds: float, jobs: int, target: float, expected: int
 ) -> None:
     facts = replace(FACTS, waiting=[waits(jobs)], recent={"linux": lasted(seconds)})
     found = of_linux(facts, target)
-    assert found.wanted_slots == wanted
+    assert found.wanted_slots == expected
     assert found.expected_work_seconds == pytest.approx(jobs * seconds)
     assert (found.waiting, found.samples, found.oldest_wait_seconds) == (jobs, 3, 30.0)
 
@@ -127,6 +127,7 @@ def test_without_experience_a_job_takes_as_long_as_the_target_and_so_a_slot() ->
     found = of_linux(replace(FACTS, waiting=[waits(7)], running=[runs(100.0)]))
     assert (found.wanted_slots, found.samples) == (8, 0)
     assert found.expected_work_seconds == 7 * 300 + 200
+    assert of_linux(replace(FACTS, running=[runs(400.0)])).expected_work_seconds == 0
 
 
 def test_each_repository_is_judged_by_its_own_jobs_when_there_are_enough() -> None:
@@ -168,13 +169,13 @@ def test_slots_are_those_of_workers_that_take_jobs() -> None:
 
 
 def test_what_a_slot_would_not_help_is_counted_apart() -> None:
-    held = {
+    held_back = {
         (JobState.BLOCKED, "linux"): 5,
         (JobState.APPROVAL, "linux"): 2,
         (JobState.BACKOFF, "linux"): 1,
         (JobState.BLOCKED, "big"): 9,
     }
-    found = of_linux(replace(FACTS, held=held))
+    found = of_linux(replace(FACTS, held_back=held_back))
     assert found.held_back == {
         "blocked": 5,
         "approval": 2,
@@ -222,12 +223,12 @@ def test_beyond_the_cap_of_its_owner_no_slot_helps_whichever_repository_has_it()
     ],
 )
 def test_what_its_owner_may_not_start_within_the_target_needs_no_slot(target: float, starts: int) -> None:
-    standing = StartBudget(
+    budget = StartBudget(
         limits=StartLimits(quotas=Quotas(starts_per_hour=Caps(default=10))),
         started={"acme": [OwnerStarts(NOW + 300, 4), OwnerStarts(NOW + 3000, 4)]},
         now=NOW,
     )
-    found = of_linux(replace(FACTS, waiting=[waits(100)], starts=standing), target)
+    found = of_linux(replace(FACTS, waiting=[waits(100)], starts=budget), target)
     assert (found.waiting, found.held_back["rate_limited"]) == (starts, 100 - starts)
 
 
@@ -237,11 +238,11 @@ def test_what_its_owner_may_not_start_within_the_target_needs_no_slot(target: fl
 def test_what_may_not_start_within_the_target_needs_no_slot(
     tokens: float, per_second: float, starts: int
 ) -> None:
-    for standing in (
+    for budget in (
         rated("linux", per_second, tokens),
         rated("acme/app", per_second, tokens, BucketScope.REPOSITORY),
     ):
-        found = of_linux(replace(FACTS, waiting=[waits(100)], starts=standing))
+        found = of_linux(replace(FACTS, waiting=[waits(100)], starts=budget))
         assert (found.waiting, found.held_back["rate_limited"]) == (starts, 100 - starts)
 
 
@@ -260,6 +261,10 @@ def test_of_several_labels_together_everything_is_added_but_the_longest_wait() -
     assert every.oldest_wait_seconds == 90.0
 
 
+def test_without_labels_everything_is_nothing_together_but_what_is_delayed() -> None:
+    assert total_demand([], 3) == replace(of_linux(FACTS), delayed=3)
+
+
 JOBS = st.integers(1, 50)
 NAMES = st.sampled_from(["a/a", "a/b", "c/c"])
 LABELS = st.sampled_from(["linux", "big"])
@@ -271,7 +276,7 @@ LABELS = st.sampled_from(["linux", "big"])
     recent=st.lists(st.builds(Sample, repository=NAMES, seconds=st.floats(0, 1000)), max_size=20),
     cap=st.none() | st.integers(0, 20),
     owner_cap=st.none() | st.integers(0, 20),
-    standing=st.none() | st.builds(rated, LABELS, st.floats(0.001, 10), st.floats(-5, 20)),
+    budget=st.none() | st.builds(rated, LABELS, st.floats(0.001, 10), st.floats(-5, 20)),
     target=st.floats(1, 86_400),
 )
 def test_whatever_there_is_the_numbers_fit_together(
@@ -280,29 +285,29 @@ def test_whatever_there_is_the_numbers_fit_together(
     recent: list[Sample],
     cap: int | None,
     owner_cap: int | None,
-    standing: StartBudget | None,
+    budget: StartBudget | None,
     target: float,
 ) -> None:
     limits = StartLimits(
         caps=Caps(default=cap),
         quotas=Quotas(slots=Caps(default=owner_cap)),
-        rates=standing.limits.rates if standing else StartRates(),
+        rates=budget.limits.rates if budget else StartRates(),
     )
     facts = DemandFacts(
         now=NOW,
         waiting=[waits(jobs, name, label) for (label, name), jobs in waiting.items()],
         running=running,
-        starts=replace(standing or StartBudget(), limits=limits),
+        starts=replace(budget or StartBudget(), limits=limits),
         recent={"linux": recent},
     )
     for label, found in demands(facts, target_seconds=target).items():
-        asked = sum(jobs for (each, _), jobs in waiting.items() if each == label)
-        held = sum(found.held_back[why] for why in ("repository_cap", "owner_cap", "rate_limited"))
-        assert found.waiting + held == asked
+        waiting_jobs = sum(jobs for (each, _), jobs in waiting.items() if each == label)
+        held_back = sum(found.held_back[why] for why in ("repository_cap", "owner_cap", "rate_limited"))
+        assert found.waiting + held_back == waiting_jobs
         assert min(found.waiting, found.running, *found.held_back.values()) >= 0
         assert found.running <= found.wanted_slots <= found.waiting + found.running
         assert math.isfinite(found.expected_work_seconds)
         assert found.expected_work_seconds >= 0
         longer = demands(facts, target_seconds=target * 2, label=label)[label]
-        if found.samples and standing is None:
+        if found.samples and budget is None:
             assert longer.wanted_slots <= found.wanted_slots

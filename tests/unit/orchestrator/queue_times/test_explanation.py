@@ -15,7 +15,9 @@ from solstice_orchestrator.queue_times.waits import (
     WaitFacts,
     WaitReason,
 )
+from solstice_orchestrator.scheduling.governor import Resource
 from solstice_orchestrator.scheduling.quotas import OwnerStarts
+from solstice_orchestrator.scheduling.rates import BucketKey, BucketScope, Rate, Throttle
 from solstice_orchestrator.scheduling.workers import Presence, WorkerJob, WorkerState, WorkerView
 
 NOW = 1000.0
@@ -60,6 +62,12 @@ FREE = (worker(),)
 FULL_HOUR = OwnerStartsOfHour(quota=3, started=(OwnerStarts(1200.0, 1), OwnerStarts(1260.0, 2)))
 
 
+def throttle(scope: BucketScope, name: str, tokens: float) -> Throttle:
+    """A bucket that gives a token every ten seconds."""
+    rate = Rate(text="6/m:1", per_second=0.1, burst=1)
+    return Throttle(key=BucketKey(scope, name), rate=rate, tokens=tokens)
+
+
 def facts(**changes: object) -> WaitFacts:
     values: dict[str, object] = {
         "now": NOW,
@@ -96,6 +104,64 @@ def facts(**changes: object) -> WaitFacts:
             id="planning that is tried again",
         ),
         pytest.param(
+            {"state": None, "until": 1030.0},
+            WaitReason.BACKOFF,
+            "Its workflow could not be read, and is tried again.",
+            id="planning that is tried again, nothing known of why",
+        ),
+        pytest.param(
+            {"state": None, "until": NOW, "detail": "the forge did not answer"},
+            WaitReason.NOT_PLANNED_YET,
+            "Its workflow has not been read yet.",
+            id="planning whose time has come again",
+        ),
+        pytest.param(
+            {"state": None, "not_before": 86400.0},
+            WaitReason.NOT_BEFORE,
+            "It was asked for to start at 1970-01-02T00:00:00.000Z.",
+            id="asked for later",
+        ),
+        pytest.param(
+            {"state": None, "workers": (worker(state=WorkerState.PAUSED), worker(presence=Presence.LOST))},
+            WaitReason.PAUSED,
+            "Its workflow is to be read, and no worker takes anything: 1 paused.",
+            id="planning while all are paused",
+        ),
+        pytest.param(
+            {"state": None, "workers": (worker(state=WorkerState.PAUSED), worker("fen"))},
+            WaitReason.NOT_PLANNED_YET,
+            "Its workflow has not been read yet.",
+            id="planning while one is paused",
+        ),
+        pytest.param(
+            {
+                "state": None,
+                "workers": (
+                    worker("tor", state=WorkerState.PAUSED),
+                    worker("moor", refuses=Resource.DISK, refusal="1 % of the disk is free"),
+                    worker("fen", refuses=Resource.MEMORY, refusal="1 % of the memory is free"),
+                ),
+            },
+            WaitReason.GOVERNOR,
+            "Its workflow is to be read, and moor does not while 1 % of the disk is free, and 1 other likewise.",
+            id="planning while no disk has room",
+        ),
+        pytest.param(
+            {
+                "state": None,
+                "workers": (worker(refuses=Resource.DISK), worker("fen", refuses=Resource.LOAD)),
+            },
+            WaitReason.NOT_PLANNED_YET,
+            "Its workflow has not been read yet.",
+            id="planning while one machine has load, which does not hinder it",
+        ),
+        pytest.param(
+            {"state": JobState.BLOCKED},
+            WaitReason.NEEDS,
+            "The jobs it needs have just ended.",
+            id="needs that have ended",
+        ),
+        pytest.param(
             {
                 "state": JobState.BLOCKED,
                 "needs": [
@@ -126,7 +192,7 @@ def facts(**changes: object) -> WaitFacts:
         pytest.param(
             {"state": JobState.APPROVAL},
             WaitReason.APPROVAL,
-            "It is not known to be by somebody who may push, and waits for approval: 'solstice approve run-9', "
+            "Its author is not known to be allowed to push, so it waits for approval: 'solstice approve run-9', "
             "or /ok-to-test under the change request.",
             id="approval",
         ),
@@ -140,6 +206,12 @@ def facts(**changes: object) -> WaitFacts:
             WaitReason.BACKOFF,
             "It is tried again after a while (checkout_failed: no route).",
             id="backoff",
+        ),
+        pytest.param(
+            {"state": JobState.BACKOFF, "reason": Reason.AGENT_LOST, "until": 1030.0},
+            WaitReason.BACKOFF,
+            "It is tried again after a while (agent_lost).",
+            id="backoff without a detail",
         ),
         pytest.param(
             {"runs_on": "illumos", "running": ()},
@@ -230,6 +302,80 @@ def facts(**changes: object) -> WaitFacts:
             "Others have the slot of linux; 3 jobs before it.",
             id="a worker that never told its slots",
         ),
+        pytest.param(
+            {"workers": FREE, "running": (), "ahead": 1},
+            WaitReason.SLOTS_BUSY,
+            "A slot is free: it starts in a moment.",
+            id="a free slot for it and the one before it",
+        ),
+        pytest.param(
+            {"workers": FREE, "running": (), "ahead": 2},
+            WaitReason.SLOTS_BUSY,
+            "Others have all 2 slots of linux; 2 jobs before it.",
+            id="free slots for those before it alone",
+        ),
+        pytest.param(
+            {"workers": (worker(jobs=1, shrunk_to=1),), "running": (running(1),)},
+            WaitReason.SLOTS_BUSY,
+            "Others have the slot of linux (1 worker fewer at once for now, after failures or under load); "
+            "it is the next.",
+            id="a worker under pressure",
+        ),
+        pytest.param(
+            {
+                "workers": (
+                    worker("tor", jobs=2),
+                    worker("moor", refuses=Resource.LOAD, refusal="the load is 50.0", condition_at=997.0),
+                    worker("fen", refuses=Resource.DISK),
+                    worker("dune", refuses=Resource.DISK),
+                ),
+            },
+            WaitReason.GOVERNOR,
+            "governor(load): moor starts nothing while the load is 50.0 (measured 3 s ago), and 2 others likewise.",
+            id="every worker with a slot lacks something",
+        ),
+        pytest.param(
+            {"workers": (worker(refuses=Resource.LOAD, refusal="the load is 50.0"),)},
+            WaitReason.GOVERNOR,
+            "governor(load): moor starts nothing while the load is 50.0.",
+            id="a shortage of unknown age",
+        ),
+        pytest.param(
+            {"workers": (worker(refuses=Resource.LOAD, refusal="the load is 50.0", condition_at=NOW),)},
+            WaitReason.GOVERNOR,
+            "governor(load): moor starts nothing while the load is 50.0 (measured 0 s ago).",
+            id="a shortage of this moment",
+        ),
+        pytest.param(
+            {"workers": (worker(jobs=1), worker("fen", refuses=Resource.LOAD)), "ahead": 1},
+            WaitReason.SLOTS_BUSY,
+            "Others have all 4 slots of linux; 1 job before it.",
+            id="slots of a worker that lacks something are not free",
+        ),
+        pytest.param(
+            {"workers": FREE, "throttles": [throttle(BucketScope.LABEL, "linux", 0.0)]},
+            WaitReason.RATE_LIMITED,
+            "As many jobs of the label linux have started as may for now (6/m:1); it is the next.",
+            id="the label's rate",
+        ),
+        pytest.param(
+            {
+                "workers": FREE,
+                "throttles": [
+                    throttle(BucketScope.LABEL, "linux", 0.5),
+                    throttle(BucketScope.REPOSITORY, "acme/app", 0.0),
+                ],
+            },
+            WaitReason.RATE_LIMITED,
+            "As many jobs of acme/app have started as may for now (6/m:1); it is the next.",
+            id="the rate that delays it most",
+        ),
+        pytest.param(
+            {"workers": FREE, "throttles": [throttle(BucketScope.LABEL, "linux", 1.0)]},
+            WaitReason.SLOTS_BUSY,
+            "A slot is free: it starts in a moment.",
+            id="a rate with a token for it",
+        ),
     ],
 )
 def test_why_a_job_waits(changes: dict[str, object], reason: WaitReason, detail: str) -> None:
@@ -252,7 +398,7 @@ def found(**changes: object) -> WaitExplanation:
     return why
 
 
-class TestWhatIsToldBesides:
+class TestFurtherFacts:
     def test_who_has_the_slots(self) -> None:
         assert [holder.job_id for holder in found().holders] == ["job-1", "job-2"]
 
@@ -272,7 +418,47 @@ class TestWhatIsToldBesides:
     def test_when_a_backoff_or_a_quarantine_ends(self) -> None:
         assert found(state=JobState.BACKOFF, until=1030.0).until == 1030.0
         quarantined = worker(state=WorkerState.QUARANTINED, quarantined_until=1060.0)
-        assert found(workers=(quarantined,)).until == 1060.0
+        later = worker("fen", state=WorkerState.QUARANTINED, quarantined_until=1090.0)
+        assert found(workers=(later, quarantined)).until == 1060.0
+        # An order counts before a quarantine: it takes nothing after its end either.
+        paused = worker("tor", state=WorkerState.PAUSED, quarantined_until=1030.0)
+        assert found(workers=(paused, quarantined)).until == 1060.0
+        assert found(workers=(paused,)).until is None
+        assert found(state=None, workers=(quarantined,)).until == 1060.0
+
+    def test_when_it_was_asked_for(self) -> None:
+        why = found(state=None, not_before=1600.0)
+        assert (why.until, why.expected_start) == (1600.0, Forecast(earliest=1600.0, latest=1600.0))
+
+    def test_when_planning_is_tried_again(self) -> None:
+        assert found(state=None, until=1030.0).until == 1030.0
+
+    def test_when_a_rate_has_a_token_for_it_and_those_before_it(self) -> None:
+        limits = [throttle(BucketScope.LABEL, "linux", 0.5)]
+        why = found(workers=FREE, running=(), throttles=limits, ahead=1)
+        assert (why.until, why.resource, why.ahead) == (1015.0, "label", 1)
+        assert why.expected_start == Forecast(earliest=1015.0, latest=1015.0)
+
+    def test_which_resource_is_short(self) -> None:
+        why = found(workers=(worker(refuses=Resource.LOAD),), ahead=3)
+        assert (why.resource, why.ahead) == ("load", 3)
+        assert found(state=None, workers=(worker(refuses=Resource.DISK),)).resource == "disk"
+
+    def test_which_jobs_it_needs_or_has_to_wait_out(self) -> None:
+        need = UnmetNeed(job_id="a", name="lint", state=JobState.RUNNING)
+        expected = Holder(run_id="run-9", job_id="a", name="lint", repository="acme/app")
+        assert found(state=JobState.BLOCKED, needs=[need]).holders == (expected,)
+        ahead = [running(1), running(2)]
+        assert list(found(state=JobState.BLOCKED, group="x", group_ahead=ahead).holders) == ahead
+
+    def test_who_has_the_room_under_a_cap(self) -> None:
+        own = [running(3, repository="acme/app")]
+        why = found(cap=1, running_of_repository=own, ahead=4)
+        assert (list(why.holders), why.ahead) == (own, 4)
+
+    def test_how_many_are_before_it_when_no_worker_takes_jobs(self) -> None:
+        assert found(workers=(), ahead=4).ahead == 4
+        assert found(workers=(worker(state=WorkerState.PAUSED),), ahead=4).ahead == 4
 
 
 class TestExpectedStart:

@@ -1,5 +1,7 @@
+import math
 import random
 from collections.abc import Callable, Mapping
+from statistics import fmean, stdev
 
 import pytest
 from hypothesis import given
@@ -7,12 +9,15 @@ from hypothesis import strategies as st
 
 from solstice_orchestrator.queue_times.forecast import (
     BusySlot,
+    Forecast,
     ForecastAccuracy,
     JobsAhead,
     Sample,
     check_forecast,
     durations,
     forecast,
+    remaining,
+    remaining_range,
 )
 
 NOW = 1000.0
@@ -87,6 +92,90 @@ def test_with_few_jobs_of_a_repository_those_of_the_label_are_asked() -> None:
     assert durations([*few, *samples(3)], "acme/app") == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("started_at", "accuracy", "error"),
+    [
+        (1098.0, ForecastAccuracy.EARLY, 2.0),
+        (1099.0, ForecastAccuracy.WITHIN, 0.0),
+        (1150.0, ForecastAccuracy.WITHIN, 0.0),
+        (1201.0, ForecastAccuracy.WITHIN, 0.0),
+        (1202.0, ForecastAccuracy.LATE, 2.0),
+    ],
+)
+def test_a_forecast_is_checked_but_for_the_second_that_clocks_differ(
+    started_at: float, accuracy: ForecastAccuracy, error: float
+) -> None:
+    found = check_forecast(Forecast(earliest=1100.0, latest=1200.0), started_at)
+    assert (found.accuracy, found.error_seconds) == (accuracy, error)
+
+
+@pytest.mark.parametrize(
+    ("count", "student"),
+    [(2, 3.078), (3, 1.886), (4, 1.638), (6, 1.476), (11, 1.372), (31, 1.310)],
+)
+def test_the_range_of_one_job_is_the_prediction_interval_of_so_few(count: int, student: float) -> None:
+    """The 90th percentiles of Student's t are those of a printed table."""
+    logs = [4.0 + (-1.0) ** number for number in range(count)]
+    found = remaining_range("acme/app", 0.0, samples(*map(math.exp, logs)))
+    assert found is not None
+    below, above = (math.log(each) - fmean(logs) for each in found)
+    assert below == pytest.approx(-above)
+    assert 0.99 <= above / (student * stdev(logs) * math.sqrt(1 + 1 / count)) <= 1.07
+
+
+def test_the_range_of_one_job_is_no_narrower_than_what_was_seen() -> None:
+    """Most jobs are alike and few differ much: the logarithms' deviation misses those."""
+    long = remaining_range("acme/app", 0.0, samples(*[1.0] * 80, *[1000.0] * 10, *[2000.0] * 10))
+    short = remaining_range("acme/app", 0.0, samples(*[0.0005] * 10, *[0.001] * 10, *[1.0] * 80))
+    assert long is not None
+    assert short is not None
+    # The percentiles lie between the two nearest.
+    assert (short[0], long[1]) == pytest.approx((0.00095, 1100.0))
+
+
+def test_a_single_recent_job_says_little() -> None:
+    assert remaining_range("acme/app", 0.0, samples(60)) == (12.0, 300.0)
+    assert remaining_range("acme/app", 20.0, samples(60)) == (0.0, 280.0)
+
+
+def test_without_recent_jobs_nothing_is_known_of_how_long_one_takes() -> None:
+    assert remaining_range("acme/app", 20.0, []) is None
+
+
+def test_beyond_all_recent_jobs_of_its_own_those_of_the_label_are_asked() -> None:
+    recent = samples(60, 60, 60) + samples(100, 100, repository="reef/tide")
+    assert remaining_range("acme/app", 70.0, recent) == pytest.approx((30.0, 30.0))
+    assert remaining_range("acme/app", 100.0, recent) == (0.0, 200.0)
+    assert remaining(busy(70)[0], recent) == 30.0
+    assert remaining(busy(100)[0], recent) == 0.0
+
+
+def test_what_is_left_is_the_average_of_those_that_ran_longer() -> None:
+    assert remaining(busy(15)[0], samples(10, 20, 40)) == 15.0
+    assert remaining(busy(20)[0], samples(10, 20, 40)) == 20.0
+
+
+def test_jobs_that_took_no_time_have_a_range_too() -> None:
+    assert remaining_range("acme/app", 0.0, samples(0.0, 0.0, 5.0)) is not None
+    found = forecast(NOW, 1, busy(0), line(own=1), samples(0.0, 0.0, 0.0))
+    assert found is not None
+
+
+def test_the_same_facts_give_the_same_forecast() -> None:
+    recent = samples(10, 20, 70) + samples(5, repository="b/b")
+    one, other = (forecast(NOW, 2, busy(5, 200), line(own=3, others=4), recent) for _ in range(2))
+    assert one == other
+
+
+def test_own_jobs_ahead_last_as_the_own_ones_did_and_others_as_all_did() -> None:
+    recent = samples(*[10] * 5) + samples(*[100] * 5, repository="reef/tide")
+    own, others = (forecast(NOW, 1, [], ahead, recent) for ahead in (line(own=9), line(others=9)))
+    assert own == Forecast(earliest=NOW + 90, latest=NOW + 90)
+    assert others is not None
+    assert others.earliest > NOW + 90
+    assert others.earliest < NOW + 9 * 55 < others.latest
+
+
 def test_the_longer_the_line_the_narrower_the_range_in_proportion() -> None:
     recent = samples(*range(10, 110))
     short, long = (forecast(NOW, 1, busy(0), line(own=ahead), recent) for ahead in (1, 400))
@@ -133,7 +222,7 @@ WORLDS: Mapping[str, Callable[[random.Random], float]] = {
 def test_eight_of_ten_jobs_start_within_the_range_they_were_given_however_few_are_known(
     world: str, known: int
 ) -> None:
-    """A world of jobs that last as those before them did, played to the end many times."""
+    """Jobs last as those before them did; the queue is simulated many times."""
     rng, lasts = random.Random(20), WORLDS[world]
     within, rounds = 0, 250
     for _ in range(rounds):

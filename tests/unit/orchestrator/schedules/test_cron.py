@@ -1,4 +1,4 @@
-"""When ticks come: by table where clocks are set, and by what holds of every expression in every zone."""
+"""When ticks come: a table of clock changes, and properties of all expressions and zones."""
 
 import os
 import subprocess
@@ -347,17 +347,17 @@ class TestAlways:
         begin = datetime.fromtimestamp(start, ZoneInfo(zone)).replace(
             hour=12, minute=0, second=0, microsecond=0
         )
-        theirs = CronSim(expression, begin)
-        ours = timing(expression, zone).between(
+        of_cronsim = CronSim(expression, begin)
+        own_ticks = timing(expression, zone).between(
             begin.timestamp(), (begin + timedelta(days=40_000)).timestamp()
         )
         last = begin.timestamp()
         for _ in range(8):
-            tick = next(theirs).timestamp()
+            tick = next(of_cronsim).timestamp()
             while tick <= last:
                 # A gap is one moment.
-                tick = next(theirs).timestamp()
-            assert next(ours) == tick
+                tick = next(of_cronsim).timestamp()
+            assert next(own_ticks) == tick
             last = tick
 
     @given(expression=EXPRESSIONS, zone=st.sampled_from(ZONES), start=MOMENTS)

@@ -43,6 +43,12 @@ HOUR = 3600.0
             TickDecision(due=NOON, reason=TickReason.LATE, next_at=NOON + HOUR),
             id="noticed after a while: late",
         ),
+        pytest.param(
+            NOON - 5,
+            NOON + LATE_SECONDS,
+            TickDecision(due=NOON, reason=TickReason.LATE, next_at=NOON + HOUR),
+            id="noticed just before it counts as missed: late",
+        ),
         pytest.param(NOON + HOUR, NOON, TickDecision(next_at=NOON + 2 * HOUR), id="the clock was set back"),
         pytest.param(
             NOON - 3 * HOUR - 1,
@@ -119,9 +125,9 @@ def test_every_tick_is_fired_or_recorded_once_however_the_clock_steps(
         considered = max(considered, now)
         assert found.next_at is not None
         assert found.next_at == when.after(considered)
-    came = list(when.between(start, considered))
+    expected = list(when.between(start, considered))
     recorded = [tick for gap in gaps for tick in when.between(gap.first - 1, gap.last)]
-    assert sorted([*fired, *recorded]) == came
+    assert sorted([*fired, *recorded]) == expected
     assert all(first < second for first, second in pairwise(fired))
     assert sum(gap.count for gap in gaps) == len(recorded)
 

@@ -1,14 +1,14 @@
-"""When intake is held, and when it goes on."""
+"""When intake is paused, and when it goes on."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.scheduling.backpressure import holds_intake
+from solstice_orchestrator.scheduling.backpressure import pauses_intake
 
 
 @pytest.mark.parametrize(
-    ("backlog", "most", "held", "then"),
+    ("backlog", "most", "paused", "then"),
     [
         (99, 100, False, False),
         (100, 100, False, True),
@@ -24,13 +24,13 @@ from solstice_orchestrator.scheduling.backpressure import holds_intake
 def test_it_holds_at_the_most_and_goes_on_when_a_fifth_is_gone(
     backlog: int,
     most: int,
-    held: bool,
+    paused: bool,
     then: bool,
 ) -> None:
-    assert holds_intake(backlog, most, held=held) is then
+    assert pauses_intake(backlog, most, paused=paused) is then
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
 def test_an_empty_store_takes_and_who_holds_would_begin_to_no_later(backlog: int, most: int) -> None:
-    assert not holds_intake(0, most, held=True)
-    assert holds_intake(backlog, most, held=True) or not holds_intake(backlog, most, held=False)
+    assert not pauses_intake(0, most, paused=True)
+    assert pauses_intake(backlog, most, paused=True) or not pauses_intake(backlog, most, paused=False)

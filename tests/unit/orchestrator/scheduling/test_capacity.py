@@ -21,7 +21,7 @@ def test_slots_per_label_are_read(text: str, slots: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "'' is not LABEL=SLOTS"),
         ("linux", "'linux' is not LABEL=SLOTS"),
@@ -33,8 +33,8 @@ def test_slots_per_label_are_read(text: str, slots: dict[str, int]) -> None:
         ("linux=1,linux=2", "'linux' stands there twice"),
     ],
 )
-def test_a_wrong_map_is_refused_with_what_is_wrong(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_map_is_refused_with_what_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_slots(text)
 
 

@@ -22,7 +22,7 @@ def test_caps_are_read(text: str, caps: Caps) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("acme/app", "'acme/app' is not NAME=NUMBER"),
         ("acme/app=", "is not NAME=NUMBER"),
@@ -31,8 +31,8 @@ def test_caps_are_read(text: str, caps: Caps) -> None:
         ("a=1,a=2", "'a' stands there twice"),
     ],
 )
-def test_what_is_no_cap_is_told(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_is_no_cap_is_told(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_caps(text)
 
 

@@ -3,12 +3,15 @@
 import pytest
 
 from solstice_orchestrator.scheduling.governor import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
     MachineLimits,
     Resource,
     SensorReading,
     StartRefusal,
     out_of_patience,
     parse_limits,
+    pause_seconds,
     refusal,
     startable,
 )
@@ -33,6 +36,7 @@ def test_the_usual_limits() -> None:
         ("load=1,load=2", "twice"),
         ("load=0", "refuse every job"),
         ("disk=100%", "refuse every job"),
+        ("machine=1", "is not RESOURCE=LIMIT"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, wrong: str) -> None:
@@ -69,6 +73,38 @@ def test_the_resource_that_refuses_is_named(
     found = refusal(USUAL, reading, starting)
     assert (found and found.resource) == resource
     assert says in (found.detail if found else "")
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        (" load=0.5 , disk=99.9% ", MachineLimits(load=0.5, disk=99.9)),
+        ("load=150,memory=0%", MachineLimits(load=150.0, memory=0.0)),
+    ],
+)
+def test_limits_are_read_as_they_are_written(text: str, limits: MachineLimits) -> None:
+    assert parse_limits(text) == limits
+
+
+@pytest.mark.parametrize(
+    ("failures", "ceiling"),
+    [
+        (0, FIRST_PAUSE_SECONDS),
+        (1, FIRST_PAUSE_SECONDS),
+        (2, 2 * FIRST_PAUSE_SECONDS),
+        (5, 16 * FIRST_PAUSE_SECONDS),
+        (7, LONGEST_PAUSE_SECONDS),
+        (10_000, LONGEST_PAUSE_SECONDS),
+    ],
+)
+def test_a_pause_doubles_up_to_two_minutes_and_is_at_least_half_of_that(
+    failures: int, ceiling: float
+) -> None:
+    assert [pause_seconds(failures, chance) for chance in (0.0, 0.5, 1.0)] == [
+        ceiling / 2,
+        ceiling * 3 / 4,
+        ceiling,
+    ]
 
 
 def test_off_refuses_nothing() -> None:

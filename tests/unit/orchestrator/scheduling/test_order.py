@@ -388,7 +388,10 @@ class TestFairness:
     def test_while_two_both_wait_neither_gets_more_than_three_ahead(
         self, story: list[tuple[str, int]]
     ) -> None:
-        """Two is what start-time fair queueing promises for jobs of equal cost; one more for whoever passes a long queue."""
+        """Start-time fair queueing promises two for equal costs.
+
+        One more is for the job that passes a long queue.
+        """
         model = SchedulerModel()
         ahead: Counter[tuple[str, str]] = Counter()
         for repository, count in story:

@@ -1,4 +1,4 @@
-"""Whatever comes, starts, ends, gets lost or is cancelled, in whatever order: the promises of the order hold."""
+"""The order keeps its promises under random arrivals, starts, ends, losses and cancels."""
 
 import math
 from collections import Counter
@@ -41,7 +41,7 @@ class Order(RuleBasedStateMachine):
             caps=Caps(of=of, default=default), quotas=self.quotas, max_wait_seconds=MAX_WAIT
         )
         self.begun: list[tuple[float, str]] = []
-        self.came: list[str] = []
+        self.arrivals: list[str] = []
         self.gone: list[str] = []
 
     # -- what may happen ----------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ class Order(RuleBasedStateMachine):
         priority=st.sampled_from(Priority),
     )
     def arrive(self, repository: str, count: int, label: str, priority: Priority) -> None:
-        self.came += self.model.arrive(repository, count, label=label, priority=priority)
+        self.arrivals += self.model.arrive(repository, count, label=label, priority=priority)
 
     @rule(seconds=st.integers(1, 80) | st.just(1900))
     def time_goes_by(self, seconds: int) -> None:
@@ -68,7 +68,7 @@ class Order(RuleBasedStateMachine):
         self.begun += [(self.model.now, each.owner) for each in chosen]
         self.nothing_idles(free, chosen, limit)
         for label in LABELS:
-            self.nobody_is_passed_by(
+            self.no_job_is_passed_by(
                 [each for each in before if each.label == label],
                 [each for each in chosen if each.label == label],
             )
@@ -103,13 +103,13 @@ class Order(RuleBasedStateMachine):
             assert all(used[label] <= slots.get(label, 0) for label in used)
 
     @invariant()
-    def caps_are_kept(self) -> None:
+    def caps_are_not_exceeded(self) -> None:
         for repository, running in self.model.running_of().items():
             cap = self.model.caps.cap(repository)
             assert cap is None or running <= cap
 
     @invariant()
-    def quotas_are_kept(self) -> None:
+    def quotas_are_not_exceeded(self) -> None:
         running = Counter(job.owner for _, job in self.model.running.values())
         in_the_last_hour = Counter(owner for at, owner in self.begun if at > self.model.now - HOUR)
         for owner in ("acme", "reef"):
@@ -119,7 +119,7 @@ class Order(RuleBasedStateMachine):
     @invariant()
     def every_job_is_in_one_place(self) -> None:
         here = [each.job_id for each in self.model.waiting] + list(self.model.running) + self.gone
-        assert sorted(here) == sorted(self.came)
+        assert sorted(here) == sorted(self.arrivals)
 
     @invariant()
     def those_who_wait_have_turns_of_their_own(self) -> None:
@@ -136,8 +136,8 @@ class Order(RuleBasedStateMachine):
         for job in self.model.waiting:
             assert not (self.has_room(job) and used[job.label] < free.get(job.label, 0)), job
 
-    def nobody_is_passed_by(self, before: list[Candidate], chosen: list[Candidate]) -> None:
-        """The overdue go first, the more urgent before the less; save those whose repository or owner has all it may."""
+    def no_job_is_passed_by(self, before: list[Candidate], chosen: list[Candidate]) -> None:
+        """Overdue jobs start first, then by urgency, unless a cap of theirs is reached."""
         free_to_go = [each for each in before if each not in chosen and self.has_room(each)]
         for started in chosen:
             if self.model.is_overdue(started):

@@ -50,14 +50,14 @@ def after(*reasons: Reason, record: HealthRecord | None = None, now: float = 0.0
     return current
 
 
-def told(record: HealthRecord) -> tuple[int, float | None]:
+def reported(record: HealthRecord) -> tuple[int, float | None]:
     return record.failures, record.quarantined_until
 
 
 @pytest.mark.parametrize("reason", sorted(COUNTED_REASONS))
 def test_the_third_failure_in_a_row_begins_a_quarantine(reason: Reason) -> None:
-    assert told(after(reason, reason)) == (2, None)
-    assert told(after(reason, reason, reason, now=100.0)) == (3, 110.0)
+    assert reported(after(reason, reason)) == (2, None)
+    assert reported(after(reason, reason, reason, now=100.0)) == (3, 110.0)
 
 
 def test_failures_of_several_kinds_make_one_row() -> None:
@@ -71,19 +71,19 @@ def test_a_job_that_ended_by_itself_proves_the_worker_able(reason: Reason) -> No
     failure = Reason.MACHINE_FAILED
     record = after(failure, failure, reason)
     assert record == HealthRecord()
-    assert told(after(failure, failure, record=record)) == (2, None)
+    assert reported(after(failure, failure, record=record)) == (2, None)
 
 
 @pytest.mark.parametrize("reason", [*sorted(UNCOUNTED_REASONS), Reason.CANCEL_REQUESTED])
 def test_what_says_nothing_of_the_worker_changes_nothing(reason: Reason) -> None:
     failure = Reason.EXECUTOR_FAILED
     assert after(reason, reason, reason) == HealthRecord()
-    assert told(after(failure, reason, failure, reason)) == (2, None)
+    assert reported(after(failure, reason, failure, reason)) == (2, None)
 
 
 def test_a_crowd_that_fails_together_is_one_failure_more_not_many() -> None:
     record = after(*[Reason.PROVISION_FAILED] * 50, now=5.0)
-    assert told(record) == (FAILURES_IN_A_ROW, 5.0 + FIRST_SECONDS)
+    assert reported(record) == (FAILURES_IN_A_ROW, 5.0 + FIRST_SECONDS)
 
 
 def test_each_failure_after_a_quarantine_doubles_the_next_up_to_an_hour() -> None:
@@ -145,7 +145,7 @@ def test_a_longer_row_is_never_a_shorter_quarantine(failures: int) -> None:
 def test_what_a_host_or_a_commit_causes_never_counts_against_the_worker() -> None:
     world = (Reason.CHECKOUT_FAILED, Reason.COMMIT_UNUSABLE, Reason.COMMIT_NOT_FOUND)
     assert after(*world * 6) == HealthRecord()
-    assert told(after(Reason.MACHINE_FAILED, *world, Reason.MACHINE_FAILED)) == (2, None)
+    assert reported(after(Reason.MACHINE_FAILED, *world, Reason.MACHINE_FAILED)) == (2, None)
 
 
 MAY_BE_THE_JOB = sorted(COUNTED_REASONS - {Reason.MACHINE_FAILED})
@@ -163,23 +163,23 @@ def test_jobs_of_one_name_in_several_repositories_are_several_causes() -> None:
     record = HealthRecord()
     for number in range(FAILURES_IN_A_ROW):
         record = after_end(record, end(Reason.EXECUTOR_FAILED), cause("build", f"river/{number}"), 0.0)
-    assert told(record) == (FAILURES_IN_A_ROW, FIRST_SECONDS)
+    assert reported(record) == (FAILURES_IN_A_ROW, FIRST_SECONDS)
 
 
 def test_what_the_machine_itself_lacks_counts_each_time() -> None:
     record = HealthRecord()
     for _ in range(FAILURES_IN_A_ROW):
         record = after_end(record, end(Reason.MACHINE_FAILED), cause("one"), 0.0)
-    assert told(record) == (FAILURES_IN_A_ROW, FIRST_SECONDS)
+    assert reported(record) == (FAILURES_IN_A_ROW, FIRST_SECONDS)
 
 
 def test_a_known_cause_begins_another_quarantine_and_no_longer_one() -> None:
     record = after(*[Reason.EXECUTOR_FAILED] * 3)
     for now in (10.0, 20.0, 30.0):
         record = after_end(record, end(Reason.EXECUTOR_FAILED), cause(0), now)
-        assert told(record) == (3, now + FIRST_SECONDS)
+        assert reported(record) == (3, now + FIRST_SECONDS)
     record = after_end(record, end(Reason.EXECUTOR_FAILED), cause("other"), 40.0)
-    assert told(record) == (4, 40.0 + 2 * FIRST_SECONDS)
+    assert reported(record) == (4, 40.0 + 2 * FIRST_SECONDS)
 
 
 def test_causes_are_bounded_beyond_the_longest_quarantine() -> None:

@@ -1,4 +1,7 @@
-"""Whose a repository is, and that an hour never has more starts than the quota says, nor fewer for longer than a minute."""
+"""Owners of repositories, and quotas of starts per hour: never more, seldom fewer.
+
+Fewer for at most a minute.
+"""
 
 import math
 from collections.abc import Sequence
@@ -93,7 +96,7 @@ BEFORE = [OwnerStarts(NOW + 120, 3), OwnerStarts(NOW + 60, 2), OwnerStarts(NOW -
 
 
 @pytest.mark.parametrize(
-    ("quota", "wanted", "seconds"),
+    ("quota", "starts", "seconds"),
     [
         pytest.param(6, 1, 0, id="one is left"),
         pytest.param(5, 1, 60, id="when the first of them count no more"),
@@ -104,8 +107,8 @@ BEFORE = [OwnerStarts(NOW + 120, 3), OwnerStarts(NOW + 60, 2), OwnerStarts(NOW -
         pytest.param(0, 1, math.inf, id="nothing may ever start"),
     ],
 )
-def test_how_long_it_takes_until_so_many_may_have_started(quota: int, wanted: int, seconds: float) -> None:
-    assert seconds_until(BEFORE, quota, NOW, wanted) == seconds
+def test_how_long_it_takes_until_so_many_may_have_started(quota: int, starts: int, seconds: float) -> None:
+    assert seconds_until(BEFORE, quota, NOW, starts) == seconds
 
 
 @given(st.integers(1, 20), visits)
@@ -127,11 +130,11 @@ def test_nobody_waits_unless_the_last_hour_and_a_minute_had_all_of_it(
 
 @given(st.integers(1, 20), visits, st.integers(1, 60))
 def test_who_comes_when_it_is_said_to_be_time_starts(
-    quota: int, visitors: list[tuple[float, int]], wanted: int
+    quota: int, visitors: list[tuple[float, int]], starts: int
 ) -> None:
     before = [OwnerStarts(counts_until(at), count) for at, count in flood(quota, visitors)]
-    now, left = NOW + sum(pause for pause, _ in visitors), wanted
-    told = now + seconds_until(before, quota, now, wanted)
+    now, left = NOW + sum(pause for pause, _ in visitors), starts
+    reported = now + seconds_until(before, quota, now, starts)
     while left:
         now += seconds_until(before, quota, now)
         count = min(left, quota - started(before, now))
@@ -139,12 +142,12 @@ def test_who_comes_when_it_is_said_to_be_time_starts(
         left -= count
         before.append(OwnerStarts(counts_until(now), count))
     # What starts on the way counts to a full minute, too.
-    assert told <= now <= told + MINUTE * (wanted // quota + 1)
+    assert reported <= now <= reported + MINUTE * (starts // quota + 1)
 
 
 @given(visits)
 def test_few_numbers_are_kept_however_many_start(visitors: list[tuple[float, int]]) -> None:
     begun = flood(10**6, visitors)
     last = begun[-1][0]
-    kept = {counts_until(at) for at, _ in begun if counts_until(at) > last}
-    assert len(kept) <= 61
+    stored = {counts_until(at) for at, _ in begun if counts_until(at) > last}
+    assert len(stored) <= 61

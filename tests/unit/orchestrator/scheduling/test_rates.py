@@ -1,4 +1,4 @@
-"""Token buckets: how the settings are read, and that no bucket ever lets more start, or fewer, than its rate says."""
+"""Token buckets: reading the settings, and never more nor fewer starts than the rate."""
 
 from collections.abc import Sequence
 
@@ -134,7 +134,7 @@ class TestBucket:
 
     @given(rates, st.integers(1, 200))
     def test_a_flood_gets_all_of_the_rate(self, rate: Rate, steps: int) -> None:
-        """Who comes just when a token is there has, after any time, started what the rate yields, and the burst."""
+        """Whoever asks exactly when a token is there gets the full rate and burst."""
         # A token is no sooner there than the clock can tell.
         lateness = 1e-6
         started = flood(rate, [(0.0, 10**6), *[(1 / rate.per_second + lateness, 10**6)] * steps])

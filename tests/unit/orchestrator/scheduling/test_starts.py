@@ -1,4 +1,4 @@
-"""What a claim leaves of rates, caps and quotas: whatever starts takes its token, and of an owner it is counted."""
+"""A claim takes a token for each start, and counts it for the owner."""
 
 import pytest
 
@@ -7,7 +7,13 @@ from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.scheduling.order import Candidate
 from solstice_orchestrator.scheduling.quotas import OwnerStarts, Quotas
 from solstice_orchestrator.scheduling.rates import Bucket, BucketKey, BucketScope, StartRates, parse_rates
-from solstice_orchestrator.scheduling.starts import StartBudget, StartLimits
+from solstice_orchestrator.scheduling.starts import (
+    StartBudget,
+    StartedRow,
+    StartLimits,
+    buckets_of,
+    started_of,
+)
 
 NOW = 1_800_000_000.0
 BOTH = StartRates(labels=parse_rates("linux=10/s:5"), repositories=parse_rates("acme/app=1/s:4"))
@@ -89,3 +95,96 @@ def test_it_looks_again_when_the_first_limit_lets_one_more_start(since: float) -
     limits = StartLimits(quotas=Quotas(starts_per_hour=Caps(of={"acme": 1, "reef": 1})))
     assert StartBudget(limits=limits, started=full, now=NOW).pause_seconds(since) == pytest.approx(50.0)
     assert StartBudget(limits=limits, now=NOW).pause_seconds(since) is None
+
+
+def bucket_budget(amount: float, at: float = NOW) -> StartBudget:
+    """A label that gets a token every four seconds, and holds so many."""
+    rates = StartRates(labels=parse_rates("linux=15/m:5"))
+    buckets = {BucketKey(BucketScope.LABEL, "linux"): Bucket(amount, at)}
+    return StartBudget(limits=StartLimits(rates=rates), buckets=buckets, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("starts", "since", "pause"),
+    [
+        pytest.param(bucket_budget(0.25), 0.0, 3.0, id="the rest of a token"),
+        pytest.param(bucket_budget(-1.0), 0.0, 8.0, id="more was taken than there was"),
+        pytest.param(bucket_budget(2.0), 0.0, None, id="tokens are there"),
+        pytest.param(bucket_budget(0.0, NOW - 5), 0.0, None, id="a token came before the claim"),
+        pytest.param(bucket_budget(0.0, NOW - 5), 2.0, 0.0, id="a token came during the claim"),
+    ],
+)
+def test_it_looks_again_when_a_rate_has_the_next_token(
+    starts: StartBudget, since: float, pause: float | None
+) -> None:
+    assert starts.pause_seconds(since) == pause
+
+
+def test_the_first_of_several_limits_says_when_to_look_again_and_a_quota_of_nothing_never() -> None:
+    limits = StartLimits(
+        quotas=Quotas(starts_per_hour=Caps(of={"acme": 1, "none": 0})),
+        rates=StartRates(labels=parse_rates("linux=15/m:5")),
+    )
+    buckets = {
+        BucketKey(BucketScope.LABEL, "linux"): Bucket(0.0, NOW),
+        BucketKey(BucketScope.LABEL, "arm"): Bucket(0.0, NOW),
+    }
+    started = {
+        "acme": [OwnerStarts(NOW + 100, 1)],
+        "none": [OwnerStarts(NOW + 1, 1)],
+        "free": [OwnerStarts(NOW + 1, 1)],
+    }
+    assert StartBudget(limits=limits, started=started, buckets=buckets, now=NOW).pause_seconds() == 4.0
+    assert StartBudget(limits=limits, started=started, now=NOW).pause_seconds() == 100.0
+    assert StartBudget(limits=limits, started={"none": started["none"]}, now=NOW).pause_seconds() is None
+
+
+def test_the_room_of_all_names_is_that_of_those_that_run_have_started_or_are_limited() -> None:
+    limits = StartLimits(
+        caps=Caps(of={"reef/tide": 7}, default=3),
+        quotas=Quotas(slots=Caps(of={"fen": 9}, default=4), starts_per_hour=Caps(of={"moor": 8}, default=5)),
+        rates=StartRates(repositories=parse_rates("*=1/s:6")),
+    )
+    rooms = StartBudget(
+        limits=limits,
+        running={"acme/app": 2},
+        started={"tor": [OwnerStarts(NOW + 60, 3)], "moor": [OwnerStarts(NOW, 1)]},
+        buckets={
+            BucketKey(BucketScope.REPOSITORY, "dune/a"): Bucket(1.0, NOW),
+            BucketKey(BucketScope.LABEL, "linux"): Bucket(0.0, NOW),
+        },
+        now=NOW,
+    ).rooms()
+    assert rooms.repositories == {"acme/app": 1, "dune/a": 1, "reef/tide": 6}
+    assert rooms.owners == {"acme": 2, "tor": 2, "fen": 5, "moor": 4}
+
+
+def test_running_jobs_of_an_owner_are_counted_over_its_repositories() -> None:
+    quotas = Quotas(slots=Caps(default=4))
+    budget = StartBudget(limits=StartLimits(quotas=quotas), running={"acme/app": 1, "acme/docs": 2, "": 1})
+    assert budget.room([], ["acme", ""]).owners == {"acme": 1}
+
+
+def test_only_buckets_with_a_rate_limit_a_start_and_one_that_is_not_stored_is_full() -> None:
+    keys = [BucketKey(BucketScope.LABEL, name) for name in ("linux", "arm")]
+    (throttle,) = bucket_budget(0.5, NOW - 4).throttles(keys)
+    assert (throttle.key, throttle.rate.text, throttle.tokens) == (keys[0], "15/m:5", 1.5)
+    (full,) = StartBudget(limits=bucket_budget(0.0).limits, now=NOW).throttles(keys)
+    assert full.tokens == 5.0
+
+
+def test_without_rates_or_quotas_nothing_is_stored_of_a_start() -> None:
+    assert list(StartBudget().spent([candidate("a")], NOW)) == []
+    assert list(StartBudget().counted([candidate("a")], NOW)) == []
+
+
+def test_what_is_stored_is_read_again() -> None:
+    spent = bucket_budget(3.0).spent([candidate("a")], NOW)
+    assert buckets_of(spent) == {BucketKey(BucketScope.LABEL, "linux"): Bucket(2.0, NOW)}
+    # Three of five are missing, at four seconds each.
+    assert [row.full_at for row in spent] == [NOW + 12.0]
+    rows = [StartedRow("acme", NOW, 1), StartedRow("reef", NOW, 2), StartedRow("acme", NOW + 60, 3)]
+    assert started_of(rows) == {
+        "acme": [OwnerStarts(NOW, 1), OwnerStarts(NOW + 60, 3)],
+        "reef": [OwnerStarts(NOW, 2)],
+    }

@@ -45,7 +45,7 @@ ORDERS = st.one_of(
 
 
 @pytest.mark.parametrize(
-    ("standing", "state"),
+    ("eligibility", "state"),
     [
         pytest.param(WorkerEligibility(), WorkerState.ACTIVE, id="new"),
         pytest.param(WorkerEligibility(record=SICK), WorkerState.QUARANTINED, id="quarantined"),
@@ -64,14 +64,14 @@ ORDERS = st.one_of(
     ],
 )
 def test_a_worker_takes_jobs_only_while_nothing_stands_against_it(
-    standing: WorkerEligibility, state: WorkerState
+    eligibility: WorkerEligibility, state: WorkerState
 ) -> None:
-    assert state_at(standing, NOW) is state
-    assert may_claim(standing, NOW) is (state is WorkerState.ACTIVE)
+    assert state_at(eligibility, NOW) is state
+    assert may_claim(eligibility, NOW) is (state is WorkerState.ACTIVE)
 
 
 @pytest.mark.parametrize(
-    ("standing", "order", "state"),
+    ("eligibility", "order", "state"),
     [
         pytest.param(WorkerEligibility(), PauseOrder(), WorkerState.PAUSED, id="pause"),
         pytest.param(PAUSED, PauseOrder(), WorkerState.PAUSED, id="pause-again"),
@@ -86,8 +86,8 @@ def test_a_worker_takes_jobs_only_while_nothing_stands_against_it(
         pytest.param(DRAINING, DrainOrder(), WorkerState.DRAINING, id="drain-again"),
     ],
 )
-def test_an_order_is_obeyed(standing: WorkerEligibility, order: WorkerOrder, state: WorkerState) -> None:
-    after = apply_order(standing, Presence.ALIVE, order, NOW)
+def test_an_order_is_obeyed(eligibility: WorkerEligibility, order: WorkerOrder, state: WorkerState) -> None:
+    after = apply_order(eligibility, Presence.ALIVE, order, NOW)
     assert isinstance(after, WorkerEligibility)
     assert state_at(after, NOW) is state
 
@@ -113,7 +113,7 @@ def test_resuming_forgets_the_failures_so_that_the_next_does_not_count_double() 
 
 
 @pytest.mark.parametrize(
-    ("standing", "next_one"),
+    ("eligibility", "next_one"),
     [
         pytest.param(WorkerEligibility(record=SICK), WorkerEligibility(record=SICK), id="quarantined"),
         pytest.param(PAUSED, PAUSED, id="paused"),
@@ -126,9 +126,9 @@ def test_resuming_forgets_the_failures_so_that_the_next_does_not_count_double() 
     ],
 )
 def test_a_restart_ends_a_drain_and_heals_nothing(
-    standing: WorkerEligibility, next_one: WorkerEligibility
+    eligibility: WorkerEligibility, next_one: WorkerEligibility
 ) -> None:
-    assert inherited_eligibility(standing) == next_one
+    assert inherited_eligibility(eligibility) == next_one
 
 
 @pytest.mark.parametrize(
@@ -149,12 +149,12 @@ def test_presence_is_told_by_the_heartbeat(
 def test_whatever_is_ordered_only_an_unencumbered_worker_claims(
     story: list[tuple[WorkerOrder, Presence, float]],
 ) -> None:
-    standing, until, held_back = WorkerEligibility(), 0.0, False
+    eligibility, until, held_back = WorkerEligibility(), 0.0, False
     for order, presence, now in story:
-        after = apply_order(standing, presence, order, now)
+        after = apply_order(eligibility, presence, order, now)
         if isinstance(after, OrderRefusal):
             continue
-        standing = after
+        eligibility = after
         match order:
             case ResumeOrder():
                 until, held_back = 0.0, False
@@ -163,7 +163,7 @@ def test_whatever_is_ordered_only_an_unencumbered_worker_claims(
                 # A drain of one that is gone by now is over; anything said afterwards is for its successor.
             case _:
                 held_back = True
-        assert may_claim(standing, now) is (not held_back and now >= until)
+        assert may_claim(eligibility, now) is (not held_back and now >= until)
 
 
 def view(*labels: str, slots: Mapping[str, int], limit: int = 9, shrunk_to: int | None = None) -> WorkerView:

@@ -1,8 +1,5 @@
-"""Traces are read whole or refused with the line that is wrong; invented traffic is what was asked for."""
+"""Traces are read whole or refused naming the line; generated traffic is as requested."""
 
-import functools
-import random
-from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -19,7 +16,6 @@ from solstice_orchestrator.simulation.trace import (
     of_label,
     read_runs,
 )
-from solstice_orchestrator.simulation.traffic import HOUR, Traffic, busy, generate
 from tests.traces import trace_job
 
 LINE = b'{"at":1,"repository":"acme/app","label":"linux","seconds":2}'
@@ -105,6 +101,13 @@ def test_what_is_wrong_is_said_with_its_line(lines: list[bytes], line: int, prob
     assert problem in refused.value.problem
 
 
+def test_the_example_in_a_refusal_is_a_line_of_a_trace() -> None:
+    with pytest.raises(InvalidTrace) as refused:
+        read(b"hello")
+    (run,) = read(refused.value.problem.partition("write for example ")[2].encode())
+    assert len(run) == 1
+
+
 @given(st.lists(st.one_of(st.binary(max_size=80), st.just(LINE), st.just(LINE[:-1] + b',"needs":["a"]}'))))
 def test_nothing_but_an_invalid_trace_is_raised(lines: list[bytes]) -> None:
     try:
@@ -118,54 +121,3 @@ def test_nothing_but_an_invalid_trace_is_raised(lines: list[bytes]) -> None:
 def test_a_label_is_taken_out_of_the_runs() -> None:
     runs = [[trace_job(0.0), trace_job(0.0, label="illumos")], [trace_job(1.0, label="illumos")]]
     assert list(of_label(runs, "linux")) == [[trace_job(0.0)]]
-
-
-WEEK = Traffic(
-    jobs=20_000,
-    repositories=500,
-    over_seconds=7 * 24 * HOUR,
-    labels={"linux": 3, "illumos": 1},
-    chained=0.5,
-)
-
-
-@functools.cache
-def week() -> Sequence[TraceJob]:
-    return list(generate(WEEK, random.Random(1)))
-
-
-class TestTraffic:
-    def test_there_are_as_many_as_were_asked_for_in_order_and_in_time(self) -> None:
-        assert len(week()) == WEEK.jobs
-        assert [each.at for each in week()] == sorted(each.at for each in week())
-        assert week()[-1].at <= WEEK.over_seconds
-
-    def test_it_is_a_trace(self) -> None:
-        assert [each for run in read(*map(encode, week())) for each in run] == week()
-
-    def test_the_same_seed_gives_the_same_and_another_another(self) -> None:
-        assert list(generate(WEEK, random.Random(1))) == week()
-        assert list(generate(WEEK, random.Random(2))) != week()
-
-    def test_few_repositories_send_most(self) -> None:
-        """Zipf: the first sends about ten times what the tenth does, here to the power of 1.1."""
-        counts = Counter(each.repository for each in week())
-        assert counts["owner/repository-1"] / counts["owner/repository-10"] == pytest.approx(10**1.1, rel=0.3)
-
-    def test_labels_get_their_shares(self) -> None:
-        assert Counter(each.label for each in week())["linux"] / len(week()) == pytest.approx(0.75, abs=0.02)
-
-    def test_half_of_the_jobs_take_less_than_the_median(self) -> None:
-        assert sum(each.seconds < 60.0 for each in week()) / len(week()) == pytest.approx(0.5, abs=0.02)
-
-    def test_nights_and_weekends_are_quiet(self) -> None:
-        came = Counter(int(each.at // HOUR) for each in week())
-        assert came[14] > 3 * came[2]
-        assert sum(came[hour] for hour in range(24)) > 3 * sum(came[5 * 24 + hour] for hour in range(24))
-        assert busy(14) == max(map(busy, range(7 * 24)))
-
-    @pytest.mark.parametrize("over_seconds", [0.5, 60.0, HOUR, 36 * HOUR])
-    def test_any_time_is_filled(self, over_seconds: float) -> None:
-        traffic = Traffic(jobs=2000, repositories=3, over_seconds=over_seconds, labels={"linux": 1})
-        times = [each.at for each in generate(traffic, random.Random(1))]
-        assert 0.8 * over_seconds < max(times) <= over_seconds

@@ -1,4 +1,4 @@
-"""Lines in memory, which look at heads alone, start whom a plain list of all that wait would start."""
+"""Queues in memory, which compare heads alone, start the jobs a full sort would."""
 
 from collections.abc import Mapping, Sequence
 
@@ -112,9 +112,9 @@ TestSameStartsAsTheModel = SameStartsAsTheModel.TestCase
 
 
 def test_heaps_are_rid_of_what_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A low job that waits for ever keeps all that started before it in the heap of the longest waits."""
+    """A low job that never starts leaves started ones in the heap of longest waits."""
     monkeypatch.setattr(virtual_queue, "TIDY", 8)
-    waiting = VirtualQueues[int]({"linux": 1}, limit=1, max_wait_seconds=1e9)
+    waiting = VirtualQueues[int]({"linux": 1}, limit=1, max_wait_seconds=1000.0)
     waiting.arrive("linux", Priority.LOW, "reef/tide", [(0, 0)], 0.0)
     for age in range(1, 500):
         waiting.arrive("linux", Priority.HIGH, f"acme/{age}", [(age, age)], float(age))
@@ -122,8 +122,28 @@ def test_heaps_are_rid_of_what_has_left(monkeypatch: pytest.MonkeyPatch) -> None
         assert job == age
         waiting.end(candidate, float(age))
     assert len(waiting._by_wait["linux"]._heap) <= 16
-    ((_, job),) = waiting.start(500.0)
+    # It is overdue, and so goes before the more urgent one.
+    waiting.arrive("linux", Priority.HIGH, "acme/500", [(500, 500)], 1999.0)
+    ((_, job),) = waiting.start(2000.0)
     assert job == 0
+
+
+def test_a_new_repository_is_level_with_the_first_that_waits() -> None:
+    waiting = VirtualQueues[str]({"linux": 1}, limit=1, max_wait_seconds=1e9)
+    started: list[str] = []
+
+    def claim_all() -> None:
+        ((candidate, job),) = waiting.start(0.0)
+        started.append(job)
+        waiting.end(candidate, 0.0)
+
+    waiting.arrive("linux", Priority.DEFAULT, "acme/app", [(age, f"a{age}") for age in range(5)], 0.0)
+    claim_all()
+    claim_all()
+    waiting.arrive("linux", Priority.DEFAULT, "reef/tide", [(5, "b")], 0.0)
+    for _ in range(4):
+        claim_all()
+    assert started == ["a0", "a1", "a2", "b", "a3", "a4"]
 
 
 def test_of_those_who_began_to_wait_together_the_older_is_overdue_first() -> None:

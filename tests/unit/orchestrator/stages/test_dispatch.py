@@ -29,9 +29,10 @@ from solstice_orchestrator.scheduling.workers import (
     PauseOrder,
     QuarantineOrder,
     ResumeOrder,
+    WorkerPressure,
     WorkerState,
 )
-from solstice_orchestrator.stages.dispatch import Dispatch
+from solstice_orchestrator.stages.dispatch import CONDITION_SECONDS, Dispatch
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, Renewal
 from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.sqlite import SqliteStore
@@ -47,6 +48,7 @@ from tests.stores import (
     ManualClock,
     planned,
     state_of,
+    wait_for_stored,
     worker_record,
 )
 
@@ -103,7 +105,7 @@ class ManualExecutions:
 
 
 class FailingStore(SqliteStore):
-    """Away for renewals, or silent, while told so; holds claims back, or breaks over an end, while told so."""
+    """A store that fails or hangs renewals, delays claims, or breaks on ends, as set."""
 
     away = False
     hangs = False
@@ -242,10 +244,11 @@ async def test_a_worker_under_pressure_takes_less_tells_so_and_takes_more_again(
         now.forward(GROW_SECONDS)
         executions.end("a")
         await executions.until(lambda: len(executions.running) == 1)
-        async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
-            while (view := await store.worker(WORKER)) is None or view.refuses is not Resource.DISK:
-                changed.clear()
-                await changed.wait()
+        await wait_for_stored(
+            store,
+            lambda: store.worker(WORKER),
+            lambda view: view is not None and view.refuses is Resource.DISK,
+        )
         assert sorted(executions.running) == ["b"]
         reading = SensorReading(disk_free=50.0)
         now.forward(2 * GROW_SECONDS)
@@ -302,10 +305,45 @@ async def test_a_machine_that_others_keep_busy_starts_a_job_at_last_and_shows_it
         await executions.until(lambda: len(executions.running) == 2)
 
 
+async def test_a_report_that_the_store_takes_slowly_is_as_old_as_its_reading(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    now, loads = ManualClock(), iter(range(10, 20))
+
+    class Slow(FailingStore):
+        refusals: tuple[str, ...] = ()
+
+        async def report(self, worker_id: str, pressure: WorkerPressure) -> None:
+            self.refusals += (pressure.refusal,)
+            if len(self.refusals) == 1:
+                now.forward(CONDITION_SECONDS)
+            await super().report(worker_id, pressure)
+
+    governor = Governor(
+        limit=4,
+        limits=MachineLimits(load=2.5),
+        adaptive=False,
+        read=lambda: SensorReading(load=next(loads)),
+        starting=StartingJobs(),
+        metrics=Metrics(),
+        clock=now,
+    )
+    rules = Rules(new_id=id_source(random.Random(1)), rng=random.Random(1))
+    async with Slow.open(tmp_path / "store.db", rules=rules, clock=clock) as store:
+        assert isinstance(store, Slow)
+        # A worker that the store does not know yet reports once more when it has registered.
+        await store.register(worker_record(WORKER))
+        async with dispatching(store, ManualExecutions(store), governor=governor, monotonic=now) as dispatch:
+            await wait_until(lambda: store.refusals)
+            dispatch.look_again()
+            await wait_until(lambda: len(store.refusals) > 1)
+    assert [words.split(",")[0] for words in store.refusals] == ["the load is 10.0", "the load is 11.0"]
+
+
 async def test_a_rate_is_delivered_though_each_claim_misses_its_token_by_a_hair(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    """The time passes while the store claims: what the claim did not find is there when the pause is asked for."""
+    """Time passes during a claim: the missing token is there when the pause is computed."""
 
     class Slow(FailingStore):
         async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
@@ -398,12 +436,12 @@ async def test_an_execution_that_breaks_takes_no_other_with_it(
         await executions.until(lambda: "a" in executions.running)
         executions.breaks = True
         run_id = await planned(store, job("true", name="b"))
-        async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
-            while (await store.jobs(run_id=run_id, limit=1))[0].state is not JobState.BACKOFF:
-                changed.clear()
-                await changed.wait()
+        (view,) = await wait_for_stored(
+            store,
+            lambda: store.jobs(run_id=run_id, limit=1),
+            lambda views: views[0].state is JobState.BACKOFF,
+        )
         assert "a" in executions.running
-        (view,) = await store.jobs(run_id=run_id, limit=1)
         assert view.reason is Reason.EXECUTOR_FAILED
 
 

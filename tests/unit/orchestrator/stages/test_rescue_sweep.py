@@ -54,7 +54,7 @@ async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SweptStore]
 async def sweep(
     store: SweptStore, clock: ManualClock, *, naps: int, during: Callable[[int], object] = lambda _: None
 ) -> None:
-    """The loop, until it has slept `naps` times; `during` may change the world in each of them."""
+    """Run the loop until it slept `naps` times; `during` may act in each sleep."""
     slept = 0
 
     async def sleep(seconds: float) -> None:

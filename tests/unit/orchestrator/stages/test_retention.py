@@ -1,4 +1,4 @@
-"""Old runs go by themselves: when that is looked for, in what steps, and that trouble stops nobody."""
+"""Old runs are removed: when, in which steps, and through every failure."""
 
 import random
 import uuid
@@ -94,9 +94,9 @@ async def test_zero_days_keep_everything() -> None:
 
 
 async def test_all_of_it_is_counted_and_told_on_the_way() -> None:
-    store, told = Store(Purged(runs=2, more=True), Purged(runs=1, more=False)), list[int]()
-    assert await purge_all(store, 60.0, removed=told.append, sleep=Sleep(store)) == 3
-    assert told == [2, 3]
+    store, reported = Store(Purged(runs=2, more=True), Purged(runs=1, more=False)), list[int]()
+    assert await purge_all(store, 60.0, removed=reported.append, sleep=Sleep(store)) == 3
+    assert reported == [2, 3]
 
 
 @given(made=st.integers(0, 2**44), bound=st.integers(0, 2**44))

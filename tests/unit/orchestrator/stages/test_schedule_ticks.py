@@ -1,4 +1,4 @@
-"""The loop that fires ticks: it sleeps until the next one, and says what became of each."""
+"""The loop that fires ticks sleeps until the next, and logs each outcome."""
 
 import asyncio
 import random
@@ -37,7 +37,7 @@ TASK = TickTask(
 
 @pytest.fixture(autouse=True)
 def fresh_logger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that keeps no settings of a process that ran before: logs are captured by changing them."""
+    """A logger without cached settings of earlier tests, so that logs can be captured."""
     monkeypatch.setattr(schedule_ticks, "log", structlog.get_logger())
 
 
@@ -47,15 +47,15 @@ class ScriptedScheduleStore:
     def __init__(self, *claims: ClaimedTicks | Exception, pause: float | None = None) -> None:
         self._claims = [*claims]
         self._pause = pause
-        self.bell = asyncio.Event()
+        self.changed = asyncio.Event()
         self.looks = 0
         self.looked = asyncio.Event()
-        self.said: list[tuple[object, ...]] = []
-        self.heard = asyncio.Event()
+        self.calls: list[tuple[object, ...]] = []
+        self.called = asyncio.Event()
 
     @asynccontextmanager
     async def changes(self) -> AsyncIterator[asyncio.Event]:
-        yield self.bell
+        yield self.changed
 
     async def claim(self, worker_id: str, limit: int) -> ClaimedTicks:
         self.looks += 1
@@ -82,8 +82,8 @@ class ScriptedScheduleStore:
         self._say("released", task.tick_id)
 
     def _say(self, *what: object) -> None:
-        self.said.append(what)
-        self.heard.set()
+        self.calls.append(what)
+        self.called.set()
 
 
 def settled(state: TickState, reason: TickReason, **fields: Any) -> SettledTick:
@@ -99,7 +99,7 @@ def settled(state: TickState, reason: TickReason, **fields: Any) -> SettledTick:
 
 @asynccontextmanager
 async def running(
-    told: ScriptedScheduleStore, head: str | Exception | None, metrics: Metrics
+    reported: ScriptedScheduleStore, head: str | Exception | None, metrics: Metrics
 ) -> AsyncIterator[None]:
     async def head_of(branch: Branch) -> str | None:
         if isinstance(head, Exception):
@@ -109,7 +109,7 @@ async def running(
         return head
 
     loop = ScheduleRunner(
-        schedule_store=cast("ScheduleStore", told),
+        schedule_store=cast("ScheduleStore", reported),
         worker_id="worker-a",
         head_of=head_of,
         metrics=metrics,
@@ -129,7 +129,7 @@ def rendered(metrics: Metrics) -> str:
 
 
 @pytest.mark.parametrize(
-    ("head", "said", "event"),
+    ("head", "calls", "event"),
     [
         pytest.param(COMMIT, ("fired", COMMIT), "tick.fired", id="there"),
         pytest.param(None, ("not fired", TickReason.BRANCH_GONE, False), "tick.not_fired", id="gone"),
@@ -148,38 +148,38 @@ def rendered(metrics: Metrics) -> str:
     ],
 )
 async def test_what_the_forge_says_decides(
-    head: str | Exception | None, said: Sequence[object], event: str
+    head: str | Exception | None, calls: Sequence[object], event: str
 ) -> None:
-    told, metrics = ScriptedScheduleStore(ClaimedTicks(tasks=[TASK])), Metrics()
+    reported, metrics = ScriptedScheduleStore(ClaimedTicks(tasks=[TASK])), Metrics()
     with capture_logs() as logs:
-        async with running(told, head, metrics):
-            await told.heard.wait()
-    assert told.said == [said]
+        async with running(reported, head, metrics):
+            await reported.called.wait()
+    assert reported.calls == [calls]
     assert [entry["event"] for entry in logs] == [event]
 
 
 async def test_ticks_are_counted_with_how_late_they_were() -> None:
     missed = settled(TickState.SKIPPED, TickReason.MISSED, count=7)
-    told, metrics = ScriptedScheduleStore(ClaimedTicks(tasks=[TASK], settled=[missed])), Metrics()
-    async with running(told, COMMIT, metrics):
-        await told.heard.wait()
+    reported, metrics = ScriptedScheduleStore(ClaimedTicks(tasks=[TASK], settled=[missed])), Metrics()
+    async with running(reported, COMMIT, metrics):
+        await reported.called.wait()
     text = rendered(metrics)
     assert 'solstice_schedule_ticks_total{reason="missed",state="skipped"} 7.0' in text
     assert 'solstice_schedule_ticks_total{reason="on_time",state="fired"} 1.0' in text
     assert "solstice_schedule_tick_lateness_seconds_sum 0.25" in text
 
 
-async def test_it_looks_again_at_the_next_tick_and_when_the_bell_rings(
+async def test_it_looks_again_at_the_next_tick_and_when_notified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(schedule_ticks, "LOOK_AGAIN_SECONDS", 1e6)
-    told = ScriptedScheduleStore(pause=1e6)
-    async with running(told, COMMIT, Metrics()):
-        await told.looked.wait()
-        told.looked.clear()
-        told.bell.set()
-        await told.looked.wait()
-    assert told.looks == 2
+    reported = ScriptedScheduleStore(pause=1e6)
+    async with running(reported, COMMIT, Metrics()):
+        await reported.looked.wait()
+        reported.looked.clear()
+        reported.changed.set()
+        await reported.looked.wait()
+    assert reported.looks == 2
     soon = ScriptedScheduleStore(pause=0.05)
     async with running(soon, COMMIT, Metrics()):
         while soon.looks < 3:
@@ -190,22 +190,22 @@ async def test_it_looks_again_at_the_next_tick_and_when_the_bell_rings(
 async def test_a_store_that_is_away_and_a_mistake_of_ours_end_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(schedule_ticks, "HELD_SECONDS", 0.01)
+    monkeypatch.setattr(schedule_ticks, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(schedule_ticks, "LOOK_AGAIN_SECONDS", 0.01)
-    told = ScriptedScheduleStore(
+    reported = ScriptedScheduleStore(
         StoreUnavailable("store", "away"), KeyError("ours"), ClaimedTicks(tasks=[TASK])
     )
     with capture_logs() as logs:
-        async with running(told, COMMIT, Metrics()):
-            await told.heard.wait()
-    assert [entry["event"] for entry in logs] == ["schedules.held", "schedules.held", "tick.fired"]
+        async with running(reported, COMMIT, Metrics()):
+            await reported.called.wait()
+    assert [entry["event"] for entry in logs] == ["schedules.paused", "schedules.paused", "tick.fired"]
 
 
 async def test_what_is_under_way_at_the_end_is_handed_back() -> None:
-    told = ScriptedScheduleStore(ClaimedTicks(tasks=[TASK]))
-    async with running(told, "never", Metrics()):
-        await told.looked.wait()
-    assert told.said == [("released", "tick")]
+    reported = ScriptedScheduleStore(ClaimedTicks(tasks=[TASK]))
+    async with running(reported, "never", Metrics()):
+        await reported.looked.wait()
+    assert reported.calls == [("released", "tick")]
 
 
 async def test_ticks_taken_while_it_ends_are_handed_back() -> None:
@@ -215,7 +215,7 @@ async def test_ticks_taken_while_it_ends_are_handed_back() -> None:
             await asyncio.sleep(0.05)
             return claimed
 
-    told = Slow(ClaimedTicks(tasks=[TASK]))
-    async with running(told, COMMIT, Metrics()):
-        await told.looked.wait()
-    assert told.said == [("released", "tick")]
+    reported = Slow(ClaimedTicks(tasks=[TASK]))
+    async with running(reported, COMMIT, Metrics()):
+        await reported.looked.wait()
+    assert reported.calls == [("released", "tick")]

@@ -1,4 +1,4 @@
-"""Concurrency groups: a table of situations, and random lives in which no group ever runs two holders."""
+"""Concurrency groups never have two holders, in a table and random sequences."""
 
 from dataclasses import replace
 
@@ -122,8 +122,8 @@ def test_ahead_are_the_holder_and_the_older_ones(holder: str, ahead: list[str]) 
     ids=["the same", "a change of ours", "jobs", "forge", "repository", "a stranger", "perhaps a stranger"],
 )
 def test_a_group_is_its_repository_s_own(scope: GroupScope, changes: dict[str, object], same: bool) -> None:
-    ours = group_key(GroupScope.RUN, job_request(), "deploy")
-    assert (group_key(scope, job_request(**changes), "deploy") == ours) is same
+    own_key = group_key(GroupScope.RUN, job_request(), "deploy")
+    assert (group_key(scope, job_request(**changes), "deploy") == own_key) is same
 
 
 def test_each_stranger_has_groups_of_their_own() -> None:
@@ -145,7 +145,7 @@ def test_a_request_from_the_future_is_as_old_as_its_arrival() -> None:
 
 
 class Groups(RuleBasedStateMachine):
-    """One group; runs with up to three jobs ask for it, start, end, and are cancelled."""
+    """Runs with up to three jobs request one group, start, end, and are cancelled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ class Groups(RuleBasedStateMachine):
             self.settle()
 
     def settle(self) -> None:
-        """What a store does: whoever has nothing that runs ends at once, the others are asked to."""
+        """Act as a store: runs without running jobs end, the others are asked to."""
         settled = settle_group(list(self.members.values()))
         for holder in settled.superseded:
             if not self.members[holder].running:

@@ -98,14 +98,14 @@ def ended_of(runs: Sequence[StoredRun], rule: SupersedeRule) -> Mapping[str, str
         ),
         pytest.param([sibling(1, on_default_branch=True), sibling(2)], RUNNING, {}, id="the default branch"),
         pytest.param(
-            [sibling(1, on_default_branch=True, asked=True), sibling(2)],
+            [sibling(1, on_default_branch=True, supersede=True), sibling(2)],
             RUNNING,
             {"run-1": "run-2"},
             id="the default branch, when its workflow asks for it",
         ),
-        pytest.param([sibling(1, asked=False), sibling(2)], RUNNING, {}, id="its workflow forbids it"),
+        pytest.param([sibling(1, supersede=False), sibling(2)], RUNNING, {}, id="its workflow forbids it"),
         pytest.param(
-            [sibling(1, asked=True), sibling(2)], OFF, {}, id="the operator's off is above the workflow"
+            [sibling(1, supersede=True), sibling(2)], OFF, {}, id="the operator's off is above the workflow"
         ),
         pytest.param(
             [sibling(1), sibling(2, rerun=True)], RUNNING, {}, id="a run that somebody asked for again"
@@ -135,7 +135,7 @@ SIBLINGS = st.lists(
         st.integers(1, 50),
         state=st.sampled_from([RunState.WAITING, RunState.RUNNING]),
         on_default_branch=st.booleans(),
-        asked=st.sampled_from([None, True, False]),
+        supersede=st.sampled_from([None, True, False]),
         rerun=st.booleans(),
     ),
     max_size=8,
@@ -178,7 +178,7 @@ CHANGE = {"ref": "refs/pull/7/head", "event": "change_request", "change_number":
     ],
     ids=["the same", "another commit", "branch", "repository", "forge", "workflow", "job", "change request"],
 )
-def test_runs_of_one_lineage(changes: dict[str, object], same: bool) -> None:
+def test_runs_of_one_ref(changes: dict[str, object], same: bool) -> None:
     assert (supersede_key(job_request(**PUSH)) == supersede_key(job_request(**{**PUSH, **changes}))) is same
 
 
@@ -193,7 +193,7 @@ def test_runs_of_one_lineage(changes: dict[str, object], same: bool) -> None:
     ],
     ids=["a tag", "by hand", "a check run again", "no event", "no ref"],
 )
-def test_some_requests_have_no_lineage(changes: dict[str, object]) -> None:
+def test_some_requests_have_no_ref(changes: dict[str, object]) -> None:
     assert supersede_key(job_request(**{**PUSH, **changes})) is None
 
 

@@ -1,4 +1,4 @@
-"""An attempt from claim to stored end: its log, its outcome, and every way to be interrupted."""
+"""An attempt from claim to stored end: log, outcome, and every interruption."""
 
 import asyncio
 import itertools
@@ -141,6 +141,20 @@ async def test_log_and_outcome_are_stored() -> None:
     )
 
 
+async def test_a_mistake_while_the_rest_of_the_log_is_sent_leaves_the_task_whole() -> None:
+    """Later steps, such as storing the failure, may have time limits of their own."""
+
+    class BreakingStore(RecordingStore):
+        async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
+            raise KeyError("a mistake of ours")
+
+    with pytest.raises(ExceptionGroup):
+        await running(BreakingStore(), "say hello")
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
 SECRETS = SecretRules(
     references=References(folder=Path("/nowhere"), environ={}),
     rules=(
@@ -176,7 +190,7 @@ async def test_secret_is_given_to_the_executor_and_masked_in_what_it_writes() ->
 
 
 @pytest.mark.parametrize(
-    ("name", "rules", "told"),
+    ("name", "rules", "reported"),
     [
         ("OTHER", SECRETS, "there is no secret OTHER for forge.example/lantern/harbour"),
         ("LOST", SECRETS, "the secret LOST cannot be used on this worker"),
@@ -185,7 +199,7 @@ async def test_secret_is_given_to_the_executor_and_masked_in_what_it_writes() ->
     ids=["of no rule", "unreadable", "no rules"],
 )
 async def test_job_that_is_not_given_a_secret_fails_unrun(
-    name: str, rules: SecretRules | None, told: str
+    name: str, rules: SecretRules | None, reported: str
 ) -> None:
     async def never(_log: LogWriter, _stop: asyncio.Event) -> Outcome:
         raise AssertionError
@@ -201,7 +215,7 @@ async def test_job_that_is_not_given_a_secret_fails_unrun(
     )
     (outcome,) = store.outcomes
     assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.SECRET_MISSING)
-    assert outcome.detail.startswith(told)
+    assert outcome.detail.startswith(reported)
     assert outcome.detail.encode() in store.text
 
 
@@ -303,7 +317,7 @@ async def test_a_store_that_is_away_for_less_than_a_lease_gets_the_end_later() -
 
 
 async def test_who_was_frozen_while_it_told_its_end_asks_once_more() -> None:
-    """The call that broke began before the freeze, and says nothing about a store of afterwards."""
+    """The failed call began before the freeze, and proves nothing about the store since."""
     leapt = iter([0.0, *[3600.0] * 9])
     store = RecordingStore(failures=1)
     await running(
@@ -376,15 +390,15 @@ async def test_output_not_yet_sent_is_kept_when_the_job_is_released() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "logged"),
+    ("first_line", "logged"),
     [(b"talk\n", b"talk\n! we are leaving\n"), (b"talk", b"talk\n! we are leaving\n")],
     ids=["whole line", "open line"],
 )
-async def test_the_log_says_what_every_job_here_is_told(said: bytes, logged: bytes) -> None:
+async def test_the_log_says_what_every_job_here_is_told(first_line: bytes, logged: bytes) -> None:
     notice, end = asyncio.get_running_loop().create_future(), asyncio.Event()
 
     async def talk(log: LogWriter, _stop: asyncio.Event) -> Outcome:
-        await log(said)
+        await log(first_line)
         await end.wait()
         await log(b"the end\n")
         return SUCCESS

@@ -80,6 +80,27 @@ def test_base64_is_masked_wherever_it_stands(
             assert len(shown.replace(MASK, b"")) <= (len(before) + len(after)) * 4 / 3 + 8
 
 
+@pytest.mark.parametrize("before", ["", "u", "u:"])
+def test_base64_of_many_lines_is_masked_and_what_stands_around_it_is_shown(before: str) -> None:
+    secret = "heron-otter-7731!!!"[len(before) :]
+    encoded = base64.b64encode(f"{before}{secret}".encode()).decode()
+    data = ("say " + "\r\n".join(textwrap.wrap(encoded, 4)) + " and bye").encode()
+    neighbours = {"": 0, "u": 2, "u:": 3}[before]
+    shown = (
+        b"say " + encoded[:neighbours].encode() + b"***" + encoded[len(encoded) - 3 :].encode() + b" and bye"
+    )
+    assert masked(data, secret, cuts=list(range(len(data)))) == shown
+
+
+def test_each_secret_of_a_piece_is_masked() -> None:
+    assert masked(f"a {SECRET} b {SECRET} c".encode(), SECRET) == b"a *** b *** c"
+
+
+def test_colour_that_is_cut_within_a_secret_does_not_hide_it() -> None:
+    data = b"say heron-\x1b[38;5;9motter-7731 and bye"
+    assert masked(data, SECRET, cuts=list(range(len(data)))) == b"say ***\x1b[38;5;9m and bye"
+
+
 def test_each_line_of_a_secret_is_masked() -> None:
     key = "-----BEGIN KEY-----\nline one of it\nline two of it\nend\n"
     shown = masked(b"  line one of it\n  line two of it\n", key)
@@ -118,6 +139,13 @@ MIXED = {
 COLOURS = (b"\x1b[31m", b"\x1b[0m", b"\x1b[38;5;9;1m", b"\x1b(B\x1b[m", b"\x1b[K")
 
 
+@pytest.mark.parametrize(
+    "form", [*FORMS.values(), *MIXED.values()], ids=[*FORMS, *(f"mixed {each}" for each in MIXED)]
+)
+def test_each_form_of_a_secret_is_masked_in_one_piece(form: str) -> None:
+    assert masked(f"before {form} after".encode(), ODD) == b"before *** after"
+
+
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
 @given(cuts=st.lists(st.integers(0, 200), max_size=8))
 def test_secret_is_masked_as_others_write_it(form: str, cuts: list[int]) -> None:
@@ -150,10 +178,10 @@ def test_a_backslash_of_the_secret_begins_no_escape() -> None:
     st.lists(st.tuples(st.sampled_from(sorted(FORMS.values())), st.integers(0, 2**32)), max_size=4),
     st.lists(st.integers(0, 600), max_size=10),
 )
-def test_colours_within_a_secret_do_not_hide_it(told: list[tuple[str, int]], cuts: list[int]) -> None:
+def test_colours_within_a_secret_do_not_hide_it(reported: list[tuple[str, int]], cuts: list[int]) -> None:
     """Compared with a naive model: colours taken out, forms replaced."""
     data = b""
-    for form, seed in told:
+    for form, seed in reported:
         rng = random.Random(seed)
         data += b" a "
         for byte in form.encode():
@@ -163,7 +191,7 @@ def test_colours_within_a_secret_do_not_hide_it(told: list[tuple[str, int]], cut
     assert shown == masked(data, ODD)
     for colour in COLOURS:
         data, shown = data.replace(colour, b""), shown.replace(colour, b"")
-    assert shown == b" a ***" * len(told) + b" end"
+    assert shown == b" a ***" * len(reported) + b" end"
 
 
 def test_colours_stay_where_no_secret_is() -> None:

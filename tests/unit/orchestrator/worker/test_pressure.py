@@ -1,4 +1,4 @@
-"""A worker under pressure, with sensors that say what the test wants; and what the real ones say."""
+"""A worker under pressure, with scripted sensors; and what real sensors measure."""
 
 import os
 from pathlib import Path
@@ -115,8 +115,8 @@ def test_each_change_of_the_slots_is_said_once() -> None:
             machine.clock.forward(GROW_SECONDS)
             machine.look()
         machine.look()
-    said = [(line["event"], line["was"], line["slots"]) for line in logs]
-    assert said == [
+    changes_logged = [(line["event"], line["was"], line["slots"]) for line in logs]
+    assert changes_logged == [
         ("slots.shrunk", 8, 4),
         ("slots.grown", 4, 5),
         ("slots.grown", 5, 6),

@@ -1,4 +1,4 @@
-"""Which secrets a job is given: by the repository its code is fetched from, and never to a stranger's."""
+"""Which secrets a job gets: by its repository, and never for strangers' code."""
 
 from pathlib import Path
 
@@ -76,15 +76,15 @@ WITHHELD = {
 }
 
 
-@pytest.mark.parametrize(("name", "url", "told"), WITHHELD.values(), ids=WITHHELD)
+@pytest.mark.parametrize(("name", "url", "reported"), WITHHELD.values(), ids=WITHHELD)
 def test_missing_secret_is_told_without_the_operator_s_matters(
-    rules: SecretRules, tmp_path: Path, name: str, url: str, told: str
+    rules: SecretRules, tmp_path: Path, name: str, url: str, reported: str
 ) -> None:
     withheld = rules.give({name}, job_request(repo_url=url))
     assert isinstance(withheld, WithheldSecrets)
-    assert told in withheld.detail
+    assert reported in withheld.detail
     assert str(tmp_path) not in withheld.detail
-    assert bool(withheld.trouble) is ("cannot be used" in told)
+    assert bool(withheld.trouble) is ("cannot be used" in reported)
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("content", "told"), MISTAKES.values(), ids=MISTAKES)
-def test_mistake_in_the_file_is_told(tmp_path: Path, content: str, told: str) -> None:
+@pytest.mark.parametrize(("content", "reported"), MISTAKES.values(), ids=MISTAKES)
+def test_mistake_in_the_file_is_told(tmp_path: Path, content: str, reported: str) -> None:
     file = tmp_path / "secrets.toml"
     file.write_text(content)
     with pytest.raises(ConfigurationError) as caught:
         read_secret_rules(str(file), ENVIRON)
     assert f"SECRETS_CONFIG {file}" in str(caught.value)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
     assert "hush" not in str(caught.value)
 
 

@@ -14,7 +14,7 @@ from solstice_orchestrator.workflow.job_plan import (
     PlanRefused,
     plan_jobs,
     untrusted,
-    wanted_paths,
+    workflow_paths,
 )
 from tests.builders import job_request
 
@@ -48,7 +48,7 @@ def test_a_script_alone_is_one_job_of_one_step() -> None:
 
 def test_a_named_workflow_path_is_the_only_one_looked_at() -> None:
     request = job_request(workflow_path="ci/other.kdl")
-    assert wanted_paths(request) == ("ci/other.kdl",)
+    assert workflow_paths(request) == ("ci/other.kdl",)
     assert list(planned(request, {"ci/other.kdl": b"job x { step run=y }"})) == ["x"]
     assert "ci/other.kdl" in refused(request, {}).detail
 
@@ -118,7 +118,7 @@ def test_code_is_trusted_only_when_it_is_known_to_be(
 
 
 @pytest.mark.parametrize(
-    ("operator", "said", "expected"),
+    ("operator", "fields", "expected"),
     [
         ("manual", {"source": "github"}, False),
         ("manual,github", {"source": "github"}, True),
@@ -132,9 +132,9 @@ def test_code_is_trusted_only_when_it_is_known_to_be(
     ],
 )
 def test_a_request_that_does_not_say_is_trusted_by_the_operators_word(
-    operator: str, said: dict[str, Any], *, expected: bool
+    operator: str, fields: dict[str, Any], *, expected: bool
 ) -> None:
-    request = job_request(**{"trusted": None, "change_number": None, "head_repo_url": None, **said})
+    request = job_request(**{"trusted": None, "change_number": None, "head_repo_url": None, **fields})
     trust = parse_sources(operator)
     assert is_trusted(request, trust) is expected
     assert (untrusted(request, PlanningRules(v1_trust=trust)) is None) is expected
@@ -154,11 +154,11 @@ VOUCHED = {
 }
 
 
-@pytest.mark.parametrize(("said", "awaits", "vouched"), VOUCHED.values(), ids=VOUCHED)
+@pytest.mark.parametrize(("fields", "awaits", "vouched"), VOUCHED.values(), ids=VOUCHED)
 def test_strangers_run_where_the_operator_wants_them_approved(
-    said: dict[str, bool], *, awaits: bool, vouched: bool
+    fields: dict[str, bool], *, awaits: bool, vouched: bool
 ) -> None:
-    request = job_request(trusted=False, **said)
+    request = job_request(trusted=False, **fields)
     assert (awaits_approval(request), is_vouched_for(request)) == (awaits, vouched)
     assert not is_trusted(request)
     assert (untrusted(request, PlanningRules(run_approved=True)) is None) is vouched

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from solstice_common.errors import InvalidWorkflow
 from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, read, scan
+from solstice_orchestrator.workflow.kdl.scanner import MAX_PARTS
+from solstice_orchestrator.workflow.kdl.words import MAX_NUMBER_LENGTH
 
 VALID = {
     "empty": "",
@@ -205,6 +207,43 @@ def test_positions_are_those_of_names_and_values() -> None:
     assert (node.children[0].position.line, node.children[0].position.column) == (4, 2)
 
 
+def test_a_repeated_property_keeps_each_value_in_its_place() -> None:
+    (node,) = read("n a=1 b=2 a=3")
+    assert [(item.name, item.value.value) for item in node.properties] == [("a", 1), ("b", 2), ("a", 3)]
+
+
+def test_a_document_may_have_as_many_nodes_and_values_as_the_limit() -> None:
+    (node,) = scan("a" + " 1" * (MAX_PARTS - 1))
+    assert len(node.arguments) == MAX_PARTS - 1
+
+
+def test_a_number_may_be_as_long_as_the_limit() -> None:
+    (node,) = read(f"n {'9' * MAX_NUMBER_LENGTH}")
+    assert node.arguments[0].value == int("9" * MAX_NUMBER_LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "line", "column", "sentence"),
+    [
+        ("\n  a\nb", "a", 2, 3, "how many nodes"),
+        ("", "a", 1, 1, "how many nodes"),
+        ("a\n b", "a; c", 2, 2, "what this node holds"),
+        ("a 1", "a", 1, 1, "what this node holds"),
+        ("a b=1", "a c=1", 1, 1, "what this node holds"),
+        ("\n a", "{", 2, 2, "cannot be read as KDL 2"),
+        ("", "{", 1, 1, "cannot be read as KDL 2"),
+    ],
+)
+def test_readers_that_disagree_refuse_the_document_at_the_nearest_position(
+    monkeypatch: pytest.MonkeyPatch, text: str, other: str, line: int, column: int, sentence: str
+) -> None:
+    parse = ckdl.parse
+    monkeypatch.setattr(ckdl, "parse", lambda _, version: parse(other, version=version))
+    with pytest.raises(InvalidWorkflow, match=sentence) as caught:
+        read(text)
+    assert (caught.value.line, caught.value.column) == (line, column)
+
+
 def attempt(text: str) -> tuple[Sequence[KdlNode], InvalidWorkflow | None]:
     try:
         return read(text), None
@@ -212,11 +251,11 @@ def attempt(text: str) -> tuple[Sequence[KdlNode], InvalidWorkflow | None]:
         return (), error
 
 
-def disagreement(ours: Sequence[KdlNode], theirs: Sequence[Any]) -> str | None:
+def disagreement(own_nodes: Sequence[KdlNode], expected_nodes: Sequence[Any]) -> str | None:
     """What the two readings differ in."""
-    if len(ours) != len(theirs):
-        return f"{len(ours)} nodes against {len(theirs)}"
-    for node, other in zip(ours, theirs, strict=True):
+    if len(own_nodes) != len(expected_nodes):
+        return f"{len(own_nodes)} nodes against {len(expected_nodes)}"
+    for node, other in zip(own_nodes, expected_nodes, strict=True):
         properties = {item.name: item.value for item in node.properties}
         same = (
             (node.name, node.annotation) == (other.name, other.type_annotation)
@@ -233,14 +272,14 @@ def disagreement(ours: Sequence[KdlNode], theirs: Sequence[Any]) -> str | None:
     return None
 
 
-def _same(ours: KdlValue, theirs: Any) -> bool:
-    annotation = theirs.type_annotation if isinstance(theirs, ckdl.Value) else None
-    plain = theirs.value if isinstance(theirs, ckdl.Value) else theirs
-    if ours.annotation != annotation:
+def _same(own_nodes: KdlValue, expected_nodes: Any) -> bool:
+    annotation = expected_nodes.type_annotation if isinstance(expected_nodes, ckdl.Value) else None
+    plain = expected_nodes.value if isinstance(expected_nodes, ckdl.Value) else expected_nodes
+    if own_nodes.annotation != annotation:
         return False
-    if isinstance(ours.value, float) and isinstance(plain, float):
+    if isinstance(own_nodes.value, float) and isinstance(plain, float):
         # ckdl rounds in its own way; the last digits of a float are nobody's business here.
-        return (math.isnan(ours.value) and math.isnan(plain)) or math.isclose(
-            ours.value, plain, rel_tol=1e-12
+        return (math.isnan(own_nodes.value) and math.isnan(plain)) or math.isclose(
+            own_nodes.value, plain, rel_tol=1e-12
         )
-    return type(ours.value) is type(plain) and bool(ours.value == plain)
+    return type(own_nodes.value) is type(plain) and bool(own_nodes.value == plain)

@@ -147,11 +147,11 @@ def test_a_job_says_when_it_runs_how_often_and_with_whom() -> None:
             step run=x
         }
     """
-    plain, told = parse(text).values()
+    plain, reported = parse(text).values()
     assert (plain.condition, plain.retries, plain.no_output_seconds, plain.concurrency) == (
         *(JobCondition.SUCCESS, 0, None, None),
     )
-    assert (told.condition, told.retries, told.no_output_seconds, told.concurrency) == (
+    assert (reported.condition, reported.retries, reported.no_output_seconds, reported.concurrency) == (
         *(JobCondition.ALWAYS, 2, 300, Concurrency(group="the board")),
     )
 
@@ -221,6 +221,11 @@ def test_names_of_a_matrix_can_stand_in_an_address_whatever_the_values_are() -> 
         ("t-postgres-15", "postgres 15"),
         ("t--", "é/ü"),
     ]
+
+
+def test_256_combinations_are_fine() -> None:
+    values = " ".join(f"v{n}" for n in range(16))
+    assert len(parse(f"job a {{ matrix {{ a {values}; b {values} }}; step run=x }}")) == 256
 
 
 def test_the_variable_of_an_axis_wins_over_defaults_and_the_jobs_own_over_it() -> None:
@@ -300,6 +305,7 @@ WRONG: dict[str, tuple[str | bytes, int, int, str]] = {
     "run is a keyword": ("job a { step run=#true }", 1, 18, 'write it in quotes: "true"'),
     "run with U+0000": (r'job a { step run="a\u{0}" }', 1, 18, "U+0000"),
     "step name of two lines": (r'job a { step "s\nt" run=x }', 1, 14, "all on one line"),
+    "step name of white space": ('job a { step "  " run=x }', 1, 14, "between 1 and 100 characters"),
     "step name too long": (f"job a {{ step {'s' * 101} run=x }}", 1, 14, "between 1 and 100 characters"),
     "typed job": (f"(t)job a {{ {STEP} }}", 1, 4, "the type (t) means nothing here"),
     "typed value": ("job a { step run=(sh)x }", 1, 18, "the type (sh) means nothing here"),
@@ -311,6 +317,7 @@ WRONG: dict[str, tuple[str | bytes, int, int, str]] = {
         15,
         'needs a unit, in quotes: "30s" or "30m"',
     ),
+    "timeout of one without unit": (f"job a timeout=1 {{ {STEP} }}", 1, 15, 'in quotes: "1s" or "1m"'),
     "timeout of words": (f'job a timeout="soon" {{ {STEP} }}', 1, 15, "'soon' is no duration"),
     "empty timeout": (f'job a timeout="" {{ {STEP} }}', 1, 15, "is no duration"),
     "timeout of nothing": (f'job a timeout="0s" {{ {STEP} }}', 1, 15, "longer than 0s and at most 24h"),
@@ -466,6 +473,12 @@ WRONG: dict[str, tuple[str | bytes, int, int, str]] = {
         5,
         "more than 4 MiB of scripts and variables",
     ),
+    "more text in the variables of steps than a run may hold": (
+        f"job a {{ matrix {{ v {MANY_VALUES} }}\nstep run=x {{ env {{ A {'x' * 32_000}; B {'x' * 32_000} }} }}; {STEP} }}",
+        1,
+        5,
+        "more than 4 MiB of scripts and variables",
+    ),
     "env twice": (f"job a {{ env {{ A x }}\n env {{ B x }}\n {STEP} }}", 2, 2, "put all into one block"),
     "variable without a value": (
         f"job a {{ env {{ A }}; {STEP} }}",
@@ -551,10 +564,10 @@ def test_any_file_gives_jobs_or_our_error(text: str | bytes) -> None:
     try:
         jobs = parse(content)
     except InvalidWorkflow as error:
-        told = error
+        reported = error
     else:
         assert all(job.steps for job in jobs.values())
         assert all(need in jobs for job in jobs.values() for need in job.needs)
         return
-    assert 1 <= told.line <= content.count(b"\n") + content.count(b"\r") + 1
-    assert told.column >= 1
+    assert 1 <= reported.line <= content.count(b"\n") + content.count(b"\r") + 1
+    assert reported.column >= 1

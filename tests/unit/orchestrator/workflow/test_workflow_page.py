@@ -15,7 +15,7 @@ from tests.builders import execution, job, job_request
 ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs" / "workflow.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```kdl\n(.*?)```", PAGE, re.DOTALL)
-SAID = re.findall(r"^\.solstice/workflow\.kdl: (.*)$", PAGE, re.MULTILINE)
+MESSAGES = re.findall(r"^\.solstice/workflow\.kdl: (.*)$", PAGE, re.MULTILINE)
 
 WRONG = (
     'job "a" {\n    step run=x\n    stpe run=y\n}',
@@ -47,19 +47,19 @@ def test_the_matrix_becomes_the_jobs_that_the_page_names() -> None:
     assert all(f"`{name}`" in PAGE for name in names)
 
 
-@pytest.mark.parametrize(("text", "said"), list(zip(WRONG, SAID, strict=True)))
-def test_errors_are_said_as_the_page_says(text: str, said: str) -> None:
+@pytest.mark.parametrize(("text", "message"), list(zip(WRONG, MESSAGES, strict=True)))
+def test_errors_are_said_as_the_page_says(text: str, message: str) -> None:
     with pytest.raises(InvalidWorkflow) as caught:
         parse(text)
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 def test_every_variable_of_a_step_is_told(tmp_path: Path) -> None:
     place = Workspace(root=tmp_path, source=tmp_path, home=tmp_path, temporary=tmp_path, scripts=tmp_path)
     found = environment(execution(job("true"), job_request(change_number=7)), place, "/bin")
     table = PAGE.partition("### What a step finds")[2].partition("\n## ")[0]
-    told = set(re.findall(r"`([A-Z][A-Z_]+)`", table)) - {"JOB_PATH", "EXECUTOR", "UNTRUSTED_RUNS"}
-    assert told == {*found, "SOLSTICE_STEP"}
+    reported = set(re.findall(r"`([A-Z][A-Z_]+)`", table)) - {"JOB_PATH", "EXECUTOR", "UNTRUSTED_RUNS"}
+    assert reported == {*found, "SOLSTICE_STEP"}
 
 
 def test_our_own_workflow_is_valid() -> None:

@@ -31,14 +31,14 @@ async def strip(connection: "Connection", before: float, limit: int) -> SweepRes
     # Two processes that sweep at once do so one after the other.
     stripped_to = await connection.fetchval("SELECT stripped_to FROM inbox_swept FOR UPDATE")
     rows = await connection.fetch(_TO_STRIP, stripped_to, limit)
-    found = step([(row["row_id"], row["received_at"]) for row in rows], before, limit)
-    if found.old:
+    expired = step([(row["row_id"], row["received_at"]) for row in rows], before, limit)
+    if expired.old:
         await connection.execute(
-            "UPDATE inbox_deliveries SET body = '', headers = '{}' WHERE row_id = ANY($1)", list(found.old)
+            "UPDATE inbox_deliveries SET body = '', headers = '{}' WHERE row_id = ANY($1)", list(expired.old)
         )
-    if found.up_to is not None:
-        await connection.execute("UPDATE inbox_swept SET stripped_to = $1", found.up_to)
-    return SweepResult(rows=len(found.old), more=found.more)
+    if expired.up_to is not None:
+        await connection.execute("UPDATE inbox_swept SET stripped_to = $1", expired.up_to)
+    return SweepResult(rows=len(expired.old), more=expired.more)
 
 
 async def forget(connection: "Connection", before: float, limit: int) -> SweepResult:
@@ -46,12 +46,12 @@ async def forget(connection: "Connection", before: float, limit: int) -> SweepRe
     deliveries = step([(row["row_id"], row["received_at"]) for row in rows], before, limit)
     rows = await connection.fetch(_OLDEST_COPIES, limit)
     copies = step([(row["row_id"], row["received_at"]) for row in rows], before, limit)
-    for table, found in (
+    for table, expired in (
         ("inbox_aliases", deliveries),
         ("inbox_requests", deliveries),
         ("inbox_lookups", deliveries),
         ("inbox_deliveries", deliveries),
         ("inbox_repeats", copies),
     ):
-        await connection.execute(f"DELETE FROM {table} WHERE row_id = ANY($1)", list(found.old))  # noqa: S608  made of constants
+        await connection.execute(f"DELETE FROM {table} WHERE row_id = ANY($1)", list(expired.old))  # noqa: S608  made of constants
     return SweepResult(rows=len(deliveries.old) + len(copies.old), more=deliveries.more or copies.more)

@@ -2,16 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Final, cast
 
+from solstice_common.runtime.batcher import Batcher
 from solstice_common.storage.migrations import migrations_of
 from solstice_common.storage.postgresql import PostgreSQLDatabase
 from solstice_common.storage.postgresql_leader_lock import LeaderLock
 from solstice_forge.inbox import paging
 from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, DeliveryPage, RecordedDelivery
 from solstice_forge.inbox.postgresql import forget, lookups
-from solstice_forge.inbox.postgresql.groups import Groups
 from solstice_forge.inbox.postgresql.keep import keep_all
 from solstice_forge.inbox.protocol import Decision, KeepResult, Lookup, NewDelivery, PendingRequest
 from solstice_forge.inbox.reading import DeliveryQueries
@@ -44,7 +44,7 @@ class PostgreSQLInbox:
     """Implements `Inbox`, `Lookups`, `DeliveryLog` and `InboxCleanup`; opened with `PostgreSQLInbox.open`."""
 
     def __init__(
-        self, url: str, database: PostgreSQLDatabase, keeping: Groups[NewDelivery, KeepResult]
+        self, url: str, database: PostgreSQLDatabase, keeping: Batcher[NewDelivery, KeepResult]
     ) -> None:
         self.lookup_added = asyncio.Event()
         self._url = url
@@ -72,28 +72,29 @@ class PostgreSQLInbox:
             async def keep(deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult]:
                 return await database.transaction(lambda connection: keep_all(connection, deliveries))
 
-            async with Groups.open(database.where, keep, KEEP_SECONDS) as keeping:
+            keeping = Batcher(keep, name=database.where, at_once=1, answer_seconds=KEEP_SECONDS)
+            async with aclosing(keeping):
                 yield cls(url, database, keeping)
 
     async def keep(self, delivery: NewDelivery) -> KeepResult:
-        result = await self._keeping(delivery)
-        if delivery.lookup is not None:
-            self.lookup_added.set()
-        elif result.decision is Decision.ACCEPTED:
-            self._database.notify(CHANNEL)
+        (result,) = await self.keep_all([delivery])
+        if isinstance(result, Exception):
+            raise result
         return result
 
     async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Exception]:
-        async def keep_one(delivery: NewDelivery) -> KeepResult | Exception:
-            try:
-                return await self.keep(delivery)
-            except Exception as error:  # noqa: BLE001  its own; the others go on
-                return error
-
-        return await asyncio.gather(*map(keep_one, deliveries))
+        answers = await asyncio.gather(*map(self._keeping, deliveries), return_exceptions=True)
+        for delivery, answer in zip(deliveries, answers, strict=True):
+            if isinstance(answer, BaseException):
+                continue
+            if delivery.lookup is not None:
+                self.lookup_added.set()
+            elif answer.decision is Decision.ACCEPTED:
+                self._database.notify(CHANNEL)
+        return cast("Sequence[KeepResult | Exception]", answers)  # the batcher cancels none
 
     async def pending(self, limit: int) -> Sequence[PendingRequest]:
-        if self._leader_lock is not None and not self._leader_lock.held.is_set():
+        if self._leader_lock is not None and not self._leader_lock.acquired.is_set():
             return []
         return [
             PendingRequest(

@@ -160,8 +160,8 @@ async def _known_under_another_id(connection: "Connection", rows: Sequence[_Numb
     several = [(row_id, contents_of(each)) for row_id, each in rows if each.also]
     if not several:
         return set()
-    found = await connection.fetch(_INSERT_ALIASES_OF, [key for _, keys in several for key in keys])
-    there = {row["content_key"] for row in found}
+    aliases = await connection.fetch(_INSERT_ALIASES_OF, [key for _, keys in several for key in keys])
+    there = {row["content_key"] for row in aliases}
     return {row_id for row_id, keys in several if not there.isdisjoint(keys)}
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from solstice_forge.inbox.lookups import lookup_of
 from solstice_forge.inbox.protocol import Lookup
+from solstice_forge.inbox.sqlite.lookups import lookup_of
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
@@ -34,8 +34,8 @@ LATER: Final = (
 
 async def take(connection: "Connection", now: float, until: float, limit: int) -> Sequence[Lookup]:
     """Return due lookups, and lease them until `until`."""
-    taken = [row["row_id"] for row in await connection.fetch(_TAKE, until, now, limit)]
-    return [lookup_of(tuple(row)) for row in await connection.fetch(_READ, taken)] if taken else []
+    row_ids = [row["row_id"] for row in await connection.fetch(_TAKE, until, now, limit)]
+    return [lookup_of(tuple(row)) for row in await connection.fetch(_READ, row_ids)] if row_ids else []
 
 
 async def complete(connection: "Connection", row_id: int, request: bytes) -> bool:

@@ -22,21 +22,21 @@ _COUNT: Final = (
 
 
 def strip(connection: sqlite3.Connection, before: float, limit: int) -> SweepResult:
-    found = step([(row[0], row[1]) for row in connection.execute(_TO_STRIP, (limit,))], before, limit)
-    if found.old:
+    expired = step([(row[0], row[1]) for row in connection.execute(_TO_STRIP, (limit,))], before, limit)
+    if expired.old:
         connection.execute(
             f"UPDATE deliveries SET body = x'', headers = '{{}}' WHERE row_id IN {_LISTED}",  # noqa: S608  made of constants
-            (orjson.dumps(found.old).decode(),),
+            (orjson.dumps(expired.old).decode(),),
         )
-    if found.up_to is not None:
-        connection.execute("UPDATE swept SET stripped_to = ?", (found.up_to,))
-    return SweepResult(rows=len(found.old), more=found.more)
+    if expired.up_to is not None:
+        connection.execute("UPDATE swept SET stripped_to = ?", (expired.up_to,))
+    return SweepResult(rows=len(expired.old), more=expired.more)
 
 
 def forget(connection: sqlite3.Connection, before: float, limit: int) -> SweepResult:
     deliveries = step([(row[0], row[1]) for row in connection.execute(_OLDEST, (limit,))], before, limit)
     copies = step([(row[0], row[1]) for row in connection.execute(_OLDEST_COPIES, (limit,))], before, limit)
-    for table, found in (
+    for table, expired in (
         ("aliases", deliveries),
         ("requests", deliveries),
         ("lookups", deliveries),
@@ -45,7 +45,7 @@ def forget(connection: sqlite3.Connection, before: float, limit: int) -> SweepRe
     ):
         connection.execute(
             f"DELETE FROM {table} WHERE row_id IN {_LISTED}",  # noqa: S608  made of constants
-            (orjson.dumps(found.old).decode(),),
+            (orjson.dumps(expired.old).decode(),),
         )
     return SweepResult(rows=len(deliveries.old) + len(copies.old), more=deliveries.more or copies.more)
 

@@ -13,13 +13,13 @@ from solstice_common.runtime.file_notifier import FileNotifier
 from solstice_common.settings import sqlite_path
 from solstice_common.storage.file_leader_lock import file_lock
 from solstice_common.storage.sqlite import SqliteDatabase, migrations_of
-from solstice_forge.inbox import lookups, paging
+from solstice_forge.inbox import paging
 from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, DeliveryPage, RecordedDelivery
 from solstice_forge.inbox.protocol import Decision, KeepResult, Lookup, NewDelivery, PendingRequest
 from solstice_forge.inbox.reading import DeliveryQueries
 from solstice_forge.inbox.reconcile_state import ReconcileState
 from solstice_forge.inbox.reconcile_tables import ReconcileTables
-from solstice_forge.inbox.sqlite import forget
+from solstice_forge.inbox.sqlite import forget, lookups
 from solstice_forge.inbox.sqlite.keep import keep_all
 from solstice_forge.inbox.sweeping import SweepResult
 
@@ -59,7 +59,7 @@ class SqliteInbox:
         path = sqlite_path(url)
         migrations = migrations_of("solstice_forge.inbox.sqlite.migrations")
         async with SqliteDatabase.open(path, migrations, busy_seconds=busy_seconds) as database:
-            yield cls(database, FileNotifier(path.with_name(path.name + ".bell")))
+            yield cls(database, FileNotifier(path.with_name(path.name + ".notify")))
 
     async def keep(self, delivery: NewDelivery) -> KeepResult:
         (result,) = await self.keep_all([delivery])
@@ -72,7 +72,7 @@ class SqliteInbox:
             result = await self._database.write(lambda connection: keep_all(connection, deliveries))
         except StoreUnavailable as error:
             return [error for _ in deliveries]
-        except Exception as error:  # noqa: BLE001  one delivery that brings out a mistake of ours must not take the others along
+        except Exception as error:  # noqa: BLE001  an internal error over one delivery must not fail the others
             if len(deliveries) == 1:
                 return [error]
             return [each for delivery in deliveries for each in await self.keep_all([delivery])]

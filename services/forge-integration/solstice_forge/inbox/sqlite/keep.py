@@ -16,8 +16,8 @@ from solstice_forge.inbox.keep_results import (
     new,
     repeated_by,
 )
-from solstice_forge.inbox.lookups import insert_lookups
 from solstice_forge.inbox.protocol import KeepResult, NewDelivery
+from solstice_forge.inbox.sqlite.lookups import insert_lookups
 
 _INSERT_DELIVERIES: Final = (
     "INSERT INTO deliveries (row_id, source_name, delivery_id, event_name, received_at, reason, detail, request_id,"

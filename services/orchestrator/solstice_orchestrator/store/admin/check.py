@@ -48,6 +48,9 @@ RULES: Final[Mapping[str, str]] = {
     "other request ids without a run": (
         "request_aliases WHERE NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = request_aliases.run_id)"
     ),
+    "signatures without a run": (
+        "request_signatures WHERE NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = request_signatures.run_id)"
+    ),
     "finished runs with unfinished jobs": (
         "runs WHERE finished_at IS NOT NULL AND EXISTS"
         " (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id AND jobs.finished_at IS NULL)"
@@ -56,7 +59,7 @@ RULES: Final[Mapping[str, str]] = {
         "runs WHERE finished_at IS NULL AND state NOT IN ('delayed', 'planning') AND NOT EXISTS"
         " (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id AND jobs.finished_at IS NULL)"
     ),
-    "running jobs that nobody holds": (
+    "running jobs without a holder": (
         "jobs WHERE state = 'running' AND (worker_id IS NULL OR lease_until IS NULL)"
     ),
     "ticks without a schedule": (
@@ -119,7 +122,11 @@ async def _check_sqlite(path: Path) -> StoreCheck:
             found = await asyncio.to_thread(lambda: connection.execute(query).fetchall())
             return [row[0] for row in found]
 
-        own = [f"the file is damaged: {said}" for said in await ask("PRAGMA integrity_check") if said != "ok"]
+        own = [
+            f"the file is damaged: {problem}"
+            for problem in await ask("PRAGMA integrity_check")
+            if problem != "ok"
+        ]
         return await _store_check(str(path), applied_to(connection), "sqlite", ask, own=own)
 
 
@@ -148,9 +155,9 @@ async def _store_check(
         for table in COUNTED:
             counts[table] = int((await ask(f"SELECT {_COUNTS.get(table, f'count(*) FROM {table}')}"))[0])  # noqa: S608  names of ours
         for problem, rows in RULES.items():
-            found = int((await ask(f"SELECT count(*) FROM {rows.format(requests=_REQUESTS[dialect])}"))[0])  # noqa: S608  rules of ours
-            if found:
-                problems.append(f"{found} {problem}")
+            count = int((await ask(f"SELECT count(*) FROM {rows.format(requests=_REQUESTS[dialect])}"))[0])  # noqa: S608  rules of ours
+            if count:
+                problems.append(f"{count} {problem}")
     return StoreCheck(
         database=where,
         version=max(applied, default=0),

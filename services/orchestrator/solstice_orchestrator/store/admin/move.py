@@ -83,8 +83,8 @@ async def move(
         await migrate_postgresql(
             connection, where, migrations_of("solstice_orchestrator.store.schema.postgresql")
         )
-        with _locked_source(source) as held:
-            if not in_use and (worker := _live_worker(held, clock() - SEEN_SECONDS)):
+        with _locked_source(source) as source_file:
+            if not in_use and (worker := _live_worker(source_file, clock() - SEEN_SECONDS)):
                 raise MoveRefused(
                     f"worker {worker} was at work on {source} less than {SEEN_SECONDS:.0f} s ago: "
                     "end every orchestrator on it first"
@@ -94,9 +94,9 @@ async def move(
             async with connection.transaction():
                 tables = await _tables(connection)
                 await _claim_empty(connection, where, tables)
-                rows = {table.name: await _copy(held, connection, table, progress) for table in tables}
+                rows = {table.name: await _copy(source_file, connection, table, progress) for table in tables}
                 await _go_on_counting(connection)
-                await _compare(held, connection, tables, rows)
+                await _compare(source_file, connection, tables, rows)
     return MoveResult(rows=rows)
 
 
@@ -162,11 +162,13 @@ async def _claim_empty(connection: "Connection", where: str, tables: Sequence[_T
             )
 
 
-async def _copy(held: sqlite3.Connection, connection: "Connection", table: _Table, progress: Progress) -> int:
-    total = _count(held, table)
+async def _copy(
+    source_file: sqlite3.Connection, connection: "Connection", table: _Table, progress: Progress
+) -> int:
+    total = _count(source_file, table)
     columns = ", ".join(table.columns)
     convert = list(table.columns.values())
-    with closing(held.execute(f"SELECT {columns} FROM {table.source}")) as rows:  # noqa: S608  names from the schema
+    with closing(source_file.execute(f"SELECT {columns} FROM {table.source}")) as rows:  # noqa: S608  names from the schema
         done = 0
         while batch := await asyncio.to_thread(rows.fetchmany, BATCH_ROWS):
             await connection.copy_records_to_table(
@@ -181,8 +183,8 @@ async def _copy(held: sqlite3.Connection, connection: "Connection", table: _Tabl
     return done
 
 
-def _count(held: sqlite3.Connection, table: _Table) -> int:
-    return int(held.execute(f"SELECT count(*) FROM {table.source}").fetchone()[0])  # noqa: S608  names from the schema
+def _count(source_file: sqlite3.Connection, table: _Table) -> int:
+    return int(source_file.execute(f"SELECT count(*) FROM {table.source}").fetchone()[0])  # noqa: S608  names from the schema
 
 
 async def _go_on_counting(connection: "Connection") -> None:
@@ -199,14 +201,17 @@ async def _go_on_counting(connection: "Connection") -> None:
 
 
 async def _compare(
-    held: sqlite3.Connection, connection: "Connection", tables: Sequence[_Table], rows: Mapping[str, int]
+    source_file: sqlite3.Connection,
+    connection: "Connection",
+    tables: Sequence[_Table],
+    rows: Mapping[str, int],
 ) -> None:
     """Count the moved rows; a difference rolls everything back."""
     for table in tables:
         there = await connection.fetchval(f"SELECT count(*) FROM {table.name}")  # noqa: S608  names from the schema
-        here = _count(held, table)
+        here = _count(source_file, table)
         if not here == rows[table.name] == there:
-            raise MoveRefused(f"of {here} rows for {table.name}, {there} arrived; nothing was kept")
+            raise MoveRefused(f"of {here} rows for {table.name}, {there} arrived; nothing was moved")
 
 
 def _as_it_is(value: Any) -> Any:

@@ -105,9 +105,9 @@ def _run(rows: Sequence[Row], begun: float) -> TraceRun:
     ]
 
 
-def _group(key: bytes | None, said: bytes | str | None) -> TraceGroup | None:
-    """Return a group's digest; `said`: JSON, a run's concurrency or a job's spec."""
-    if key is None or said is None:
+def _group(key: bytes | None, stored: bytes | str | None) -> TraceGroup | None:
+    """Return a group's digest; `stored`: JSON, a run's concurrency or a job's spec."""
+    if key is None or stored is None:
         return None
-    fields = orjson.loads(said)
+    fields = orjson.loads(stored)
     return TraceGroup(group=key.hex(), mode=GroupMode(fields.get("concurrency", fields)["mode"]))

@@ -3,14 +3,12 @@
 The store's unique indexes decide which of them are new.
 """
 
-import json
-import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from solstice_common.messages import JobRequestV1, stored_request
+from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import RunState
 from solstice_common.times import parse_timestamp
 from solstice_orchestrator.domain.cancels import change_key
@@ -39,9 +37,16 @@ class NewRun(NamedTuple):
     """The start time of a delayed run; 0 for one that may be planned at once."""
     request: JobRequestV1
     body: bytes
+    signature: str | None
+    """Who signed the body as it came; None where no signature was asked for."""
 
 
-def new_runs(moment: Moment, requests: Sequence[JobRequestV1], bodies: Sequence[bytes]) -> list[NewRun]:
+def new_runs(
+    moment: Moment,
+    requests: Sequence[JobRequestV1],
+    bodies: Sequence[bytes],
+    signatures: Sequence[str] | None = None,
+) -> list[NewRun]:
     """Return the runs that these requests would become, in order."""
     return [
         NewRun(
@@ -54,8 +59,11 @@ def new_runs(moment: Moment, requests: Sequence[JobRequestV1], bodies: Sequence[
             *_begins(request, moment.now),
             request,
             body if request_fields(body)["repo_url"] == request.repo_url else request.encode(),
+            signature,
         )
-        for request, body in zip(requests, bodies, strict=True)
+        for request, body, signature in zip(
+            requests, bodies, signatures or (None,) * len(requests), strict=True
+        )
     ]
 
 
@@ -85,17 +93,3 @@ def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> Sequence[Status]:
         )
         for run in runs
     ]
-
-
-def renewed_request(moment: Moment, body: bytes) -> JobRequestV1:
-    """Return the same request as a new one, submitted now.
-
-    It has a new request id, without the old idempotency key and delay.
-    """
-    # Not with orjson: it would round large integers of unknown fields.
-    fields = json.loads(body)
-    for name in ("idempotency_key", "not_before"):
-        fields.pop(name, None)
-    fields["request_id"] = str(uuid.UUID(int=moment.rules.rng.getrandbits(128), version=4))
-    fields["submitted_at"] = moment.stamp
-    return stored_request(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode())

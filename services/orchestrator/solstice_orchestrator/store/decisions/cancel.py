@@ -11,6 +11,7 @@ from solstice_orchestrator.domain.seniority import seniority
 from solstice_orchestrator.domain.statuses import storable
 from solstice_orchestrator.store.decisions.steer import end_run
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
+from solstice_orchestrator.store.protocol import Cancelled
 
 
 class CancelRow(NamedTuple):
@@ -21,13 +22,21 @@ class CancelRow(NamedTuple):
     """Runs requested before this time end; never later than when the cancel request arrived."""
     detail: str
     """Who asked for it."""
-    kept_at: float
+    stored_at: float
 
 
 def cancel_row_of(cancel: JobCancelV1, now: float) -> CancelRow:
     """Return the row of a message; a time in the future becomes now."""
     asked_at = min(parse_timestamp(cancel.submitted_at).timestamp(), now)
     return CancelRow(change_key(cancel) or "", asked_at, storable(describe_cancel(cancel)), now)
+
+
+def cancelled(unit: UnitOfWork, cancel_row: CancelRow, *, known: bool) -> Cancelled:
+    """End these runs of a change request.
+
+    `known`: whether the change request ever had a run.
+    """
+    return Cancelled(run_ids=tuple(end_cancelled_runs(unit, [cancel_row])), known=known)
 
 
 def end_cancelled_runs(unit: UnitOfWork, cancel_rows: Iterable[CancelRow]) -> Sequence[str]:

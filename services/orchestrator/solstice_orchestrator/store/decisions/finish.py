@@ -1,6 +1,6 @@
 """Ends attempts, by their holder or by rescue, and decides what follows. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -10,12 +10,14 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, OWN_FAILURES, UNCOUNTED, Outcome, Reason
 from solstice_orchestrator.domain.retries import next_retry, uncounted_wait
 from solstice_orchestrator.domain.statuses import detail_of
-from solstice_orchestrator.store.decisions.steer import as_asked, asked_end
+from solstice_orchestrator.store.decisions.steer import as_requested, requested_end
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.changes import Attempt, Job
 
 AttemptEnd = tuple[AttemptKey, Outcome]
+BATCHES_AT_ONCE: Final = 2
+"""While one batch of ends is written, the next is decided."""
 
 # Named here as in transitions.py.
 _RUNNING: Final = JobState.RUNNING
@@ -33,13 +35,18 @@ def finish(
     for key, outcome in ends:
         job = running_job(unit, key)
         if job is None:
-            answers.append(_ended_so(known.get(key), as_asked(unit.jobs.get(key.job_id), outcome)))
+            answers.append(_ended_so(known.get(key), as_requested(unit.jobs.get(key.job_id), outcome)))
             continue
         known[key] = end_attempt(unit, job, outcome)
         settled[job.run_id] = None
         answers.append(True)
     unit.settle(settled)
     return answers
+
+
+def by_key(past: Iterable[Attempt]) -> dict[AttemptKey, Attempt]:
+    """Return ended attempts by what identifies them."""
+    return {AttemptKey(job_id=attempt.job_id, number=attempt.number): attempt for attempt in past}
 
 
 def ended_attempts(unit: UnitOfWork, ends: Sequence[AttemptEnd]) -> Sequence[AttemptKey]:
@@ -50,8 +57,8 @@ def ended_attempts(unit: UnitOfWork, ends: Sequence[AttemptEnd]) -> Sequence[Att
 def running_job(unit: UnitOfWork, key: AttemptKey) -> Job | None:
     """Return the job when this is its running attempt."""
     job = unit.jobs.get(key.job_id)
-    held = job is not None and job.state is _RUNNING and job.attempt == key.number
-    return job if held else None
+    is_current = job is not None and job.state is _RUNNING and job.attempt == key.number
+    return job if is_current else None
 
 
 def end_attempt(unit: UnitOfWork, job: Job, outcome: Outcome) -> Attempt:
@@ -59,7 +66,7 @@ def end_attempt(unit: UnitOfWork, job: Job, outcome: Outcome) -> Attempt:
 
     The caller settles the run.
     """
-    outcome = as_asked(job, outcome)
+    outcome = as_requested(job, outcome)
     if outcome.reason is _RELEASED:
         outcome = _if_in_time(unit, job, outcome)
     attempt = unit.close(job, outcome)
@@ -67,7 +74,7 @@ def end_attempt(unit: UnitOfWork, job: Job, outcome: Outcome) -> Attempt:
     failed_by_us = outcome.reason in INFRASTRUCTURE
     if job.cancel_asked and (failed_by_us or outcome.reason is _RELEASED):
         # Its end was asked for, and it has ended: nothing is tried again.
-        outcome = asked_end(job, outcome)
+        outcome = requested_end(job, outcome)
         failed_by_us = False
         detail = detail_of(outcome)
     left = structs.replace(job, lease_until=None, exit_code=outcome.exit_code, step=outcome.step)

@@ -1,7 +1,7 @@
 """Plans runs: they get their jobs, wait for another try, or end. Pure."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from solstice_common.messages.states import JobState, RunState
@@ -25,11 +25,8 @@ BEGUN_AT_ONCE: Final = 256
 """How many delayed runs one transaction begins; the next transaction begins the rest."""
 
 
-def check(task: PlanningTask, jobs: Sequence[JobSpec]) -> None:
-    """Raise ValueError when two jobs share a name, or a need does not exist."""
-    names = {spec.name for spec in jobs}
-    if len(names) < len(jobs) or any(need not in names for spec in jobs for need in spec.needs):
-        raise ValueError(f"jobs of run {task.run_id}: names are not unique, or a need is not among them")
+DecidePlan = Callable[[UnitOfWork, RefHistory, RerunScope], bool | OrderQuestion]
+"""Decides about a planned run, with what the store remembers of its ref."""
 
 
 def planned(
@@ -45,12 +42,14 @@ def planned(
     """Give the run its jobs and its limits, and supersede older runs of its ref.
 
     The run itself is superseded when a newer push came first. `history`: what the store remembers of its ref; the runs
-    of it that may be ended are in the unit of work. A Question changes nothing.
+    of it that may be ended are in the unit of work. A Question changes nothing. Raises ValueError when two jobs share a
+    name, or a need does not exist.
     """
+    _check(task, jobs)
     run = _current(unit, task)
     if run is None:
         return False
-    own = place_run(unit, run, run_spec, history, rerun=rerun_scope.asked, answers=answers)
+    own = place_run(unit, run, run_spec, history, rerun=rerun_scope.requested, answers=answers)
     if isinstance(own, OrderQuestion):
         return own
     awaiting, rules = awaits_approval(task.request), unit.moment.rules
@@ -98,6 +97,13 @@ def planned(
         unit.add_ref_run(own)
         supersede(unit, own, history)
     return True
+
+
+def _check(task: PlanningTask, jobs: Sequence[JobSpec]) -> None:
+    """Raise ValueError when two jobs share a name, or a need does not exist."""
+    names = {spec.name for spec in jobs}
+    if len(names) < len(jobs) or any(need not in names for spec in jobs for need in spec.needs):
+        raise ValueError(f"jobs of run {task.run_id}: names are not unique, or a need is not among them")
 
 
 def _first_state(spec: JobSpec, run_spec: RunSpec, *, awaiting: bool) -> JobState:

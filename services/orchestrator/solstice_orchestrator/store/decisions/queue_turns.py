@@ -43,14 +43,16 @@ def queue_places(changes: RowChanges) -> Mapping[RepositoryQueueKey, Sequence[st
 
     They are sorted, so that all transactions take locks in one order.
     """
-    found: dict[RepositoryQueueKey, list[str]] = {repository_queue: [] for repository_queue in _left(changes)}
+    places: dict[RepositoryQueueKey, list[str]] = {
+        repository_queue: [] for repository_queue in _left(changes)
+    }
     jobs = {job.job_id: job for job in _all(changes)}
     for job_id in changes.arrivals:
         job = jobs[job_id]
-        found.setdefault(RepositoryQueueKey(QueueKey(job.runs_on, job.priority), job.repository), []).append(
+        places.setdefault(RepositoryQueueKey(QueueKey(job.runs_on, job.priority), job.repository), []).append(
             job_id
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(places.items()))
 
 
 def still_running(running: Mapping[str, int], changes: RowChanges) -> Mapping[str, int]:
@@ -76,7 +78,7 @@ def arrange(
     `next_turns` has the repositories that already have one.
     """
     entries = {queue_key: queue_entry(queue) for queue_key, queue in queues.items()}
-    taken_turns: dict[str, int] = {}
+    turn_of: dict[str, int] = {}
     following: dict[RepositoryQueueKey, int] = {}
     left = _left(changes)
     for repository_queue, job_ids in queue_places(changes).items():
@@ -87,12 +89,12 @@ def arrange(
             following[repository_queue] = known
         if not job_ids:
             continue
-        taken = turns(entries[repository_queue.queue_key], known, len(job_ids))
-        taken_turns.update(zip(job_ids, taken, strict=True))
-        following[repository_queue] = taken.stop
+        new_turns = turns(entries[repository_queue.queue_key], known, len(job_ids))
+        turn_of.update(zip(job_ids, new_turns, strict=True))
+        following[repository_queue] = new_turns.stop
     return ArrangedChanges(
         changes=replace(
-            changes, jobs=_placed(changes.jobs, taken_turns), new_jobs=_placed(changes.new_jobs, taken_turns)
+            changes, jobs=_placed(changes.jobs, turn_of), new_jobs=_placed(changes.new_jobs, turn_of)
         ),
         clocks={queue_key: entry.clock for queue_key, entry in entries.items()},
         next_turns=following,
@@ -101,12 +103,12 @@ def arrange(
 
 def _left(changes: RowChanges) -> Mapping[RepositoryQueueKey, Sequence[int]]:
     """Return the turns that were given up."""
-    found: dict[RepositoryQueueKey, list[int]] = {}
+    turns_left: dict[RepositoryQueueKey, list[int]] = {}
     for job in changes.given_up:
-        found.setdefault(RepositoryQueueKey(QueueKey(job.runs_on, job.priority), job.repository), []).append(
-            job.turn
-        )
-    return found
+        turns_left.setdefault(
+            RepositoryQueueKey(QueueKey(job.runs_on, job.priority), job.repository), []
+        ).append(job.turn)
+    return turns_left
 
 
 def _all(changes: RowChanges) -> Iterable[Job]:
@@ -114,8 +116,5 @@ def _all(changes: RowChanges) -> Iterable[Job]:
     yield from changes.new_jobs
 
 
-def _placed(jobs: Sequence[Job], taken_turns: Mapping[str, int]) -> Sequence[Job]:
-    return [
-        structs.replace(job, turn=taken_turns[job.job_id]) if job.job_id in taken_turns else job
-        for job in jobs
-    ]
+def _placed(jobs: Sequence[Job], turn_of: Mapping[str, int]) -> Sequence[Job]:
+    return [structs.replace(job, turn=turn_of[job.job_id]) if job.job_id in turn_of else job for job in jobs]

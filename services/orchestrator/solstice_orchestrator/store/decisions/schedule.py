@@ -20,6 +20,13 @@ UNREADABLE_SECONDS: Final = 3600.0
 """The pause between two tries to read a schedule's timing."""
 
 
+class NameTaken(Exception):
+    """Another schedule has the name that a schedule was to get.
+
+    A store raises it and writes nothing.
+    """
+
+
 class ScheduleUpdate(NamedTuple):
     """A schedule after a change, and the changes of its ticks."""
 
@@ -51,11 +58,11 @@ def added(moment: Moment, spec: ScheduleSpec, created_by: str | None) -> Schedul
 
 
 def edited(
-    moment: Moment, schedule: Schedule, pending: Tick | None, wanted: ScheduleChanges
+    moment: Moment, schedule: Schedule, pending: Tick | None, changes: ScheduleChanges
 ) -> ScheduleUpdate:
     """Change the schedule's values; its ticks until now follow the old timing."""
     changed = progressed(moment, schedule, pending)
-    new = changed.schedule._replace(**wanted, changed_at=moment.now)
+    new = changed.schedule._replace(**changes, changed_at=moment.now)
     if (new.cron, new.timezone) != (schedule.cron, schedule.timezone) and not new.paused:
         new = _from_now_on(new, moment.now)
     return changed._replace(schedule=new)
@@ -70,8 +77,8 @@ def paused(moment: Moment, schedule: Schedule, pending: Tick | None) -> Schedule
     gone = changed.ended
     if pending is not None and not gone:
         gone = [_held_up(pending, moment)]
-    came = [_held_up(tick, moment) if tick.state is TickState.DUE else tick for tick in changed.new]
-    return ScheduleUpdate(new, came, gone)
+    added = [_held_up(tick, moment) if tick.state is TickState.DUE else tick for tick in changed.new]
+    return ScheduleUpdate(new, added, gone)
 
 
 def resumed(moment: Moment, schedule: Schedule, _: Tick | None) -> ScheduleUpdate:
@@ -97,12 +104,12 @@ def progressed(moment: Moment, schedule: Schedule, pending: Tick | None) -> Sche
         when = _timing(schedule.cron, schedule.timezone)
     except InvalidCron as error:
         return _unreadable(moment, schedule, schedule.next_at, str(error))
-    found = decide_ticks(when, after=schedule.considered_at, now=moment.now, missed=schedule.missed)
+    decided = decide_ticks(when, after=schedule.considered_at, now=moment.now, missed=schedule.missed)
     ticks: list[Tick] = []
-    if found.missed is not None:
-        ticks.append(_missed(moment, schedule, found.missed))
-    if found.due is not None:
-        ticks.append(_due(moment, schedule, found.due, found.reason))
+    if decided.missed is not None:
+        ticks.append(_missed(moment, schedule, decided.missed))
+    if decided.due is not None:
+        ticks.append(_due(moment, schedule, decided.due, decided.reason))
     overtaken = [
         _overtaken(pending, moment)
         for newest in ticks[-1:]
@@ -110,7 +117,7 @@ def progressed(moment: Moment, schedule: Schedule, pending: Tick | None) -> Sche
         if pending is not None and newest.tick_id != pending.tick_id
     ]
     return ScheduleUpdate(
-        schedule._replace(considered_at=max(schedule.considered_at, moment.now), next_at=found.next_at),
+        schedule._replace(considered_at=max(schedule.considered_at, moment.now), next_at=decided.next_at),
         ticks,
         overtaken,
     )
@@ -153,14 +160,14 @@ def _missed(moment: Moment, schedule: Schedule, gap: MissedTicks) -> Tick:
 
 
 def _due(moment: Moment, schedule: Schedule, tick_at: float, reason: TickReason) -> Tick:
-    asked = reason is TickReason.BY_HAND
+    is_requested = reason is TickReason.BY_HAND
     return Tick(
-        tick_id=_tick_id(schedule, tick_at, *(["by hand"] if asked else [])),
+        tick_id=_tick_id(schedule, tick_at, *(["by hand"] if is_requested else [])),
         schedule_id=schedule.schedule_id,
         tick_at=tick_at,
         first_at=None,
         ticks=1,
-        by_hand=asked,
+        by_hand=is_requested,
         state=TickState.DUE,
         reason=reason,
         retry_at=moment.now,
@@ -168,8 +175,8 @@ def _due(moment: Moment, schedule: Schedule, tick_at: float, reason: TickReason)
 
 
 def _overtaken(pending: Tick, moment: Moment) -> Tick:
-    said = f": {pending.detail}" if pending.detail else ""
-    detail = f"its forge did not answer before the next tick came{said}"
+    answer = f": {pending.detail}" if pending.detail else ""
+    detail = f"its forge did not answer before the next tick came{answer}"
     return ended(pending, moment, TickState.FAILED, TickReason.OVERTAKEN, detail)
 
 

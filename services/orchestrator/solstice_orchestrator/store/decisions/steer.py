@@ -1,11 +1,15 @@
 """Cancels, prioritises and reruns jobs and runs, and enforces run time limits. Pure."""
 
 import json
+import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from msgspec import structs
 
-from solstice_common.messages import Priority
+from solstice_common.messages import JobRequestV1, Priority, stored_request
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain import reruns
 from solstice_orchestrator.domain.jobs import JobCondition, Outcome, Reason
@@ -14,7 +18,17 @@ from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.domain.statuses import storable
 from solstice_orchestrator.scheduling.order import rank
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
-from solstice_orchestrator.store.records.changes import Job
+from solstice_orchestrator.store.records.changes import Job, Run
+
+
+class Rerun(NamedTuple):
+    """A request to admit because a person asked for a run again."""
+
+    request: JobRequestV1
+    rerun_of: str
+    """Id of that run."""
+    only_jobs: str | None
+    """JSON: the names of the jobs to repeat; None for all."""
 
 
 def cancel_job(unit: UnitOfWork, job_id: str, detail: str = "") -> None:
@@ -32,28 +46,34 @@ def prioritise(unit: UnitOfWork, job_id: str, priority: Priority) -> None:
         unit.change_class(job_id, rank(priority))
 
 
-def jobs_to_rerun(unit: UnitOfWork, run_id: str, job_id: str | None) -> frozenset[str] | RerunRefusal | None:
-    """Return the jobs to rerun: the failed ones, or this job and its related jobs.
-
-    `reruns` decides which jobs are related.
-    """
-    if not unit.runs[run_id].state.final:
-        return RerunRefusal.NOT_ENDED
-    jobs = unit.jobs_of(run_id)
-    nodes = {
-        job.name: DependencyNode(
-            state=job.state, needs=tuple(json.loads(job.needs)), condition=JobCondition(job.condition)
-        )
-        for job in jobs
-    }
-    if job_id is None:
-        return reruns.failed_jobs(nodes)
-    return reruns.job_with_dependents(next(job.name for job in jobs if job.job_id == job_id), nodes)
-
-
 def cancel_run(unit: UnitOfWork, run_id: str, detail: str = "") -> None:
     """End every job of a run, or its planning, like `cancel_job`."""
     end_run(unit, run_id, Reason.CANCEL_REQUESTED, detail)
+
+
+def rerun(unit: UnitOfWork, run_id: str) -> Rerun | None:
+    """Run all jobs of a run again. None when the run does not exist."""
+    run = unit.runs.get(run_id)
+    return None if run is None else _rerun_of(unit, run, None)
+
+
+def rerun_failed(unit: UnitOfWork, run_id: str) -> Rerun | RerunRefusal | None:
+    """Run the failed jobs of a run again, with their dependents.
+
+    None when the run does not exist.
+    """
+    return _rerun_some(unit, run_id, reruns.failed_jobs)
+
+
+def rerun_job(unit: UnitOfWork, job_id: str) -> Rerun | RerunRefusal | None:
+    """Run a job again, with those that `reruns` adds to it.
+
+    None when the job does not exist.
+    """
+    job = unit.jobs.get(job_id)
+    if job is None:
+        return None
+    return _rerun_some(unit, job.run_id, partial(reruns.job_with_dependents, job.name))
 
 
 def time_out(unit: UnitOfWork) -> None:
@@ -98,14 +118,14 @@ def end_job(unit: UnitOfWork, job: Job, reason: Reason, detail: str = "") -> Non
         unit.change(job.job_id, cancel_asked=True, ending=reason.value, ending_detail=storable(detail))
 
 
-def as_asked(job: Job | None, outcome: Outcome) -> Outcome:
+def as_requested(job: Job | None, outcome: Outcome) -> Outcome:
     """Return `outcome` with the requested end's reason, if the attempt ended for that."""
     if job is None or not job.cancel_asked or outcome.state is not JobState.CANCELLED:
         return outcome
-    return asked_end(job, outcome)
+    return requested_end(job, outcome)
 
 
-def asked_end(job: Job, outcome: Outcome) -> Outcome:
+def requested_end(job: Job, outcome: Outcome) -> Outcome:
     """Return how a job ends whose end was asked for, once its attempt is over."""
     reason = Reason(job.ending) if job.ending else Reason.CANCEL_REQUESTED
     return replace(outcome, state=_end_of(reason), reason=reason, detail=job.ending_detail)
@@ -113,3 +133,39 @@ def asked_end(job: Job, outcome: Outcome) -> Outcome:
 
 def _end_of(reason: Reason) -> JobState:
     return JobState.TIMED_OUT if reason is Reason.RUN_TIMEOUT else JobState.CANCELLED
+
+
+def _rerun_some(
+    unit: UnitOfWork,
+    run_id: str,
+    choose: Callable[[Mapping[str, DependencyNode]], frozenset[str] | RerunRefusal | None],
+) -> Rerun | RerunRefusal | None:
+    run = unit.runs.get(run_id)
+    if run is None:
+        return None
+    if not run.state.final:
+        return RerunRefusal.NOT_ENDED
+    chosen = choose(
+        {
+            job.name: DependencyNode(
+                state=job.state, needs=tuple(json.loads(job.needs)), condition=JobCondition(job.condition)
+            )
+            for job in unit.jobs_of(run_id)
+        }
+    )
+    return chosen if isinstance(chosen, RerunRefusal) else _rerun_of(unit, run, chosen)
+
+
+def _rerun_of(unit: UnitOfWork, run: Run, only: frozenset[str] | None) -> Rerun:
+    """Return the same request as a new one, submitted now.
+
+    It has a new request id, without the old idempotency key and delay.
+    """
+    # Not with orjson: it would round large integers of unknown fields.
+    fields = json.loads(run.request)
+    for name in ("idempotency_key", "not_before"):
+        fields.pop(name, None)
+    fields["request_id"] = str(uuid.UUID(int=unit.moment.rules.rng.getrandbits(128), version=4))
+    fields["submitted_at"] = unit.moment.stamp
+    body = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    return Rerun(stored_request(body), run.run_id, None if only is None else json.dumps(sorted(only)))

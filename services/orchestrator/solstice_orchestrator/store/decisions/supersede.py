@@ -75,8 +75,8 @@ def group_digest(
 
 def ref_digest(request: JobRequestV1) -> bytes | None:
     """Return the digest of what a newer push supersedes; None for no such ref."""
-    found = supersede_key(request)
-    return None if found is None else key(found)
+    ref_key = supersede_key(request)
+    return None if ref_key is None else key(ref_key)
 
 
 def members(rows: Iterable[GroupMemberRow]) -> Sequence[GroupMember]:
@@ -127,7 +127,7 @@ def _lead(ref_run: RefRun) -> int:
 
 
 def runs_to_load(
-    request: JobRequestV1, open_runs: Sequence[RefRun], rule: SupersedeRule, *, asked: bool | None
+    request: JobRequestV1, open_runs: Sequence[RefRun], rule: SupersedeRule, *, requested: bool | None
 ) -> Sequence[RefRun]:
     """Return the runs of a ref to load for `supersede` when this run joins.
 
@@ -135,8 +135,8 @@ def runs_to_load(
     """
     if is_vouched_for(request):
         return open_runs
-    nobody_asked = asked is not True and not any(each.supersede for each in open_runs)
-    if rule is SupersedeRule.OFF or (on_default_branch(request) and nobody_asked):
+    unrequested = requested is not True and not any(each.supersede for each in open_runs)
+    if rule is SupersedeRule.OFF or (on_default_branch(request) and unrequested):
         return ()
     return open_runs
 
@@ -245,7 +245,7 @@ def _unfinished_run(ref_run: RefRun, run: Run, unit: UnitOfWork) -> UnfinishedRu
         state=run.state,
         commit_sha=request.commit_sha,
         on_default_branch=on_default_branch(request),
-        asked=ref_run.supersede,
+        supersede=ref_run.supersede,
         rerun=ref_run.rerun,
         awaiting=awaiting,
     )
@@ -274,10 +274,10 @@ def _cancel_superseded(unit: UnitOfWork, holder: str, detail: str) -> None:
 def _give_group(unit: UnitOfWork, holder: str) -> None:
     run, job = unit.runs.get(holder), unit.jobs.get(holder)
     if run is not None and not run.state.final:
-        unit.change_run(run.run_id, group_held=True)
+        unit.change_run(run.run_id, group_acquired=True)
         for each in unit.jobs_of(run.run_id):
             if each.state is JobState.BLOCKED and each.reason is Reason.CONCURRENCY_GROUP:
-                unit.ask_for_group(each.job_id)
+                unit.request_group(each.job_id)
         unit.settle([run.run_id])
     elif job is not None and job.state is JobState.BLOCKED:
         reason = Reason.PLANNED if job.needs == "[]" else Reason.NEEDS_MET

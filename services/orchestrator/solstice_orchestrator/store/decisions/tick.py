@@ -1,6 +1,6 @@
 """Decides what a due tick becomes: claimed, released, fired, skipped or failed. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from solstice_common.errors import InvalidMessage
@@ -21,6 +21,12 @@ from solstice_orchestrator.store.schedule_store import TickTask
 
 EVENT: Final = "schedule"
 _MAX_DETAIL: Final = 1000
+
+DecideTick = Callable[[Moment, Schedule, Tick], JobRequestV1 | Tick | None]
+"""Decides what becomes of a tick: its new row, a request whose run it becomes, or nothing."""
+
+DecideClaim = Callable[[Moment, Schedule, Tick, Mapping[str, str]], Tick]
+"""Decides what becomes of a due tick, given the unfinished run of each schedule that has one."""
 
 
 def claimed(moment: Moment, worker_id: str, schedule: Schedule, tick: Tick, busy: Mapping[str, str]) -> Tick:

@@ -14,7 +14,7 @@ from solstice_orchestrator.domain.jobs import JobCondition, Outcome, Reason, may
 from solstice_orchestrator.domain.needs import DependencyNode, unblock
 from solstice_orchestrator.domain.statuses import Status, detail_of, read_subject, status_about
 from solstice_orchestrator.store.outbox.announcements import RunMoved, StateChange, statuses
-from solstice_orchestrator.store.outbox.dead_letter import dead_letter_headers
+from solstice_orchestrator.store.outbox.dead_letter import RUN_HEADER, dead_letter_headers
 from solstice_orchestrator.store.records.changes import (
     Attempt,
     DeadLetter,
@@ -113,7 +113,7 @@ class UnitOfWork:
             job = replace(job, waiting_since=self.now)
         self._record_move(replace(job, sequence=1))
         if job.reason is Reason.CONCURRENCY_GROUP:
-            self.ask_for_group(job.job_id)
+            self.request_group(job.job_id)
 
     def move(self, job: Job, new: JobState, reason: Reason, detail: str = "") -> None:
         """Move a job to `new`, with a status; `job` has the other columns' new values.
@@ -188,17 +188,17 @@ class UnitOfWork:
         job = self.jobs[job_id]
         run = self.runs[job.run_id]
         if job.reason is Reason.CONCURRENCY_GROUP:
-            return job.group_key is not None or (run.group_key is not None and not run.group_held)
-        return self.ask_for_group(job_id)
+            return job.group_key is not None or (run.group_key is not None and not run.group_acquired)
+        return self.request_group(job_id)
 
-    def ask_for_group(self, job_id: str) -> bool:
+    def request_group(self, job_id: str) -> bool:
         """Let an otherwise ready job ask for its concurrency group. False: it needs none.
 
         It asks first for its run's group, unless the run holds it, then for its own.
         """
         job = self.jobs[job_id]
         run = self.runs[job.run_id]
-        group = job.group_key if run.group_key is None or run.group_held else run.group_key
+        group = job.group_key if run.group_key is None or run.group_acquired else run.group_key
         if group is None:
             return False
         self._groups[group] = None
@@ -312,10 +312,10 @@ class UnitOfWork:
 
     def subject(self, run: Run) -> Status:
         """Return what all statuses about the run have in common."""
-        found = self._subjects.get(run.run_id)
-        if found is None:
-            found = self._subjects[run.run_id] = status_about(read_subject(run.request), run_id=run.run_id)
-        return found
+        status = self._subjects.get(run.run_id)
+        if status is None:
+            status = self._subjects[run.run_id] = status_about(read_subject(run.request), run_id=run.run_id)
+        return status
 
     def _add_dead_letter(self, run: Run, reason: Reason | None, detail: str) -> None:
         """Make the request a dead letter with its history, after an infrastructure failure (DESIGN 7)."""
@@ -330,7 +330,7 @@ class UnitOfWork:
         if error_headers is not None:
             headers = {
                 **error_headers,
-                "x-solstice-run": run.run_id,
+                RUN_HEADER: run.run_id,
                 "x-solstice-refused-at": self.moment.stamp,
             }
             self._dead_letters.append(

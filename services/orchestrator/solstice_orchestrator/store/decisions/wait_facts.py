@@ -71,7 +71,7 @@ def group_of(job: DatabaseRow, run: DatabaseRow) -> tuple[bytes, str] | None:
 
     The member is the job's run, or the job itself.
     """
-    if run["group_key"] is not None and not run["group_held"]:
+    if run["group_key"] is not None and not run["group_acquired"]:
         return run["group_key"], run["run_id"]
     if job["group_key"] is not None and job["reason"] == Reason.CONCURRENCY_GROUP.value:
         return job["group_key"], job["job_id"]

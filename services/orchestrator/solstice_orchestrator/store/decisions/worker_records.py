@@ -1,4 +1,4 @@
-"""Rows of workers: how they register, how ended attempts change them, their views. Pure."""
+"""Rows of workers: how registering, orders and ended attempts change them, and their views. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,16 +14,21 @@ from solstice_orchestrator.scheduling.quarantine import (
     Cause,
     HealthRecord,
     after_end,
+    others_alone_until,
     proves_able,
     quarantined,
+    repositories_last,
 )
 from solstice_orchestrator.scheduling.workers import (
     DesiredWorkerState,
+    OrderRefusal,
     Presence,
     WorkerEligibility,
     WorkerJob,
+    WorkerOrder,
     WorkerRegistration,
     WorkerView,
+    apply_order,
     inherited_eligibility,
     presence_at,
     state_at,
@@ -104,6 +109,15 @@ def registered(
     return row if last is None else row.with_eligibility(inherited_eligibility(last.eligibility))
 
 
+def steered(
+    worker: WorkerRow, order: WorkerOrder, now: float, lease_seconds: float
+) -> WorkerRow | OrderRefusal:
+    """Return the worker's row after a person's order."""
+    presence = presence_at(worker.seen_at, worker.ended_at, now, lease_seconds)
+    eligibility = apply_order(worker.eligibility, presence, order, now)
+    return eligibility if isinstance(eligibility, OrderRefusal) else worker.with_eligibility(eligibility)
+
+
 def forgotten_with(namesakes: Iterable[WorkerRow], now: float, lease_seconds: float) -> Sequence[str]:
     """Return the ids of namesakes whose process has ended."""
     return [
@@ -126,7 +140,7 @@ def healthy_ends(attempts: Iterable[Attempt]) -> Sequence[str]:
     ]
 
 
-def troubled_ends(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]]:
+def counted_failures(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]]:
     """Return the ends of workers with failures that count; each goes through `after_ends`."""
     return {
         worker_id: ended
@@ -169,14 +183,16 @@ def worker_view(worker: WorkerRow, jobs: Sequence[WorkerJob], now: float, lease_
         refuses=None if worker.refuses is None else Resource(worker.refuses),
         refusal=worker.refusal,
         condition_at=worker.condition_at,
+        repositories_last=tuple(sorted(repositories_last(record))),
+        others_alone_until=others_alone_until(record, now),
     )
 
 
 def _by_worker(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]]:
-    found: dict[str, list[Attempt]] = {}
+    by_worker: dict[str, list[Attempt]] = {}
     for attempt in attempts:
-        found.setdefault(attempt.worker_id, []).append(attempt)
-    return found
+        by_worker.setdefault(attempt.worker_id, []).append(attempt)
+    return by_worker
 
 
 # There are few pairs, and nearly all attempts share one.

@@ -3,15 +3,19 @@
 They give the reason and the history of every attempt.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
+from solstice_common.broker.headers import SIGNATURE_HEADER
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Reason
+from solstice_orchestrator.store.protocol import OutboxKind, OutboxMessage
 from solstice_orchestrator.store.records.changes import Attempt
 from solstice_orchestrator.store.records.rows import timestamp
 
+RUN_HEADER: Final = "x-solstice-run"
 MAX_HISTORY: Final = 4096
-"""In bytes, like the next two. All headers of a message must fit one AMQP frame: the broker refuses a larger message
+"""In bytes, like the next two. All headers, with a signature's 1,100, of a message must fit one AMQP frame: the broker refuses a larger message
 at each try, and everything behind it in the outbox waits. These fit the 8 KiB that RabbitMQ 4 accepts at least.
 """
 MAX_DETAIL: Final = 2048
@@ -39,6 +43,26 @@ def dead_letter_headers(
     }
 
 
+def runs_of_dead_letters(messages: Iterable[OutboxMessage]) -> list[str]:
+    """Return the runs whose requests are dead letters among these messages."""
+    return [
+        message.headers.get(RUN_HEADER, "") for message in messages if message.kind is OutboxKind.DEAD_LETTER
+    ]
+
+
+def with_signatures(
+    messages: Sequence[OutboxMessage], signatures: Mapping[str, str]
+) -> Sequence[OutboxMessage]:
+    """Return the messages; dead letters carry the signatures of their requests, by run."""
+    return [
+        replace(message, headers={**message.headers, SIGNATURE_HEADER: signatures[run_id]})
+        if message.kind is OutboxKind.DEAD_LETTER
+        and (run_id := message.headers.get(RUN_HEADER, "")) in signatures
+        else message
+        for message in messages
+    ]
+
+
 def _line(name: str, attempt: Attempt) -> str:
     detail = _cut(attempt.detail.replace("\n", " "), MAX_DETAIL_OF_ATTEMPT)
     return (
@@ -62,16 +86,16 @@ def _fitting(lines: Sequence[str]) -> Sequence[str]:
 
     A line between them counts those that are left out.
     """
-    room, kept = MAX_HISTORY - 64, 0
+    room, shown = MAX_HISTORY - 64, 0
     first: list[str] = []
     last: list[str] = []
     if sum(map(_size, lines)) <= MAX_HISTORY:
         return lines
-    while kept < len(lines):
+    while shown < len(lines):
         line = lines[len(first)] if len(first) <= len(last) else lines[-1 - len(last)]
         room -= _size(line)
         if room < 0:
             break
         (first if len(first) <= len(last) else last).append(line)
-        kept += 1
-    return [*first, f"... {len(lines) - kept} attempts more ...", *reversed(last)]
+        shown += 1
+    return [*first, f"... {len(lines) - shown} attempts more ...", *reversed(last)]

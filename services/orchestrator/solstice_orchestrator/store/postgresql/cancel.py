@@ -9,8 +9,13 @@ from typing import Final
 
 from solstice_common.messages import JobCancelV1
 from solstice_orchestrator.store.decisions.admit import NewRun
-from solstice_orchestrator.store.decisions.cancel import CancelRow, cancel_row_of, end_cancelled_runs
-from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, load_runs, write
+from solstice_orchestrator.store.decisions.cancel import (
+    CancelRow,
+    cancel_row_of,
+    cancelled,
+    end_cancelled_runs,
+)
+from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, change_runs
 from solstice_orchestrator.store.protocol import Cancelled
 from solstice_orchestrator.store.records.rows import key
 
@@ -26,10 +31,10 @@ async def cancel(transaction: PostgreSQLTransaction, message: JobCancelV1) -> Ca
         "SELECT pg_advisory_xact_lock($1, $2)", _CHANGE_LOCK, _number(cancel_row.change_key)
     )
     transaction.changed = True
-    kept = await connection.fetchval(
+    stored = await connection.fetchval(
         "SELECT asked_at FROM cancels WHERE change_key = $1", cancel_row.change_key
     )
-    if kept is None or kept < cancel_row.asked_at:
+    if stored is None or stored < cancel_row.asked_at:
         await connection.execute("DELETE FROM cancels WHERE change_key = $1", cancel_row.change_key)
         await connection.execute("INSERT INTO cancels VALUES ($1, $2, $3, $4)", *cancel_row)
     rows = await connection.fetch(
@@ -37,7 +42,9 @@ async def cancel(transaction: PostgreSQLTransaction, message: JobCancelV1) -> Ca
         cancel_row.change_key,
     )
     unfinished = [row["run_id"] for row in rows if row["finished_at"] is None]
-    return Cancelled(run_ids=tuple(await _end(transaction, unfinished, [cancel_row])), known=bool(rows))
+    return await change_runs(
+        transaction, unfinished, lambda unit: cancelled(unit, cancel_row, known=bool(rows))
+    )
 
 
 async def share_changes(transaction: PostgreSQLTransaction, runs: Sequence[NewRun]) -> None:
@@ -60,20 +67,12 @@ async def end_cancelled(transaction: PostgreSQLTransaction, runs: Sequence[NewRu
     if not of_change:
         return
     rows = await transaction.connection.fetch(
-        "SELECT change_key, asked_at, detail, kept_at FROM cancels WHERE change_key = ANY($1)",
+        "SELECT change_key, asked_at, detail, stored_at FROM cancels WHERE change_key = ANY($1)",
         [run.change_key for run in of_change],
     )
     if rows:
-        await _end(transaction, [run.run_id for run in of_change], [CancelRow(*row) for row in rows])
-
-
-async def _end(
-    transaction: PostgreSQLTransaction, run_ids: Sequence[str], cancel_rows: Sequence[CancelRow]
-) -> Sequence[str]:
-    unit = await load_runs(transaction, run_ids)
-    reached = end_cancelled_runs(unit, cancel_rows)
-    await write(transaction, unit.changes())
-    return reached
+        run_ids, cancel_rows = [run.run_id for run in of_change], [CancelRow(*row) for row in rows]
+        await change_runs(transaction, run_ids, lambda unit: end_cancelled_runs(unit, cancel_rows))
 
 
 def _number(change_key: str) -> int:

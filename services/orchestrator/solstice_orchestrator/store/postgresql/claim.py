@@ -25,7 +25,7 @@ from solstice_orchestrator.scheduling.workers import WorkerEligibility, may_clai
 from solstice_orchestrator.store.decisions.claim import assign_jobs, end_backoffs
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.postgresql.finish import SingleJobRun
-from solstice_orchestrator.store.postgresql.tables import start_limits, workers
+from solstice_orchestrator.store.postgresql.tables import start_limits, worker_table
 from solstice_orchestrator.store.postgresql.tables.columns import JOB, NOW, RUN
 from solstice_orchestrator.store.postgresql.tables.transaction import (
     PostgreSQLTransaction,
@@ -72,20 +72,25 @@ async def claim(
         transaction.connection, transaction.rules, transaction.test_now, free
     )
     free = starts.fit(free)
-    wanted = _wanted(free, limit)
-    if not wanted:
+    to_read = _jobs_to_read(free, limit)
+    if not to_read:
         return ClaimResult()
     limited, rooms = starts.limits.by_sender, StartRoom()
     excluded = exclusions_of(starts.rooms()) if limited else ClaimExclusions()
-    moment, found, chosen, left = None, _LockedRows(), list[Candidate](), dict(free)
+    moment, locked, chosen, left = None, _LockedRows(), list[Candidate](), dict(free)
     # What the worker must skip is known only with the first rows.
     rounds: Sequence[ClaimExclusions] = (ClaimExclusions(),)
-    while wanted and rounds:
-        taken = {candidate.job_id for candidate in chosen} | found.busy
+    while to_read and rounds:
+        excluded_ids = {candidate.job_id for candidate in chosen} | locked.busy
         # All rounds happen at one moment: a backoff that ends meanwhile has not ended for this claim.
         now = transaction.test_now if moment is None else moment.now
         rows = await _candidates(
-            transaction, worker_id, wanted, now=now, excluded=excluded.and_(rounds[0]), taken=taken
+            transaction,
+            worker_id,
+            to_read,
+            now=now,
+            excluded=excluded.and_(rounds[0]),
+            excluded_ids=excluded_ids,
         )
         if moment is None:
             if not rows:
@@ -94,8 +99,10 @@ async def claim(
             rounds = await _rounds(transaction, worker_id, moment, rows)
             if rounds != (ClaimExclusions(),):
                 continue
-        await _add(transaction, found, rows)
-        candidates = [_candidate(job) for job in found.jobs.values() if job.job_id not in taken | found.busy]
+        await _add(transaction, locked, rows)
+        candidates = [
+            _candidate(job) for job in locked.jobs.values() if job.job_id not in excluded_ids | locked.busy
+        ]
         if limited:
             rooms = await _with(transaction, rooms, starts, candidates)
         before = moment.now - transaction.rules.max_wait_seconds
@@ -105,17 +112,17 @@ async def claim(
             left[candidate.label] -= 1
         rooms = room_after(rooms, more)
         excluded = excluded.and_(exclusions_of(rooms))
-        if not rows or not (limited or found.busy - taken):
+        if not rows or not (limited or locked.busy - excluded_ids):
             rounds = rounds[1:]
-        wanted = _wanted(left, limit - len(chosen))
+        to_read = _jobs_to_read(left, limit - len(chosen))
     return (
         ClaimResult()
-        if moment is None or not found.jobs
-        else await _assign(transaction, worker_id, moment, found, chosen, starts=starts)
+        if moment is None or not locked.jobs
+        else await _assign(transaction, worker_id, moment, locked, chosen, starts=starts)
     )
 
 
-def _wanted(free: Mapping[str, int], most: int) -> dict[str, int]:
+def _jobs_to_read(free: Mapping[str, int], most: int) -> dict[str, int]:
     """Return how many jobs to read for each label, when `most` may start in all."""
     return {label: min(slots, most) for label, slots in free.items() if slots > 0 and most > 0}
 
@@ -124,30 +131,30 @@ async def _assign(
     transaction: PostgreSQLTransaction,
     worker_id: str,
     moment: Moment,
-    found: _LockedRows,
+    locked: _LockedRows,
     chosen: Sequence[Candidate],
     *,
     starts: StartBudget,
 ) -> ClaimResult:
-    if found.busy:
+    if locked.busy:
         # Several rounds may have taken a while, and a lease begins when it is given.
         moment = Moment(await transaction.now(), transaction.rules)
     ids = dict.fromkeys(candidate.job_id for candidate in chosen)
-    concerned = [job for job in found.jobs.values() if job.job_id in ids or job.state is JobState.BACKOFF]
-    unit = UnitOfWork(moment, found.runs.values(), concerned)
+    concerned = [job for job in locked.jobs.values() if job.job_id in ids or job.state is JobState.BACKOFF]
+    unit = UnitOfWork(moment, locked.runs.values(), concerned)
     end_backoffs(unit)
-    claims = assign_jobs(unit, worker_id, tuple(ids), found.specs, found.siblings)
+    claims = assign_jobs(unit, worker_id, tuple(ids), locked.specs, locked.siblings)
     changes = unit.changes()
     # These runs begin with their only job, whose row says so (`begun_with`): no need to lock and write the run's row.
     await write(
         transaction,
-        replace(changes, runs=[run for run in changes.runs if run.run_id not in found.single_job_runs]),
+        replace(changes, runs=[run for run in changes.runs if run.run_id not in locked.single_job_runs]),
     )
     await start_limits.record_starts(transaction.connection, starts, chosen, moment.now)
     single_job_runs = [
-        SingleJobRun(run := found.runs[claim.run_id], unit.jobs[claim.key.job_id], unit.subject(run))
+        SingleJobRun(run := locked.runs[claim.run_id], unit.jobs[claim.key.job_id], unit.subject(run))
         for claim in claims
-        if claim.run_id in found.single_job_runs
+        if claim.run_id in locked.single_job_runs
     ]
     return ClaimResult(claims, single_job_runs)
 
@@ -159,26 +166,26 @@ async def _rounds(
 
     A worker that gets jobs and was unknown, or seemed dead, becomes known.
     """
-    found = rows[0]["worker"]
-    worker = None if found is None else workers.decode_worker(found)
+    row = rows[0]["worker"]
+    worker = None if row is None else worker_table.decode_worker(row)
     eligibility = WorkerEligibility() if worker is None else worker.eligibility
     if not may_claim(eligibility, moment.now):
         return ()
     lease_seconds = moment.rules.lease_seconds
     # Its row is left alone where possible: the worker's own renewal may have locked it, and a claim never waits.
     if worker is None or worker.seen_at <= moment.now - lease_seconds or worker.ended_at is not None:
-        await workers.record_claim(transaction.connection, worker_id, moment.now, lease_seconds)
+        await worker_table.record_claim(transaction.connection, worker_id, moment.now, lease_seconds)
     return claim_rounds(eligibility.record, moment.now)
 
 
 async def _candidates(
     transaction: PostgreSQLTransaction,
     worker_id: str,
-    wanted: Mapping[str, int],
+    to_read: Mapping[str, int],
     *,
     now: float | None,
     excluded: ClaimExclusions,
-    taken: Collection[str],
+    excluded_ids: Collection[str],
 ) -> Sequence["asyncpg.Record"]:
     """Lock and return the first jobs of each label's queue, in its two orders.
 
@@ -188,12 +195,12 @@ async def _candidates(
     owners = [list(excluded.owners)] if excluded.owners else []
     return await transaction.connection.fetch(
         _CANDIDATES_OF_OTHERS if owners else _CANDIDATES,
-        list(wanted),
-        list(wanted.values()),
+        list(to_read),
+        list(to_read.values()),
         now,
         transaction.rules.max_wait_seconds,
         list(excluded.repositories),
-        [*taken, *excluded.jobs],
+        [*excluded_ids, *excluded.jobs],
         worker_id,
         *owners,
     )
@@ -209,7 +216,7 @@ def _first_of_all(others: str) -> str:
     return f"""
 WITH moment AS MATERIALIZED (SELECT coalesce($3::double precision, {NOW}) AS now),
 queues AS MATERIALIZED (SELECT * FROM unnest($1::text[], $2::integer[]) AS queue (label, slots))
-SELECT {JOB}, jobs.spec, moment.now, ({workers.ENCODED} WHERE worker_id = $7::text) AS worker, alone.*
+SELECT {JOB}, jobs.spec, moment.now, ({worker_table.ENCODED} WHERE worker_id = $7::text) AS worker, alone.*
 FROM moment CROSS JOIN (
     (SELECT overdue.* FROM moment, queues, LATERAL (
         SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label
@@ -249,7 +256,7 @@ SELECT * FROM (
 
 
 async def _add(
-    transaction: PostgreSQLTransaction, found: _LockedRows, rows: Sequence["asyncpg.Record"]
+    transaction: PostgreSQLTransaction, locked: _LockedRows, rows: Sequence["asyncpg.Record"]
 ) -> None:
     """Add these rows of `_CANDIDATES`, and the runs of their jobs.
 
@@ -261,23 +268,23 @@ async def _add(
     fresh = {}
     for row in rows:
         job = job_of(row)
-        found.specs[job.job_id] = row["spec"]
+        locked.specs[job.job_id] = row["spec"]
         fresh[job.job_id] = job
         if row[_RUN_AT] is not None:
-            found.runs[job.run_id] = run_of(row[_RUN_AT:])
-            found.siblings[job.run_id] = {job.job_id: job.state}
-            found.single_job_runs[job.run_id] = None
-    others = {job.run_id for job in fresh.values()} - found.single_job_runs.keys()
+            locked.runs[job.run_id] = run_of(row[_RUN_AT:])
+            locked.siblings[job.run_id] = {job.job_id: job.state}
+            locked.single_job_runs[job.run_id] = None
+    others = {job.run_id for job in fresh.values()} - locked.single_job_runs.keys()
     for row in await transaction.connection.fetch(_RUNS, list(others)) if others else ():
         run = run_of(row)
-        found.runs[run.run_id] = run
+        locked.runs[run.run_id] = run
         if row["siblings"]:
-            found.siblings[run.run_id] = {job_id: job_state(state) for job_id, state in row["siblings"]}
+            locked.siblings[run.run_id] = {job_id: job_state(state) for job_id, state in row["siblings"]}
     for job in fresh.values():
-        if job.run_id in found.runs:
-            found.jobs[job.job_id] = job
+        if job.run_id in locked.runs:
+            locked.jobs[job.job_id] = job
         else:
-            found.busy.add(job.job_id)
+            locked.busy.add(job.job_id)
 
 
 async def _with(

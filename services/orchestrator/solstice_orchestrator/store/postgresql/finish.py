@@ -1,4 +1,4 @@
-"""Ends attempts that this process claimed itself, in one statement without reading rows.
+"""Ends attempts in the PostgreSQL store; this process's own in one statement, without reading rows.
 
 Many runs have one job. The process that claims it knows the rows of both after the claim, and until the end almost
 never does another change what the end depends on. So the end is decided on these rows, and written if they are still
@@ -16,6 +16,12 @@ from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Outcome, Reason
 from solstice_orchestrator.domain.statuses import Status
 from solstice_orchestrator.store.decisions import finish as ends
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
+from solstice_orchestrator.store.postgresql.tables.transaction import (
+    PostgreSQLTransaction,
+    attempts_of,
+    load_jobs,
+    write,
+)
 from solstice_orchestrator.store.postgresql.tables.writing import statement_if_unchanged
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.changes import Job, Run
@@ -61,8 +67,17 @@ class ClaimCache:
 
     def take(self, key: AttemptKey, outcome: Outcome) -> SingleJobRun | None:
         """Return and forget the rows of an attempt, if they are enough to end it."""
-        found = self._claims.pop(key, None)
-        return None if outcome.reason in _NOT_AS_KNOWN else found
+        single_job_run = self._claims.pop(key, None)
+        return None if outcome.reason in _NOT_AS_KNOWN else single_job_run
+
+
+async def finish(transaction: PostgreSQLTransaction, group: Sequence[ends.AttemptEnd]) -> Sequence[bool]:
+    """Record the ends of attempts; True also when this same end was recorded before."""
+    unit = await load_jobs(transaction, {key.job_id for key, _ in group})
+    past = await attempts_of(transaction, [key.job_id for key in ends.ended_attempts(unit, group)])
+    answers = ends.finish(unit, group, ends.by_key(past))
+    await write(transaction, unit.changes())
+    return answers
 
 
 def _is_simple(claimed: SingleJobRun) -> bool:

@@ -1,30 +1,14 @@
-"""Renews leases, stores logs and ends attempts in the PostgreSQL store; rescues expired ones."""
+"""Renews leases and stores logs in the PostgreSQL store."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
-from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.store.decisions import finish as ends
-from solstice_orchestrator.store.decisions.claim import end_backoffs
+from solstice_orchestrator.store.decisions.finish import by_key
 from solstice_orchestrator.store.decisions.lease import renewal
-from solstice_orchestrator.store.decisions.rescue import rescue as decide_rescue
-from solstice_orchestrator.store.postgresql.supersede import groups_asked_for
-from solstice_orchestrator.store.postgresql.tables import workers
-from solstice_orchestrator.store.postgresql.tables.columns import NOW
-from solstice_orchestrator.store.postgresql.tables.transaction import (
-    PostgreSQLTransaction,
-    attempts_of,
-    load_jobs,
-    load_runs,
-    write,
-)
+from solstice_orchestrator.store.postgresql.tables import worker_table
+from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, attempts_of
 from solstice_orchestrator.store.protocol import AttemptKey, Renewal
-from solstice_orchestrator.store.records.changes import Attempt
 from solstice_orchestrator.store.records.rows import kind_column
 from solstice_orchestrator.store.views import LogChunk
-
-RESCUED_AT_ONCE: Final = 100
-"""Runs per transaction: thousands may be lost with one worker, and other transactions wait for the locks."""
 
 
 async def renew(transaction: PostgreSQLTransaction, worker_id: str, claimed: Sequence[AttemptKey]) -> Renewal:
@@ -32,9 +16,9 @@ async def renew(transaction: PostgreSQLTransaction, worker_id: str, claimed: Seq
     now = await transaction.now()
     renewed = await _prolong(transaction, worker_id, claimed, now) if claimed else {}
     # After the jobs, in the order of a transaction that ends a job and counts it against the worker: else a deadlock.
-    worker = await workers.record_heartbeat(transaction.connection, worker_id, now)
-    gone = [key for key in claimed if key not in renewed]
-    ended = await _ends(transaction, gone) if gone else {}
+    worker = await worker_table.record_heartbeat(transaction.connection, worker_id, now)
+    past = await attempts_of(transaction, [key.job_id for key in claimed if key not in renewed])
+    ended = {key: attempt.reason for key, attempt in by_key(past).items()}
     return renewal(claimed, renewed, ended, worker, now)
 
 
@@ -56,24 +40,6 @@ async def _prolong(
     )
     return {
         AttemptKey(job_id=row["job_id"], number=row["attempt"]): bool(row["cancel_asked"]) for row in rows
-    }
-
-
-async def _ends(
-    transaction: PostgreSQLTransaction, keys: Sequence[AttemptKey]
-) -> Mapping[AttemptKey, Reason]:
-    """Return the reasons of those of these attempts that ended."""
-    past = await _past(transaction, keys)
-    return {key: past[key].reason for key in keys if key in past}
-
-
-async def _past(
-    transaction: PostgreSQLTransaction, keys: Sequence[AttemptKey]
-) -> Mapping[AttemptKey, Attempt]:
-    """Return all ended attempts at the jobs of these attempts."""
-    return {
-        AttemptKey(job_id=attempt.job_id, number=attempt.number): attempt
-        for attempt in await attempts_of(transaction, [key.job_id for key in keys])
     }
 
 
@@ -100,55 +66,3 @@ async def append_log(transaction: PostgreSQLTransaction, key: AttemptKey, chunks
     )
     transaction.changed = True
     return True
-
-
-async def finish(transaction: PostgreSQLTransaction, group: Sequence[ends.AttemptEnd]) -> Sequence[bool]:
-    """Record the ends of attempts; True also when this same end was recorded before."""
-    unit = await load_jobs(transaction, {key.job_id for key, _ in group})
-    past = await _past(transaction, ends.ended_attempts(unit, group))
-    answers = ends.finish(unit, group, past)
-    await write(transaction, unit.changes())
-    return answers
-
-
-async def rescue(transaction: PostgreSQLTransaction) -> tuple[Sequence[AttemptKey], bool]:
-    """End expired attempts and planning of some runs; return whether others may remain."""
-    rows = await transaction.connection.fetch(
-        _FORSAKEN,
-        transaction.test_now,
-        transaction.rules.lease_seconds,
-        transaction.rules.planning_seconds,
-        RESCUED_AT_ONCE,
-    )
-    transaction.groups.update(await groups_asked_for(transaction))
-    if not rows:
-        await workers.forget_workers(
-            transaction.connection, await transaction.now(), transaction.rules.lease_seconds
-        )
-        return [], False
-    unit = await load_runs(transaction, [row["run_id"] for row in rows])
-    end_backoffs(unit)
-    seen = {
-        row["worker_id"]: row["seen_at"]
-        for row in await transaction.connection.fetch("SELECT worker_id, seen_at FROM workers")
-    }
-    rescued = decide_rescue(unit, seen)
-    await write(transaction, unit.changes())
-    return rescued, len(rows) == RESCUED_AT_ONCE and transaction.changed
-
-
-_FORSAKEN: Final = f"""
-WITH moment AS MATERIALIZED (SELECT coalesce($1::double precision, {NOW}) AS now)
-SELECT run_id FROM (
-    SELECT run_id FROM moment, jobs WHERE state = 'running' AND lease_until <= moment.now
-    UNION
-    SELECT run_id FROM moment, jobs WHERE state = 'backoff' AND retry_at <= moment.now
-    UNION
-    SELECT run_id FROM moment, runs WHERE overdue_at <= moment.now
-    UNION
-    SELECT run_id FROM moment, runs LEFT JOIN workers ON worker_id = plan_worker
-    WHERE state = 'planning' AND plan_worker IS NOT NULL
-        AND (seen_at IS NULL OR seen_at <= moment.now - $2::double precision
-             OR plan_since <= moment.now - $3::double precision)
-) AS forsaken ORDER BY run_id LIMIT $4
-"""  # noqa: S608  made of constants

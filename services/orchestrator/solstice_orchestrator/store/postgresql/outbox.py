@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from solstice_orchestrator.store.outbox.batches import OutboxBatch, by_row, unpack, without
+from solstice_orchestrator.store.outbox.dead_letter import runs_of_dead_letters, with_signatures
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
 from solstice_orchestrator.store.protocol import OutboxMessage
 
@@ -28,16 +29,23 @@ async def oldest_messages(transaction: PostgreSQLTransaction, limit: int) -> Seq
     rules, now = transaction.rules, await transaction.now()
     # Short, because a killed publisher delays all statuses. If two overlap, the sequence within a context tells readers
     # which status is newer.
-    ours = await transaction.connection.fetchval(
+    is_publisher = await transaction.connection.fetchval(
         "UPDATE outbox_lease SET holder = $1, until = $2 WHERE holder = $1 OR until <= $3 RETURNING true",
         rules.holder,
         now + rules.lease_seconds / 3,
         now,
     )
-    if not ours:
+    if not is_publisher:
         return ()
     batches = await _batches(transaction, _OLDEST, limit)
-    return [message for row_id, batch in batches.items() for message in unpack(row_id, batch)][:limit]
+    messages = [message for row_id, batch in batches.items() for message in unpack(row_id, batch)][:limit]
+    runs = runs_of_dead_letters(messages)
+    if not runs:
+        return messages
+    rows = await transaction.connection.fetch(
+        "SELECT run_id, signature FROM request_signatures WHERE run_id = ANY($1)", runs
+    )
+    return with_signatures(messages, {row["run_id"]: row["signature"] for row in rows})
 
 
 async def forget_published(transaction: PostgreSQLTransaction, numbers: Sequence[int]) -> None:

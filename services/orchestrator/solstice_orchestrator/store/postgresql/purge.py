@@ -3,16 +3,13 @@
 Each step removes a few.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from solstice_orchestrator.domain.identifiers import lowest_id
 from solstice_orchestrator.store.decisions.supersede import REMEMBERED_SECONDS
-from solstice_orchestrator.store.postgresql.tables import schedules
+from solstice_orchestrator.store.postgresql.tables import schedule_table
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
 from solstice_orchestrator.store.protocol import LOG_CHUNKS_PER_PURGE, Purged
-
-if TYPE_CHECKING:
-    from solstice_common.storage.postgresql import Connection
 
 _OLD: Final = "FROM runs WHERE run_id < $1 AND finished_at < $2"
 """Selects old runs by id, which grows with time: the time of the end has no index, and a run that ended early began
@@ -20,9 +17,10 @@ earlier.
 """
 
 
-async def purgeable(connection: "Connection", before: float) -> int:
-    """Count the runs that ended before that moment."""
-    return int(await connection.fetchval(f"SELECT count(*) {_OLD}", lowest_id(before), before))
+async def purgeable(transaction: PostgreSQLTransaction, older_than_seconds: float) -> int:
+    """Count the runs that ended more than this long ago."""
+    before = await transaction.now() - older_than_seconds
+    return int(await transaction.connection.fetchval(f"SELECT count(*) {_OLD}", lowest_id(before), before))
 
 
 async def purge(transaction: PostgreSQLTransaction, older_than_seconds: float, limit: int) -> Purged:
@@ -30,11 +28,11 @@ async def purge(transaction: PostgreSQLTransaction, older_than_seconds: float, l
     connection = transaction.connection
     now = await transaction.now()
     before = now - older_than_seconds
-    await schedules.forget_ticks(connection, before)
-    await connection.execute("DELETE FROM cancels WHERE kept_at < $1", before)
+    await schedule_table.forget_ticks(connection, before)
+    await connection.execute("DELETE FROM cancels WHERE stored_at < $1", before)
     await connection.execute(
-        "DELETE FROM lineages WHERE run_id < $1"
-        " AND NOT EXISTS (SELECT FROM runs WHERE runs.run_id = lineages.run_id AND finished_at IS NULL)",
+        "DELETE FROM ref_runs WHERE run_id < $1"
+        " AND NOT EXISTS (SELECT FROM runs WHERE runs.run_id = ref_runs.run_id AND finished_at IS NULL)",
         lowest_id(min(before, now - REMEMBERED_SECONDS)),
     )
     old = [
@@ -61,6 +59,6 @@ async def purge(transaction: PostgreSQLTransaction, older_than_seconds: float, l
     if chunks == LOG_CHUNKS_PER_PURGE:
         return Purged(runs=0, more=True)
     await connection.execute("DELETE FROM attempts WHERE job_id = ANY($1)", jobs)
-    for table in ("jobs", "request_aliases", "requests", "runs"):
+    for table in ("jobs", "request_aliases", "request_signatures", "requests", "runs"):
         await connection.execute(f"DELETE FROM {table} WHERE run_id = ANY($1)", old)  # noqa: S608  made of constants
     return Purged(runs=len(old), more=len(old) == limit)

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from solstice_common.errors import StoreUnavailable
-from solstice_common.messages import JobCancelV1, JobRequestV1, Priority
+from solstice_common.messages import JobCancelV1, JobRequestV1
+from solstice_common.runtime.batcher import Batcher
 from solstice_common.storage.migrations import migrations_of
 from solstice_common.storage.postgresql import PostgreSQLDatabase
-from solstice_orchestrator.domain.jobs import DEFAULT_RUN_SPEC, JobSpec, Outcome, Reason, RunSpec
-from solstice_orchestrator.domain.reruns import RerunRefusal
+from solstice_orchestrator.domain.jobs import Outcome, RunSpec
 from solstice_orchestrator.scheduling.workers import (
     OrderRefusal,
     WorkerOrder,
@@ -21,28 +21,22 @@ from solstice_orchestrator.scheduling.workers import (
     WorkerState,
     WorkerView,
 )
-from solstice_orchestrator.store.decisions import plan, steer
-from solstice_orchestrator.store.decisions.approve import approve_run
-from solstice_orchestrator.store.decisions.finish import AttemptEnd
-from solstice_orchestrator.store.decisions.supersede import runs_to_load
+from solstice_orchestrator.store.decisions.finish import BATCHES_AT_ONCE, AttemptEnd
+from solstice_orchestrator.store.decisions.plan import DecidePlan
+from solstice_orchestrator.store.decisions.steer import Rerun
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
-from solstice_orchestrator.store.finish_batches import FinishBatcher
 from solstice_orchestrator.store.postgresql import admit as intake
-from solstice_orchestrator.store.postgresql import cancel, lease, outbox
+from solstice_orchestrator.store.postgresql import cancel, lease, outbox, rescue, steer
 from solstice_orchestrator.store.postgresql import claim as claiming
+from solstice_orchestrator.store.postgresql import finish as finishing
+from solstice_orchestrator.store.postgresql import plan as planning
 from solstice_orchestrator.store.postgresql import purge as purging
 from solstice_orchestrator.store.postgresql.finish import ClaimCache, SingleJobRun, end_at_once
-from solstice_orchestrator.store.postgresql.reading import views_of_runs
 from solstice_orchestrator.store.postgresql.reading.queries import Clock, PostgreSQLQueries
 from solstice_orchestrator.store.postgresql.schedule import PostgreSQLScheduleStore
-from solstice_orchestrator.store.postgresql.supersede import ref_history, rerun_scope, settle_group
-from solstice_orchestrator.store.postgresql.tables import workers as workers_table
-from solstice_orchestrator.store.postgresql.tables.transaction import (
-    PostgreSQLTransaction,
-    load_jobs,
-    load_runs,
-    write,
-)
+from solstice_orchestrator.store.postgresql.supersede import settle_group
+from solstice_orchestrator.store.postgresql.tables import worker_table as workers_table
+from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, change_runs
 from solstice_orchestrator.store.protocol import (
     Admission,
     AttemptKey,
@@ -54,12 +48,13 @@ from solstice_orchestrator.store.protocol import (
     Renewal,
 )
 from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.run_operations import RunOperations
 from solstice_orchestrator.store.views import (
     JobView,
     LogChunk,
     RunView,
 )
-from solstice_orchestrator.superseding.push_order import OrderAnswers, OrderQuestion
+from solstice_orchestrator.superseding.push_order import OrderQuestion
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
@@ -69,13 +64,13 @@ T = TypeVar("T")
 CHANNEL: Final = "solstice_store"
 
 
-class PostgreSQLStore(PostgreSQLQueries):
+class PostgreSQLStore(PostgreSQLQueries, RunOperations):
     """Keeps the promises of `JobStore`; opened with `PostgreSQLStore.open`."""
 
     def __init__(self, database: PostgreSQLDatabase, rules: Rules, clock: Clock | None) -> None:
         super().__init__(database, rules, clock)
         self._claim_cache = ClaimCache()
-        self._finishing = FinishBatcher(self._finish)
+        self._finishing = Batcher(self._finish, name="ends of attempts", at_once=BATCHES_AT_ONCE)
         self.schedule_store = PostgreSQLScheduleStore(database, self._write, self._look)
 
     @classmethod
@@ -92,43 +87,23 @@ class PostgreSQLStore(PostgreSQLQueries):
             yield cls(database, rules, clock)
 
     async def admit(
-        self, requests: Sequence[JobRequestV1], bodies: Sequence[bytes] | None = None
+        self,
+        requests: Sequence[JobRequestV1],
+        bodies: Sequence[bytes] | None = None,
+        signatures: Sequence[str] | None = None,
     ) -> Sequence[Admission]:
         if not requests:
             return ()
         known = [request.encode() for request in requests] if bodies is None else bodies
-        return await self._write(lambda transaction: intake.admit(transaction, requests, known))
+        return await self._write(
+            lambda transaction: intake.admit(transaction, requests, known, signatures=signatures)
+        )
 
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
-        return await self._write(lambda transaction: intake.claim_planning(transaction, worker_id, limit))
+        return await self._write(lambda transaction: planning.claim_planning(transaction, worker_id, limit))
 
     async def take_back_planning(self, worker_id: str, claimed: Collection[str]) -> None:
-        await self._write(lambda transaction: intake.take_back_planning(transaction, worker_id, claimed))
-
-    async def planned(
-        self,
-        task: PlanningTask,
-        jobs: Sequence[JobSpec],
-        run: RunSpec = DEFAULT_RUN_SPEC,
-        answers: OrderAnswers | None = None,
-    ) -> bool | OrderQuestion:
-        plan.check(task, jobs)
-
-        async def work(transaction: PostgreSQLTransaction) -> bool | OrderQuestion:
-            history = await ref_history(transaction, task.request)
-            loaded = runs_to_load(task.request, history.open_runs, self._rules.supersede, asked=run.supersede)
-            scope = await rerun_scope(transaction, task.run_id)
-            unit = await load_runs(transaction, [task.run_id, *(each.run_id for each in loaded)])
-            kept = plan.planned(unit, task, jobs, run, history, rerun_scope=scope, answers=answers)
-            await write(transaction, unit.changes())
-            return kept
-
-        return await self._write(work)
-
-    async def not_planned(self, task: PlanningTask, reason: Reason, detail: str) -> bool:
-        return await self._decide_on_run(
-            task.run_id, lambda unit: plan.not_planned(unit, task, reason, detail)
-        )
+        await self._write(lambda transaction: planning.take_back_planning(transaction, worker_id, claimed))
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
         claimed_jobs = await self._write(
@@ -156,79 +131,13 @@ class PostgreSQLStore(PostgreSQLQueries):
         rescued: list[AttemptKey] = []
         more = True
         while more:
-            some, more = await self._write(lease.rescue)
+            some, more = await self._write(rescue.rescue)
             rescued += some
         return rescued
-
-    async def cancel_job(self, job_id: str, detail: str = "") -> JobView | None:
-        async def work(transaction: PostgreSQLTransaction) -> JobView | None:
-            unit = await load_jobs(transaction, [job_id])
-            steer.cancel_job(unit, job_id, detail)
-            await write(transaction, unit.changes())
-            return await views_of_runs.job(transaction.connection, job_id)
-
-        return await self._write(work)
-
-    async def cancel_run(self, run_id: str, detail: str = "") -> RunView | None:
-        async def work(transaction: PostgreSQLTransaction) -> RunView | None:
-            unit = await load_runs(transaction, [run_id])
-            steer.cancel_run(unit, run_id, detail)
-            await write(transaction, unit.changes())
-            return await views_of_runs.run(transaction.connection, run_id)
-
-        return await self._write(work)
 
     async def cancel_changes(self, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
         # One by one: each takes the lock of its change request first, and then those of runs.
         return [await self._write(functools.partial(cancel.cancel, message=message)) for message in cancels]
-
-    async def prioritise(self, job_id: str, priority: Priority) -> JobView | None:
-        async def work(transaction: PostgreSQLTransaction) -> JobView | None:
-            unit = await load_jobs(transaction, [job_id])
-            steer.prioritise(unit, job_id, priority)
-            await write(transaction, unit.changes())
-            return await views_of_runs.job(transaction.connection, job_id)
-
-        return await self._write(work)
-
-    async def approve_run(self, run_id: str) -> RunView | None:
-        async def work(transaction: PostgreSQLTransaction) -> RunView | None:
-            unit = await load_runs(transaction, [run_id])
-            approve_run(unit, run_id)
-            await write(transaction, unit.changes())
-            return await views_of_runs.run(transaction.connection, run_id)
-
-        return await self._write(work)
-
-    async def rerun(self, run_id: str) -> RunView | None:
-        async def work(transaction: PostgreSQLTransaction) -> RunView | None:
-            new = await intake.rerun(transaction, run_id, None)
-            return None if new is None else await views_of_runs.run(transaction.connection, new)
-
-        return await self._write(work)
-
-    async def rerun_failed(self, run_id: str) -> RunView | RerunRefusal | None:
-        return await self._write(lambda transaction: self._rerun_chosen(transaction, run_id, None))
-
-    async def rerun_job(self, job_id: str) -> RunView | RerunRefusal | None:
-        async def work(transaction: PostgreSQLTransaction) -> RunView | RerunRefusal | None:
-            job = await views_of_runs.job(transaction.connection, job_id)
-            return None if job is None else await self._rerun_chosen(transaction, job.run_id, job_id)
-
-        return await self._write(work)
-
-    @staticmethod
-    async def _rerun_chosen(
-        transaction: PostgreSQLTransaction, run_id: str, job_id: str | None
-    ) -> RunView | RerunRefusal | None:
-        unit = await load_runs(transaction, [run_id])
-        if run_id not in unit.runs:
-            return None
-        only = steer.jobs_to_rerun(unit, run_id, job_id)
-        if isinstance(only, RerunRefusal):
-            return only
-        new = await intake.rerun(transaction, run_id, only)
-        return None if new is None else await views_of_runs.run(transaction.connection, new)
 
     async def register(self, registration: WorkerRegistration) -> WorkerState:
         return await self._on_workers_table(
@@ -247,21 +156,6 @@ class PostgreSQLStore(PostgreSQLQueries):
             lambda connection, now: workers_table.report(connection, worker_id, pressure, now)
         )
 
-    async def workers(self) -> Sequence[WorkerView]:
-        return await self._on_workers_table(
-            lambda connection, now: workers_table.workers(connection, now, self._rules.lease_seconds),
-            reads=True,
-        )
-
-    async def worker(self, worker_id: str) -> WorkerView | None:
-        found = await self._on_workers_table(
-            lambda connection, now: workers_table.workers(
-                connection, now, self._rules.lease_seconds, worker_id=worker_id
-            ),
-            reads=True,
-        )
-        return found[0] if found else None
-
     async def steer_worker(self, worker_id: str, order: WorkerOrder) -> WorkerView | OrderRefusal | None:
         return await self._on_workers_table(
             lambda connection, now: workers_table.steer(
@@ -277,14 +171,6 @@ class PostgreSQLStore(PostgreSQLQueries):
     async def published(self, numbers: Sequence[int]) -> None:
         await self._write(lambda transaction: outbox.forget_published(transaction, numbers), quiet=True)
 
-    async def purgeable(self, older_than_seconds: float) -> int:
-        async def work(transaction: PostgreSQLTransaction) -> int:
-            return await purging.purgeable(
-                transaction.connection, await transaction.now() - older_than_seconds
-            )
-
-        return await self._write(work)
-
     async def purge(self, older_than_seconds: float, limit: int) -> Purged:
         return await self._write(
             lambda transaction: purging.purge(transaction, older_than_seconds, limit), quiet=True
@@ -295,21 +181,10 @@ class PostgreSQLStore(PostgreSQLQueries):
         async with self._database.listen(CHANNEL) as event:
             yield event
 
-    async def _decide_on_run(self, run_id: str, decide: Callable[[UnitOfWork], T]) -> T:
-        async def work(transaction: PostgreSQLTransaction) -> T:
-            unit = await load_runs(transaction, [run_id])
-            answer = decide(unit)
-            await write(transaction, unit.changes())
-            return answer
-
-        return await self._write(work)
-
-    async def _on_workers_table(
-        self, work: "Callable[[Connection, float], Awaitable[T]]", *, reads: bool = False
-    ) -> T:
+    async def _on_workers_table(self, work: "Callable[[Connection, float], Awaitable[T]]") -> T:
         async def at_once(transaction: PostgreSQLTransaction) -> T:
             answer = await work(transaction.connection, await transaction.now())
-            transaction.changed = not reads
+            transaction.changed = True
             return answer
 
         return await self._write(at_once)
@@ -343,24 +218,39 @@ class PostgreSQLStore(PostgreSQLQueries):
 
         return await self._database.transaction(once)
 
+    async def _steer_job(self, job_id: str, decide: Callable[[UnitOfWork], None]) -> JobView | None:
+        return await self._write(lambda transaction: steer.steer_job(transaction, job_id, decide))
+
+    async def _steer_run(self, run_id: str, decide: Callable[[UnitOfWork], None]) -> RunView | None:
+        return await self._write(lambda transaction: steer.steer_run(transaction, run_id, decide))
+
+    async def _rerun(self, run_id: str, decide: Callable[[UnitOfWork], Rerun | T]) -> RunView | T | None:
+        return await self._write(lambda transaction: steer.rerun(transaction, run_id, decide))
+
+    async def _plan(self, task: PlanningTask, run: RunSpec, decide: DecidePlan) -> bool | OrderQuestion:
+        return await self._write(lambda transaction: planning.plan_run(transaction, task, run, decide))
+
+    async def _change_run(self, run_id: str, decide: Callable[[UnitOfWork], T]) -> T:
+        return await self._write(lambda transaction: change_runs(transaction, [run_id], decide))
+
     async def _finish(self, group: Sequence[AttemptEnd]) -> Sequence[bool]:
-        found = [(end, self._claim_cache.take(*end)) for end in group]
-        known = [(end, single_job_runs) for end, single_job_runs in found if single_job_runs is not None]
+        ends = [(end, self._claim_cache.take(*end)) for end in group]
+        known = [(end, single_job_runs) for end, single_job_runs in ends if single_job_runs is not None]
         if not known or not await self._end_at_once(known):
-            return await self._write(lambda transaction: lease.finish(transaction, group))
-        others = [end for end, single_job_runs in found if single_job_runs is None]
+            return await self._write(lambda transaction: finishing.finish(transaction, group))
+        others = [end for end, single_job_runs in ends if single_job_runs is None]
         answers = iter(
-            await self._write(lambda transaction: lease.finish(transaction, others)) if others else ()
+            await self._write(lambda transaction: finishing.finish(transaction, others)) if others else ()
         )
-        return [True if single_job_runs is not None else next(answers) for _, single_job_runs in found]
+        return [True if single_job_runs is not None else next(answers) for _, single_job_runs in ends]
 
     async def _end_at_once(self, known: Sequence[tuple[AttemptEnd, SingleJobRun]]) -> bool:
-        now = self._heard.now() if self._clock is None else self._clock()
+        now = self._estimated_clock.now() if self._clock is None else self._clock()
         if now is None:
             return False
         done = await end_at_once(self._database, self._rules, now, known, look=self._clock is None)
         if done is None:
             return False
-        self._heard.hear(done)
+        self._estimated_clock.hear(done)
         self._database.notify(CHANNEL)
         return True

@@ -20,7 +20,7 @@ from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQL
 from solstice_orchestrator.store.records.changes import RefRun
 
 _GROUP_LOCK: Final = 0x5016
-_LINEAGE_LOCK: Final = 0x5017
+_REF_LOCK: Final = 0x5017
 """Classes of advisory locks."""
 _LOOKED_AT: Final = 100
 
@@ -41,7 +41,7 @@ async def members_of(transaction: PostgreSQLTransaction, group: bytes) -> Sequen
     return [GroupMemberRow(*row) for row in await transaction.connection.fetch(_MEMBERS, group)]
 
 
-async def groups_asked_for(transaction: PostgreSQLTransaction) -> Sequence[bytes]:
+async def requested_groups(transaction: PostgreSQLTransaction) -> Sequence[bytes]:
     """Return some groups that members wait for.
 
     A rescue settles them, in case an orchestrator died between an end and what follows from it.
@@ -50,7 +50,7 @@ async def groups_asked_for(transaction: PostgreSQLTransaction) -> Sequence[bytes
         "SELECT group_key FROM ("
         "SELECT group_key FROM jobs WHERE group_key IS NOT NULL AND finished_at IS NULL AND state = 'blocked'"
         " AND reason = 'concurrency_group'"
-        " UNION SELECT open_group FROM runs WHERE open_group IS NOT NULL AND NOT group_held"
+        " UNION SELECT open_group FROM runs WHERE open_group IS NOT NULL AND NOT group_acquired"
         # Which groups is random: each is settled before long, however many there are.
         ") AS asked ORDER BY random() LIMIT $1",
         _LOOKED_AT,
@@ -63,20 +63,20 @@ async def ref_history(transaction: PostgreSQLTransaction, request: JobRequestV1)
 
     Ended runs beyond the limit are deleted. Until the transaction ends no other one plans a run of that ref.
     """
-    lineage = ref_digest(request)
-    if lineage is None:
+    ref_key = ref_digest(request)
+    if ref_key is None:
         return RefHistory()
-    await _lock(transaction, _LINEAGE_LOCK, lineage)
-    rows = await transaction.connection.fetch(_REF_RUNS, lineage)
-    found = RefHistory(
+    await _lock(transaction, _REF_LOCK, ref_key)
+    rows = await transaction.connection.fetch(_REF_RUNS, ref_key)
+    history = RefHistory(
         [RefRun(*row[1:]) for row in rows if row["is_open"]],
         [RefRun(*row[1:]) for row in rows if not row["is_open"]],
     )
-    if found.forgettable:
+    if history.forgettable:
         await transaction.connection.execute(
-            "DELETE FROM lineages WHERE run_id = ANY($1)", list(found.forgettable)
+            "DELETE FROM ref_runs WHERE run_id = ANY($1)", list(history.forgettable)
         )
-    return found
+    return history
 
 
 async def rerun_scope(transaction: PostgreSQLTransaction, run_id: str) -> RerunScope:
@@ -94,11 +94,11 @@ async def _lock(transaction: PostgreSQLTransaction, what: int, digest: bytes) ->
 
 
 _REF_RUNS: Final = (
-    "SELECT EXISTS (SELECT FROM runs WHERE runs.run_id = lineages.run_id AND finished_at IS NULL) AS is_open,"  # noqa: S608  made of constants
-    f" {', '.join(RefRun._fields)} FROM lineages WHERE lineage = $1 ORDER BY run_id DESC"
+    "SELECT EXISTS (SELECT FROM runs WHERE runs.run_id = ref_runs.run_id AND finished_at IS NULL) AS is_open,"  # noqa: S608  made of constants
+    f" {', '.join(RefRun._fields)} FROM ref_runs WHERE ref_key = $1 ORDER BY run_id DESC"
 )
 _MEMBERS: Final = """
-SELECT NULL, run_id, 0, group_held,
+SELECT NULL, run_id, 0, group_acquired,
     EXISTS (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id AND jobs.state = 'running'),
     convert_to(concurrency, 'UTF8'), requests.created_at, requests.body
 FROM runs JOIN requests USING (run_id) WHERE runs.open_group = $1
@@ -107,5 +107,5 @@ SELECT jobs.job_id, jobs.run_id, jobs.position, jobs.state NOT IN ('blocked', 'a
     jobs.spec, requests.created_at, requests.body
 FROM jobs JOIN runs USING (run_id) JOIN requests USING (run_id)
 WHERE jobs.group_key = $1 AND jobs.finished_at IS NULL AND (jobs.state NOT IN ('blocked', 'approval')
-    OR jobs.reason = 'concurrency_group' AND (runs.group_key IS NULL OR runs.group_held))
+    OR jobs.reason = 'concurrency_group' AND (runs.group_key IS NULL OR runs.group_acquired))
 """

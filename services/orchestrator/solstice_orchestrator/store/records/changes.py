@@ -41,7 +41,7 @@ class Run(Struct, frozen=True, gc=False):
     """When its unfinished jobs are ended."""
     group_key: bytes | None
     """Digest of the concurrency group of the run as a whole."""
-    group_held: bool
+    group_acquired: bool
     """Whether the run holds the group, so that its jobs may start."""
     concurrency: str | None
     """JSON: name and mode of that concurrency group."""
@@ -133,15 +133,15 @@ class RefRun(NamedTuple):
     """A planned run of a branch or change request."""
 
     run_id: str
-    lineage: bytes
+    ref_key: bytes
     """Digest, the same for every run of that branch or change request."""
     supersede: bool | None
     """What its workflow says about superseding."""
     rerun: bool
     """A person asked for this run again."""
-    commit_sha: str = ""
-    before_sha: str | None = None
-    asked_at: float = 0.0
+    commit_sha: str
+    before_sha: str | None
+    asked_at: float
     """The request time within its seniority."""
     lead: int = 0
     """Greatest for the newest run; 0 when it never was the newest."""
@@ -169,7 +169,7 @@ RUN_CHANGES: Final = (
     "plan_at",
     "timeout_at",
     "group_key",
-    "group_held",
+    "group_acquired",
     "concurrency",
     "job_count",
 )

@@ -124,9 +124,9 @@ def tick_view_of(row: Any) -> TickView:
 
 def schedule_view(schedule: Schedule, last: TickView | None) -> ScheduleView:
     """Return the schedule as readers see it."""
-    kept = schedule._asdict()
-    del kept["considered_at"]
-    return ScheduleView(**kept, last=last)
+    columns = schedule._asdict()
+    del columns["considered_at"]
+    return ScheduleView(**columns, last=last)
 
 
 def settled_of(schedule: Schedule, tick: Tick) -> SettledTick:
@@ -145,11 +145,11 @@ def settled_of(schedule: Schedule, tick: Tick) -> SettledTick:
 
 
 def claimed_ticks(
-    taken: Iterable[tuple[Schedule, Tick]], settled: Iterable[SettledTick], *, more: bool
+    claimed: Iterable[tuple[Schedule, Tick]], settled: Iterable[SettledTick], *, more: bool
 ) -> ClaimedTicks:
     """Return the result of a claim: the taken ticks that are still due are fired."""
     tasks, ended = [], [*settled]
-    for schedule, tick in taken:
+    for schedule, tick in claimed:
         if tick.state is TickState.DUE:
             tasks.append(_task_of(schedule, tick))
         else:

@@ -5,9 +5,14 @@ from collections.abc import Sequence
 
 from solstice_common.messages import JobCancelV1
 from solstice_orchestrator.store.decisions.admit import NewRun
-from solstice_orchestrator.store.decisions.cancel import CancelRow, cancel_row_of, end_cancelled_runs
+from solstice_orchestrator.store.decisions.cancel import (
+    CancelRow,
+    cancel_row_of,
+    cancelled,
+    end_cancelled_runs,
+)
 from solstice_orchestrator.store.protocol import Cancelled
-from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction, load_runs, write
+from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction, change_runs
 
 
 def cancel(transaction: SqliteTransaction, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
@@ -20,20 +25,21 @@ def end_cancelled(transaction: SqliteTransaction, runs: Sequence[NewRun]) -> Non
     of_change = [run for run in runs if run.change_key is not None]
     if not of_change:
         return
-    found = transaction.connection.execute(
-        "SELECT change_key, asked_at, detail, kept_at FROM cancels"
+    rows = transaction.connection.execute(
+        "SELECT change_key, asked_at, detail, stored_at FROM cancels"
         " WHERE change_key IN (SELECT value FROM json_each(?))",
         (json.dumps([run.change_key for run in of_change]),),
     )
-    cancel_rows = [CancelRow(*row) for row in found]
+    cancel_rows = [CancelRow(*row) for row in rows]
     if cancel_rows:
-        _end(transaction, [run.run_id for run in of_change], cancel_rows)
+        run_ids = [run.run_id for run in of_change]
+        change_runs(transaction, run_ids, lambda unit: end_cancelled_runs(unit, cancel_rows))
 
 
 def _cancel(transaction: SqliteTransaction, cancel_row: CancelRow) -> Cancelled:
     transaction.connection.execute(
         "INSERT INTO cancels VALUES (?, ?, ?, ?) ON CONFLICT (change_key) DO UPDATE"
-        " SET asked_at = excluded.asked_at, detail = excluded.detail, kept_at = excluded.kept_at"
+        " SET asked_at = excluded.asked_at, detail = excluded.detail, stored_at = excluded.stored_at"
         " WHERE excluded.asked_at > cancels.asked_at",
         cancel_row,
     )
@@ -41,13 +47,4 @@ def _cancel(transaction: SqliteTransaction, cancel_row: CancelRow) -> Cancelled:
         "SELECT run_id, finished_at FROM runs WHERE change_key = ?", (cancel_row.change_key,)
     ).fetchall()
     unfinished = [row["run_id"] for row in rows if row["finished_at"] is None]
-    return Cancelled(run_ids=tuple(_end(transaction, unfinished, [cancel_row])), known=bool(rows))
-
-
-def _end(
-    transaction: SqliteTransaction, run_ids: Sequence[str], cancel_rows: Sequence[CancelRow]
-) -> Sequence[str]:
-    unit = load_runs(transaction, run_ids)
-    reached = end_cancelled_runs(unit, cancel_rows)
-    write(transaction, unit.changes())
-    return reached
+    return change_runs(transaction, unfinished, lambda unit: cancelled(unit, cancel_row, known=bool(rows)))

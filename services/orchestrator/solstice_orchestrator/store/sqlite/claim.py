@@ -19,7 +19,7 @@ from solstice_orchestrator.scheduling.workers import WorkerEligibility, may_clai
 from solstice_orchestrator.store.decisions.claim import assign_jobs, end_backoffs
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import Claim
-from solstice_orchestrator.store.sqlite.tables import start_limits, workers
+from solstice_orchestrator.store.sqlite.tables import start_limits, worker_table
 from solstice_orchestrator.store.sqlite.tables.transaction import (
     JOB,
     JOB_STATES,
@@ -35,20 +35,22 @@ def claim(
     transaction: SqliteTransaction, worker_id: str, free: Mapping[str, int], limit: int
 ) -> Sequence[Claim]:
     """Give jobs to the worker under a lease, in dispatch order."""
-    worker = workers.find_worker(transaction.connection, worker_id)
-    standing = WorkerEligibility() if worker is None else worker.eligibility
-    if not may_claim(standing, transaction.now):
+    worker = worker_table.find_worker(transaction.connection, worker_id)
+    eligibility = WorkerEligibility() if worker is None else worker.eligibility
+    if not may_claim(eligibility, transaction.now):
         return ()
     _end_backoffs(transaction)
     starts = start_limits.load_budget(transaction.connection, transaction.moment)
     candidates = _choose(
-        transaction, starts, starts.fit(free), limit, claim_rounds(standing.record, transaction.now)
+        transaction, starts, starts.fit(free), limit, claim_rounds(eligibility.record, transaction.now)
     )
     if not candidates:
         return ()
     chosen = [candidate.job_id for candidate in candidates]
     start_limits.record_starts(transaction.connection, starts, candidates, transaction.now)
-    workers.record_claim(transaction.connection, worker_id, transaction.now, transaction.rules.lease_seconds)
+    worker_table.record_claim(
+        transaction.connection, worker_id, transaction.now, transaction.rules.lease_seconds
+    )
     rows = transaction.connection.execute(
         f"SELECT {JOB}, spec FROM jobs WHERE job_id IN (SELECT value FROM json_each(?))",  # noqa: S608  made of constants
         (json.dumps(chosen),),
@@ -82,12 +84,12 @@ def _end_backoffs(transaction: SqliteTransaction) -> None:
 
 def _load(transaction: SqliteTransaction, jobs: Sequence[Sequence[object]]) -> UnitOfWork:
     """Load only these jobs, and their runs."""
-    found = [job_of(row) for row in jobs]
+    loaded = [job_of(row) for row in jobs]
     runs = transaction.connection.execute(
         f"SELECT {RUN} FROM runs WHERE run_id IN (SELECT value FROM json_each(?))",  # noqa: S608  made of constants
-        (json.dumps([job.run_id for job in found]),),
+        (json.dumps([job.run_id for job in loaded]),),
     )
-    return UnitOfWork(transaction.moment, map(run_of, runs), found)
+    return UnitOfWork(transaction.moment, map(run_of, runs), loaded)
 
 
 def _choose(
@@ -139,7 +141,7 @@ def _with(room: StartRoom, starts: StartBudget, candidates: Sequence[Candidate])
 
 def _candidates(
     transaction: SqliteTransaction,
-    wanted: Mapping[str, int],
+    to_read: Mapping[str, int],
     overdue_before: float,
     excluded: ClaimExclusions,
     chosen: Collection[str],
@@ -149,15 +151,15 @@ def _candidates(
     Two indexes give them in their two orders.
     """
     # Conditions are added only when needed: the usual claim reads only the beginning of an index.
-    others, taken = "", {*chosen, *excluded.jobs}
-    if excluded.repositories or excluded.owners or taken:
+    others, excluded_ids = "", {*chosen, *excluded.jobs}
+    if excluded.repositories or excluded.owners or excluded_ids:
         others = (
             " AND repository NOT IN (SELECT value FROM json_each(:repositories))"
             " AND owner NOT IN (SELECT value FROM json_each(:owners))"
             " AND job_id NOT IN (SELECT value FROM json_each(:taken))"
         )
-    found: dict[str, Candidate] = {}
-    for label, count in wanted.items():
+    candidates: dict[str, Candidate] = {}
+    for label, count in to_read.items():
         for condition, order in (
             (" AND waiting_since < :before", "waiting_since, age"),
             ("", "priority, turn, age"),
@@ -170,12 +172,12 @@ def _candidates(
                     "before": overdue_before,
                     "repositories": json.dumps(list(excluded.repositories)),
                     "owners": json.dumps(list(excluded.owners)),
-                    "taken": json.dumps(list(taken)),
+                    "taken": json.dumps(list(excluded_ids)),
                     "count": count,
                 },
             )
             for row in rows:
-                found[row["job_id"]] = Candidate(
+                candidates[row["job_id"]] = Candidate(
                     job_id=row["job_id"],
                     label=label,
                     priority=PRIORITY_ORDER[row["priority"]],
@@ -185,4 +187,4 @@ def _candidates(
                     turn=row["turn"],
                     waiting_since=math.inf if row["waiting_since"] is None else row["waiting_since"],
                 )
-    return list(found.values())
+    return list(candidates.values())

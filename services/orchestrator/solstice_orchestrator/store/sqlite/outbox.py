@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from solstice_orchestrator.store.outbox.batches import OutboxBatch, by_row, unpack, without
+from solstice_orchestrator.store.outbox.dead_letter import runs_of_dead_letters, with_signatures
 from solstice_orchestrator.store.protocol import OutboxMessage
 from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction
 
@@ -34,14 +35,22 @@ def oldest_messages(transaction: SqliteTransaction, limit: int) -> Sequence[Outb
     rules = transaction.rules
     # Short, because a killed publisher delays all statuses. If two overlap, a run's sequence tells readers which status
     # is newer.
-    ours = transaction.connection.execute(
+    is_publisher = transaction.connection.execute(
         "UPDATE outbox_lease SET holder = ?, until = ? WHERE holder = ? OR until <= ?",
         (rules.holder, transaction.now + rules.lease_seconds / 3, rules.holder, transaction.now),
     ).rowcount
-    if not ours:
+    if not is_publisher:
         return ()
     batches = _batches(transaction, _OLDEST, limit)
-    return [message for row_id, batch in batches.items() for message in unpack(row_id, batch)][:limit]
+    messages = [message for row_id, batch in batches.items() for message in unpack(row_id, batch)][:limit]
+    runs = runs_of_dead_letters(messages)
+    if not runs:
+        return messages
+    rows = transaction.connection.execute(
+        "SELECT run_id, signature FROM request_signatures WHERE run_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(runs),),
+    )
+    return with_signatures(messages, dict(tuple(row) for row in rows))
 
 
 def forget_published(transaction: SqliteTransaction, numbers: Sequence[int]) -> None:

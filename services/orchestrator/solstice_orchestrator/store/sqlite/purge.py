@@ -10,7 +10,7 @@ from typing import Final
 from solstice_orchestrator.domain.identifiers import lowest_id
 from solstice_orchestrator.store.decisions.supersede import REMEMBERED_SECONDS
 from solstice_orchestrator.store.protocol import LOG_CHUNKS_PER_PURGE, Purged
-from solstice_orchestrator.store.sqlite.tables import schedules
+from solstice_orchestrator.store.sqlite.tables import schedule_table
 from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction
 
 _OLD: Final = "FROM runs WHERE run_id < ? AND +finished_at < ?"
@@ -29,11 +29,11 @@ def purgeable(connection: sqlite3.Connection, before: float) -> int:
 def purge(transaction: SqliteTransaction, older_than_seconds: float, limit: int) -> Purged:
     """Remove the logs of the oldest runs, then the runs."""
     execute, before = transaction.connection.execute, transaction.now - older_than_seconds
-    schedules.forget_ticks(transaction.connection, before)
-    execute("DELETE FROM cancels WHERE kept_at < ?", (before,))
+    schedule_table.forget_ticks(transaction.connection, before)
+    execute("DELETE FROM cancels WHERE stored_at < ?", (before,))
     execute(
-        "DELETE FROM lineages WHERE run_id < ?"
-        " AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = lineages.run_id AND finished_at IS NULL)",
+        "DELETE FROM ref_runs WHERE run_id < ?"
+        " AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = ref_runs.run_id AND finished_at IS NULL)",
         (lowest_id(min(before, transaction.now - REMEMBERED_SECONDS)),),
     )
     old = [
@@ -53,7 +53,7 @@ def purge(transaction: SqliteTransaction, older_than_seconds: float, limit: int)
     if chunks == LOG_CHUNKS_PER_PURGE:
         return Purged(runs=0, more=True)
     execute(f"DELETE FROM attempts WHERE job_id IN {jobs}", (runs,))  # noqa: S608  made of constants
-    for table in ("jobs", "request_aliases"):
+    for table in ("jobs", "request_aliases", "request_signatures"):
         execute(f"DELETE FROM {table} WHERE run_id IN {_LISTED}", (runs,))  # noqa: S608  made of constants
     execute(f"DELETE FROM requests WHERE age IN (SELECT age FROM runs WHERE run_id IN {_LISTED})", (runs,))  # noqa: S608  made of constants
     execute(f"DELETE FROM runs WHERE run_id IN {_LISTED}", (runs,))  # noqa: S608  made of constants

@@ -42,23 +42,23 @@ def ref_history(transaction: SqliteTransaction, request: JobRequestV1) -> RefHis
 
     Ended runs beyond the limit are deleted.
     """
-    lineage = ref_digest(request)
-    if lineage is None:
+    ref_key = ref_digest(request)
+    if ref_key is None:
         return RefHistory()
     execute = transaction.connection.execute
     open_runs: list[RefRun] = []
     past: list[RefRun] = []
-    for is_open, *columns in execute(_REF_RUNS, (lineage,)):
+    for is_open, *columns in execute(_REF_RUNS, (ref_key,)):
         each = RefRun(*columns)
-        said = None if each.supersede is None else bool(each.supersede)
-        (open_runs if is_open else past).append(each._replace(supersede=said, rerun=bool(each.rerun)))
-    found = RefHistory(open_runs, past)
-    if found.forgettable:
+        supersede = None if each.supersede is None else bool(each.supersede)
+        (open_runs if is_open else past).append(each._replace(supersede=supersede, rerun=bool(each.rerun)))
+    history = RefHistory(open_runs, past)
+    if history.forgettable:
         execute(
-            "DELETE FROM lineages WHERE run_id IN (SELECT value FROM json_each(?))",
-            (json.dumps(found.forgettable),),
+            "DELETE FROM ref_runs WHERE run_id IN (SELECT value FROM json_each(?))",
+            (json.dumps(history.forgettable),),
         )
-    return found
+    return history
 
 
 def rerun_scope(transaction: SqliteTransaction, run_id: str) -> RerunScope:
@@ -70,11 +70,11 @@ def rerun_scope(transaction: SqliteTransaction, run_id: str) -> RerunScope:
 
 
 _REF_RUNS: Final = (
-    "SELECT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = lineages.run_id AND finished_at IS NULL),"  # noqa: S608  made of constants
-    f" {', '.join(RefRun._fields)} FROM lineages WHERE lineage = ? ORDER BY run_id DESC"
+    "SELECT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = ref_runs.run_id AND finished_at IS NULL),"  # noqa: S608  made of constants
+    f" {', '.join(RefRun._fields)} FROM ref_runs WHERE ref_key = ? ORDER BY run_id DESC"
 )
 _MEMBERS: Final = f"""
-SELECT NULL, run_id, 0, group_held,
+SELECT NULL, run_id, 0, group_acquired,
     EXISTS (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id AND state = 'running'),
     concurrency, created_at, {REQUEST}
 FROM runs WHERE group_key = :group AND finished_at IS NULL
@@ -83,5 +83,5 @@ SELECT jobs.job_id, jobs.run_id, jobs.position, jobs.state NOT IN ('blocked', 'a
     jobs.spec, runs.created_at, {REQUEST}
 FROM jobs JOIN runs USING (run_id)
 WHERE jobs.group_key = :group AND jobs.finished_at IS NULL AND (jobs.state NOT IN ('blocked', 'approval')
-    OR jobs.reason = 'concurrency_group' AND (runs.group_key IS NULL OR runs.group_held))
+    OR jobs.reason = 'concurrency_group' AND (runs.group_key IS NULL OR runs.group_acquired))
 """  # noqa: S608  made of constants

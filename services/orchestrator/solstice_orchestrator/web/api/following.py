@@ -1,4 +1,4 @@
-"""What happens, told as it happens: the log of a job, one run, and that a list has changed."""
+"""Streams what happens: the log of a job, one run, changes of a list."""
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -32,10 +32,10 @@ class LogPosition:
     @classmethod
     def parse(cls, text: str) -> "LogPosition | None":
         """`ATTEMPT.SEQUENCE`, as in the events' ids; None when it is not that."""
-        found = _POSITION.fullmatch(text)
-        if found is None or max(map(int, found.groups())) > LARGEST:
+        match = _POSITION.fullmatch(text)
+        if match is None or max(map(int, match.groups())) > LARGEST:
             return None
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
         return f"{self.attempt}.{self.sequence}"
@@ -47,7 +47,7 @@ class LogPiece:
 
     attempt: int
     after: int
-    """The sequence that was told last; when the first of these is not the next one, something is missing."""
+    """The sequence that was sent last; when the first of these is not the next one, something is missing."""
     chunks: Sequence[LogChunk]
 
 
@@ -78,7 +78,9 @@ async def follow_log(
     start: LogPosition | None,
     pinned: int | None = None,
 ) -> AsyncGenerator[LogUpdate, None]:
-    """The log from `start` (else from the beginning of the newest attempt) to the end of the job.
+    """Yield the log from `start` to the end of the job.
+
+    Without `start`, it begins with the newest attempt.
 
     With `pinned`, of that attempt only. A JobView comes first and after every change of the job that is no more log.
     """
@@ -112,16 +114,16 @@ async def follow_log(
 
 
 async def follow_run(store: JobStore, streams: OpenStreams, run_id: str) -> Events:
-    """`run` events with the run and its jobs: how it is now, then every change, up to its end."""
-    told = None
+    """`run` events: the run and its jobs now, then every change up to the end."""
+    sent = None
     async with streams.changes(store) as changes:
         while await changes.look(RUN_SETTLE_SECONDS):
             run = await store.run(run_id)
             if run is None:
                 return
             now = run_document(run, await store.jobs(run_id=run_id, limit=MAX_JOBS))
-            yield Event(name="run", data=now) if now != told else None
-            told = now
+            yield Event(name="run", data=now) if now != sent else None
+            sent = now
             if run.state.final:
                 return
 
@@ -146,7 +148,7 @@ def follow_workers(store: JobStore, streams: OpenStreams) -> Events:
 
 
 def follow_schedules(schedule_store: ScheduleStore, streams: OpenStreams) -> Events:
-    """`changed` whenever one of the first schedules, or its last tick, is no longer what it was."""
+    """`changed` whenever one of the first schedules, or its last tick, changed."""
 
     async def look() -> object:
         return await schedule_store.schedules(limit=200)
@@ -157,7 +159,7 @@ def follow_schedules(schedule_store: ScheduleStore, streams: OpenStreams) -> Eve
 async def _changed(
     source: ChangeSource, streams: OpenStreams, look: Callable[[], Awaitable[object]]
 ) -> Events:
-    """`changed` whenever somebody who looks sees something else than before."""
+    """`changed` whenever a reader would see something else than before."""
     known = None
     async with streams.changes(source) as changes:
         while await changes.look(LIST_SETTLE_SECONDS):

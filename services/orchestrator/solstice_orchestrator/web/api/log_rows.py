@@ -1,4 +1,4 @@
-"""A job's log as rows for a page: decoded, coloured, with what is missing said aloud."""
+"""A job's log as rows for a page: decoded, coloured, with gaps marked."""
 
 import asyncio
 import codecs
@@ -23,7 +23,10 @@ _LONG: Final = 32 * 1024
 
 @dataclass(slots=True)
 class LogRows:
-    """One attempt's chunks, in order, become updates of rows. The same chunks give the same rows in any batches."""
+    """One attempt's chunks, in order, become updates of rows.
+
+    The same chunks give the same rows in any batches.
+    """
 
     sequence: int = 0
     _decoder: codecs.IncrementalDecoder = field(default_factory=utf8)
@@ -63,7 +66,10 @@ class LogRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedLog:
-    """The newest rows of a log as it was at `position`; `first` is the index of the first of them."""
+    """The newest rows of a log as it was at `position`.
+
+    `first` is the index of the first of them.
+    """
 
     position: LogPosition
     first: int
@@ -73,7 +79,10 @@ class RenderedLog:
 async def render_log(
     store: JobStore, job_id: str, attempt: int, *, ended: bool, line: int | None = None
 ) -> RenderedLog:
-    """What a page shows of an attempt's log before anything is live: its end, or what is around a line."""
+    """Return what a page first shows of an attempt's log.
+
+    It is the log's end, or what is around a line.
+    """
     rows, log = deque[LogRow](maxlen=MAX_ROWS), LogRows()
     total = 0
     last = None if line is None else line + MAX_ROWS // 2

@@ -78,36 +78,42 @@ class LogApi:
             words = text.of(chunk, last=state is LogState.CLOSED and chunk is chunks[-1])
             if chunk.sequence > query.after and len(shown) < query.limit:
                 shown.append(chunk_document(chunk, words))
-        told = [chunk for chunk in chunks if chunk.sequence > query.after][: query.limit]
-        gaps = [gap_document(gap) for gap in pieces(query.after, told) if isinstance(gap, LogGap)]
-        if told and told[-1] is not chunks[-1]:
+        shown_chunks = [chunk for chunk in chunks if chunk.sequence > query.after][: query.limit]
+        gaps = [gap_document(gap) for gap in pieces(query.after, shown_chunks) if isinstance(gap, LogGap)]
+        if shown_chunks and shown_chunks[-1] is not chunks[-1]:
             state = LogState.OPEN
         return answer({"attempt": attempt, "state": state.value, "chunks": shown, "missing": gaps})
 
     async def text(self, request: Request) -> Response:
-        """One attempt's log so far: the bytes as they came, or those of a `Range`; with `?plain=1` what a person would read."""
+        """One attempt's log so far: the bytes as they came, or those of a `Range`.
+
+        With `?plain=1` what a person would read.
+        """
         query = parse_query(request, PlainLogQuery)
         job = await known_job(self._store, request)
         attempt = requested_attempt(query, job) or job.attempt
         if query.plain == "1":
             return StreamingResponse(_plain(self._store, job.job_id, attempt), media_type=TEXT)
         # We have no validator that an If-Range could match (RFC 9110, section 13.1.5).
-        wanted = None if "if-range" in request.headers else byte_range(request.headers.get("range"))
-        if wanted is not None:
-            return await self._part(job, attempt, wanted)
+        byte_span = None if "if-range" in request.headers else byte_range(request.headers.get("range"))
+        if byte_span is not None:
+            return await self._part(job, attempt, byte_span)
         body = _raw(self._store, job.job_id, attempt)
         return StreamingResponse(body, media_type=TEXT, headers={"Accept-Ranges": "bytes"})
 
     async def events(self, request: Request) -> Response:
-        """The log as it is written: `chunk`, `gap` for what is missing, `attempt` when a new one begins, `end`."""
+        """The log as it is written: `chunk`, `gap`, `attempt` and `end` events.
+
+        `gap` stands for what is missing; `attempt` says that a new one begins.
+        """
         query = parse_query(request, StreamQuery)
         job = await known_job(self._store, request)
         start, pinned = requested_position(request, query, job)
         return stream(request, _log_events(self._store, self._streams, job.job_id, start, pinned))
 
-    async def _part(self, job: JobView, attempt: int, wanted: ByteRange) -> Response:
-        place = await self._store.log_place(job.job_id, attempt=attempt, byte=wanted.first)
-        last = place.total - 1 if wanted.last is None else min(wanted.last, place.total - 1)
+    async def _part(self, job: JobView, attempt: int, byte_span: ByteRange) -> Response:
+        place = await self._store.log_place(job.job_id, attempt=attempt, byte=byte_span.first)
+        last = place.total - 1 if byte_span.last is None else min(byte_span.last, place.total - 1)
         if place.start > last:
             raise HttpRefusal(
                 416,
@@ -172,8 +178,8 @@ async def _log_events(
         for chunk in page.chunks if page else ():
             if chunk.sequence <= start.sequence:
                 text.of(chunk)
-    async with aclosing(follow_log(store, streams, job_id, start=start, pinned=pinned)) as told:
-        async for what in told:
+    async with aclosing(follow_log(store, streams, job_id, start=start, pinned=pinned)) as changes:
+        async for what in changes:
             match what:
                 case LogPiece():
                     for piece in pieces(what.after, what.chunks):

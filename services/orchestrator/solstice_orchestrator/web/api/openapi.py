@@ -1,5 +1,6 @@
 """API v1 as an OpenAPI 3.1 document, rendered from its operations."""
 
+import inspect
 from typing import Final
 
 from starlette.requests import Request
@@ -10,7 +11,7 @@ from solstice_common.http import openapi
 from solstice_common.http.openapi import JSON, Node, answer, content, query_of, refusals, security
 from solstice_common.http.tokens import TokenScope
 from solstice_orchestrator.web.api.operations import CHOICES, EVENTS, LINKS, OPERATIONS, Operation
-from solstice_orchestrator.web.api.schedule_requests import ScheduleEdit, ScheduleWish
+from solstice_orchestrator.web.api.schedule_requests import ScheduleEdit, ScheduleInput
 from solstice_orchestrator.web.formats import api_models
 
 PREFIX: Final = "/api/v1"
@@ -27,7 +28,7 @@ def document() -> Node:
         title="Solstice CI: orchestrator",
         description="Runs, jobs, their logs, workers and schedules; the pages show the same.",
         paths=paths,
-        models=(*api_models.MODELS, ScheduleWish, ScheduleEdit),
+        models=(*api_models.MODELS, ScheduleInput, ScheduleEdit),
         headers=openapi.HEADERS,
     )
 
@@ -73,9 +74,11 @@ def _described(operation: Operation) -> Node:
         parameters.append(_RANGE)
         refused["206"] = {**given, "description": "Those bytes.", "headers": _PARTS}
         refused["416"] = answer("It has no such bytes.", api_models.Problem)
+    summary, _, description = (inspect.getdoc(operation.serves) or "").partition("\n\n")
     return {
         "operationId": operation.name,
-        "summary": str(operation.serves.__doc__).partition("\n")[0],
+        "summary": summary,
+        **({"description": description} if description else {}),
         "security": security(scope),
         **({"parameters": parameters} if parameters else {}),
         **({"requestBody": {"required": True, "content": content(operation.body)}} if operation.body else {}),
@@ -85,16 +88,22 @@ def _described(operation: Operation) -> Node:
 
 def _given(operation: Operation) -> Node:
     if isinstance(operation.gives, str):
-        return {"description": operation.said, "content": {operation.gives: {"schema": {"type": "string"}}}}
+        return {
+            "description": operation.description,
+            "content": {operation.gives: {"schema": {"type": "string"}}},
+        }
     return answer(str(operation.gives.__doc__), operation.gives)
 
 
 def _links(operation: Operation) -> Node:
-    """Every operation whose names are all in the answer; which order a worker gets is for the caller to say."""
+    """Every operation whose names are all in the answer.
+
+    Which order a worker gets is for the caller to say.
+    """
     if isinstance(operation.gives, str):
         return {}
     leads = LINKS.get(operation.gives, {})
-    found = {
+    links = {
         other.name: {
             "operationId": other.name,
             "parameters": {name: f"$response.body#{leads[name]}" for name in sorted(names)},
@@ -103,8 +112,8 @@ def _links(operation: Operation) -> Node:
         if other.gives != EVENTS and (names := set(other.names) - CHOICES.keys()) and leads.keys() >= names
     }
     if "next" in operation.gives.model_fields:
-        found["next"] = {"operationId": operation.name, "parameters": {"after": "$response.body#/next"}}
-    return found
+        links["next"] = {"operationId": operation.name, "parameters": {"after": "$response.body#/next"}}
+    return links
 
 
 def _named(name: str) -> Node:

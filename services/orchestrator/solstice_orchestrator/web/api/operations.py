@@ -1,4 +1,7 @@
-"""What can be asked of API v1: one entry per operation, its words from the docstring of what serves it."""
+"""The operations of API v1, one entry each.
+
+Their texts are the docstrings of what serves them.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -7,10 +10,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from solstice_orchestrator.web.api.dead_letter_routes import DeadLettersApi
 from solstice_orchestrator.web.api.logs import LogApi
 from solstice_orchestrator.web.api.runs import Api
 from solstice_orchestrator.web.api.scale import ScaleApi
-from solstice_orchestrator.web.api.schedule_requests import ScheduleEdit, ScheduleWish
+from solstice_orchestrator.web.api.schedule_requests import ScheduleEdit, ScheduleInput
 from solstice_orchestrator.web.api.schedules import SchedulesApi
 from solstice_orchestrator.web.api.why import WhyApi
 from solstice_orchestrator.web.api.workers_routes import WorkersApi
@@ -21,7 +25,8 @@ EVENTS: Final = "text/event-stream"
 TEXT: Final = "text/plain"
 ORDERS: Final = ("pause", "resume", "drain", "quarantine")
 ACTIONS: Final = ("pause", "resume", "fire", "remove")
-CHOICES: Final = {"order": ORDERS, "action": ACTIONS}
+HANDLINGS: Final = ("replay", "drop")
+CHOICES: Final = {"order": ORDERS, "action": ACTIONS, "handling": HANDLINGS}
 """What may stand in a path, and is for the caller to say."""
 TAKEN: Final = "The name is taken: `name_taken`."
 GAPS: Final = (
@@ -32,7 +37,10 @@ GAPS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One thing that can be asked; `gives` is a model, or a media type for what is no JSON."""
+    """One thing that can be asked.
+
+    `gives` is a model, or a media type for what is no JSON.
+    """
 
     path: str
     """Below `/api/v1`."""
@@ -42,7 +50,7 @@ class Operation:
     status: int = 200
     changes: bool = False
     """Whether it is a POST, and needs `operate`."""
-    said: str = "As it comes."
+    description: str = "As it comes."
     """Of an answer that is no JSON."""
     conflict: str | None = None
     """What 409 means."""
@@ -69,7 +77,7 @@ OPERATIONS: Final = (
         path="/runs/{run_id}/events",
         serves=Api.run_events,
         gives=EVENTS,
-        said="Server-sent events: `run` with how it is now, and again at every change, up to its end.",
+        description="Server-sent events: `run` with how it is now, and again at every change, up to its end.",
     ),
     Operation(path="/runs/{run_id}/why", serves=WhyApi.run, gives=api_models.WhyRun),
     Operation(
@@ -111,7 +119,7 @@ OPERATIONS: Final = (
         serves=LogApi.events,
         gives=EVENTS,
         query=query_parameters.StreamQuery,
-        said=GAPS,
+        description=GAPS,
     ),
     Operation(path="/jobs/{job_id}/why", serves=WhyApi.job, gives=api_models.WhyJob),
     Operation(
@@ -137,7 +145,7 @@ OPERATIONS: Final = (
         path="/events",
         serves=Api.events,
         gives=EVENTS,
-        said="Server-sent events: `changed` whenever the newest runs did.",
+        description="Server-sent events: `changed` whenever the newest runs did.",
     ),
     Operation(
         path="/scale", serves=ScaleApi.scale, gives=api_models.Scale, query=query_parameters.ScaleQuery
@@ -147,7 +155,7 @@ OPERATIONS: Final = (
         path="/workers/events",
         serves=WorkersApi.events,
         gives=EVENTS,
-        said="Server-sent events: `changed` whenever the workers did.",
+        description="Server-sent events: `changed` whenever the workers did.",
     ),
     Operation(path="/workers/{worker_id}", serves=WorkersApi.worker, gives=api_models.Worker),
     Operation(
@@ -171,14 +179,14 @@ OPERATIONS: Final = (
         gives=api_models.Schedule,
         status=201,
         changes=True,
-        body=ScheduleWish,
+        body=ScheduleInput,
         conflict=TAKEN,
     ),
     Operation(
         path="/schedules/events",
         serves=SchedulesApi.events,
         gives=EVENTS,
-        said="Server-sent events: `changed` whenever the schedules did, or what became of their ticks.",
+        description="Server-sent events: `changed` whenever the schedules did, or what became of their ticks.",
     ),
     Operation(path="/schedules/{schedule}", serves=SchedulesApi.schedule, gives=api_models.WholeSchedule),
     Operation(
@@ -201,6 +209,25 @@ OPERATIONS: Final = (
         gives=api_models.Schedule,
         status=202,
         changes=True,
+    ),
+    Operation(
+        path="/dead-letters",
+        serves=DeadLettersApi.dead_letters,
+        gives=api_models.DeadLetters,
+        query=query_parameters.DeadLettersQuery,
+    ),
+    Operation(
+        path="/dead-letters/{dead_letter}",
+        serves=DeadLettersApi.dead_letter,
+        gives=api_models.WholeDeadLetter,
+    ),
+    Operation(
+        path="/dead-letters/{dead_letter}/{handling}",
+        serves=DeadLettersApi.handle,
+        gives=api_models.DeadLetterSummary,
+        status=202,
+        changes=True,
+        conflict="A replay would have no effect: `not_replayable`.",
     ),
 )
 

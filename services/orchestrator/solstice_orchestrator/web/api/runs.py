@@ -63,15 +63,15 @@ class Api:
     async def runs(self, request: Request) -> Response:
         """One page of runs, newest first."""
         query = parse_query(request, RunsQuery)
-        wanted = RunFilters(
+        filters = RunFilters(
             repository=query.repository,
             ref=query.ref,
             state=query.state,
             label=query.label,
             priority=query.priority,
         )
-        page = await self._store.runs(limit=query.limit, after=_place(query.after, RUNS, wanted), **wanted)
-        following = page.next and cursor_of(page.next, RUNS, wanted)
+        page = await self._store.runs(limit=query.limit, after=_place(query.after, RUNS, filters), **filters)
+        following = page.next and cursor_of(page.next, RUNS, filters)
         return answer({"runs": [document(run) for run in page.runs], "next": following})
 
     async def run(self, request: Request) -> Response:
@@ -94,7 +94,7 @@ class Api:
     async def jobs(self, request: Request) -> Response:
         """One page of jobs: of one run in workflow order, else newest first."""
         query = parse_query(request, JobsQuery)
-        wanted = JobFilters(
+        filters = JobFilters(
             repository=query.repository,
             ref=query.ref,
             state=query.state,
@@ -103,10 +103,10 @@ class Api:
         )
         of = f"{JOBS} of {query.run_id}"
         jobs = await self._store.jobs(
-            limit=query.limit + 1, run_id=query.run_id, after=_place(query.after, of, wanted), **wanted
+            limit=query.limit + 1, run_id=query.run_id, after=_place(query.after, of, filters), **filters
         )
         shown = jobs[: query.limit]
-        following = cursor_of(shown[-1].job_id, of, wanted) if len(jobs) > len(shown) else None
+        following = cursor_of(shown[-1].job_id, of, filters) if len(jobs) > len(shown) else None
         return answer({"jobs": [document(job) for job in shown], "next": following})
 
     async def job(self, request: Request) -> Response:
@@ -190,11 +190,11 @@ class Api:
         return answer(run_document(run, jobs), status=status)
 
 
-def _place(cursor: str | None, of: str, wanted: Mapping[str, object]) -> str | None:
+def _place(cursor: str | None, of: str, filters: Mapping[str, object]) -> str | None:
     """The id behind which the asked-for page begins."""
     if cursor is None:
         return None
-    place = place_of(cursor, of, wanted)
+    place = place_of(cursor, of, filters)
     if place is None:
         raise HttpRefusal(
             400,
@@ -226,7 +226,10 @@ def new_run_or_refusal(run: RunView | RerunRefusal | None, what: str) -> RunView
 
 
 def cancelled_by(request: Request) -> str:
-    """Who asked for the end of a job or run, for people: the name of a token, or this machine itself."""
+    """Who asked for the end of a job or run, for people.
+
+    It is the name of a token, or this machine itself.
+    """
     name: str = request.scope["caller"]
     return "cancelled on this machine" if name == LOCAL else f"cancelled by {name}"
 

@@ -1,4 +1,4 @@
-"""API v1 for autoscalers: how much work there is for each label, and how many slots it takes."""
+"""API v1 for autoscalers: the work for each label, and the slots it takes."""
 
 import asyncio
 
@@ -29,6 +29,12 @@ class ScaleApi:
         target = TARGET_SECONDS if query.target_seconds is None else float(query.target_seconds)
         facts = await self._store.demand(target, query.label)
         # In a thread: jobs of ten thousand repositories take a while to add up.
-        found = await asyncio.to_thread(demands, facts, target_seconds=target, label=query.label)
-        delayed = sum(facts.delayed.values()) if query.label is None else found[query.label].delayed
-        return answer(scale_document(facts.now, target, total_demand(found.values(), delayed), found))
+        demands_of_labels = await asyncio.to_thread(demands, facts, target_seconds=target, label=query.label)
+        delayed = (
+            sum(facts.delayed.values()) if query.label is None else demands_of_labels[query.label].delayed
+        )
+        return answer(
+            scale_document(
+                facts.now, target, total_demand(demands_of_labels.values(), delayed), demands_of_labels
+            )
+        )

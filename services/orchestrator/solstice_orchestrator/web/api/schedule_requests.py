@@ -1,4 +1,4 @@
-"""A schedule as it is asked for: what may stand in it, and what of it may be changed."""
+"""The input for a schedule, and for a change of one."""
 
 import re
 from dataclasses import fields
@@ -53,7 +53,7 @@ class _Sent(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class ScheduleWish(_Sent):
+class ScheduleInput(_Sent):
     """What is to be built regularly."""
 
     name: ScheduleName
@@ -61,7 +61,7 @@ class ScheduleWish(_Sent):
     repo_url: RepoUrl
     """What git fetches from. No credentials; `git@host:path` is written `ssh://git@host/path`."""
     branch: BranchName
-    """Without `refs/heads/`; of another ref, its full name. Each tick builds what it holds at that moment."""
+    """Without `refs/heads/`; of another ref, its full name. Each tick builds its commit of that moment."""
     cron: CronText
     """Minute, hour, day of month, month and day of week; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`."""
     timezone: ZoneName = "UTC"
@@ -83,8 +83,8 @@ class ScheduleWish(_Sent):
 
     def spec(self) -> ScheduleSpec:
         """The same for the store."""
-        said = {field.name: getattr(self, field.name) for field in fields(ScheduleSpec)}
-        return ScheduleSpec(**{**said, "repo_full_name": self.repo_full_name or full_name_of(self.repo_url)})
+        given = {field.name: getattr(self, field.name) for field in fields(ScheduleSpec)}
+        return ScheduleSpec(**{**given, "repo_full_name": self.repo_full_name or full_name_of(self.repo_url)})
 
 
 def _or_as_it_is() -> Any:
@@ -93,7 +93,10 @@ def _or_as_it_is() -> Any:
 
 
 class ScheduleEdit(_Sent):
-    """What of a schedule is to be otherwise: what is left out stays as it is, null takes away what may be absent."""
+    """The fields of a schedule to change.
+
+    What is left out stays as it is, null takes away what may be absent.
+    """
 
     name: ScheduleName = _or_as_it_is()
     repo_url: RepoUrl = _or_as_it_is()
@@ -110,7 +113,7 @@ class ScheduleEdit(_Sent):
 
     def changes(self) -> ScheduleChanges:
         """The same for the store."""
-        said = {name: getattr(self, name) for name in self.model_fields_set}
-        if "repo_url" in said and said.get("repo_full_name") is None:
-            said["repo_full_name"] = full_name_of(self.repo_url)
-        return cast("ScheduleChanges", said)
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        if "repo_url" in given and given.get("repo_full_name") is None:
+            given["repo_full_name"] = full_name_of(self.repo_url)
+        return cast("ScheduleChanges", given)

@@ -1,15 +1,18 @@
-"""API v1 about schedules: what is built regularly, what became of its ticks, and what people want of it."""
+"""API v1 about schedules: show and change what is built regularly, and its ticks."""
 
 import asyncio
 from datetime import datetime
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
-from starlette.requests import Request
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from solstice_common.http.access import LOCAL
+from solstice_common.http.openapi import JSON
+from solstice_common.validation import in_words
 from solstice_orchestrator.schedules.cron import timing
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.schedule_store import (
@@ -20,9 +23,8 @@ from solstice_orchestrator.store.schedule_store import (
 )
 from solstice_orchestrator.web.api.following import follow_schedules
 from solstice_orchestrator.web.api.runs import answer, stream
-from solstice_orchestrator.web.api.schedule_requests import ScheduleEdit, ScheduleWish
+from solstice_orchestrator.web.api.schedule_requests import ScheduleEdit, ScheduleInput
 from solstice_orchestrator.web.formats.api_json import rfc3339, schedule_document, tick_document
-from solstice_orchestrator.web.formats.bodies import parse_body
 from solstice_orchestrator.web.formats.cursors import cursor_of, place_of
 from solstice_orchestrator.web.formats.query_parameters import (
     NextQuery,
@@ -35,6 +37,10 @@ from solstice_orchestrator.web.formats.sse import OpenStreams
 
 SCHEDULES: Final = "schedules"
 SHOWN_TICKS: Final = 20
+MAX_BYTES: Final = 64 * 1024
+BODY_SECONDS: Final = 10.0
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class SchedulesApi:
@@ -59,23 +65,23 @@ class SchedulesApi:
     async def schedules(self, request: Request) -> Response:
         """One page of schedules, in the order in which they were added."""
         query = parse_query(request, SchedulesQuery)
-        wanted = ScheduleFilters(repository=query.repository, ref=query.ref)
-        after = None if query.after is None else place_of(query.after, SCHEDULES, wanted)
+        filters = ScheduleFilters(repository=query.repository, ref=query.ref)
+        after = None if query.after is None else place_of(query.after, SCHEDULES, filters)
         if query.after is not None and after is None:
             raise HttpRefusal(
                 400,
                 "invalid_cursor",
                 "after must be the next of a page of this list with the same filters: begin without it.",
             )
-        found = await self._schedule_store.schedules(limit=query.limit + 1, after=after, wanted=wanted)
-        shown = found[: query.limit]
-        following = cursor_of(shown[-1].schedule_id, SCHEDULES, wanted) if len(found) > len(shown) else None
+        page = await self._schedule_store.schedules(limit=query.limit + 1, after=after, filters=filters)
+        shown = page[: query.limit]
+        following = cursor_of(shown[-1].schedule_id, SCHEDULES, filters) if len(page) > len(shown) else None
         return answer({"schedules": [schedule_document(each) for each in shown], "next": following})
 
     async def add(self, request: Request) -> Response:
-        """Build a branch regularly, from the first tick after this moment on."""
+        """Build a branch regularly. The first tick is the next one after now."""
         parse_query(request, NoParameters)
-        requested = await parse_body(request, ScheduleWish)
+        requested = await parse_body(request, ScheduleInput)
         added = await self._schedule_store.add(requested.spec(), caller_of(request))
         return answer(schedule_document(_named(added, requested.name)), status=201)
 
@@ -87,7 +93,10 @@ class SchedulesApi:
         return answer(schedule_document(schedule) | {"ticks": [tick_document(tick) for tick in ticks]})
 
     async def edit(self, request: Request) -> Response:
-        """Change a schedule; with another time or zone its next tick is the first after this moment."""
+        """Change a schedule.
+
+        With another time or zone its next tick is the first after this moment.
+        """
         parse_query(request, NoParameters)
         changes = (await parse_body(request, ScheduleEdit)).changes()
         which = request.path_params["schedule"]
@@ -134,33 +143,71 @@ class SchedulesApi:
 
 
 async def steered(schedule_store: ScheduleStore, request: Request) -> ScheduleView:
-    """The schedule that the path names, after the action that the path names; as it was when it is removed."""
+    """The schedule that the path names, after the action that the path names.
+
+    As it was when it is removed.
+    """
     which, action = request.path_params["schedule"], request.path_params["action"]
     match action:
         case "pause":
-            found = await schedule_store.pause(which)
+            view = await schedule_store.pause(which)
         case "resume":
-            found = await schedule_store.resume(which)
+            view = await schedule_store.resume(which)
         case "fire":
-            found = await schedule_store.fire(which)
+            view = await schedule_store.fire(which)
         case "remove":
-            found = await schedule_store.schedule(which)
+            view = await schedule_store.schedule(which)
             if not await schedule_store.remove(which):
-                found = None
+                view = None
         case unknown:
             raise not_found("action", unknown)
-    if found is None:
+    if view is None:
         raise not_found("schedule", which)
-    return found
+    return view
 
 
-def _named(found: ScheduleView | NotScheduled, name: str) -> ScheduleView:
-    if isinstance(found, NotScheduled):
-        raise HttpRefusal(409, found.value, f"There is a schedule {name!r} already: choose another name.")
-    return found
+def _named(result: ScheduleView | NotScheduled, name: str) -> ScheduleView:
+    if isinstance(result, NotScheduled):
+        raise HttpRefusal(409, result.value, f"There is a schedule {name!r} already: choose another name.")
+    return result
 
 
 def caller_of(request: Request) -> str | None:
     """The name of the token by which it was asked; None for this machine itself."""
     name: str = request.scope["caller"]
     return None if name == LOCAL else name
+
+
+async def parse_body(request: Request, model: type[ModelT]) -> ModelT:
+    """Parse a request's body; raises HttpRefusal when it is wrong.
+
+    It may be no JSON, too large, too slow, or not fit the model.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON:
+        raise HttpRefusal(
+            415, "unsupported_content_type", f"Send it as {JSON}, not as {kind[:100] or 'nothing'}."
+        )
+    body = b""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BYTES:
+                    raise HttpRefusal(413, "too_large", f"It has more than {MAX_BYTES} bytes.")
+    except (TimeoutError, ClientDisconnect):
+        raise HttpRefusal(
+            408, "body_incomplete", f"The body was not here within {BODY_SECONDS:.0f} s: send it again."
+        ) from None
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise HttpRefusal(400, "malformed", f"{_sentence(error)}.") from None
+
+
+def _sentence(error: ValidationError) -> str:
+    """Describe the errors in one line."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in problem['loc']) or 'body'}: {in_words(problem)}"
+        for problem in error.errors(include_url=False, include_input=False)[:10]
+    )

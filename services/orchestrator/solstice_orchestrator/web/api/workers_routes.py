@@ -84,7 +84,10 @@ async def steered(store: JobStore, request: Request) -> WorkerView:
 
 
 def requested_order(request: Request) -> WorkerOrder:
-    """The order at the end of the path; `seconds` of the query says how long a quarantine lasts."""
+    """The order at the end of the path.
+
+    `seconds` of the query says how long a quarantine lasts.
+    """
     match request.path_params["order"]:
         case "pause":
             return PauseOrder()

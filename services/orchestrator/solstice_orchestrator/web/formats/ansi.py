@@ -116,7 +116,7 @@ class RowsUpdate:
 class Terminal:
     """Takes text in pieces of any size, and returns the changed rows on request."""
 
-    _held: str = ""
+    _unfinished: str = ""
     """The beginning of an incomplete control sequence."""
     _style: TextStyle = PLAIN
     _line: list[tuple[TextStyle, str]] = field(default_factory=list)
@@ -131,13 +131,13 @@ class Terminal:
 
     def feed(self, text: str) -> None:
         """Take the next piece of text."""
-        text, self._held = self._held + text, ""
+        text, self._unfinished = self._unfinished + text, ""
         position = 0
         while position < len(text):
             token = _TOKEN.match(text, position)
             if token is None:
                 if _UNFINISHED.match(text, position):
-                    self._held = text[position:]
+                    self._unfinished = text[position:]
                     return
                 position += 1  # a lone escape character has no meaning
                 continue
@@ -154,7 +154,7 @@ class Terminal:
 
     def remark(self, text: str) -> None:
         """Add a mark as a row between the job's lines."""
-        self._held = ""
+        self._unfinished = ""
         if self._line or self._shown:
             self._end_line()
         self._returned = False

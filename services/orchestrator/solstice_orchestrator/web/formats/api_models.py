@@ -1,10 +1,14 @@
-"""What API v1 answers, as models for its OpenAPI document: a view's fields as `views` shows them. Pure."""
+"""The answers of API v1 as models for its OpenAPI document. Pure.
+
+They have a view's fields as `views` shows them.
+"""
 
 from dataclasses import fields
 from typing import Annotated, Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from solstice_common.messages import Priority
 from solstice_common.messages.fields import Timestamp
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.queue_times.demand import Demand
@@ -24,12 +28,15 @@ class _Answer(BaseModel):
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
 
-def _of_view(name: str, view: type, said: str, /, **others: Any) -> Model:
-    """The model of a view; `others` are fields that are shown otherwise than they are held."""
+def _of_view(name: str, view: type, description: str, /, **others: Any) -> Model:
+    """The model of a view.
+
+    `others` are fields that are shown in another form.
+    """
     hints = get_type_hints(view)
     kinds = {field.name: _shown(field.name, hints[field.name]) for field in fields(view)} | others
     given: dict[str, Any] = {field: (kind, ...) for field, kind in kinds.items()}
-    return create_model(name, __base__=_Answer, __doc__=said, **given)
+    return create_model(name, __base__=_Answer, __doc__=description, **given)
 
 
 def _shown(name: str, kind: Any) -> Any:
@@ -43,9 +50,9 @@ def _many(model: Model) -> Any:
     return list[model]  # type: ignore[valid-type]  # `model` is a value here; a type checker takes only names of types
 
 
-def _with(name: str, base: Model, said: str, /, **more: Any) -> Model:
+def _with(name: str, base: Model, description: str, /, **more: Any) -> Model:
     given: dict[str, Any] = {field: (kind, ...) for field, kind in more.items()}
-    return create_model(name, __base__=base, __doc__=said, **given)
+    return create_model(name, __base__=base, __doc__=description, **given)
 
 
 Run: Final = _of_view("Run", RunView, "A request, and what became of it.")
@@ -95,7 +102,7 @@ class LogPart(_Answer):
 
 
 class ExpectedStart(_Answer):
-    """When a job may start, if nobody more urgent comes."""
+    """When a job may start, if no more urgent job comes."""
 
     earliest: Timestamp
     latest: Timestamp
@@ -184,6 +191,54 @@ class NextTicks(_Answer):
     ticks: list[NextTick]
 
 
+class DeadLetterSummary(_Answer):
+    """A message that was refused or given up."""
+
+    id: str
+    """Equal for copies of the message; it does not change while it is dead."""
+    queue: str
+    reason: str
+    detail: str
+    dead_since: Timestamp | None
+    repository: str | None
+    priority: Priority | None
+    request_id: str | None
+    run_id: str | None
+    """The run that failed; a replay would be a duplicate."""
+    type: str | None
+    attempt: int
+    bytes: int
+
+
+class WholeDeadLetter(DeadLetterSummary):
+    """A dead letter with its history, headers and body."""
+
+    refused_by: str | None
+    history: list[str]
+    message_id: str | None
+    content_type: str | None
+    headers: dict[str, Any]
+    body: str
+    """As text; bytes that are not UTF-8 are escaped."""
+
+
+class DeadLetterCounts(_Answer):
+    """How many fit, also beyond the limit."""
+
+    total: int
+    by_queue: dict[str, int]
+    by_reason: dict[str, int]
+    by_priority: dict[str, int]
+    by_age: dict[str, int]
+
+
+class DeadLetters(_Answer):
+    """Dead letters, the longest dead first, with their counts."""
+
+    dead_letters: list[DeadLetterSummary]
+    counts: DeadLetterCounts
+
+
 class Fault(_Answer):
     """What is wrong."""
 
@@ -215,5 +270,8 @@ MODELS: Final[tuple[Model, ...]] = (
     Schedule,
     WholeSchedule,
     NextTicks,
+    DeadLetters,
+    DeadLetterSummary,
+    WholeDeadLetter,
     Problem,
 )

@@ -23,10 +23,10 @@ def byte_range(header: str | None) -> ByteRange | None:
 
     That is so for a header that is unreadable or has several ranges, which a server may ignore.
     """
-    found = _RANGE.fullmatch((header or "").replace(" ", ""))
-    if found is None:
+    match = _RANGE.fullmatch((header or "").replace(" ", ""))
+    if match is None:
         return None
-    first, last, suffix = found.groups()
+    first, last, suffix = match.groups()
     if suffix is not None:
         return ByteRange(-int(suffix)) if int(suffix) else None
     if last and int(last) < int(first):

@@ -12,13 +12,13 @@ from uuid import UUID
 _CHECK_BYTES: Final = 8
 
 
-def cursor_of(last: str, of: str, wanted: Mapping[str, object]) -> str:
+def cursor_of(last: str, of: str, filters: Mapping[str, object]) -> str:
     """Return the cursor behind the id `last` in the list `of` with the filters `wanted`."""
     place = UUID(last).bytes
-    return urlsafe_b64encode(place + _check(place, of, wanted)).decode()
+    return urlsafe_b64encode(place + _check(place, of, filters)).decode()
 
 
-def place_of(cursor: str, of: str, wanted: Mapping[str, object]) -> str | None:
+def place_of(cursor: str, of: str, filters: Mapping[str, object]) -> str | None:
     """Return the id behind which the page begins; None for an invalid cursor.
 
     A cursor of another list or of other filters is invalid too.
@@ -28,11 +28,11 @@ def place_of(cursor: str, of: str, wanted: Mapping[str, object]) -> str | None:
     except ValueError:
         return None
     place, check = known[:16], known[16:]
-    if len(place) < 16 or check != _check(place, of, wanted):  # noqa: PLR2004  of a UUID
+    if len(place) < 16 or check != _check(place, of, filters):  # noqa: PLR2004  of a UUID
         return None
     return str(UUID(bytes=place))
 
 
-def _check(place: bytes, of: str, wanted: Mapping[str, object]) -> bytes:
-    asked = sorted((name, str(value)) for name, value in wanted.items() if value is not None)
-    return hashlib.blake2b(place + repr((of, asked)).encode(), digest_size=_CHECK_BYTES).digest()
+def _check(place: bytes, of: str, filters: Mapping[str, object]) -> bytes:
+    given = sorted((name, str(value)) for name, value in filters.items() if value is not None)
+    return hashlib.blake2b(place + repr((of, given)).encode(), digest_size=_CHECK_BYTES).digest()

@@ -1,14 +1,17 @@
 """The query parameters of API v1, for parsing and for its OpenAPI document."""
 
 from collections import Counter
+from datetime import datetime, timedelta
 from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
+from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.messages import Priority
 from solstice_common.messages.fields import Label
 from solstice_common.messages.states import JobState, RunState
+from solstice_common.times import age_seconds
 from solstice_common.validation import in_words
 from solstice_orchestrator.store.records.schedule_rows import full_ref
 from solstice_orchestrator.web.formats.refusals import HttpRefusal
@@ -20,7 +23,7 @@ MAX_CHUNKS: Final = 1000
 LARGEST: Final = 2**31 - 1
 """The largest attempt or sequence, which the stores keep in four bytes."""
 
-Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="At most so many.")]
+Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="The most entries to list.")]
 After = Annotated[
     str | None,
     Field(description="Go on behind a page: its `next`, with the same filters.", max_length=200),
@@ -79,6 +82,58 @@ class FilteredListQuery(ListQuery):
     ] = None
     limit: Limit = 50
     after: After = None
+
+
+class DeadLettersQuery(Query):
+    """Which dead letters to list."""
+
+    queue: Annotated[
+        str | None, Field(description="Only of this one: requests, cancels, statuses, or its full name.")
+    ] = None
+    reason: Annotated[str | None, Field(description="Only with this reason.")] = None
+    repository: Annotated[
+        str | None, Field(description="Only of this one: OWNER/NAME, a pattern of it, or its URL.")
+    ] = None
+    priority: Annotated[Priority | None, Field(description="Only of this class.")] = None
+    since_seconds: Annotated[
+        int | None, Field(ge=1, le=LARGEST, description="Only what died within so many seconds.")
+    ] = None
+    where: Annotated[str | None, Field(description="Only with this header: HEADER=VALUE.")] = None
+    limit: Limit = 50
+
+
+class DeadLetterPageQuery(Query):
+    """Which dead letters the pages show, replay or drop."""
+
+    queue: Annotated[str | None, Field(max_length=200)] = None
+    reason: Annotated[str | None, Field(max_length=200)] = None
+    repository: Annotated[str | None, Field(max_length=500)] = None
+    priority: Priority | None = None
+    since: Annotated[str | None, Field(pattern=r"^[1-9][0-9]{0,5}[smhd]$")] = None
+    """Dead for no longer: `12h`."""
+    id: Annotated[str | None, Field(pattern=r"^[0-9a-f]{4,16}$")] = None
+    after: Annotated[str | None, Field(max_length=100)] = None
+    """The place of the last one that was shown."""
+
+    @property
+    def queues(self) -> list[str]:
+        """The queue's name in a list; an empty one for all queues."""
+        return [self.queue] if self.queue else []
+
+    def filters(self) -> dict[str, str]:
+        """Every filter by name, empty where it lets everything through."""
+        given = self.model_dump(exclude={"after"}, exclude_none=True)
+        return {name: str(given.get(name, "")) for name in type(self).model_fields if name != "after"}
+
+    def selection(self, now: datetime) -> Selection:
+        """The dead letters that are meant."""
+        return Selection(
+            ids=(self.id,) if self.id else (),
+            reason=self.reason,
+            repository=self.repository.strip() if self.repository else None,
+            priority=self.priority,
+            since=now - timedelta(seconds=age_seconds(self.since)) if self.since else None,
+        )
 
 
 class RunsQuery(FilteredListQuery):
@@ -157,12 +212,10 @@ class StreamQuery(AttemptQuery):
 class ScaleQuery(Query):
     """Whose work, and how soon it is to be done."""
 
-    label: Annotated[
-        Label | None, Field(description="Only of this label, which nobody needs to have heard of.")
-    ] = None
+    label: Annotated[Label | None, Field(description="Only of this label, which may be unknown.")] = None
     target_seconds: Annotated[
         int | None,
-        Field(ge=1, le=86_400, description="In how many seconds the work is to be done; 300 unless told."),
+        Field(ge=1, le=86_400, description="In how many seconds the work is to be done; 300 by default."),
     ] = None
 
 
@@ -170,7 +223,7 @@ class OrderQuery(Query):
     """Options of an order to a worker."""
 
     seconds: Annotated[
-        int | None, Field(ge=1, le=2_592_000, description="How long a quarantine lasts; an hour unless told.")
+        int | None, Field(ge=1, le=2_592_000, description="How long a quarantine lasts; an hour by default.")
     ] = None
 
 

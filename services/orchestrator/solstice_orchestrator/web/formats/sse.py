@@ -51,10 +51,10 @@ class OpenStreams:
 
     def __init__(self) -> None:
         self.closed = False
-        self._bells: set[asyncio.Event] = set()
+        self._listeners: set[asyncio.Event] = set()
 
     def __len__(self) -> int:
-        return len(self._bells)
+        return len(self._listeners)
 
     def close(self) -> None:
         """End every open stream soon, and each new one at once.
@@ -62,18 +62,18 @@ class OpenStreams:
         Clients then connect again to the next server.
         """
         self.closed = True
-        for changed in self._bells:
+        for changed in self._listeners:
             changed.set()
 
     @asynccontextmanager
     async def changes(self, store: ChangeSource) -> AsyncIterator["ChangePacer"]:
         """Return a pacer that wakes at changes of the store and at server end."""
         async with store.changes() as changed:
-            self._bells.add(changed)
+            self._listeners.add(changed)
             try:
                 yield ChangePacer(self, changed)
             finally:
-                self._bells.discard(changed)
+                self._listeners.discard(changed)
 
 
 class ChangePacer:

@@ -238,9 +238,9 @@ class Pages:
     async def schedules(self, request: Request) -> Response:
         """The schedules."""
         after = parse_query(request, SchedulesPageQuery, others=True).after
-        found = await self._store.schedule_store.schedules(limit=SCHEDULES_SHOWN + 1, after=after)
-        shown = found[:SCHEDULES_SHOWN]
-        more = f"/schedules?after={shown[-1].schedule_id}" if len(found) > len(shown) else None
+        page = await self._store.schedule_store.schedules(limit=SCHEDULES_SHOWN + 1, after=after)
+        shown = page[:SCHEDULES_SHOWN]
+        more = f"/schedules?after={shown[-1].schedule_id}" if len(page) > len(shown) else None
         return self._page("schedules.html", schedules=shown, more=more, after=after)
 
     async def steer_schedule(self, request: Request) -> Response:
@@ -257,8 +257,11 @@ class Pages:
         return self._page("error.html", http_status=status, code=status, message=message)
 
     def _page(self, template: str, *, http_status: int = 200, **values: Any) -> Response:
-        text = self._templates.get_template(template).render(now=self._clock(), **values)
-        return HTMLResponse(text, http_status, headers={"Cache-Control": "no-store"})
+        return HTMLResponse(self.text(template, **values), http_status, headers={"Cache-Control": "no-store"})
+
+    def text(self, template: str, **values: Any) -> str:
+        """Render a template as of now."""
+        return self._templates.get_template(template).render(now=self._clock(), **values)
 
 
 async def _html_events(
@@ -267,8 +270,8 @@ async def _html_events(
     log = LogRows()
     if start is not None:
         await _catch_up(store, job_id, log, start)
-    async with aclosing(follow_log(store, streams, job_id, start=start, pinned=pinned)) as told:
-        async for what in told:
+    async with aclosing(follow_log(store, streams, job_id, start=start, pinned=pinned)) as changes:
+        async for what in changes:
             match what:
                 case LogPiece():
                     position = LogPosition(what.attempt, what.chunks[-1].sequence)

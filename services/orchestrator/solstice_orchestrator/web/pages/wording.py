@@ -96,10 +96,10 @@ def run_trouble(run: RunView) -> str:
     """
     if run.state not in {RunState.ERRORED, RunState.CANCELLED, RunState.TIMED_OUT}:
         return ""
-    said = run.detail.strip().partition("\n")[0]
-    if len(said) > LINE:
-        said = f"{said[:LINE]}…"
-    return said
+    first_line = run.detail.strip().partition("\n")[0]
+    if len(first_line) > LINE:
+        first_line = f"{first_line[:LINE]}…"
+    return first_line
 
 
 def reason_words(job: JobView) -> str:
@@ -122,7 +122,7 @@ def _why(job: JobView) -> str:
         case JobState.BACKOFF:
             why = f"{why} It will be tried again (at most {MAX_ATTEMPTS} times)."
         case JobState.APPROVAL:
-            why = "Waits for somebody to approve it."
+            why = "Waits for approval."
         case JobState.RUNNING:
             why = f"Runs step “{job.step}”." if job.step else ""
         case JobState.TIMED_OUT if job.step and job.reason is Reason.STEP_TIMEOUT:
@@ -144,7 +144,10 @@ def more(job: JobView) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `3 min 5 s`, `2 h 14 min`, `3 d 4 h`; as in `static/times.js`."""
+    """Write a duration: `0.4 s`, `3 min 5 s`, `2 h 14 min`.
+
+    `static/times.js` does the same.
+    """
     whole = int(max(0.0, seconds))
     if whole < 60:  # noqa: PLR2004  a minute
         return f"{int(seconds * 10) / 10:.1f} s" if 0 < seconds < 10 else f"{whole} s"  # noqa: PLR2004  a digit more says nothing
@@ -155,7 +158,7 @@ def duration(seconds: float) -> str:
 
 
 def expected(start: Forecast, now: float) -> str:
-    """`in 2 min 0 s to 4 min 10 s`, `in about 12 s`, `any moment`."""
+    """Write an expected time: `in about 12 s`, `any moment`."""
     earliest, latest = (duration(max(0.0, moment - now)) for moment in (start.earliest, start.latest))
     if start.latest <= now:
         return "any moment"
@@ -244,6 +247,11 @@ def worker_remark(worker: WorkerView, now: float) -> str:
 def _pressure(worker: WorkerView, now: float) -> str:
     if worker.refuses is not None:
         return f"Starts no jobs for want of {worker.refuses}: {refusal_text(worker, now)}."
+    if worker.repositories_last:
+        return (
+            "Was quarantined after infrastructure failures: until a job has ended here by itself, jobs of other repositories "
+            f"start before those of {', '.join(worker.repositories_last)}."
+        )
     if worker.shrunk_to is not None:
         return f"Takes {worker.shrunk_to} at once for now, after failures or under load."
     return ""

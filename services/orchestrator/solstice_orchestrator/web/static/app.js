@@ -24,7 +24,7 @@ function connect() {
   // A stream that we closed ourselves does not send Last-Event-ID when it is opened anew.
   if (lastId) url.searchParams.set("after", lastId);
   source = new EventSource(url);
-  source.onopen = () => { say("Live"); if (["runs", "workers", "schedules"].includes(kind)) refresh(); };
+  source.onopen = () => { say("Live"); if (["runs", "workers", "schedules", "dead-letters"].includes(kind)) refresh(); };
   source.onerror = () => {
     say("Reconnecting …", true);
     if (source.readyState !== EventSource.CLOSED) return;

@@ -1,17 +1,23 @@
 """The executors; the setting `EXECUTOR` chooses one."""
 
+import asyncio
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Literal
 
+from solstice_orchestrator.domain.jobs import Outcome
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.hosts import GitHosts
+from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.worker.executors.disk import DiskWatch
 from solstice_orchestrator.worker.executors.process import DEFAULT_PATH, ProcessExecutor
 from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter
 from solstice_orchestrator.worker.executors.scripted import ScriptedExecutor
 from solstice_orchestrator.worker.workspaces import Workspaces
 
-__all__ = ["Execution", "Executor", "LogWriter", "make_executor"]
+__all__ = ["Execution", "Executor", "LogWriter", "MeteredExecutor", "make_executor"]
 
 
 def make_executor(
@@ -41,3 +47,21 @@ def make_executor(
         starting=starting or nullcontext(),
         hosts=hosts or GitHosts(),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeteredExecutor:
+    """Runs as `executor` does, and records how each attempt ended and how long it took."""
+
+    executor: Executor
+    metrics: Metrics
+    isolates: bool
+    ended: Callable[[Outcome], None]
+    """Called with the outcome of each attempt."""
+
+    async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
+        begun = time.monotonic()
+        outcome = await self.executor.run(execution, log, stop)
+        self.ended(outcome)
+        self.metrics.job_finished(execution.spec.runs_on, outcome, time.monotonic() - begun)
+        return outcome

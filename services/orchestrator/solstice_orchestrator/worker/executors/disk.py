@@ -40,23 +40,23 @@ class DiskWatch:
     @asynccontextmanager
     async def watching(self, root: Path) -> AsyncIterator["asyncio.Future[int]"]:
         """Watch a workspace; the future gets its size in bytes when its job must end."""
-        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._jobs[root] = found
+        job_to_end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._jobs[root] = job_to_end
         try:
             async with asyncio.TaskGroup() as tasks:
                 looking = tasks.create_task(self._look(root), name="job disk")
-                yield found
+                yield job_to_end
                 looking.cancel()
         finally:
             del self._jobs[root]
-            found.cancel()
+            job_to_end.cancel()
 
     async def _look(self, root: Path) -> None:
         while self._reserve > 0:
             await asyncio.sleep(LOOK_SECONDS)
             async with self._looking:
                 # A job is being ended: the space that it frees may be enough.
-                if _free(root) < self._reserve and not any(found.done() for found in self._jobs.values()):
+                if _free(root) < self._reserve and not any(future.done() for future in self._jobs.values()):
                     await self._blame(root)
 
     async def _blame(self, root: Path) -> None:
@@ -67,9 +67,9 @@ class DiskWatch:
             # No thread could be started: a job has taken all processes too. The next look may succeed.
             return
         guilty = culprit(_free(root), self._reserve, sizes)
-        found = None if guilty is None else self._jobs.get(guilty)
-        if guilty is not None and found is not None and not found.done():
-            found.set_result(sizes[guilty])
+        future = None if guilty is None else self._jobs.get(guilty)
+        if guilty is not None and future is not None and not future.done():
+            future.set_result(sizes[guilty])
 
 
 def overfull(size_bytes: int) -> Outcome:

@@ -29,14 +29,14 @@ class LimitedLog:
         if not self._cut:
             if len(data) <= self._left:
                 return await self._pass_on(data)
-            kept = data[: self._left]
+            beginning = data[: self._left]
             # Cut at the end of a line, if there is one: masking would not find the halves of a cut secret.
-            kept = kept[: kept.rfind(b"\n") + 1] or kept
-            self._cut, data = True, data[len(kept) :]
-            await self._pass_on(kept)
+            beginning = beginning[: beginning.rfind(b"\n") + 1] or beginning
+            self._cut, data = True, data[len(beginning) :]
+            await self._pass_on(beginning)
             await self.remark(
-                f"the log is longer than {self._limit} bytes; of what follows its end is kept, "
-                "and stored when the job ends: it is lost if this worker is killed before"
+                f"the log is longer than {self._limit} bytes; of the rest only its end is stored, "
+                "once the job has ended: it is lost if this worker is killed before"
             )
         self._tail += data
         if (excess := len(self._tail) - self._tail_bytes) > 0:

@@ -97,9 +97,9 @@ class ProcessExecutor:
     ) -> Outcome | None:
         """Check out the commit; return an outcome when that ends the attempt, else None."""
         request = execution.request
-        held = self.hosts.held(request.repo_url, holds_slot=True)
-        if held is not None:
-            return _away(held)
+        pause = self.hosts.pause_of(request.repo_url, holds_slot=True)
+        if pause is not None:
+            return _away(pause)
         with self.hosts.visit(request.repo_url, holds_slot=True) as visit:
             return await self._bring(execution, place, log, stop, visit)
 
@@ -142,8 +142,8 @@ class ProcessExecutor:
         await asyncio.sleep(SILENT_SECONDS)
         objects = place.source / ".git" / "objects"
         while True:
-            if not visit.heard and await asyncio.to_thread(directory_bytes, objects) > 0:
-                visit.heard = True
+            if not visit.answered and await asyncio.to_thread(directory_bytes, objects) > 0:
+                visit.answered = True
                 self.hosts.answered(url)
             why = self.hosts.gives_way(visit)
             if why is not None:
@@ -194,15 +194,15 @@ class ProcessExecutor:
                     reason=Reason.EXECUTOR_FAILED,
                     detail="the supervisor of the job's processes did not start",
                 )
-            supervisor.tell(json.dumps(plan).encode() + b"\n")
+            supervisor.send(json.dumps(plan).encode() + b"\n")
             # From here on no failure counts as infrastructure: the job runs, and may have caused it.
-            outcome = to_outcome(VANISHED, execution.spec, asked=CANCELLED if stop.is_set() else None)
+            outcome = to_outcome(VANISHED, execution.spec, requested=CANCELLED if stop.is_set() else None)
             try:
                 async with self.disk.watching(place.root) as filling:
                     outcome = await self._watched(execution.spec, supervisor, log, stop, filling)
-            except* Exception as errors:  # noqa: BLE001  whatever it is, it must not pass for the world's failure
+            except* Exception as errors:  # noqa: BLE001  no error here may pass for an infrastructure failure
                 LOG.warning(
-                    LogEvent.EXECUTION_DISTURBED,
+                    LogEvent.SUPERVISION_FAILED,
                     job_id=execution.job_id,
                     attempt=execution.attempt,
                     detail=repr(errors.exceptions)[:1000],
@@ -230,7 +230,7 @@ class ProcessExecutor:
             stopping = tasks.create_task(stop.wait(), name="job stop")
             hearing = tasks.create_task(silence.lasts(quiet), name="job silence")
             asking = tasks.create_task(
-                self._ask_to_end(supervisor, [stopping, hearing, filling]), name="job end"
+                self._request_end(supervisor, [stopping, hearing, filling]), name="job end"
             )
             overdue = False
             try:
@@ -239,13 +239,13 @@ class ProcessExecutor:
             except TimeoutError:
                 # Only a supervisor that the job itself stopped (SIGSTOP) is this late.
                 overdue, verdict = True, Verdict(how="timed_out", scope="job")
-            asked = None
+            requested = None
             if stop.is_set():
-                asked = CANCELLED
+                requested = CANCELLED
             elif filling.done():
-                asked = overfull(filling.result())
+                requested = overfull(filling.result())
             elif hearing.done():
-                asked = silent(quiet)
+                requested = silent(quiet)
             for task in (asking, stopping, hearing, beginning):
                 task.cancel()
             lost = overdue or verdict.how == "vanished"
@@ -253,11 +253,13 @@ class ProcessExecutor:
                 await supervisor.kill()
             await asyncio.wait([pumping], timeout=ESCAPED_OUTPUT_SECONDS if lost else LAST_OUTPUT_SECONDS)
             pumping.cancel()
-        return to_outcome(verdict, spec, asked=asked)
+        return to_outcome(verdict, spec, requested=requested)
 
-    async def _ask_to_end(self, supervisor: SupervisorHandle, reasons: Sequence[asyncio.Future[Any]]) -> None:
+    async def _request_end(
+        self, supervisor: SupervisorHandle, reasons: Sequence[asyncio.Future[Any]]
+    ) -> None:
         await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
-        supervisor.tell(b"stop\n")
+        supervisor.send(b"stop\n")
         await asyncio.sleep(self.grace_seconds + SLACK_SECONDS)
         await supervisor.kill()
 

@@ -28,7 +28,7 @@ class Execution:
 class Executor(Protocol):
     """Runs attempts. Any number of `run` calls may be under way at once.
 
-    * `run` returns an Outcome and raises nothing but CancelledError: what goes wrong with the world is an outcome
+    * `run` returns an Outcome and raises nothing but CancelledError: infrastructure failures are an outcome
       with an infrastructure reason, what goes wrong in the job is the job's.
     * When `stop` is set (the job was cancelled), the whole process tree gets SIGTERM, after the grace SIGKILL, and the
       outcome is CANCELLED / CANCEL_REQUESTED.

@@ -53,21 +53,23 @@ class ScriptedExecutor:
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
         silence, quiet = OutputSilence(), execution.spec.no_output_seconds or self.no_output_seconds
 
-        async def heard(data: bytes) -> None:
+        async def on_output(data: bytes) -> None:
             with silence.broken():
                 await log(data)
 
-        playing = asyncio.create_task(_play(execution, heard, self.sleep), name=f"play {execution.spec.name}")
+        running = asyncio.create_task(
+            _run_steps(execution, on_output, self.sleep), name=f"run {execution.spec.name}"
+        )
         stopping = asyncio.create_task(stop.wait(), name=f"stop of {execution.spec.name}")
         hearing = asyncio.create_task(silence.lasts(quiet), name=f"silence of {execution.spec.name}")
         try:
             await asyncio.wait(
-                [playing, stopping, hearing],
+                [running, stopping, hearing],
                 timeout=execution.spec.timeout_seconds,
                 return_when=asyncio.FIRST_COMPLETED,
             )
-            if playing.done():
-                return playing.result()
+            if running.done():
+                return running.result()
             if stop.is_set():
                 return CANCELLED
             if hearing.done():
@@ -78,12 +80,12 @@ class ScriptedExecutor:
                 detail=f"the job ran longer than {execution.spec.timeout_seconds:g} s",
             )
         finally:
-            for task in (playing, stopping, hearing):
+            for task in (running, stopping, hearing):
                 task.cancel()
-            await asyncio.wait([playing, stopping, hearing])
+            await asyncio.wait([running, stopping, hearing])
 
 
-async def _play(execution: Execution, log: LogWriter, sleep: Sleep) -> Outcome:
+async def _run_steps(execution: Execution, log: LogWriter, sleep: Sleep) -> Outcome:
     for step in execution.spec.steps:
         await log(LogMark.of(f"$ {step.name}"))
         try:

@@ -38,7 +38,7 @@ LEAVE_SECONDS: Final = 5.0
 class Pipes(NamedTuple):
     """The pipes between the orchestrator and a supervisor."""
 
-    tell: Callable[[bytes], None]
+    send: Callable[[bytes], None]
     hang_up: Callable[[], None]
     verdicts: asyncio.StreamReader
     output: PipeReader
@@ -63,14 +63,14 @@ class SupervisorHandle:
         except TimeoutError:
             return False
 
-    def tell(self, words: bytes) -> None:
-        self._pipes.tell(words)
+    def send(self, data: bytes) -> None:
+        self._pipes.send(data)
 
     async def verdict(self) -> Verdict:
         """Wait for the supervisor's verdict; `vanished` when it ended without one."""
         last = rest = b""
-        while said := await self._pipes.verdicts.read(PIECE_BYTES):
-            *lines, rest = (rest + said)[-PIECE_BYTES:].split(b"\n")
+        while piece := await self._pipes.verdicts.read(PIECE_BYTES):
+            *lines, rest = (rest + piece)[-PIECE_BYTES:].split(b"\n")
             for line in lines:
                 number = step_announced(line)
                 if number is None:
@@ -105,7 +105,7 @@ class SupervisorHandle:
                 async with self._moving:
                     await self._catch_up(self._pipes.output.arrived)
                     await log.mark(mark)
-            self.tell(b"go\n")
+            self.send(b"go\n")
 
     async def _catch_up(self, written: int) -> None:
         while not self._all_in_log and self._in_log < min(written, self._pipes.output.arrived):
@@ -141,7 +141,7 @@ class SupervisorHandle:
             await self.kill()
             await exit_code(self._process)
         if self._group and not await self._group.end():
-            LOG.error(LogEvent.PROCESSES_LEFT, directory=str(self._group.path), count=None)
+            LOG.error(LogEvent.PROCESSES_NOT_ENDED, directory=str(self._group.path), count=None)
         # Also after a job that succeeded: its supervisor may have left zombies.
         await kill_orphans()
 

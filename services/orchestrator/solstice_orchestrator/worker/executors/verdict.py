@@ -35,8 +35,8 @@ CANCELLED: Final = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUES
 def step_announced(line: bytes) -> int | None:
     """Return the number of the step that a line announces; None for any other line."""
     try:
-        said = json.loads(line)
-        return int(said["number"]) if said["event"] == "step" else None
+        record = json.loads(line)
+        return int(record["number"]) if record["event"] == "step" else None
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
@@ -44,15 +44,15 @@ def step_announced(line: bytes) -> int | None:
 def read_verdict(words: bytes) -> Verdict:
     """Parse the supervisor's last line; return VANISHED when it is no verdict."""
     try:
-        said = json.loads(words.splitlines()[-1])
-        if said["event"] != "end" or said["how"] not in get_args(EndKind):
+        record = json.loads(words.splitlines()[-1])
+        if record["event"] != "end" or record["how"] not in get_args(EndKind):
             return VANISHED
         return Verdict(
-            how=said["how"],
-            step=None if said.get("step") is None else int(said["step"]),
-            status=int(said.get("status", 0)),
-            scope="step" if said.get("scope") == "step" else "job",
-            detail=str(said.get("detail", ""))[:500],
+            how=record["how"],
+            step=None if record.get("step") is None else int(record["step"]),
+            status=int(record.get("status", 0)),
+            scope="step" if record.get("scope") == "step" else "job",
+            detail=str(record.get("detail", ""))[:500],
         )
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError):
         return VANISHED
@@ -67,7 +67,7 @@ def silent(seconds: float) -> Outcome:
     )
 
 
-def to_outcome(verdict: Verdict, spec: JobSpec, *, asked: Outcome | None) -> Outcome:
+def to_outcome(verdict: Verdict, spec: JobSpec, *, requested: Outcome | None) -> Outcome:
     """Return the outcome of the attempt.
 
     `asked` is its outcome if it ended because the orchestrator asked the supervisor to end it.
@@ -76,8 +76,8 @@ def to_outcome(verdict: Verdict, spec: JobSpec, *, asked: Outcome | None) -> Out
         spec.steps[verdict.step] if verdict.step is not None and 0 <= verdict.step < len(spec.steps) else None
     )
     shown = f"the step {step.name!r}" if step else "the job"
-    if asked and verdict.how in {"stopped", "vanished"}:
-        return asked
+    if requested and verdict.how in {"stopped", "vanished"}:
+        return requested
     match verdict.how:
         case "completed":
             return Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)

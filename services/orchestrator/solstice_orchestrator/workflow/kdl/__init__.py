@@ -20,7 +20,7 @@ def read(text: str) -> tuple[KdlNode, ...]:
     """Read the nodes of a KDL 2 document; InvalidWorkflow names line, column and problem."""
     nodes = scan(text)
     try:
-        document = ckdl.parse(text.removeprefix("\ufeff"), version=2)
+        document = ckdl.parse(text, version=2)
     except ckdl.ParseError as error:
         # Tests hold the two readers to agree; if they do not, ckdl decides, and this is the nearest known position.
         first = nodes[0].position if nodes else SourcePosition(line=1, column=1)
@@ -28,12 +28,12 @@ def read(text: str) -> tuple[KdlNode, ...]:
     return tuple(_with_values(nodes, document.nodes))
 
 
-def _with_values(ours: Sequence[KdlNode], theirs: Sequence[Any]) -> Iterator[KdlNode]:
+def _with_values(values: Sequence[KdlNode], results: Sequence[Any]) -> Iterator[KdlNode]:
     """Our nodes with ckdl's values."""
-    if len(ours) != len(theirs):
-        where = ours[0].position if ours else SourcePosition(line=1, column=1)
+    if len(values) != len(results):
+        where = values[0].position if values else SourcePosition(line=1, column=1)
         raise where.problem("the readers of this document do not agree how many nodes stand here")
-    for node, other in zip(ours, theirs, strict=True):
+    for node, other in zip(values, results, strict=True):
         names = {item.name: item for item in node.properties}
         if (node.name, len(node.arguments), set(names)) != (
             other.name,

@@ -1,6 +1,6 @@
 """Nodes, arguments and properties of a KDL document, each with its position."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from solstice_common.errors import InvalidWorkflow
 
@@ -25,8 +25,8 @@ class KdlValue:
 
     value: KdlScalar
     position: SourcePosition
-    annotation: str | None = None
-    written: str = field(default="", compare=False)
+    annotation: str | None
+    written: str
     """As written in the file: for the number `1.10` these four characters, which the value loses."""
 
 
@@ -51,7 +51,7 @@ class KdlNode:
 
     name: str
     position: SourcePosition
-    annotation: str | None = None
-    arguments: tuple[KdlValue, ...] = ()
-    properties: tuple[KdlProperty, ...] = ()
-    children: tuple["KdlNode", ...] = ()
+    annotation: str | None
+    arguments: tuple[KdlValue, ...]
+    properties: tuple[KdlProperty, ...]
+    children: tuple["KdlNode", ...]

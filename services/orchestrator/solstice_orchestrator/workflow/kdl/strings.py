@@ -67,10 +67,6 @@ def read_string(text: str, start: int) -> QuotedString | None:
     if not opening:
         return None
     hashes, quotes, body = opening["hashes"], opening["quotes"], opening.end()
-    if not hashes and quotes == '"' and text.startswith('""', start):
-        return QuotedString(value="", end=start + 2)
-    if hashes and quotes == '"' and text.startswith('"' + hashes, body):
-        return QuotedString(value="", end=body + 1 + len(hashes))
     several = quotes == '"""'
     end = _end(text, start, body, quotes + hashes, raw=bool(hashes), several=several)
     after = end + len(quotes) + len(hashes)
@@ -91,10 +87,10 @@ def _end(text: str, start: int, body: int, closing: str, *, raw: bool, several: 
     stop = re.compile(re.escape(closing) + ("" if raw else r"|\\") + ("" if several else f"|[{NEWLINE}]"))
     at = body
     while match := stop.search(text, at):
-        found = match.group()
-        if found == closing:
+        text_found = match.group()
+        if text_found == closing:
             return match.start()
-        if found != "\\":
+        if text_found != "\\":
             raise KdlSyntaxError(
                 start,
                 'this string is not closed on its line; for text of several lines use """ on lines of their own',
@@ -135,21 +131,21 @@ def _lines(text: str, body: int, end: int, *, raw: bool) -> Iterator[_Line]:
     """The lines after the first line break; an escaped line break joins two."""
     first = _NEWLINE.match(text, body)
     at = begin = first.end() if first else body
-    kept: list[str] = []
+    parts: list[str] = []
     edge = re.compile(rf"\r\n|[{NEWLINE}]" + ("" if raw else r"|\\"))
     while match := edge.search(text, at, end):
-        kept.append(text[at : match.start()])
+        parts.append(text[at : match.start()])
         at = match.end()
         if match.group() != "\\":
-            yield _Line(offset=begin, text="".join(kept))
-            begin, kept = at, []
+            yield _Line(offset=begin, text="".join(parts))
+            begin, parts = at, []
             continue
         escape = _escape(text, match.start())
         at = escape.end()
         if not escape["space"]:
-            kept.append(escape.group())
-    kept.append(text[at:end])
-    yield _Line(offset=begin, text="".join(kept))
+            parts.append(escape.group())
+    parts.append(text[at:end])
+    yield _Line(offset=begin, text="".join(parts))
 
 
 def _dedented(lines: list[_Line], *, raw: bool) -> str:
@@ -158,16 +154,16 @@ def _dedented(lines: list[_Line], *, raw: bool) -> str:
     indent = last.text
     if not _SPACES_ONLY.fullmatch(indent):
         raise KdlSyntaxError(last.offset, 'the closing """ must stand on a line of its own')
-    kept: list[str] = []
+    parts: list[str] = []
     for line in content:
         if _SPACES_ONLY.fullmatch(line.text):
-            kept.append("")
+            parts.append("")
         elif line.text.startswith(indent):
-            kept.append(line.text[len(indent) :])
+            parts.append(line.text[len(indent) :])
         else:
             raise KdlSyntaxError(
                 line.offset,
                 'this line must be indented at least as far as the closing """, and in the same way',
             )
-    joined = "\n".join(kept)
+    joined = "\n".join(parts)
     return joined if raw else "".join(_resolved(joined))

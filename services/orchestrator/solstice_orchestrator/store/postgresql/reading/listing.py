@@ -41,26 +41,26 @@ Each condition names a partial index.
 
 
 async def runs(
-    connection: "Connection", *, limit: int, after: str | None, **wanted: Unpack[RunFilters]
+    connection: "Connection", *, limit: int, after: str | None, **filters: Unpack[RunFilters]
 ) -> Page:
     """Return runs, newest first; the cursor is the id of a page's last run."""
-    match wanted.get("state"):
+    match filters.get("state"):
         case RunState.WAITING:
-            rows = await _waiting(connection, limit + 1, after, wanted)
+            rows = await _waiting(connection, limit + 1, after, filters)
         case RunState.RUNNING:
-            rows = await _by_jobs(connection, limit + 1, after, wanted, RunState.RUNNING)
+            rows = await _by_jobs(connection, limit + 1, after, filters, RunState.RUNNING)
         case _:
-            rows = await _by_index(connection, limit + 1, after, wanted)
+            rows = await _by_index(connection, limit + 1, after, filters)
     views = [run_of(row) for row in rows[:limit]]
     return Page(runs=views, next=views[-1].run_id if len(rows) > limit and views else None)
 
 
-async def _by_index(connection: "Connection", most: int, after: str | None, wanted: RunFilters) -> "Rows":
+async def _by_index(connection: "Connection", most: int, after: str | None, filters: RunFilters) -> "Rows":
     """Return runs of all states, or of a state with an index in list order.
 
     SUCCEEDED needs no index: most runs end so.
     """
-    state = wanted.get("state")
+    state = filters.get("state")
     match state:
         case RunState.DELAYED:
             ways = ["due_at IS NOT NULL AND runs.state = {}"]
@@ -72,50 +72,50 @@ async def _by_index(connection: "Connection", most: int, after: str | None, want
             ways = ["unsuccessful = {}"]
     parts = []
     for way in ways:
-        where, values = _where(("runs.run_id < {}", after), (way, state), *_filters(wanted))
+        where, values = _where(("runs.run_id < {}", after), (way, state), *_filters(filters))
         parts.append(_walk(where, most))
     return await connection.fetch(_first(parts, most), *values)
 
 
-async def _waiting(connection: "Connection", most: int, after: str | None, wanted: RunFilters) -> "Rows":
+async def _waiting(connection: "Connection", most: int, after: str | None, filters: RunFilters) -> "Rows":
     """Return waiting runs among the newest, then as many by their jobs as fit.
 
     Thousands may wait, and then the newest fill a page; or else their jobs are few.
     """
-    of = next((name for name in ("repository", "ref") if wanted.get(name) is not None), "")
-    below, values = _where(("run_id < {}", after), (f"{of} = {{}}", wanted.get(of)))
+    of = next((name for name in ("repository", "ref") if filters.get(name) is not None), "")
+    below, values = _where(("run_id < {}", after), (f"{of} = {{}}", filters.get(of)))
     newest = f"SELECT run_id FROM requests {below} ORDER BY run_id DESC"  # noqa: S608  made of constants
     waits = f"runs.state = {{}} AND {BEGUN_AT} IS NULL"
-    where, more = _where((waits, RunState.WAITING), *_filters(wanted), first=len(values) + 1)
-    found = await connection.fetch(_among(f"{newest} LIMIT {WALKED:d}", where, most), *values, *more)
-    if len(found) == most:
-        return found
+    where, more = _where((waits, RunState.WAITING), *_filters(filters), first=len(values) + 1)
+    rows = await connection.fetch(_among(f"{newest} LIMIT {WALKED:d}", where, most), *values, *more)
+    if len(rows) == most:
+        return rows
     last = await connection.fetchval(f"{newest} OFFSET {WALKED - 1:d} LIMIT 1", *values)
     if last is None:
-        return found
-    return [*found, *await _by_jobs(connection, most - len(found), last, wanted, RunState.WAITING)]
+        return rows
+    return [*rows, *await _by_jobs(connection, most - len(rows), last, filters, RunState.WAITING)]
 
 
 async def _by_jobs(
-    connection: "Connection", most: int, after: str | None, wanted: RunFilters, state: RunState
+    connection: "Connection", most: int, after: str | None, filters: RunFilters, state: RunState
 ) -> "Rows":
     """Return runs that wait or run, found by their jobs.
 
     Runs of several jobs have an index; a run of one job is found by this job, which is in the same state. An index of
     such runs would change with each run that ends; and their rows do not say that they have begun.
     """
-    where, values = _where(("runs.run_id < {}", after), *_filters(wanted))
+    where, values = _where(("runs.run_id < {}", after), *_filters(filters))
     where = where or "WHERE true"
-    of_jobs, more = _where(*_of_repository(wanted), first=len(values) + 1)
+    of_jobs, more = _where(*_of_repository(filters), first=len(values) + 1)
     jobs = " UNION ALL ".join(
         f"SELECT run_id FROM jobs {of_jobs or 'WHERE true'} AND {condition}"  # noqa: S608  made of constants
         for condition in _JOBS_OF[state]
     )
     # In a separate step: else the planner might walk through all jobs before the cursor.
-    found = f"WITH open AS MATERIALIZED ({jobs})"
+    open_runs = f"WITH open AS MATERIALIZED ({jobs})"
     of_one = _among("SELECT run_id FROM open ORDER BY run_id DESC", f"{where} AND NOT of_several", most)
     of_several = _walk(f"{where} AND of_several AND runs.state = '{state.value}'", most)
-    return await connection.fetch(f"{found} {_first([of_one, of_several], most)}", *values, *more)
+    return await connection.fetch(f"{open_runs} {_first([of_one, of_several], most)}", *values, *more)
 
 
 def _walk(where: str, most: int) -> str:
@@ -141,18 +141,18 @@ def _first(parts: Sequence[str], most: int) -> str:
     return f"SELECT * FROM ({union}) AS found ORDER BY run_id DESC LIMIT {most:d}"  # noqa: S608  made of constants
 
 
-def _filters(wanted: RunFilters) -> Sequence[Condition]:
+def _filters(filters: RunFilters) -> Sequence[Condition]:
     """Return the conditions of all filters but the state."""
-    priority = wanted.get("priority")
+    priority = filters.get("priority")
     return [
-        *((f"requests.{text}", value) for text, value in _of_repository(wanted)),
-        (_HAS_JOB, wanted.get("label"), None if priority is None else rank(priority)),
+        *((f"requests.{text}", value) for text, value in _of_repository(filters)),
+        (_HAS_JOB, filters.get("label"), None if priority is None else rank(priority)),
     ]
 
 
-def _of_repository(wanted: RunFilters) -> Sequence[Condition]:
+def _of_repository(filters: RunFilters) -> Sequence[Condition]:
     """Return the conditions on columns that requests and jobs share."""
-    return [("repository = {}", wanted.get("repository")), ("ref = {}", wanted.get("ref"))]
+    return [("repository = {}", filters.get("repository")), ("ref = {}", filters.get("ref"))]
 
 
 async def jobs(
@@ -161,14 +161,14 @@ async def jobs(
     limit: int,
     run_id: str | None,
     after: str | None,
-    **wanted: Unpack[JobFilters],
+    **job_filters: Unpack[JobFilters],
 ) -> Sequence[JobView]:
     """Return the jobs of one run in workflow order, else newest first."""
-    state, priority = wanted.get("state"), wanted.get("priority")
+    state, priority = job_filters.get("state"), job_filters.get("priority")
     filters = (
-        ("repository = {}", wanted.get("repository")),
-        ("ref = {}", wanted.get("ref")),
-        ("runs_on = {}", wanted.get("label")),
+        ("repository = {}", job_filters.get("repository")),
+        ("ref = {}", job_filters.get("ref")),
+        ("runs_on = {}", job_filters.get("label")),
         ("priority = {}", None if priority is None else rank(priority)),
     )
     if run_id is not None:
@@ -201,7 +201,7 @@ def _where(*conditions: Condition, first: int = 1) -> tuple[str, list[Any]]:
 
     Their parameters are numbered from `first` on.
     """
-    asked = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
+    given = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
     numbers = itertools.count(first)
-    text = " AND ".join(text.format(*(f"${next(numbers)}" for _ in values)) for text, values in asked)
-    return (f"WHERE {text}" if text else "", [value for _, values in asked for value in values])
+    text = " AND ".join(text.format(*(f"${next(numbers)}" for _ in values)) for text, values in given)
+    return (f"WHERE {text}" if text else "", [value for _, values in given for value in values])

@@ -7,9 +7,11 @@ from solstice_common.messages.states import JobState
 from solstice_common.storage.postgresql import PostgreSQLDatabase
 from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts
-from solstice_orchestrator.store.postgresql.reading import demand, listing, views_of_runs, waiting
-from solstice_orchestrator.store.postgresql.tables import start_limits
-from solstice_orchestrator.store.postgresql.tables.clock import HeardClock
+from solstice_orchestrator.scheduling.workers import WorkerView
+from solstice_orchestrator.store.postgresql import purge
+from solstice_orchestrator.store.postgresql.reading import demand_counts, listing, views_of_runs, waiting
+from solstice_orchestrator.store.postgresql.tables import start_limits, worker_table
+from solstice_orchestrator.store.postgresql.tables.clock import EstimatedClock
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
 from solstice_orchestrator.store.records.moment import Rules
 from solstice_orchestrator.store.views import (
@@ -31,17 +33,17 @@ Clock = Callable[[], float]
 
 
 class PostgreSQLQueries:
-    """Keeps the promises of `JobQueries`; each answer shows one moment."""
+    """Answers the questions of `JobStore`; each answer shows one moment."""
 
     def __init__(self, database: PostgreSQLDatabase, rules: Rules, clock: Clock | None) -> None:
         self._database = database
         self._rules = rules
         self._clock = clock
-        self._heard = HeardClock()
+        self._estimated_clock = EstimatedClock()
 
-    async def runs(self, *, limit: int, after: str | None = None, **wanted: Unpack[RunFilters]) -> Page:
+    async def runs(self, *, limit: int, after: str | None = None, **filters: Unpack[RunFilters]) -> Page:
         return await self._read(
-            lambda connection: listing.runs(connection, limit=limit, after=after, **wanted)
+            lambda connection: listing.runs(connection, limit=limit, after=after, **filters)
         )
 
     async def run(self, run_id: str) -> RunView | None:
@@ -51,10 +53,15 @@ class PostgreSQLQueries:
         return await self._read(lambda connection: views_of_runs.run_of_request(connection, request_id))
 
     async def jobs(
-        self, *, limit: int, run_id: str | None = None, after: str | None = None, **wanted: Unpack[JobFilters]
+        self,
+        *,
+        limit: int,
+        run_id: str | None = None,
+        after: str | None = None,
+        **filters: Unpack[JobFilters],
     ) -> Sequence[JobView]:
         return await self._read(
-            lambda connection: listing.jobs(connection, limit=limit, run_id=run_id, after=after, **wanted)
+            lambda connection: listing.jobs(connection, limit=limit, run_id=run_id, after=after, **filters)
         )
 
     async def job(self, job_id: str) -> JobView | None:
@@ -87,17 +94,17 @@ class PostgreSQLQueries:
         return await self._read(lambda connection: views_of_runs.backlog(connection, most))
 
     async def delayed(self) -> int:
-        return await self._read(demand.count_delayed)
+        return await self._read(demand_counts.count_delayed)
 
     async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
-        return await self._look(lambda transaction: demand.demand(transaction, within_seconds, label))
+        return await self._look(lambda transaction: demand_counts.demand(transaction, within_seconds, label))
 
     async def counts(self) -> Mapping[tuple[JobState, str], int]:
         return await self._read(views_of_runs.counts)
 
     async def planning_pause(self) -> float | None:
         async def ask(transaction: PostgreSQLTransaction) -> float | None:
-            due = await demand.next_due(transaction.connection)
+            due = await demand_counts.next_due(transaction.connection)
             return None if due is None else max(0.0, due - await transaction.now())
 
         return await self._look(ask)
@@ -105,12 +112,22 @@ class PostgreSQLQueries:
     async def rate_pause(self, since_seconds: float = 0.0) -> float | None:
         if not self._rules.limits.of_time:
             return None
-        found = await self._look(
+        pause = await self._look(
             lambda each: start_limits.load_budget(
                 each.connection, each.rules, each.test_now, since_seconds=since_seconds
             ),
         )
-        return found.pause_seconds(since_seconds)
+        return pause.pause_seconds(since_seconds)
+
+    async def workers(self) -> Sequence[WorkerView]:
+        return await self._look(lambda transaction: _workers(transaction, None))
+
+    async def worker(self, worker_id: str) -> WorkerView | None:
+        found = await self._look(lambda transaction: _workers(transaction, worker_id))
+        return found[0] if found else None
+
+    async def purgeable(self, older_than_seconds: float) -> int:
+        return await self._look(lambda transaction: purge.purgeable(transaction, older_than_seconds))
 
     async def _read(self, work: "Callable[[Connection], Awaitable[T]]") -> T:
         return await self._database.read(work)
@@ -122,5 +139,10 @@ class PostgreSQLQueries:
     def _transaction(self, connection: "Connection") -> PostgreSQLTransaction:
         test_now = None if self._clock is None else self._clock()
         return PostgreSQLTransaction(
-            connection=connection, rules=self._rules, clock=self._heard, test_now=test_now
+            connection=connection, rules=self._rules, clock=self._estimated_clock, test_now=test_now
         )
+
+
+async def _workers(transaction: PostgreSQLTransaction, worker_id: str | None) -> Sequence[WorkerView]:
+    now, lease_seconds = await transaction.now(), transaction.rules.lease_seconds
+    return await worker_table.workers(transaction.connection, now, lease_seconds, worker_id=worker_id)

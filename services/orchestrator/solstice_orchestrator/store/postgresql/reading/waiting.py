@@ -26,7 +26,7 @@ from solstice_orchestrator.store.decisions.wait_facts import (
 )
 from solstice_orchestrator.store.postgresql.supersede import members_of
 from solstice_orchestrator.store.postgresql.tables import start_limits
-from solstice_orchestrator.store.postgresql.tables import workers as workers_table
+from solstice_orchestrator.store.postgresql.tables import worker_table as workers_table
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ async def _others(
     transaction: PostgreSQLTransaction, job_ids: Sequence[str], seen: Seen
 ) -> Sequence[WaitFacts | None]:
     """Return the facts about these jobs; each is read once, at most LOOKED_AT in all."""
-    found: list[WaitFacts | None] = []
+    facts_of_others: list[WaitFacts | None] = []
     for job_id in job_ids:
         if job_id not in seen and len(seen) < LOOKED_AT:
             seen[job_id] = None
             seen[job_id] = await waiting(transaction, job_id, seen)
-        found.append(seen.get(job_id))
-    return found
+        facts_of_others.append(seen.get(job_id))
+    return facts_of_others
 
 
 async def _blocked(
@@ -87,9 +87,9 @@ async def _blocked(
     connection = transaction.connection
     facts = replace(facts, recent=await _recent(transaction, facts.runs_on))
     run = await connection.fetchrow("SELECT * FROM runs WHERE run_id = $1", facts.run_id)
-    asked = None if run is None else group_of(job, run)
-    if asked is not None:
-        group, holder = asked
+    membership = None if run is None else group_of(job, run)
+    if membership is not None:
+        group, holder = membership
         name, ahead = ahead_of(await members_of(transaction, group), holder, facts.repository)
         jobs = await _jobs_of(transaction, ahead[0]) if ahead else ()
         return replace(

@@ -3,18 +3,18 @@
 import time
 from typing import Final
 
-HEARD_SECONDS: Final = 60.0
+ESTIMATE_SECONDS: Final = 60.0
 """For this long two clocks differ only by milliseconds."""
 
 
-class HeardClock:
+class EstimatedClock:
     """An estimate of the database's time, without a query.
 
     A decision that uses it lets the database check the time.
     """
 
     def __init__(self) -> None:
-        self._heard, self._at = 0.0, -HEARD_SECONDS
+        self._database_time, self._at = 0.0, -ESTIMATE_SECONDS
 
     def hear(self, now: float) -> None:
         """Record a time that the database gave, in seconds since the epoch.
@@ -23,7 +23,7 @@ class HeardClock:
         """
         known = self.now()
         if known is None or now > known:
-            self._heard, self._at = now, time.monotonic()
+            self._database_time, self._at = now, time.monotonic()
 
     def now(self) -> float | None:
         """Return the estimate; None when no time was recorded for too long.
@@ -31,4 +31,4 @@ class HeardClock:
         It is not before any recorded time, and not after what the database would say.
         """
         since = time.monotonic() - self._at
-        return self._heard + since if since < HEARD_SECONDS else None
+        return self._database_time + since if since < ESTIMATE_SECONDS else None

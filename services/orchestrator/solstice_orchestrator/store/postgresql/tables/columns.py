@@ -37,9 +37,6 @@ _TYPES: Final[Mapping[str, str]] = {
             "plan_since",
             "plan_at",
             "timeout_at",
-            "seen_at",
-            "quarantined_until",
-            "ended_at",
             "asked_at",
         ),
         "double precision",
@@ -57,16 +54,15 @@ _TYPES: Final[Mapping[str, str]] = {
             "plan_failures",
             "retries",
             "retried",
-            "slot_limit",
             "job_count",
             "lead",
             "messages",
         ),
         "integer",
     ),
-    **dict.fromkeys(("body", "spec", "request_key", "idempotency_key", "group_key", "lineage"), "bytea"),
+    **dict.fromkeys(("body", "spec", "group_key", "ref_key"), "bytea"),
     "turn": "bigint",
-    **dict.fromkeys(("cancel_asked", "group_held", "supersede", "rerun"), "boolean"),
+    **dict.fromkeys(("cancel_asked", "group_acquired", "supersede", "rerun"), "boolean"),
 }
 """All other columns are text."""
 

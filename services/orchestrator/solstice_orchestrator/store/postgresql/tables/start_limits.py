@@ -49,7 +49,7 @@ async def load_budget(
         return StartBudget(limits=limits)
     if now is None:
         now = float(await connection.fetchval(f"SELECT {NOW}")) if limits.of_time else 0.0
-    found = StartBudget(
+    budget = StartBudget(
         limits=limits,
         buckets=buckets_of(
             map(
@@ -64,7 +64,7 @@ async def load_budget(
         else {},
         now=now,
     )
-    return await _counted(connection, found, since_seconds)
+    return await _counted(connection, budget, since_seconds)
 
 
 async def lock_budget(
@@ -110,12 +110,12 @@ async def room(
     )
     locked = {(row["class"], row["name"]) for row in rows}
     # Counted after locking: no other claim starts one of their jobs before this one commits.
-    found = (await _counted(connection, budget)).room(repositories, owners)
+    room_left = (await _counted(connection, budget)).room(repositories, owners)
     others = [each for each in capped if (_REPOSITORY_LOCK, each) not in locked]
     strangers = [each for each in bound if (_OWNER_LOCK, each) not in locked]
     return StartRoom(
-        repositories={**found.repositories, **dict.fromkeys(others, 0)},
-        owners={**found.owners, **dict.fromkeys(strangers, 0)},
+        repositories={**room_left.repositories, **dict.fromkeys(others, 0)},
+        owners={**room_left.owners, **dict.fromkeys(strangers, 0)},
     )
 
 

@@ -4,9 +4,9 @@ Locks are taken in one order to avoid deadlocks: runs by their ids, then jobs by
 depend on. Claims take theirs in any order, and wait for none.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Reason
@@ -19,8 +19,8 @@ from solstice_orchestrator.store.decisions.queue_turns import (
     still_running,
 )
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
-from solstice_orchestrator.store.postgresql.tables import start_limits, workers
-from solstice_orchestrator.store.postgresql.tables.clock import HeardClock
+from solstice_orchestrator.store.postgresql.tables import start_limits, worker_table
+from solstice_orchestrator.store.postgresql.tables.clock import EstimatedClock
 from solstice_orchestrator.store.postgresql.tables.columns import ATTEMPT, JOB, NOW, RUN
 from solstice_orchestrator.store.postgresql.tables.writing import statement_of
 from solstice_orchestrator.store.records.attempts import ENDED_ATTEMPTS
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     import asyncpg
 
     from solstice_common.storage.postgresql import Connection
+
+T = TypeVar("T")
+
+CHANGE: Final = "FOR NO KEY UPDATE"
+KEEP: Final = "FOR KEY SHARE"
+"""Locks of rows: to change them, or only to keep them from being removed."""
 
 _RUN_WIDTH: Final = len(Run.__struct_fields__)
 _JOB_WIDTH: Final = len(Job.__struct_fields__)
@@ -45,7 +51,7 @@ class PostgreSQLTransaction:
 
     connection: "Connection"
     rules: Rules
-    clock: HeardClock
+    clock: EstimatedClock
     test_now: float | None = None
     """The moment, where a test sets the clock; else the database's clock decides."""
     groups: set[bytes] = field(default_factory=set)
@@ -75,21 +81,33 @@ class PostgreSQLTransaction:
         return Moment(now, self.rules)
 
 
-async def load_runs(transaction: PostgreSQLTransaction, run_ids: Iterable[str]) -> UnitOfWork:
+async def load_runs(
+    transaction: PostgreSQLTransaction, run_ids: Iterable[str], *, lock: str = CHANGE
+) -> UnitOfWork:
     """Lock and load these runs with all their jobs."""
     fetch = transaction.connection.fetch
     runs = await fetch(
         f"SELECT {RUN}, {NOW} AS now FROM runs JOIN requests USING (run_id)"  # noqa: S608  made of constants
-        " WHERE runs.run_id = ANY($1) ORDER BY runs.run_id FOR NO KEY UPDATE OF runs",
+        f" WHERE runs.run_id = ANY($1) ORDER BY runs.run_id {lock} OF runs",
         list(run_ids),
     )
     # A separate statement: it sees what was committed while the first one waited for the runs' locks.
     jobs = await fetch(
-        f"SELECT {JOB} FROM jobs WHERE run_id = ANY($1) ORDER BY run_id, position FOR NO KEY UPDATE",  # noqa: S608  made of constants
+        f"SELECT {JOB} FROM jobs WHERE run_id = ANY($1) ORDER BY run_id, position {lock}",  # noqa: S608  made of constants
         [row["run_id"] for row in runs],
     )
     moment = transaction.moment(runs[0] if runs else None)
     return await _load(transaction, moment, map(run_of, runs), map(job_of, jobs))
+
+
+async def change_runs(
+    transaction: PostgreSQLTransaction, run_ids: Iterable[str], decide: Callable[[UnitOfWork], T]
+) -> T:
+    """Lock and load these runs, write what is decided, and return the decision's answer."""
+    unit = await load_runs(transaction, run_ids)
+    answer = decide(unit)
+    await write(transaction, unit.changes())
+    return answer
 
 
 async def load_jobs(transaction: PostgreSQLTransaction, job_ids: Iterable[str]) -> UnitOfWork:
@@ -159,7 +177,7 @@ async def write(transaction: PostgreSQLTransaction, changes: RowChanges) -> None
         transaction.changed = True
     transaction.groups.update(changes.groups)
     if changes.attempts:
-        await workers.note_troubles(
+        await worker_table.note_troubles(
             transaction.connection, changes.attempts, changes.jobs, changes.attempts[0].finished_at
         )
 
@@ -167,8 +185,8 @@ async def write(transaction: PostgreSQLTransaction, changes: RowChanges) -> None
 async def _arrange(transaction: PostgreSQLTransaction, changes: RowChanges) -> RowChanges:
     """Return the changes with turns for jobs that start to wait."""
     execute, fetch = transaction.connection.execute, transaction.connection.fetch
-    wanted = queue_places(changes)
-    queue_keys = list(dict.fromkeys(repository_queue.queue_key for repository_queue in wanted))
+    places = queue_places(changes)
+    queue_keys = list(dict.fromkeys(repository_queue.queue_key for repository_queue in places))
     labels, priorities = (
         [queue_key.label for queue_key in queue_keys],
         [queue_key.priority for queue_key in queue_keys],
@@ -204,7 +222,7 @@ async def _arrange(transaction: PostgreSQLTransaction, changes: RowChanges) -> R
         for row in await fetch(
             "SELECT * FROM turns"
             " WHERE (label, priority, repository) IN (SELECT * FROM unnest($1::text[], $2::integer[], $3::text[]))",
-            *_columns_of(wanted),
+            *_columns_of(places),
         )
     }
     arranged = arrange(changes, queues, known)
@@ -249,8 +267,8 @@ async def _queue(
     return QueueState(clock=clock, largest_next_turn=max((row["next_turn"] for row in gone), default=0))
 
 
-def _columns_of(wanted: Iterable[RepositoryQueueKey]) -> tuple[list[str], list[int], list[str]]:
-    listed = list(wanted)
+def _columns_of(keys: Iterable[RepositoryQueueKey]) -> tuple[list[str], list[int], list[str]]:
+    listed = list(keys)
     return (
         [repository_queue.queue_key.label for repository_queue in listed],
         [repository_queue.queue_key.priority for repository_queue in listed],

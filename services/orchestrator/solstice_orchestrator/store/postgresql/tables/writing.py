@@ -101,7 +101,7 @@ def _rest(changes: RowChanges, arguments: list[Any]) -> list[str]:
         ),
         _insert("attempts", Attempt._fields, attempts_to_insert(changes), arguments),
         _insert("outbox", OutboxBatch._fields, pack(changes.statuses, changes.dead_letters), arguments),
-        _insert("lineages", RefRun._fields, changes.ref_runs, arguments),
+        _insert("ref_runs", RefRun._fields, changes.ref_runs, arguments),
         _clear_failures(healthy_ends(changes.attempts), arguments),
     ]
     return [part for part in parts if part]

@@ -7,9 +7,11 @@ from solstice_common.messages.states import JobState
 from solstice_common.storage.sqlite import SqliteDatabase
 from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts
+from solstice_orchestrator.scheduling.workers import WorkerView
 from solstice_orchestrator.store.records.moment import Moment, Rules
-from solstice_orchestrator.store.sqlite.reading import demand, views_of_runs, waiting
-from solstice_orchestrator.store.sqlite.tables import start_limits
+from solstice_orchestrator.store.sqlite import purge
+from solstice_orchestrator.store.sqlite.reading import demand_counts, views_of_runs, waiting
+from solstice_orchestrator.store.sqlite.tables import start_limits, worker_table
 from solstice_orchestrator.store.views import (
     AttemptView,
     JobFilters,
@@ -25,16 +27,16 @@ Clock = Callable[[], float]
 
 
 class SqliteQueries:
-    """Keeps the promises of `JobQueries`; each answer shows one moment."""
+    """Answers the questions of `JobStore`; each answer shows one moment."""
 
     def __init__(self, database: SqliteDatabase, rules: Rules, clock: Clock) -> None:
         self._database = database
         self._rules = rules
         self._clock = clock
 
-    async def runs(self, *, limit: int, after: str | None = None, **wanted: Unpack[RunFilters]) -> Page:
+    async def runs(self, *, limit: int, after: str | None = None, **filters: Unpack[RunFilters]) -> Page:
         return await self._database.read(
-            lambda connection: views_of_runs.runs(connection, limit=limit, after=after, **wanted)
+            lambda connection: views_of_runs.runs(connection, limit=limit, after=after, **filters)
         )
 
     async def run(self, run_id: str) -> RunView | None:
@@ -46,11 +48,16 @@ class SqliteQueries:
         )
 
     async def jobs(
-        self, *, limit: int, run_id: str | None = None, after: str | None = None, **wanted: Unpack[JobFilters]
+        self,
+        *,
+        limit: int,
+        run_id: str | None = None,
+        after: str | None = None,
+        **filters: Unpack[JobFilters],
     ) -> Sequence[JobView]:
         return await self._database.read(
             lambda connection: views_of_runs.jobs(
-                connection, limit=limit, run_id=run_id, after=after, **wanted
+                connection, limit=limit, run_id=run_id, after=after, **filters
             )
         )
 
@@ -88,11 +95,11 @@ class SqliteQueries:
         return await self._database.read(lambda connection: views_of_runs.backlog(connection, most))
 
     async def delayed(self) -> int:
-        return await self._database.read(demand.count_delayed)
+        return await self._database.read(demand_counts.count_delayed)
 
     async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
         return await self._database.read(
-            lambda connection: demand.demand(
+            lambda connection: demand_counts.demand(
                 connection, Moment(self._clock(), self._rules), within_seconds, label
             )
         )
@@ -101,7 +108,7 @@ class SqliteQueries:
         return await self._database.read(views_of_runs.counts)
 
     async def planning_pause(self) -> float | None:
-        due = await self._database.read(demand.next_due)
+        due = await self._database.read(demand_counts.next_due)
         return None if due is None else max(0.0, due - self._clock())
 
     async def rate_pause(self, since_seconds: float = 0.0) -> float | None:
@@ -113,3 +120,22 @@ class SqliteQueries:
             )
         )
         return starts.pause_seconds(since_seconds)
+
+    async def workers(self) -> Sequence[WorkerView]:
+        return await self._workers(None)
+
+    async def worker(self, worker_id: str) -> WorkerView | None:
+        workers = await self._workers(worker_id)
+        return workers[0] if workers else None
+
+    async def purgeable(self, older_than_seconds: float) -> int:
+        return await self._database.read(
+            lambda connection: purge.purgeable(connection, self._clock() - older_than_seconds)
+        )
+
+    async def _workers(self, worker_id: str | None) -> Sequence[WorkerView]:
+        return await self._database.read(
+            lambda connection: worker_table.workers(
+                connection, self._clock(), self._rules.lease_seconds, worker_id=worker_id
+            )
+        )

@@ -28,22 +28,22 @@ _POSITION: Final = "(SELECT position FROM jobs WHERE job_id = ?)"
 
 
 def runs(
-    connection: sqlite3.Connection, *, limit: int, after: str | None, **wanted: Unpack[RunFilters]
+    connection: sqlite3.Connection, *, limit: int, after: str | None, **filters: Unpack[RunFilters]
 ) -> Page:
     """Return runs, newest first; the cursor is the id of a page's last run."""
-    state, priority = wanted.get("state"), wanted.get("priority")
-    asked = {
+    state, priority = filters.get("state"), filters.get("priority")
+    conditions = {
         "state": state and state.value,
-        "repository": wanted.get("repository"),
-        "ref": wanted.get("ref"),
+        "repository": filters.get("repository"),
+        "ref": filters.get("ref"),
     }
     # Few runs are unfinished, but a repository or a branch may have any number. The plus keeps other indexes out.
-    order = asked if state is not None and not state.final else ("repository", "ref", "state")
-    first = next((name for name in order if asked[name] is not None), None)
+    order = conditions if state is not None and not state.final else ("repository", "ref", "state")
+    first = next((name for name in order if conditions[name] is not None), None)
     where, values = _where(
         ("run_id < ?", after),
-        *((f"{'' if name == first else '+'}{name} = ?", value) for name, value in asked.items()),
-        (_HAS_JOB, wanted.get("label"), None if priority is None else rank(priority)),
+        *((f"{'' if name == first else '+'}{name} = ?", value) for name, value in conditions.items()),
+        (_HAS_JOB, filters.get("label"), None if priority is None else rank(priority)),
     )
     rows = connection.execute(
         f"SELECT *, {REQUEST} FROM runs {where} ORDER BY run_id DESC LIMIT ?",  # noqa: S608  made of the constants above
@@ -77,14 +77,14 @@ def jobs(
     limit: int,
     run_id: str | None,
     after: str | None,
-    **wanted: Unpack[JobFilters],
+    **job_filters: Unpack[JobFilters],
 ) -> Sequence[JobView]:
     """Return the jobs of one run in workflow order, else newest first."""
-    state, priority = wanted.get("state"), wanted.get("priority")
+    state, priority = job_filters.get("state"), job_filters.get("priority")
     filters = (
-        ("repository = ?", wanted.get("repository")),
-        ("ref = ?", wanted.get("ref")),
-        ("runs_on = ?", wanted.get("label")),
+        ("repository = ?", job_filters.get("repository")),
+        ("ref = ?", job_filters.get("ref")),
+        ("runs_on = ?", job_filters.get("label")),
         ("priority = ?", None if priority is None else rank(priority)),
     )
     if run_id is not None:
@@ -136,10 +136,10 @@ def log(
     if row is None:
         return None
     number = row["attempt"] if attempt is None else attempt
-    found = connection.execute(
+    log_row = connection.execute(
         "SELECT finished_at FROM attempts WHERE job_id = ? AND number = ?", (job_id, number)
     ).fetchone()
-    over = JobState(row["state"]).final if found is None else found["finished_at"] is not None
+    over = JobState(row["state"]).final if log_row is None else log_row["finished_at"] is not None
     rows = connection.execute(
         "SELECT sequence, at, data, kind FROM log_chunks LEFT JOIN log_marks USING (job_id, attempt, sequence)"
         " WHERE job_id = ? AND attempt = ? AND sequence > ?"
@@ -186,6 +186,6 @@ def backlog(connection: sqlite3.Connection, most: int) -> int:
 
 def _where(*conditions: tuple[Any, ...]) -> tuple[str, list[Any]]:
     """Return the SQL conditions, with their values, of the filters that are not None."""
-    asked = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
-    text = " AND ".join(text for text, _ in asked)
-    return (f"WHERE {text}" if text else "", [value for _, values in asked for value in values])
+    given = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
+    text = " AND ".join(text for text, _ in given)
+    return (f"WHERE {text}" if text else "", [value for _, values in given for value in values])

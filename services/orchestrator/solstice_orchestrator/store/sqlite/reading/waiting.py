@@ -28,7 +28,7 @@ from solstice_orchestrator.store.decisions.wait_facts import (
 )
 from solstice_orchestrator.store.records.moment import Moment
 from solstice_orchestrator.store.sqlite.supersede import members_of
-from solstice_orchestrator.store.sqlite.tables import start_limits, workers
+from solstice_orchestrator.store.sqlite.tables import start_limits, worker_table
 from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction
 
 Seen = dict[str, WaitFacts | None]
@@ -41,7 +41,7 @@ def planning(connection: sqlite3.Connection, run_id: str, moment: Moment) -> Wai
     if run is None:
         return None
     return planning_facts(
-        run, moment.now, workers.workers(connection, moment.now, moment.rules.lease_seconds)
+        run, moment.now, worker_table.workers(connection, moment.now, moment.rules.lease_seconds)
     )
 
 
@@ -69,13 +69,13 @@ def _others(
     connection: sqlite3.Connection, moment: Moment, job_ids: Sequence[str], seen: Seen
 ) -> Sequence[WaitFacts | None]:
     """Return the facts about these jobs; each is read once, at most LOOKED_AT in all."""
-    found: list[WaitFacts | None] = []
+    facts_of_others: list[WaitFacts | None] = []
     for job_id in job_ids:
         if job_id not in seen and len(seen) < LOOKED_AT:
             seen[job_id] = None
             seen[job_id] = waiting(connection, job_id, moment, seen)
-        found.append(seen.get(job_id))
-    return found
+        facts_of_others.append(seen.get(job_id))
+    return facts_of_others
 
 
 def _blocked(
@@ -83,9 +83,9 @@ def _blocked(
 ) -> WaitFacts:
     facts = replace(facts, recent=_recent(connection, facts.runs_on))
     run = connection.execute("SELECT * FROM runs WHERE run_id = ?", (facts.run_id,)).fetchone()
-    asked = group_of(job, run)
-    if asked is not None:
-        group, holder = asked
+    membership = group_of(job, run)
+    if membership is not None:
+        group, holder = membership
         name, ahead = ahead_of(members_of(connection, group), holder, facts.repository)
         jobs = _jobs_of(connection, ahead[0]) if ahead else ()
         return replace(
@@ -154,7 +154,7 @@ def _in_line(transaction: SqliteTransaction, job: sqlite3.Row, facts: WaitFacts)
         running_of_owner=() if owner_cap is None else _holders(connection, "owner = ?", facts.owner),
         owner_hour=owner_starts_of_hour(starts, facts.owner),
         running=_holders(connection, "runs_on = ? AND finished_at IS NULL", facts.runs_on),
-        workers=workers.workers(connection, now, rules.lease_seconds),
+        workers=worker_table.workers(connection, now, rules.lease_seconds),
         throttles=starts.throttles(throttle_keys(facts)),
         recent=_recent(connection, facts.runs_on),
     )

@@ -2,9 +2,9 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
@@ -34,7 +34,9 @@ from solstice_orchestrator.store.records.changes import (
 )
 from solstice_orchestrator.store.records.moment import Moment, Rules
 from solstice_orchestrator.store.sqlite.tables import start_limits
-from solstice_orchestrator.store.sqlite.tables.workers import note_ends
+from solstice_orchestrator.store.sqlite.tables.worker_table import note_ends
+
+T = TypeVar("T")
 
 REQUEST: Final = "(SELECT body FROM requests WHERE requests.age = runs.age) AS request"
 """A column for each statement about `runs` whose rows need the request."""
@@ -82,13 +84,23 @@ def load_runs(transaction: SqliteTransaction, run_ids: Iterable[str]) -> UnitOfW
     return UnitOfWork(transaction.moment, map(run_of, runs), jobs, attempts_of(transaction, failed))
 
 
+def change_runs(
+    transaction: SqliteTransaction, run_ids: Iterable[str], decide: Callable[[UnitOfWork], T]
+) -> T:
+    """Load these runs, write what is decided, and return the decision's answer."""
+    unit = load_runs(transaction, run_ids)
+    answer = decide(unit)
+    write(transaction, unit.changes())
+    return answer
+
+
 def load_jobs(transaction: SqliteTransaction, job_ids: Iterable[str]) -> UnitOfWork:
     """Load the runs of these jobs, with all their jobs."""
-    found = transaction.connection.execute(
+    rows = transaction.connection.execute(
         "SELECT DISTINCT run_id FROM jobs WHERE job_id IN (SELECT value FROM json_each(?))",
         (json.dumps(list(job_ids)),),
     )
-    return load_runs(transaction, [row["run_id"] for row in found])
+    return load_runs(transaction, [row["run_id"] for row in rows])
 
 
 def attempts_of(transaction: SqliteTransaction, job_ids: Sequence[str]) -> Sequence[Attempt]:
@@ -127,7 +139,7 @@ def write(transaction: SqliteTransaction, changes: RowChanges) -> None:
         [(*structs.astuple(job), changes.specs[job.job_id]) for job in changes.new_jobs],
     )
     insert_many(connection, f"INSERT INTO attempts ({ATTEMPT}) VALUES", changes.attempts)
-    insert_many(connection, f"INSERT INTO lineages ({', '.join(RefRun._fields)}) VALUES", changes.ref_runs)
+    insert_many(connection, f"INSERT INTO ref_runs ({', '.join(RefRun._fields)}) VALUES", changes.ref_runs)
     note_ends(connection, changes.attempts, changes.jobs, transaction.now)
     insert_messages(connection, changes.statuses, changes.dead_letters)
     transaction.groups.update(changes.groups)
@@ -147,17 +159,17 @@ def insert_messages(
 def _arrange(transaction: SqliteTransaction, changes: RowChanges) -> RowChanges:
     """Return the changes with turns for jobs that start to wait."""
     execute = transaction.connection.execute
-    wanted = queue_places(changes)
+    places = queue_places(changes)
     excluded = ClaimExclusions()
     if transaction.rules.limits.by_sender:
         budget = start_limits.load_budget(transaction.connection, transaction.moment)
         excluded = exclusions_of(replace(budget, running=still_running(budget.running, changes)).rooms())
     queues = {
         queue_key: _queue(transaction, queue_key, excluded)
-        for queue_key in dict.fromkeys(repository_queue.queue_key for repository_queue in wanted)
+        for queue_key in dict.fromkeys(repository_queue.queue_key for repository_queue in places)
     }
     known = {}
-    for repository_queue in wanted:
+    for repository_queue in places:
         row = execute(
             "SELECT next_turn FROM turns WHERE label = ? AND priority = ? AND repository = ?",
             (*repository_queue.queue_key, repository_queue.repository),

@@ -1,0 +1,1 @@
+"""Owns what addresses of servers name: several hosts, certificates, files of passwords."""

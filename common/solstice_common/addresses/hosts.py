@@ -1,0 +1,99 @@
+"""Chooses among the hosts of an address when one is down or refuses. Pure."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from solstice_common.errors import ConfigurationError
+
+
+class Host(NamedTuple):
+    """One server of an address."""
+
+    name: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.name}]:{self.port}" if ":" in self.name else f"{self.name}:{self.port}"
+
+
+class HostChoice:
+    """Which host is used now.
+
+    All links of a process share it, so that they meet at one host.
+    """
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self.hosts: Final = tuple(hosts)
+        self._number = 0
+
+    @property
+    def current(self) -> Host:
+        """The host to try, or to stay at."""
+        return self.hosts[self._number]
+
+    def leave(self, host: Host) -> None:
+        """Turn to the next host, unless another link has done so already."""
+        if host == self.current:
+            self._number = (self._number + 1) % len(self.hosts)
+
+
+class HostRound:
+    """The hosts that a link tried in vain since it was last connected."""
+
+    def __init__(self, choice: HostChoice) -> None:
+        self._choice = choice
+        self._reasons: dict[Host, str] = {}
+        self.is_over = False
+        """Whether every host was tried, so that it is time for a pause."""
+
+    def failed(self, host: Host, why: str) -> str:
+        """Note why a host failed; returns the reasons of this round."""
+        if self.is_over:
+            self.begin()
+        # Another link may have moved the choice: a host that comes twice ends the round as well.
+        self.is_over = host in self._reasons or len(self._reasons) + 1 == len(self._choice.hosts)
+        self._reasons[host] = why
+        self._choice.leave(host)
+        if len(self._choice.hosts) == 1:
+            return why
+        return "; ".join(f"{each}: {reason}" for each, reason in self._reasons.items())
+
+    def begin(self) -> None:
+        """Forget what failed."""
+        self._reasons.clear()
+        self.is_over = False
+
+
+def read_hosts(url: str, *, default_port: int, form: str) -> tuple[Host, ...]:
+    """The hosts of `SCHEME://USER:PASSWORD@HOST:PORT,HOST:PORT/...`.
+
+    ConfigurationError, which shows `form` and nothing of the URL: it may hold a password.
+    """
+    _, hosts, _ = _split(url)
+    return tuple(_host(each, default_port, form) for each in hosts.split(","))
+
+
+def first_host_only(url: str) -> str:
+    """The URL with only the first of its hosts, for readers of such URLs."""
+    before, hosts, after = _split(url)
+    return before + hosts.partition(",")[0] + after
+
+
+def _split(url: str) -> tuple[str, str, str]:
+    """What stands before the hosts, the hosts, and what follows."""
+    scheme, separator, rest = url.partition("://")
+    end = min((rest.index(mark) for mark in "/?#" if mark in rest), default=len(rest))
+    user, at, hosts = rest[:end].rpartition("@")
+    return f"{scheme}{separator}{user}{at}", hosts, rest[end:]
+
+
+def _host(text: str, default_port: int, form: str) -> Host:
+    try:
+        parts = urlsplit(f"//{text.removesuffix(':')}")
+        port = parts.port
+    except ValueError:
+        raise ConfigurationError(f"AMQP_URL: {form}") from None
+    if not parts.hostname or port == 0 or parts.path or text != text.strip():
+        raise ConfigurationError(f"AMQP_URL: {form}")
+    return Host(parts.hostname, default_port if port is None else port)

@@ -1,0 +1,137 @@
+"""Verifies servers and shows them our certificate, for every broker alike."""
+
+import os
+import ssl
+from collections.abc import Mapping
+from typing import Final, Self
+
+from solstice_common.errors import ConfigurationError
+from solstice_common.values import Value
+
+TLS_OPTIONS: Final = ("cafile", "certfile", "keyfile", "server_name")
+"""What the URL of every broker may say after its `?`."""
+_REMEDIES: Final[Mapping[str, str]] = {
+    "certificate has expired": "renew the certificate of the server",
+    "certificate is not yet valid": "look at the clocks of both machines",
+    "hostname mismatch": "name the server as its certificate does, or give that name as server_name",
+    "ip address mismatch": "name the server as its certificate does, or give that name as server_name",
+    "certificate_verify_failed": "name the authority that signed the server's certificate as cafile",
+    "alert certificate required": "the server demands a certificate of ours: name it as certfile, and its key as keyfile",
+    "alert handshake failure": "the server may demand a certificate of ours: name it as certfile, and its key as keyfile",
+    "alert bad certificate": "the server takes no such certificate of ours: name the right one as certfile, and its key as keyfile",
+    "alert certificate expired": "renew our certificate (certfile)",
+    "alert unknown ca": "have our certificate (certfile) signed by an authority that the server knows",
+    "alert certificate unknown": "have our certificate (certfile) signed by an authority that the server knows",
+    "wrong_version_number": "the server speaks no TLS at that port: name its port for TLS",
+    "record layer failure": "the server speaks no TLS at that port: name its port for TLS",
+}
+"""What to do about words of OpenSSL; the first that is found counts."""
+_HUNG_UP: Final = (
+    "connection reset",
+    "connection lost",
+    "connection closed",
+    "was closed",
+    "eof",
+    "broken pipe",
+)
+
+
+class TlsFiles(Value, frozen=True, kw_only=True):
+    """How a server is verified, and what it is shown."""
+
+    cafile: str | None = None
+    """The authorities that may sign; the system's without one."""
+    certfile: str | None = None
+    """Our certificate, with its key unless that is in `keyfile`."""
+    keyfile: str | None = None
+    server_name: str | None = None
+    """The name that the server's certificate must have; the host's without one."""
+
+    def context(self) -> ssl.SSLContext:
+        """Verify with the files as they are now.
+
+        ConfigurationError names the file that cannot be used.
+        """
+        try:
+            context = ssl.create_default_context(cafile=self.cafile)
+            if self.server_name is not None:
+                context = _NamingContext.like(context, self.cafile, self.server_name)
+        except (OSError, ssl.SSLError) as error:
+            raise _unusable("cafile", self.cafile, error) from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.certfile is not None:
+            try:
+                context.load_cert_chain(self.certfile, self.keyfile)
+            except (OSError, ssl.SSLError) as error:
+                lacks_key = self.keyfile is not None and not os.access(self.keyfile, os.R_OK)
+                option, path = ("keyfile", self.keyfile) if lacks_key else ("certfile", self.certfile)
+                raise _unusable(option, path, error) from None
+        return context
+
+
+def tls_files(options: Mapping[str, str]) -> TlsFiles:
+    """What the options of a URL say of TLS.
+
+    ConfigurationError for a key without its certificate.
+    """
+    if "keyfile" in options and "certfile" not in options:
+        raise ConfigurationError("AMQP_URL: a keyfile needs a certfile beside it")
+    return TlsFiles(**{name: value for name in TLS_OPTIONS if (value := options.get(name))})
+
+
+def explained(text: str, tls: TlsFiles | None) -> str:
+    """Why signing in failed, where the server may have hung up over our certificate. Pure.
+
+    TLS 1.3 refuses a client after its handshake; the reason is often lost with the connection.
+    """
+    if tls is None or not any(words in text.casefold() for words in _HUNG_UP):
+        return text
+    if tls.certfile is None:
+        return f"{text}; if the server demands a certificate of ours: name it as certfile, and its key as keyfile"
+    return f"{text}; if the server refused our certificate: have our certificate (certfile) signed by an authority that it knows"
+
+
+def with_remedy(text: str) -> str:
+    """The reason of a failed connection; one of TLS with what to do. Pure."""
+    plain = text.casefold().replace("_", " ")
+    for words, remedy in _REMEDIES.items():
+        if words.replace("_", " ") in plain:
+            return f"{text.rstrip('.')}; {remedy}"
+    return text
+
+
+class _NamingContext(ssl.SSLContext):
+    """Expects one name, whatever host is connected to.
+
+    Not every client library lets one say it.
+    """
+
+    _name = ""
+
+    @classmethod
+    def like(cls, context: ssl.SSLContext, cafile: str | None, name: str) -> Self:
+        made = cls(ssl.PROTOCOL_TLS_CLIENT)
+        made._name = name
+        made.verify_flags = context.verify_flags
+        if cafile is None:
+            made.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        else:
+            made.load_verify_locations(cafile)
+        return made
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,  # noqa: FBT001, FBT002  as in Python
+        server_hostname: str | bytes | None = None,  # noqa: ARG002  the one that is replaced
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        return super().wrap_bio(incoming, outgoing, server_side, self._name, session)
+
+
+def _unusable(option: str, path: str | None, error: Exception) -> ConfigurationError:
+    why = error.strerror or error if isinstance(error, OSError) and error.filename is None else error
+    return ConfigurationError(
+        f"AMQP_URL: {option} {path} cannot be used ({why}): name a file in PEM that can be read here"
+    )

@@ -1,0 +1,132 @@
+"""The contract of dead-letter queues: look at dead letters, take them out, put them back.
+
+It is beside `protocol.Broker`, because only tools for people need it: the services publish and consume alone.
+"""
+
+import json
+import math
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Final, Protocol
+
+from solstice_common.broker.headers import without_broker_headers
+from solstice_common.broker.protocol import NO_HEADERS, Published
+from solstice_common.times import format_timestamp
+
+ID_DIGITS: Final = 16
+"""Of SHA-256: two of a million dead letters share an id once in 37 million queues."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLetter:
+    """A message of a dead-letter queue, as its publisher wrote it.
+
+    `headers` hold what JSON can hold; see `plain`.
+    """
+
+    queue: str
+    body: bytes
+    headers: Mapping[str, Any] = field(default_factory=lambda: NO_HEADERS)
+    type: str | None = None
+    correlation_id: str | None = None
+    """The request id, of our own messages."""
+    message_id: str | None = None
+    priority: int | None = None
+    timestamp: datetime | None = None
+    """When the message was first published, by its publisher's clock; in whole seconds."""
+    content_type: str | None = None
+    app_id: str | None = None
+
+    @cached_property
+    def id(self) -> str:
+        """The identity: equal for copies of this message, on every broker and in every export.
+
+        The broker's own headers are no part of it, since a look may change them. Nor is the queue: an export may be
+        imported under another name.
+        """
+        parts = [
+            self.message_id,
+            self.correlation_id,
+            self.type,
+            self.priority or 0,
+            None if self.timestamp is None else int(self.timestamp.timestamp()),
+            without_broker_headers(self.headers),
+        ]
+        facts = json.dumps(parts, sort_keys=True, ensure_ascii=True).encode()
+        return sha256(len(facts).to_bytes(8) + facts + self.body).hexdigest()[:ID_DIGITS]
+
+
+Handle = Callable[[Sequence[DeadLetter]], Awaitable[Collection[str]]]
+"""Gets a group of dead letters; returns the ids of those that may be removed now."""
+
+
+class DeadLetterQueue(Protocol):
+    """One dead-letter queue. Each method raises BrokerUnavailable when the broker does not answer.
+
+    A queue that does not exist is an empty one.
+    """
+
+    async def count(self) -> int | None:
+        """How many dead letters wait; None when there is no such queue."""
+        ...
+
+    async def browse(self, limit: int) -> Sequence[DeadLetter]:
+        """Return up to `limit` dead letters, in the queue's order; all stay there.
+
+        However often it is called: none is lost, and none changes its place, its id or its contents. A copy that an
+        interrupted `take` or `browse` left behind has the id of its original. What another reader holds is not seen.
+        """
+        ...
+
+    async def take(self, handle: Handle, limit: int) -> int:
+        """Pass up to `limit` dead letters to `handle`, in groups; return how many were removed.
+
+        A dead letter is removed after `handle` returned its id, never before. Interrupted at any moment, even by
+        SIGKILL, it loses none: those whose removal did not reach the broker come again. The rest keep their places.
+        """
+        ...
+
+    async def purge(self) -> int:
+        """Remove all that wait; return how many."""
+        ...
+
+    async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
+        """Add dead letters at the queue's end, under the same ids; one outcome each."""
+        ...
+
+
+class DeadLetterQueues(Protocol):
+    """A connection for looking after dead letters.
+
+    Opened by `solstice_common.broker.open_dead_letter_queues`.
+    """
+
+    @property
+    def url(self) -> str:
+        """The broker's address without its password."""
+        ...
+
+    def queue(self, name: str) -> DeadLetterQueue: ...
+
+
+def plain(value: Any) -> Any:
+    """A header's value in what JSON can hold: numbers, text, truths, lists and objects.
+
+    Times become RFC 3339; bytes become text, with escapes for what is not UTF-8.
+    """
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case bytes() | bytearray():
+            return bytes(value).decode("utf-8", "backslashreplace")
+        case datetime():
+            return format_timestamp(value)
+        case Mapping():
+            return {str(name): plain(part) for name, part in value.items()}
+        case list() | tuple():
+            return [plain(part) for part in value]
+        case _:
+            return value if isinstance(value, float) and math.isfinite(value) else str(value)

@@ -1,0 +1,1 @@
+"""Dead letters for people: read, choose, count, replay, drop, export and import."""

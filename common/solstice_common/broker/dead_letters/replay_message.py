@@ -1,0 +1,96 @@
+"""What a replay publishes: the message as it was, with one line more of history. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from solstice_common.broker.dead_letter_queue import DeadLetter
+from solstice_common.broker.dead_letters.findings import Finding
+from solstice_common.broker.headers import without_broker_headers
+from solstice_common.broker.protocol import Message
+from solstice_common.times import format_timestamp
+from solstice_common.topology import Route
+
+HISTORY: Final = "x-solstice-history"
+REPLAY: Final = "x-solstice-replay"
+"""The id of the replay: a message that comes back dead still has it."""
+MAX_HISTORY: Final = 4096
+"""Bytes, as of a run's history: all headers of a message must fit one AMQP frame."""
+MAX_DETAIL: Final = 400
+_OF_THE_REFUSAL: Final = frozenset(
+    f"x-solstice-{name}"
+    for name in ("reason", "detail", "queue", "refused-at", "refused-by", "attempt", "history")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotReplayable:
+    """A message that would have no effect; it stays where it is."""
+
+    why: str
+    """A sentence that says what to do instead."""
+
+
+def replay_message(
+    found: Finding, route: Route, *, replay_id: str, by: str, at: datetime
+) -> Message | NotReplayable:
+    """The message to publish again, on the route that it came by.
+
+    It keeps its idempotency key and every other header that a message of ours can carry (texts, numbers, truths); the
+    broker's headers and those of the refusal are left out. `x-solstice-attempt` counts on.
+    """
+    if found.run_id:
+        return NotReplayable(
+            why=f"its request is run {found.run_id} already, so it would be a duplicate: 'solstice rerun {found.run_id}' builds it again"
+        )
+    dead_letter = found.dead_letter
+    line = f"replayed {format_timestamp(at)} by {by}: {found.reason}" + _since(found) + _because(found)
+    unchanged = {
+        name: value
+        for name, value in without_broker_headers(dead_letter.headers).items()
+        if isinstance(value, str | int | bool) and name not in _OF_THE_REFUSAL
+    }
+    return Message(
+        exchange=route.exchange,
+        routing_key=route.routing_key,
+        body=dead_letter.body,
+        type=dead_letter.type or route.routing_key,
+        correlation_id=dead_letter.correlation_id,
+        headers=unchanged
+        | {
+            "x-solstice-attempt": found.attempt + 1,
+            HISTORY: "\n".join(newest([*found.history, line])),
+            REPLAY: replay_id,
+        },
+        priority=dead_letter.priority or None,
+        content_type=dead_letter.content_type or "application/json",
+        app_id=dead_letter.app_id or "solstice-ci",
+        timestamp=dead_letter.timestamp or at,
+    )
+
+
+def newest(lines: Sequence[str]) -> Sequence[str]:
+    """All lines, or the last ones that fit, behind a count of the others."""
+    room, unchanged = MAX_HISTORY - 64, 0
+    for line in reversed(lines):
+        room -= len(line.encode(errors="replace")) + 1
+        if room < 0:
+            break
+        unchanged += 1
+    left_out = len(lines) - unchanged
+    return [f"... {left_out} lines before ...", *lines[left_out:]] if left_out else lines
+
+
+def came_back(dead_letter: DeadLetter, replay_id: str) -> bool:
+    """Whether this is a message of that replay, dead again."""
+    return dead_letter.headers.get(REPLAY) == replay_id
+
+
+def _since(found: Finding) -> str:
+    return "" if found.dead_since is None else f" since {format_timestamp(found.dead_since)}"
+
+
+def _because(found: Finding) -> str:
+    detail = found.detail.replace("\n", " ")[:MAX_DETAIL]
+    return f" ({detail})" if detail else ""

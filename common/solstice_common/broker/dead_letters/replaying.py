@@ -1,0 +1,190 @@
+"""Publishes dead letters again, and removes each once its message is confirmed."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, Final
+
+from solstice_common.broker.dead_letter_queue import DeadLetter, DeadLetterQueue
+from solstice_common.broker.dead_letters.findings import Finding, finding, findings
+from solstice_common.broker.dead_letters.looking import EVERYTHING, Progress, no_progress
+from solstice_common.broker.dead_letters.replay_message import NotReplayable, came_back, replay_message
+from solstice_common.broker.dead_letters.selection import Selection
+from solstice_common.broker.protocol import Broker, Message, PublishStatus
+from solstice_common.errors import BrokerUnavailable
+from solstice_common.topology import Route
+
+HOLD_SECONDS: Final = 300.0
+"""How long a slow replay holds the queue at once: RabbitMQ takes back what a consumer holds for half an hour."""
+IN_FLIGHT: Final = 100
+
+
+@dataclass(kw_only=True)
+class Replayed:
+    """What a replay of one queue came to, by the ids of the dead letters."""
+
+    replay_id: str
+    queue: str
+    sent: list[str] = field(default_factory=list)
+    """Confirmed by the broker, and removed from the dead-letter queue unless it was broken off."""
+    kept: dict[str, str] = field(default_factory=dict)
+    """Would have no effect, with what to do instead; they stay."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Not taken by the broker, with its words; they stay."""
+    came_back: list[Finding] = field(default_factory=list)
+    """Dead again before we stopped watching, with new ids."""
+    broken_off: str = ""
+    """Why the broker could not be asked any further; what it had confirmed just before is sent once more by the next replay."""
+
+    @property
+    def went_well(self) -> bool:
+        return not (self.failed or self.came_back or self.broken_off)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "replay_id": self.replay_id,
+            "queue": self.queue,
+            "sent": self.sent,
+            "kept": self.kept,
+            "failed": self.failed,
+            "came_back": [each.document() for each in self.came_back],
+            "broken_off": self.broken_off,
+        }
+
+
+class Replay:
+    """One replay of one dead-letter queue.
+
+    Interrupted at any moment, it loses nothing, and the next one goes on. A message may then be published twice, with the same idempotency key: the stores take it once.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        queue: DeadLetterQueue,
+        route: Route,
+        selection: Selection,
+        replay_id: str,
+        by: str,
+        rate: float | None = None,
+        on_progress: Progress = no_progress,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`rate`: at most so many messages a second. `by` says in the history who replayed."""
+        self._broker = broker
+        self._queue = queue
+        self._route = route
+        self._selection = selection
+        self._by = by
+        self._rate = rate
+        self._on_progress = on_progress
+        self._now = now
+        self._began = now()
+        self._sent: set[str] = set()
+        self._bodies: set[bytes] = set()
+        self._is_cut_off = False
+        self._budget: float = 0
+        self._report = Replayed(replay_id=replay_id, queue=route.dlq)
+
+    async def run(self, *, watch_seconds: float = 0.0) -> Replayed:
+        """Replay every chosen dead letter that waits now.
+
+        Then wait `watch_seconds`, and look which came back dead. A broker that goes away meanwhile ends the replay; the
+        report says so.
+        """
+        try:
+            await self._replay(watch_seconds)
+        except BrokerUnavailable as error:
+            self._report.broken_off = str(error)
+        return self._report
+
+    async def _replay(self, watch_seconds: float) -> None:
+        waiting = await self._queue.count() or 0
+        while waiting:
+            self._budget = HOLD_SECONDS * self._rate if self._rate else EVERYTHING
+            await self._queue.take(self._handle, waiting)
+            if self._budget >= 1 or self._is_cut_off:
+                break
+        if self._report.sent and watch_seconds:
+            await self._watch(watch_seconds)
+
+    async def _handle(self, group: Sequence[DeadLetter]) -> Collection[str]:
+        gone: set[str] = set()
+        messages: dict[str, Message] = {}
+        for found in map(finding, group):
+            if found.id in self._sent:
+                gone.add(found.id)  # its copy, which a killed process left beside it
+            elif self._is_due(found):
+                self._prepare(found, messages)
+        waiting = list(messages.items())
+        while waiting and self._budget >= 1 and not self._is_cut_off:
+            size = int(min(IN_FLIGHT, self._budget, self._rate or IN_FLIGHT))
+            gone |= await self._publish(dict(waiting[: max(1, size)]))
+            waiting = waiting[max(1, size) :]
+        return gone
+
+    def _is_due(self, found: Finding) -> bool:
+        return (
+            found.id not in self._report.failed
+            and not came_back(found.dead_letter, self._report.replay_id)
+            and self._selection.fits(found)
+        )
+
+    def _prepare(self, found: Finding, messages: dict[str, Message]) -> None:
+        message = replay_message(
+            found, self._route, replay_id=self._report.replay_id, by=self._by, at=self._now()
+        )
+        if isinstance(message, NotReplayable):
+            self._report.kept[found.id] = message.why
+        else:
+            messages[found.id] = message
+
+    async def _publish(self, messages: dict[str, Message]) -> set[str]:
+        began = time.monotonic()
+        outcomes = await self._broker.publish(list(messages.values()))
+        self._budget -= len(messages)
+        confirmed: set[str] = set()
+        for (dead_letter_id, message), outcome in zip(messages.items(), outcomes, strict=True):
+            if outcome.confirmed:
+                confirmed.add(dead_letter_id)
+                self._bodies.add(_digest(message.body))
+            else:
+                words = f"{outcome.status}: {outcome.detail}"
+                if outcome.status is PublishStatus.UNKNOWN:
+                    # No connection: the rest would fail one confirm timeout after the other.
+                    self._is_cut_off = True
+                    words += " (it may have arrived; another replay sends it again, and it counts once)"
+                self._report.failed[dead_letter_id] = words
+        self._sent |= confirmed
+        self._report.sent += [each for each in messages if each in confirmed]
+        self._on_progress(len(self._report.sent))
+        if self._rate:
+            await asyncio.sleep(max(0.0, len(messages) / self._rate - (time.monotonic() - began)))
+        return confirmed
+
+    async def _watch(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if await self._queue.count():
+            self._report.came_back = [
+                each
+                for each in findings(await self._queue.browse(EVERYTHING))
+                if self._is_of_this_replay(each)
+            ]
+
+    def _is_of_this_replay(self, found: Finding) -> bool:
+        """Whether it came back: by its header, else by its body and time."""
+        if came_back(found.dead_letter, self._report.replay_id):
+            return True
+        return (
+            _digest(found.dead_letter.body) in self._bodies
+            and found.dead_since is not None
+            and found.dead_since >= self._began
+        )
+
+
+def _digest(body: bytes) -> bytes:
+    return sha256(body).digest()

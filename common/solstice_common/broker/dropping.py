@@ -1,0 +1,104 @@
+"""Drops refused messages where an operator wants no dead letters, and counts them."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+
+import structlog
+
+from solstice_common.broker.capabilities import Capabilities
+from solstice_common.broker.delivery import Ack, Refuse, Verdict
+from solstice_common.broker.protocol import (
+    CONFIRMED,
+    Broker,
+    BrokerHealth,
+    Consumer,
+    Delivery,
+    Message,
+    Published,
+    QueueDepth,
+)
+from solstice_common.telemetry.log_events import LogEvent
+from solstice_common.topology import Topology
+
+OnDropped = Callable[[str], None]
+"""Hears the reason of each message that was dropped in place of becoming a dead letter."""
+
+log = structlog.get_logger(__name__)
+
+
+class DroppingBroker:
+    """A broker without dead letters.
+
+    What would become one is acked, or not published; it is logged and counted.
+    """
+
+    def __init__(self, broker: Broker, on_dropped: OnDropped) -> None:
+        self._broker = broker
+        self._on_dropped = on_dropped
+        self._dead_letter_exchanges: set[str] = set()
+
+    @property
+    def url(self) -> str:
+        return self._broker.url
+
+    @property
+    def health(self) -> BrokerHealth:
+        return self._broker.health
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._broker.capabilities
+
+    async def ready(self, timeout_seconds: float) -> None:
+        await self._broker.ready(timeout_seconds)
+
+    async def declare(self, topology: Topology) -> None:
+        """Declare all of it: other processes may keep dead letters."""
+        exchanges = {queue.dead_letter_exchange for queue in topology.queues}
+        self._dead_letter_exchanges |= {name for name in exchanges if name is not None}
+        await self._broker.declare(topology)
+
+    async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
+        """Publish all but dead letters, which count as confirmed."""
+        dropped = [message.exchange in self._dead_letter_exchanges for message in messages]
+        for message, is_dropped in zip(messages, dropped, strict=True):
+            if is_dropped:
+                reason = str(message.headers.get("x-solstice-reason", "unknown"))
+                self._drop(message.exchange, message.correlation_id, reason)
+        remaining = [message for message, is_dropped in zip(messages, dropped, strict=True) if not is_dropped]
+        outcomes = iter(await self._broker.publish(remaining) if remaining else ())
+        return [CONFIRMED if is_dropped else next(outcomes) for is_dropped in dropped]
+
+    @asynccontextmanager
+    async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator["DroppingConsumer"]:
+        async with self._broker.consume(queue, prefetch=prefetch) as consumer:
+            yield DroppingConsumer(consumer, queue, self._drop)
+
+    async def depth(self, queue: str) -> QueueDepth | None:
+        return await self._broker.depth(queue)
+
+    def _drop(self, where: str, request_id: str | None, reason: str) -> None:
+        log.warning(LogEvent.DEAD_LETTER_DROPPED, queue=where, request_id=request_id, reason=reason)
+        self._on_dropped(reason)
+
+
+class DroppingConsumer:
+    """A consumer whose refused messages are acked."""
+
+    def __init__(self, consumer: Consumer, queue: str, drop: Callable[[str, str | None, str], None]) -> None:
+        self._consumer = consumer
+        self._queue = queue
+        self._drop = drop
+
+    async def batch(self) -> Sequence[Delivery]:
+        return await self._consumer.batch()
+
+    async def settle(self, verdicts: Iterable[tuple[Delivery, Verdict]]) -> None:
+        settled: list[tuple[Delivery, Verdict]] = []
+        for delivery, verdict in verdicts:
+            if isinstance(verdict, Refuse):
+                self._drop(self._queue, delivery.correlation_id, verdict.reason)
+                settled.append((delivery, Ack()))
+            else:
+                settled.append((delivery, verdict))
+        await self._consumer.settle(settled)

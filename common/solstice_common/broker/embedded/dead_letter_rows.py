@@ -1,0 +1,108 @@
+"""The statements on dead-letter queues of the embedded broker; each function runs inside one transaction."""
+
+import json
+import sqlite3
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+
+from solstice_common.broker.dead_letter_queue import DeadLetter
+from solstice_common.broker.headers import BROKER_COUNTERS
+from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
+
+_QUEUE_ID = "(SELECT queue_id FROM queues WHERE name = ?)"
+_FREE = "NOT EXISTS (SELECT 1 FROM unsettled WHERE unsettled.message = messages.message)"
+_OF_QUEUE = f"FROM messages WHERE queue_id = {_QUEUE_ID} AND {_FREE}"
+_COLUMNS = "body, headers, type, correlation_id, message_id, priority, published_at, content_type, app_id"
+_WAITING = f"SELECT message, {_COLUMNS} {_OF_QUEUE} ORDER BY message LIMIT ?"
+_PURGE = f"DELETE {_OF_QUEUE}"
+_INSERT = f"INSERT INTO messages (queue_id, exchange, routing_key, {_COLUMNS}) VALUES ({_QUEUE_ID}, '', ?{', ?' * 9})"  # noqa: S608  constants only
+
+Numbered = tuple[int, DeadLetter]
+"""A dead letter, and its message's number."""
+
+
+def waiting(connection: sqlite3.Connection, queue: str, limit: int) -> list[Numbered]:
+    """Up to `limit` dead letters that nobody holds, the oldest first."""
+    rows = connection.execute(
+        _WAITING,
+        (queue, limit),
+    ).fetchall()
+    return [
+        (
+            message,
+            DeadLetter(
+                queue=queue,
+                body=body,
+                headers=json.loads(headers),
+                type=kind,
+                correlation_id=correlation_id,
+                message_id=message_id,
+                priority=priority,
+                timestamp=datetime.fromtimestamp(published_at, UTC),
+                content_type=content_type,
+                app_id=app_id,
+            ),
+        )
+        for message, body, headers, kind, correlation_id, message_id, priority, published_at, content_type, app_id in rows
+    ]
+
+
+def hold(connection: sqlite3.Connection, queue: str, consumer_id: int, limit: int) -> list[Numbered]:
+    """The same, and hold them for the consumer."""
+    held = waiting(connection, queue, limit)
+    connection.executemany(
+        "INSERT INTO unsettled VALUES (?, ?)", [(number, consumer_id) for number, _ in held]
+    )
+    return held
+
+
+def remove(connection: sqlite3.Connection, consumer_id: int, numbers: Collection[int]) -> int:
+    """Remove messages that the consumer still holds; return how many."""
+    return connection.execute(
+        "DELETE FROM messages WHERE message IN (SELECT message FROM unsettled WHERE consumer_id = ?)"
+        " AND message IN (SELECT value FROM json_each(?))",
+        (consumer_id, json.dumps(list(numbers))),
+    ).rowcount
+
+
+def release(connection: sqlite3.Connection, consumer_id: int) -> int:
+    """Return uncounted what the consumer holds, and end the consumer; return how many."""
+    released = connection.execute("DELETE FROM unsettled WHERE consumer_id = ?", (consumer_id,)).rowcount
+    connection.execute("DELETE FROM consumers WHERE consumer_id = ?", (consumer_id,))
+    return released
+
+
+def purge(connection: sqlite3.Connection, queue: str) -> int:
+    """Remove every message of the queue that nobody holds; return how many."""
+    return connection.execute(
+        _PURGE,
+        (queue,),
+    ).rowcount
+
+
+def put_back(
+    connection: sqlite3.Connection, queue: str, dead_letters: Sequence[DeadLetter]
+) -> list[Published]:
+    """Add dead letters at the queue's end."""
+    if connection.execute("SELECT 1 FROM queues WHERE name = ?", (queue,)).fetchone() is None:
+        return [Published(PublishStatus.UNROUTABLE, f"there is no queue {queue!r}")] * len(dead_letters)
+    connection.executemany(
+        _INSERT,
+        [
+            (
+                queue,
+                queue,
+                each.body,
+                json.dumps({k: v for k, v in each.headers.items() if k not in BROKER_COUNTERS}),
+                each.type,
+                each.correlation_id,
+                each.message_id,
+                each.priority,
+                0 if each.timestamp is None else each.timestamp.timestamp(),
+                each.content_type or "",
+                each.app_id or "",
+            )
+            for each in dead_letters
+        ],
+    )
+    return [CONFIRMED] * len(dead_letters)

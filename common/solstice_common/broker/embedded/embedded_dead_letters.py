@@ -1,0 +1,95 @@
+"""The dead-letter queues of the embedded broker, for people."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final, Self, TypeVar
+
+from solstice_common.broker.dead_letter_queue import DeadLetter, Handle
+from solstice_common.broker.embedded import dead_letter_rows
+from solstice_common.broker.embedded.embedded_broker import EmbeddedBroker
+from solstice_common.broker.protocol import Published
+from solstice_common.errors import BrokerUnavailable, StoreUnavailable
+from solstice_common.storage.sqlite import Work
+
+T = TypeVar("T")
+
+GROUP: Final = 100
+"""How many dead letters `take` passes on at once."""
+
+
+class EmbeddedDeadLetters:
+    """See `dead_letter_queue.DeadLetterQueues`."""
+
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self._broker = broker
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, *, name: str) -> AsyncIterator[Self]:
+        """Open the file of `url`, as `EmbeddedBroker.open` does."""
+        async with EmbeddedBroker.open(url, name=name) as broker:
+            yield cls(broker)
+
+    @property
+    def url(self) -> str:
+        """See `dead_letter_queue.DeadLetterQueues.url`."""
+        return self._broker.url
+
+    def queue(self, name: str) -> "EmbeddedDeadLetterQueue":
+        """See `dead_letter_queue.DeadLetterQueues.queue`."""
+        return EmbeddedDeadLetterQueue(self._broker, name)
+
+
+class EmbeddedDeadLetterQueue:
+    """See `dead_letter_queue.DeadLetterQueue`. A look reads the file and writes nothing."""
+
+    def __init__(self, broker: EmbeddedBroker, name: str) -> None:
+        self._broker = broker
+        self._name = name
+
+    async def count(self) -> int | None:
+        """See `dead_letter_queue.DeadLetterQueue.count`."""
+        depth = await self._broker.depth(self._name)
+        return None if depth is None else depth.ready
+
+    async def browse(self, limit: int) -> Sequence[DeadLetter]:
+        """See `dead_letter_queue.DeadLetterQueue.browse`."""
+        await self._broker.requeue_of_dead_processes()
+        found = await self._run(partial(dead_letter_rows.waiting, queue=self._name, limit=limit))
+        return [dead_letter for _, dead_letter in found]
+
+    async def take(self, handle: Handle, limit: int) -> int:
+        """See `dead_letter_queue.DeadLetterQueue.take`."""
+        await self._broker.requeue_of_dead_processes()
+        removed = 0
+        async with self._broker.holding(self._name) as consumer_id:
+            held = await self._run(
+                partial(dead_letter_rows.hold, queue=self._name, consumer_id=consumer_id, limit=limit)
+            )
+            for start in range(0, len(held), GROUP):
+                group = held[start : start + GROUP]
+                chosen = await handle([dead_letter for _, dead_letter in group])
+                numbers = [number for number, dead_letter in group if dead_letter.id in chosen]
+                removed += await self._run(
+                    partial(dead_letter_rows.remove, consumer_id=consumer_id, numbers=numbers)
+                )
+        return removed
+
+    async def purge(self) -> int:
+        """See `dead_letter_queue.DeadLetterQueue.purge`."""
+        return await self._run(partial(dead_letter_rows.purge, queue=self._name))
+
+    async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
+        """See `dead_letter_queue.DeadLetterQueue.put_back`."""
+        outcomes = await self._run(
+            partial(dead_letter_rows.put_back, queue=self._name, dead_letters=dead_letters)
+        )
+        self._broker.notifier.notify()
+        return outcomes
+
+    async def _run(self, work: Work[T]) -> T:
+        try:
+            return await self._broker.submit(work)
+        except StoreUnavailable as error:
+            raise BrokerUnavailable(self._broker.url, error.detail) from error

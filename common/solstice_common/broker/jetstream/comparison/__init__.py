@@ -1,0 +1,1 @@
+"""Owns the comparison of a JetStream server with what must be there."""

@@ -1,0 +1,290 @@
+"""NATS JetStream as a broker, over one supervised connection.
+
+NATS knows neither exchanges nor bindings: a table of them stands on the server (`jetstream_routes`), and the publisher
+writes a message to the stream of each queue that is bound.
+
+Source: docs.nats.io/nats-concepts/jetstream, docs.nats.io/reference/reference-protocols/nats_api_reference.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Final, Self
+
+import structlog
+
+from solstice_common.addresses.hosts import HostChoice
+from solstice_common.broker.capabilities import Capabilities, Certainty, DelayedRetry
+from solstice_common.broker.dropping import OnDropped
+from solstice_common.broker.jetstream import jetstream_streams
+from solstice_common.broker.jetstream.jetstream_consumer import JetStreamConsumer
+from solstice_common.broker.jetstream.jetstream_durability import DurabilityProbe
+from solstice_common.broker.jetstream.jetstream_names import stream_of
+from solstice_common.broker.jetstream.jetstream_presence import held_by_consumers
+from solstice_common.broker.jetstream.jetstream_publisher import JetStreamPublisher
+from solstice_common.broker.jetstream.jetstream_routes import RoutingTable
+from solstice_common.broker.jetstream.nats_address import NatsAddress, read_address
+from solstice_common.broker.jetstream.nats_connection import NatsConnection, NatsLost, open_connection_at
+from solstice_common.broker.jetstream.nats_records import HEADER_BYTES, NatsRecord, record_of
+from solstice_common.broker.links.background import background
+from solstice_common.broker.links.supervised_link import SupervisedLink
+from solstice_common.broker.protocol import (
+    IDEMPOTENCY_HEADER,
+    BrokerHealth,
+    Message,
+    Published,
+    QueueDepth,
+)
+from solstice_common.errors import BrokerUnavailable, TopologyMismatch
+from solstice_common.telemetry.log_events import LogEvent
+from solstice_common.topology import Topology
+
+DECLARE_WAIT_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 60.0
+"""Between two looks at the server's monitoring port."""
+DEFAULT_MAX_PAYLOAD: Final = 1 << 20
+CAPABILITIES: Final = Capabilities(
+    transport="nats",
+    durable_on_confirm=Certainty.UNKNOWN,
+    durable_when="`sync_interval: always` at the server, 2.10 or newer",
+    # Three replicas keep a quorum, but nats-server 6888 and 7545 tell of losses.
+    failover_safe=False,
+    delayed_retry=DelayedRetry.NATIVE,
+    priorities=Certainty.NO,
+    max_message_bytes=DEFAULT_MAX_PAYLOAD - HEADER_BYTES,
+    dedupe_window_seconds=jetstream_streams.DEDUPE_SECONDS,
+    counts_interruptions=Certainty.YES,
+    atomic_dead_letter=False,
+    atomic_group=False,
+    backpressure="a stream's `max_msgs` or `max_bytes`, the account's storage",
+)
+
+log = structlog.get_logger(__name__)
+
+
+class JetStreamBroker:
+    """See `protocol.Broker`."""
+
+    def __init__(
+        self,
+        address: NatsAddress,
+        *,
+        name: str,
+        confirm_timeout_seconds: float,
+        ack_wait_seconds: float,
+        on_dropped: OnDropped | None,
+        probe: DurabilityProbe,
+        rng: random.Random,
+    ) -> None:
+        self.name = name
+        self.ack_wait_seconds = ack_wait_seconds
+        self.on_dropped = on_dropped
+        self.table = RoutingTable()
+        self._address = address
+        self._probe = probe
+        self._rng = rng
+        self._topologies: list[Topology] = []
+        self._mismatches: dict[str, TopologyMismatch] = {}
+        self._link = SupervisedLink(
+            partial(open_connection_at, address),
+            hosts=HostChoice(address.hosts),
+            shown_url=address.shown,
+            name=name,
+            prepare=self._prepare,
+            rng=rng,
+        )
+        self._publisher = JetStreamPublisher(
+            self._link, self, confirm_timeout_seconds=confirm_timeout_seconds
+        )
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        url: str,
+        *,
+        name: str,
+        confirm_timeout_seconds: float = 30.0,
+        ack_wait_seconds: float = jetstream_streams.ACK_WAIT_SECONDS,
+        on_dropped: OnDropped | None = None,
+        monitor_url: str = "",
+        sync_always: bool = False,
+        rng: random.Random | None = None,
+    ) -> AsyncIterator[Self]:
+        """A broker that connects in the background; leaving closes its connection within a few seconds.
+
+        With `on_dropped`, poison is dropped and its reason given to that. `monitor_url` is the server's monitoring port, `sync_always` an operator's word that it syncs always.
+        Raises ConfigurationError for a wrong URL or certificates that cannot be read.
+        """
+        address = read_address(url)
+        address.check()
+        broker = cls(
+            address,
+            name=name,
+            confirm_timeout_seconds=confirm_timeout_seconds,
+            ack_wait_seconds=ack_wait_seconds,
+            on_dropped=on_dropped,
+            probe=DurabilityProbe(monitor_url, sync_always=sync_always),
+            rng=rng or random.Random(),  # noqa: S311  jitter is no secret
+        )
+        async with (
+            background({"broker-link": broker._link.run(), "broker-durability": broker._watch_durability()}),
+            background({"broker-publisher": broker._publisher.run()}),
+        ):
+            yield broker
+
+    @property
+    def url(self) -> str:
+        """The address without its password."""
+        return self._address.shown
+
+    @property
+    def health(self) -> BrokerHealth:
+        """See `protocol.Broker.health`."""
+        connection = self._link.connection
+        mismatch = next(iter(self._mismatches.values()), None)
+        detail = self._link.detail if connection is None else "" if mismatch is None else str(mismatch)
+        return BrokerHealth(
+            connected=connection is not None,
+            degraded=None if connection is None else self._probe.degraded(connection.server_version),
+            detail=detail,
+            transport=CAPABILITIES.transport,
+            host=self._link.host,
+        )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """See `protocol.Broker.capabilities`."""
+        connection = self._link.connection
+        if connection is None:
+            return CAPABILITIES
+        return replace(
+            CAPABILITIES,
+            durable_on_confirm=self._probe.certainty(connection.server_version),
+            max_message_bytes=connection.client.max_payload - HEADER_BYTES,
+        )
+
+    async def ready(self, timeout_seconds: float) -> None:
+        """See `protocol.Broker.ready`."""
+        await self._link.connected_within(timeout_seconds)
+
+    async def declare(self, topology: Topology) -> None:
+        """See `protocol.Broker.declare`; what was declared is declared again after every reconnect."""
+        for queue in topology.queues:
+            stream_of(queue.name)
+        connection = await self._link.connected_within(DECLARE_WAIT_SECONDS)
+        try:
+            await self._declare(connection, topology)
+        except NatsLost as lost:
+            raise BrokerUnavailable(self.url, str(lost)) from lost
+        if topology not in self._topologies:
+            self._topologies.append(topology)
+        for queue in topology.queues:
+            self._mismatches.pop(queue.name, None)
+
+    async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
+        """See `protocol.Broker.publish`."""
+        return await self._publisher.publish([_record(message) for message in messages])
+
+    async def publish_records(self, records: Sequence[NatsRecord]) -> Sequence[Published]:
+        """The same, for messages that bring properties of their own."""
+        return await self._publisher.publish(records)
+
+    @asynccontextmanager
+    async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator[JetStreamConsumer]:
+        """See `protocol.Broker.consume`."""
+        stream_of(queue)
+        consumer = JetStreamConsumer(self._link, self, queue, prefetch=prefetch, rng=self._rng)
+        async with background({f"broker-consume-{queue}": consumer.run()}):
+            yield consumer
+
+    async def depth(self, queue: str) -> QueueDepth | None:
+        """See `protocol.Broker.depth`."""
+        connection = await self._link.connected_within(0)
+        try:
+            held = await held_by_consumers(connection, queue)
+            stream = await jetstream_streams.find_stream(connection, queue)
+            if stream is None:
+                return None
+            oldest = await jetstream_streams.oldest_seconds(connection, stream)
+        except NatsLost as lost:
+            raise BrokerUnavailable(self.url, str(lost)) from lost
+        pending = sum(each.count for each in held)
+        return QueueDepth(
+            ready=max(0, stream.state.messages - pending),
+            consumers=len(held),
+            pending=pending,
+            oldest_seconds=oldest,
+        )
+
+    def dead_letter_exchange(self, queue: str) -> str | None:
+        """The exchange for refused messages of `queue`, as declared."""
+        for topology in self._topologies:
+            for declared in topology.queues:
+                if declared.name == queue:
+                    return declared.dead_letter_exchange
+        return None
+
+    def mismatch(self, queue: str) -> TopologyMismatch | None:
+        """Why `queue` differs, since the last reconnect, from its declaration."""
+        return self._mismatches.get(queue)
+
+    async def reread(self, connection: NatsConnection) -> None:
+        """Read the exchanges and bindings from the server. Raises NatsLost."""
+        try:
+            self.table = await jetstream_streams.read_routes(connection)
+        except TopologyMismatch as mismatch:
+            raise NatsLost(str(mismatch)) from None
+
+    async def redeclare(self, connection: NatsConnection) -> None:
+        """Declare everything again: a server may have returned empty.
+
+        An object that has changed stops only its own consumer; NatsLost when the server does not answer.
+        """
+        mismatches: dict[str, TopologyMismatch] = {}
+        for topology in self._topologies:
+            try:
+                await self._declare(connection, topology)
+            except TopologyMismatch as mismatch:
+                mismatches[mismatch.name] = mismatch
+                log.error(  # noqa: TRY400  the trace tells nothing that its fields do not
+                    LogEvent.BROKER_MISMATCHED,
+                    kind=mismatch.kind,
+                    name=mismatch.name,
+                    detail=mismatch.on_broker,
+                )
+        self._mismatches = mismatches
+
+    async def _declare(self, connection: NatsConnection, topology: Topology) -> None:
+        self.table = await jetstream_streams.declare(
+            connection,
+            topology,
+            ack_wait_seconds=self.ack_wait_seconds,
+            replicas=self._address.replicas,
+        )
+
+    async def _prepare(self, connection: NatsConnection) -> None:
+        """Make a new connection ready: JetStream must answer, and the topology stand."""
+        await jetstream_streams.require_jetstream(connection)
+        await self.reread(connection)
+        await self.redeclare(connection)
+
+    async def _watch_durability(self) -> None:
+        """Look at every new connection and every minute, and log once what the server lacks."""
+        logged: str | None = None
+        while True:
+            connection = await self._link.connected()
+            await self._probe.look()
+            degraded = self._probe.degraded(connection.server_version)
+            if degraded is not None and degraded != logged:
+                log.warning(LogEvent.BROKER_DEGRADED, url=self.url, detail=degraded)
+            logged = degraded
+            await asyncio.wait({connection.ended}, timeout=LOOK_SECONDS)
+
+
+def _record(message: Message) -> NatsRecord:
+    key = message.headers.get(IDEMPOTENCY_HEADER)
+    return record_of(message, repeat_key=key if isinstance(key, str) else None, is_repeat=message.repeat)

@@ -1,0 +1,286 @@
+"""The dead-letter queues of NATS JetStream, for people.
+
+Messages are read and removed by their sequence, past the durable consumer, so that a look changes no counter and
+leaves no trace. A reader that holds messages answers for them (`jetstream_presence`): what a killed one held is free
+at once.
+"""
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from typing import Final, Self
+
+import nats.errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.js.errors import APIError, NotFoundError
+
+from solstice_common.broker.dead_letter_queue import DeadLetter, Handle
+from solstice_common.broker.dead_letters.meta_records import dead_letter_of, meta_of_dead_letter
+from solstice_common.broker.jetstream.jetstream_names import stream_of
+from solstice_common.broker.jetstream.jetstream_presence import answer_presence, held_by_consumers
+from solstice_common.broker.jetstream.jetstream_publisher import read_answer, too_large
+from solstice_common.broker.jetstream.jetstream_streams import find_stream, require_jetstream
+from solstice_common.broker.jetstream.nats_address import read_address
+from solstice_common.broker.jetstream.nats_connection import (
+    NatsConnection,
+    NatsLost,
+    described,
+    open_connection,
+)
+from solstice_common.broker.jetstream.nats_records import META_HEADER, header_bytes, read_meta
+from solstice_common.broker.protocol import Published, PublishStatus
+from solstice_common.errors import BrokerUnavailable
+
+GROUP: Final = 100
+"""How many dead letters `take` passes on, and `put_back` publishes, at once."""
+WINDOW: Final = 500
+"""How many sequences are read at once; each window of a `take` asks the other readers first."""
+ANSWER_SECONDS: Final = 10.0
+
+Numbered = tuple[int, DeadLetter]
+"""A dead letter and its sequence."""
+
+
+class JetStreamDeadLetters:
+    """See `dead_letter_queue.DeadLetterQueues`."""
+
+    def __init__(self, connection: NatsConnection, url: str) -> None:
+        self._connection = connection
+        self.url = url
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, *, name: str) -> AsyncIterator[Self]:
+        """Connect under the connection name `name`; BrokerUnavailable when that fails."""
+        address = read_address(url)
+        async with AsyncExitStack() as stack:
+            with _reported(address.shown):
+                # Not a link, which connects again: a person's command reports a lost connection, and the next goes on.
+                connection = await stack.enter_async_context(open_connection(address, name))
+                await require_jetstream(connection)
+            yield cls(connection, address.shown)
+
+    def queue(self, name: str) -> "JetStreamDeadLetterQueue":
+        """See `dead_letter_queue.DeadLetterQueues.queue`."""
+        return JetStreamDeadLetterQueue(self._connection, self.url, name)
+
+
+class _Hold:
+    """The sequences that one `take` holds; it answers the other readers for them."""
+
+    def __init__(self, connection: NatsConnection, queue: str) -> None:
+        self.sequences: set[int] = set()
+        self._connection = connection
+        self._queue = queue
+        self._reader = uuid.uuid4().hex
+        self._presence: Subscription | None = None
+
+    async def announce(self) -> None:
+        """Answer from now on. Raises NatsLost."""
+        self._presence = await answer_presence(
+            self._connection, self._queue, lambda: self.sequences, reader=self._reader
+        )
+
+    async def let_go(self) -> None:
+        """Hold nothing any more."""
+        self.sequences.clear()
+        if self._presence is not None:
+            with suppress(nats.errors.Error):
+                await self._presence.unsubscribe()
+
+    async def claim(self, sequences: Collection[int]) -> list[int]:
+        """Hold those that nobody else holds, and return them.
+
+        Announced before it asks: of two readers at once, at least one learns of the other and lets go.
+        """
+        self.sequences.update(sequences)
+        for other in await held_by_consumers(self._connection, self._queue):
+            if other.reader != self._reader:
+                self.sequences -= other.sequences
+        return sorted(self.sequences.intersection(sequences))
+
+
+class JetStreamDeadLetterQueue:
+    """See `dead_letter_queue.DeadLetterQueue`."""
+
+    def __init__(self, connection: NatsConnection, url: str, name: str) -> None:
+        self._connection = connection
+        self._url = url
+        self._name = name
+        self._stream = stream_of(name)
+
+    async def count(self) -> int | None:
+        """See `dead_letter_queue.DeadLetterQueue.count`."""
+        with _reported(self._url):
+            held = await held_by_consumers(self._connection, self._name)
+            stream = await find_stream(self._connection, self._name)
+        return None if stream is None else max(0, stream.state.messages - sum(each.count for each in held))
+
+    async def browse(self, limit: int) -> Sequence[DeadLetter]:
+        """See `dead_letter_queue.DeadLetterQueue.browse`."""
+        found: list[DeadLetter] = []
+        with _reported(self._url):
+            start, last = await self._bounds()
+            held = frozenset[int]().union(
+                *(each.sequences for each in await held_by_consumers(self._connection, self._name))
+            )
+            while start <= last and len(found) < limit:
+                window = range(start, min(start + WINDOW, last + 1))
+                messages = await self._read(window)
+                found += [dead_letter for sequence, dead_letter in messages if sequence not in held]
+                start = window.stop if messages else await self._next(window.stop, last)
+        return found[:limit]
+
+    async def take(self, handle: Handle, limit: int) -> int:
+        """See `dead_letter_queue.DeadLetterQueue.take`."""
+        removed = 0
+        with _reported(self._url):
+            # What arrives from now on is for another call: a handler may cause messages to come back dead.
+            start, last = await self._bounds()
+        if start > last:
+            return 0
+        async with self._holding() as hold:
+            while start <= last and limit > 0:
+                window = range(start, min(start + WINDOW, last + 1))
+                with _reported(self._url):
+                    # First held, then read: what another reader removed in between is not read.
+                    messages = (await self._read(await hold.claim(window)))[:limit]
+                    hold.sequences.difference_update(
+                        set(window).difference(sequence for sequence, _ in messages)
+                    )
+                    start = window.stop if messages else await self._next(window.stop, last)
+                limit -= len(messages)
+                for at in range(0, len(messages), GROUP):
+                    group = messages[at : at + GROUP]
+                    chosen = await handle([dead_letter for _, dead_letter in group])
+                    gone = [sequence for sequence, dead_letter in group if dead_letter.id in chosen]
+                    removed += await self._remove(gone)
+                    hold.sequences.difference_update(gone)
+        return removed
+
+    async def purge(self) -> int:
+        """See `dead_letter_queue.DeadLetterQueue.purge`."""
+
+        async def choose_all(group: Sequence[DeadLetter]) -> Sequence[str]:
+            return [each.id for each in group]
+
+        return await self.take(choose_all, await self.count() or 0)
+
+    async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
+        """See `dead_letter_queue.DeadLetterQueue.put_back`."""
+        with _reported(self._url):
+            if await find_stream(self._connection, self._name) is None:
+                missing = Published(PublishStatus.UNROUTABLE, f"there is no queue {self._name!r}")
+                return [missing] * len(dead_letters)
+            outcomes: list[Published] = []
+            for at in range(0, len(dead_letters), GROUP):
+                outcomes += await self._publish(dead_letters[at : at + GROUP])
+            return outcomes
+
+    async def _bounds(self) -> tuple[int, int]:
+        """The first and the last sequence; the last is the smaller one without messages."""
+        stream = await find_stream(self._connection, self._name)
+        if stream is None or not stream.state.messages:
+            return 1, 0
+        return max(1, stream.state.first_seq), stream.state.last_seq
+
+    async def _read(self, sequences: Collection[int]) -> list[Numbered]:
+        """The messages of these sequences that exist, in order."""
+        read = await asyncio.gather(*map(self._message, sequences))
+        return [
+            (sequence, dead_letter)
+            for sequence, dead_letter in zip(sequences, read, strict=True)
+            if dead_letter is not None
+        ]
+
+    async def _message(self, sequence: int) -> DeadLetter | None:
+        try:
+            found = await self._connection.call(
+                self._connection.jetstream.get_msg(self._stream, seq=sequence)
+            )
+        except NotFoundError:
+            return None
+        meta = read_meta(found.headers)
+        return dead_letter_of(self._name, found.data or b"", meta, message_id=f"{self._name}/{sequence}")
+
+    async def _next(self, sequence: int, last: int) -> int:
+        """The first sequence of a message from here on; behind `last` without one."""
+        try:
+            found = await self._connection.call(
+                self._connection.jetstream.get_msg(self._stream, seq=sequence, subject=self._name, next=True)
+            )
+        except NotFoundError:
+            return last + 1
+        return found.seq or last + 1
+
+    async def _remove(self, sequences: Sequence[int]) -> int:
+        """Remove messages; return how many were still there."""
+        subject = f"$JS.API.STREAM.MSG.DELETE.{self._stream}"
+        with _reported(self._url):
+            # Without erasing: that would overwrite each on the disk.
+            answers = await self._answers(
+                [
+                    await self._connection.ask(
+                        subject, json.dumps({"seq": sequence, "no_erase": True}).encode()
+                    )
+                    for sequence in sequences
+                ]
+            )
+            removed = 0
+            for sequence, answer in zip(sequences, answers, strict=True):
+                error = json.loads(answer.data).get("error")
+                removed += error is None
+                # Servers name what is gone already in several ways.
+                if error is not None and await self._message(sequence) is not None:
+                    raise NatsLost(f"a message cannot be removed: {error.get('description')}")
+            return removed
+
+    async def _publish(self, dead_letters: Sequence[DeadLetter]) -> list[Published]:
+        outcomes: list[Published | None] = []
+        requests = []
+        for dead_letter in dead_letters:
+            header = json.dumps(meta_of_dead_letter(dead_letter), separators=(",", ":"))
+            limit = self._connection.client.max_payload
+            if why := too_large(header_bytes(header), len(dead_letter.body), limit):
+                outcomes.append(Published(PublishStatus.REJECTED, why))
+            else:
+                requests.append(
+                    await self._connection.ask(self._name, dead_letter.body, {META_HEADER: header})
+                )
+                outcomes.append(None)
+        answers = iter([read_answer(answer.headers, answer.data) for answer in await self._answers(requests)])
+        return [next(answers) if outcome is None else outcome for outcome in outcomes]
+
+    async def _answers(self, requests: Sequence["asyncio.Future[Msg]"]) -> list[Msg]:
+        """Wait for all answers; NatsLost when one does not come."""
+        if not requests:
+            return []
+        _, late = await asyncio.wait(requests, timeout=ANSWER_SECONDS)
+        if late:
+            for each in late:
+                each.cancel()
+            raise NatsLost(f"{len(late)} requests were not answered within {ANSWER_SECONDS:g} s")
+        return [each.result() for each in requests]
+
+    @asynccontextmanager
+    async def _holding(self) -> AsyncIterator[_Hold]:
+        hold = _Hold(self._connection, self._name)
+        with _reported(self._url):
+            await hold.announce()
+        try:
+            yield hold
+        finally:
+            await hold.let_go()
+
+
+@contextmanager
+def _reported(url: str) -> Iterator[None]:
+    try:
+        yield
+    except NatsLost as lost:
+        raise BrokerUnavailable(url, str(lost)) from lost
+    except APIError as error:
+        raise BrokerUnavailable(url, described(error)) from error

@@ -1,0 +1,118 @@
+"""Lets the consumers of a queue answer what they hold, and asks them.
+
+JetStream's counters cannot say it: messages given back still count as pending acknowledgement, and a full consumer
+asks for nothing.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import nats.errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from solstice_common.broker.jetstream.jetstream_names import presence_subject
+from solstice_common.broker.jetstream.nats_connection import NatsConnection, NatsLost, described
+
+FIRST_ANSWER_SECONDS: Final = 0.5
+QUIET_SECONDS: Final = 0.05
+"""So long after an answer, no other is expected."""
+MOST_HELD: Final = 1_000_000
+"""A foreign answer may name any range."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a consumer, or a reader of dead letters, answered."""
+
+    count: int = 0
+    sequences: frozenset[int] = frozenset()
+    """Those of the messages in their stream; empty from a process that is older than they are."""
+    reader: str = ""
+    """An id that tells readers of dead letters apart."""
+
+
+async def answer_presence(
+    connection: NatsConnection, queue: str, held: Callable[[], Collection[int]], *, reader: str = ""
+) -> Subscription:
+    """Answer, for as long as the subscription lasts, which messages are held here."""
+
+    async def answer(msg: Msg) -> None:
+        if msg.reply:
+            await connection.client.publish(msg.reply, presence_answer(held(), reader))
+
+    try:
+        return await connection.client.subscribe(presence_subject(queue), cb=answer)
+    except nats.errors.Error as error:
+        raise NatsLost(described(error)) from None
+
+
+@dataclass(slots=True)
+class _Answers:
+    held: list[Held] = field(default_factory=list)
+    no_responders: bool = False
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def take(self, msg: Msg) -> None:
+        if (msg.headers or {}).get("Status") == "503":
+            self.no_responders = True
+        else:
+            self.held.append(held_in(msg.data))
+        self.arrived.set()
+
+
+async def held_by_consumers(connection: NatsConnection, queue: str) -> list[Held]:
+    """What each living consumer and reader of the queue holds. Raises NatsLost."""
+    client, answers = connection.client, _Answers()
+    inbox = client.new_inbox()
+    try:
+        subscription = await client.subscribe(inbox, cb=answers.take)
+        try:
+            await client.publish(presence_subject(queue), reply=inbox)
+            patience = FIRST_ANSWER_SECONDS
+            while not answers.no_responders:
+                answers.arrived.clear()
+                try:
+                    async with asyncio.timeout(patience):
+                        await answers.arrived.wait()
+                except TimeoutError:
+                    break
+                patience = QUIET_SECONDS
+        finally:
+            await subscription.unsubscribe()
+    except nats.errors.Error as error:
+        raise NatsLost(described(error)) from None
+    return answers.held
+
+
+def presence_answer(sequences: Collection[int], reader: str) -> bytes:
+    """What `held_in` reads; `sequences` as ranges, each its first and last. Pure."""
+    ranges: list[list[int]] = []
+    for sequence in sorted(sequences):
+        if ranges and ranges[-1][1] == sequence - 1:
+            ranges[-1][1] = sequence
+        else:
+            ranges.append([sequence, sequence])
+    return json.dumps({"held": len(sequences), "sequences": ranges, "reader": reader}).encode()
+
+
+def held_in(data: bytes) -> Held:
+    """What an answer says; nothing held where it says nothing. Pure."""
+    try:
+        answer = json.loads(data)
+        count, ranges, reader = answer["held"], answer.get("sequences", ()), answer.get("reader", "")
+        sequences = _expanded(ranges)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return Held()
+    if not isinstance(count, int) or count < 0 or not isinstance(reader, str):
+        return Held()
+    return Held(count=count, sequences=sequences, reader=reader)
+
+
+def _expanded(ranges: Sequence[tuple[int, int]]) -> frozenset[int]:
+    if sum(last - first + 1 for first, last in ranges) > MOST_HELD:
+        raise ValueError("no process holds so many")
+    return frozenset(number for first, last in ranges for number in range(first, last + 1))

@@ -1,0 +1,205 @@
+"""Holds the deliveries of one queue over one connection, and settles them."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import nats.errors
+from nats.aio.msg import Msg
+
+from solstice_common.broker.jetstream.jetstream_presence import answer_presence
+from solstice_common.broker.jetstream.jetstream_pull import Puller
+from solstice_common.broker.jetstream.nats_connection import NatsConnection, NatsLost
+from solstice_common.broker.jetstream.nats_records import headers_of, read_meta, text_of
+from solstice_common.broker.links.background import background
+
+SETTLE_SECONDS: Final = 10.0
+PARTING_SECONDS: Final = 3.0
+RENEWALS: Final = 3
+"""Renewals within one AckWait."""
+ACK: Final = b"+ACK"
+NAK: Final = b"-NAK"
+PROGRESS: Final = b"+WPI"
+
+
+class JetStreamDelivery:
+    """A Delivery whose properties are read on demand."""
+
+    __slots__ = ("_again", "_claimed", "_headers", "_meta", "ack_subject", "body", "count", "tag")
+
+    def __init__(self, msg: Msg, *, again: Container[int] = ()) -> None:
+        metadata = msg.metadata
+        self.tag: int = metadata.sequence.stream
+        """The sequence of the message in its stream."""
+        self.count: int = metadata.num_delivered
+        """How often it was delivered, this time included. Interruptions count as well."""
+        self.ack_subject = msg.reply
+        self.body: bytes = bytes(msg.data)
+        self._headers = msg.headers
+        self._meta: dict[str, Any] | None = None
+        self._claimed = False
+        self._again = self.tag in again
+
+    def claim(self) -> bool:
+        """Whether this is the first verdict on the delivery; only that one counts."""
+        first, self._claimed = not self._claimed, True
+        return first
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """All properties, as they were published."""
+        if self._meta is None:
+            self._meta = read_meta(self._headers)
+        return self._meta
+
+    @property
+    def redelivered(self) -> bool:
+        return self._again or self.count > 1
+
+    @property
+    def exchange(self) -> str:
+        return text_of(self.meta, "exchange") or ""
+
+    @property
+    def routing_key(self) -> str:
+        return text_of(self.meta, "routing_key") or ""
+
+    @property
+    def type(self) -> str | None:
+        return text_of(self.meta, "type")
+
+    @property
+    def correlation_id(self) -> str | None:
+        return text_of(self.meta, "correlation_id")
+
+    @property
+    def message_id(self) -> str | None:
+        return text_of(self.meta, "message_id")
+
+    @property
+    def headers(self) -> Mapping[str, object]:
+        """Those of the publisher, and the broker's count of deliveries before this one."""
+        headers = headers_of(self.meta)
+        if self.count > 1:
+            headers["x-delivery-count"] = self.count - 1
+        return headers
+
+
+Decision = tuple[JetStreamDelivery, bytes]
+"""A delivery, and the word for it that the server knows."""
+
+
+class JetStreamSubscription:
+    """One stay at a queue; a new connection has its own."""
+
+    def __init__(
+        self,
+        connection: NatsConnection,
+        queue: str,
+        *,
+        prefetch: int,
+        arrived: Callable[[JetStreamDelivery], bool],
+    ) -> None:
+        self.connection = connection
+        self.ready: deque[JetStreamDelivery] = deque()
+        """Deliveries that arrived and were not taken yet, oldest first."""
+        self.over = False
+        """The stay is over: what was not settled comes again."""
+        self.unsettled: Sequence[JetStreamDelivery] = ()
+        """What it held when its connection was lost, in order."""
+        self._queue = queue
+        self._prefetch = prefetch
+        self._arrived = arrived
+        self._held: dict[int, JetStreamDelivery] = {}
+        self._again: frozenset[int] = frozenset()
+        """What the lost connection held: a killed server may have forgotten that it delivered it."""
+        self._puller = Puller(
+            connection, queue, prefetch=prefetch, room=lambda: prefetch - len(self._held), arrived=self._take
+        )
+
+    def holds(self, delivery: JetStreamDelivery) -> bool:
+        """Whether the delivery is of this stay, and not settled."""
+        return not self.over and self._held.get(delivery.tag) is delivery
+
+    async def run(self, ack_wait_seconds: float, left_over: Sequence[JetStreamDelivery]) -> None:
+        """Take messages until cancelled, and then give back in order what is not settled.
+
+        `left_over` is what a lost connection held. Raises NatsLost and PullEnded.
+        """
+        # These come again at once, not only after AckWait. They are never acked: if the server lost data, the same
+        # number may now be another message.
+        self._again = frozenset(delivery.tag for delivery in left_over)
+        await self._write([(delivery, NAK) for delivery in left_over])
+        presence = await answer_presence(self.connection, self._queue, self._held.keys)
+        try:
+            async with background({"broker-renew": self._renew(ack_wait_seconds / RENEWALS)}):
+                await self._puller.run()
+        finally:
+            self.over = True
+            self.ready.clear()
+            self.unsettled = [self._held[tag] for tag in sorted(self._held)]
+            self._held.clear()
+            if not self.connection.ended.done():
+                await self._part()
+                self.unsettled = ()
+                with suppress(nats.errors.Error):
+                    await presence.unsubscribe()
+
+    async def settle(self, decisions: Sequence[Decision]) -> None:
+        """Return when the server has answered all; never raises for what it does not answer.
+
+        A plain ack proves only that it was sent: a killed server forgets it.
+        """
+        if self.over or not decisions:
+            return
+        answered = await self._write(decisions)
+        for delivery in answered:
+            if self._held.get(delivery.tag) is delivery:
+                del self._held[delivery.tag]
+        self._puller.wake()
+
+    async def _write(self, decisions: Sequence[Decision]) -> list[JetStreamDelivery]:
+        """Tell the server, and wait; return what need not be held any longer."""
+        acks: dict[asyncio.Future[Msg], JetStreamDelivery] = {}
+        try:
+            for delivery, word in decisions:
+                acks[await self.connection.ask(delivery.ack_subject, word)] = delivery
+        except NatsLost:
+            pass
+        if not acks:
+            return []
+        _, late = await asyncio.wait(acks, timeout=SETTLE_SECONDS)
+        for answer in late:
+            answer.cancel()
+        # Without an answer nothing is renewed: the server delivers it again after AckWait.
+        return [
+            delivery
+            for answer, delivery in acks.items()
+            if answer.cancelled() or not isinstance(answer.exception(), NatsLost)
+        ]
+
+    def _take(self, msg: Msg) -> None:
+        delivery = JetStreamDelivery(msg, again=self._again)
+        self._held[delivery.tag] = delivery
+        if self._arrived(delivery):
+            self.ready.append(delivery)
+
+    async def _renew(self, every_seconds: float) -> None:
+        """Tell the server that what is held is being worked on."""
+        while True:
+            await asyncio.sleep(every_seconds)
+            for delivery in list(self._held.values()):
+                try:
+                    await self.connection.client.publish(delivery.ack_subject, PROGRESS)
+                except nats.errors.Error:
+                    return
+
+    async def _part(self) -> None:
+        try:
+            async with asyncio.timeout(PARTING_SECONDS):
+                await self._write([(delivery, NAK) for delivery in self.unsettled])
+        except TimeoutError:
+            # Then the server gives them out again after AckWait.
+            return

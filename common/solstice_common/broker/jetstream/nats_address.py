@@ -1,0 +1,102 @@
+"""Reads the URL of a NATS server or cluster."""
+
+import ssl
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from solstice_common.addresses.hosts import Host, read_hosts
+from solstice_common.addresses.password_file import read_password, report_shared
+from solstice_common.addresses.tls import TLS_OPTIONS, TlsFiles, tls_files
+from solstice_common.errors import ConfigurationError
+
+DEFAULT_PORT: Final = 4222
+OPTIONS: Final = (*TLS_OPTIONS, "password_file", "replicas")
+_FORM: Final = "must look like nats://user:password@host:4222 or tls://host,host2:4222"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsAddress:
+    """Where the servers are, and how they are spoken to."""
+
+    hosts: tuple[Host, ...]
+    user: str | None
+    password: str | None
+    password_file: str | None
+    token: str | None
+    """What stands before the `@` alone."""
+    tls_only: bool
+    """Whether a connection without TLS is refused, as `tls://` asks."""
+    tls: TlsFiles
+    replicas: int
+    """Servers of a cluster that keep each stream that we make."""
+    shown: str
+    """The URL without password, token and options, for messages and logs."""
+
+    def check(self) -> None:
+        """Raise ConfigurationError that names a file which cannot be used."""
+        if self.password_file is not None:
+            read_password(self.password_file)
+            report_shared(self.password_file)
+        self.tls_context()
+
+    def password_now(self) -> str | None:
+        """The password as it is now; ConfigurationError when its file cannot be used."""
+        return self.password if self.password_file is None else read_password(self.password_file)
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """What to verify servers with; None where the URL asks for nothing.
+
+        Raises ConfigurationError when a file cannot be used.
+        """
+        if not self.tls_only and self.tls.cafile is None and self.tls.certfile is None:
+            return None
+        return self.tls.context()
+
+
+def read_address(url: str) -> NatsAddress:
+    """The address that a `nats://` or `tls://` URL names; several hosts are separated by commas.
+
+    Raises ConfigurationError, without repeating the URL: it may hold a password.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ConfigurationError(f"AMQP_URL: {_FORM}") from None
+    credentials, _, hosts_there = parts.netloc.rpartition("@")
+    if (
+        parts.scheme not in {"nats", "tls"}
+        or not hosts_there
+        or parts.path not in {"", "/"}
+        or parts.fragment
+    ):
+        raise ConfigurationError(
+            f"AMQP_URL: {_FORM}; in user and password write # [ ] @ / ? and % as %23 %5B %5D %40 %2F %3F and %25"
+        )
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(set(options) - set(OPTIONS)):
+        raise ConfigurationError(
+            f"AMQP_URL: {', '.join(unknown)} is no option of NATS; there are {', '.join(OPTIONS)}"
+        )
+    replicas = options.get("replicas", "1")
+    if replicas not in {"1", "2", "3", "4", "5"}:
+        raise ConfigurationError("AMQP_URL: replicas must be 1 to 5, the most that JetStream allows")
+    user, has_password, password = credentials.partition(":")
+    hosts = read_hosts(url, default_port=DEFAULT_PORT, form=_FORM)
+    password_file = options.get("password_file")
+    # With a file the user stands alone; without one it would be a token.
+    is_user = bool(has_password) or password_file is not None
+    if password_file is not None and not user:
+        raise ConfigurationError("AMQP_URL: a password_file needs a user: nats://user@host:4222")
+    name = f"{user}@" if is_user and user else ""
+    return NatsAddress(
+        hosts=hosts,
+        user=unquote(user) if is_user else None,
+        password=unquote(password) if has_password else None,
+        password_file=password_file,
+        token=unquote(user) if user and not is_user else None,
+        tls_only=parts.scheme == "tls",
+        tls=tls_files(options),
+        replicas=int(replicas),
+        shown=f"{parts.scheme}://{name}{','.join(map(str, hosts))}",
+    )

@@ -1,0 +1,43 @@
+"""Uses the inside of nats-py: insists on TLS, and drops connections at once.
+
+`Client` connects in the clear to a server without TLS, whatever the URL says, and sends the password
+(github.com/nats-io/nats.py/issues/912, fixed only in its successor). `_connect_command` makes what carries the
+password, once the transport stands, so that is the last moment to refuse. And `close` waits until a server that reads
+no more has taken what was written.
+
+`SOLSTICE_PUBLIC_INTERFACES=nats` does without this module: `tls://` then needs a server with `handshake_first: true`,
+and a frozen server's socket stays until the process ends.
+"""
+
+import contextlib
+
+from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
+from nats.errors import SecureConnRequiredError
+
+
+class FencedClient(Client):
+    """A `Client` that can insist on TLS and can be aborted."""
+
+    def __init__(self, *, tls_only: bool) -> None:
+        super().__init__()
+        self._tls_only = tls_only
+
+    def abort(self) -> None:
+        """Close the socket without waiting for what is still to be written."""
+        transport = self._transport
+        if isinstance(transport, TcpTransport):
+            for writer in (transport._io_writer, transport._bare_io_writer):  # noqa: SLF001  the fence
+                if writer is not None:
+                    # Before Python 3.11.3 a TLS connection that has ended cannot be aborted: it lost its protocol.
+                    with contextlib.suppress(AttributeError):
+                        writer.transport.abort()
+
+    def _connect_command(self) -> bytes:
+        if self._tls_only and not self._is_encrypted():
+            raise SecureConnRequiredError
+        return super()._connect_command()
+
+    def _is_encrypted(self) -> bool:
+        writer = self._transport._io_writer if isinstance(self._transport, TcpTransport) else None  # noqa: SLF001  the fence
+        return writer is not None and writer.get_extra_info("ssl_object") is not None

@@ -1,0 +1,258 @@
+"""One connection to a NATS server, whose requests end with it."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.errors import APIError, ServiceUnavailableError
+
+from solstice_common.addresses.hosts import Host
+from solstice_common.addresses.tls import explained, with_remedy
+from solstice_common.broker.jetstream.nats_address import NatsAddress
+from solstice_common.broker.links.supervised_link import CONNECT_SECONDS, ConnectionLost, open_at_any
+from solstice_common.errors import ConfigurationError
+from solstice_common.runtime.public_interfaces import public_only
+
+if TYPE_CHECKING:
+    from solstice_common.broker.jetstream.nats_client import FencedClient
+
+T = TypeVar("T")
+
+API_SECONDS: Final = 5.0
+"""The longest wait for an answer of JetStream's API."""
+CLOSE_SECONDS: Final = 1.0
+WATCH_SECONDS: Final = 1.0
+"""The longest time for which a connection that nats-py has closed without a word counts as standing."""
+NO_JETSTREAM: Final = (
+    "enable it by a jetstream block in the server's configuration (or -js), and for this account"
+)
+PING_SECONDS: Final = 5
+PINGS_OUTSTANDING: Final = 2
+"""With these, a server that is frozen is given up after about a quarter of a minute."""
+_DENIED: Final = re.compile(r"permissions violation for publish to \"([^\"]+)\"", re.IGNORECASE)
+
+
+class NatsLost(ConnectionLost):
+    """The connection is gone, or does not answer; the text says why."""
+
+
+class PublishDenied(Exception):
+    """The server forbids a publish to that subject, and does not have the message."""
+
+
+class NatsConnection:
+    """A connection that stands. `ended` is done, with the reason, when it is gone."""
+
+    def __init__(self, client: Client, ended: "asyncio.Future[str]") -> None:
+        self.client = client
+        self.ended = ended
+        self.jetstream: JetStreamContext = client.jetstream(timeout=API_SECONDS)
+        self._prefix = client.new_inbox()
+        self._requests: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
+        self._number = 0
+        ended.add_done_callback(self._fail_all)
+
+    @property
+    def server_version(self) -> tuple[int, int]:
+        """Major and minor version of the server."""
+        version = self.client.connected_server_version
+        return version.major, version.minor
+
+    async def listen(self) -> None:
+        """Subscribe to the answers; before that nothing may be asked."""
+        await self.client.subscribe(
+            f"{self._prefix}.*", cb=self._answered, pending_msgs_limit=0, pending_bytes_limit=0
+        )
+
+    async def ask(
+        self, subject: str, payload: bytes = b"", headers: dict[str, str] | None = None
+    ) -> "asyncio.Future[Msg]":
+        """Write a request; the future has its answer.
+
+        NatsLost, raised here or by the future, when the connection is gone; PublishDenied by the future.
+        """
+        if self.ended.done():
+            raise NatsLost(self.ended.result())
+        self._number += 1
+        token = str(self._number)
+        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        try:
+            await self.client.publish(subject, payload, reply=f"{self._prefix}.{token}", headers=headers)
+        except nats.errors.Error as error:
+            self.notice_closed()
+            raise NatsLost(described(error)) from None
+        self._requests[token] = subject, future
+        future.add_done_callback(lambda _: self._requests.pop(token, None))
+        return future
+
+    async def call(self, answer: Awaitable[T]) -> T:
+        """Wait for a call of nats-py; NatsLost when the server does not answer it.
+
+        An answer of JetStream that says no raises its APIError.
+        """
+        try:
+            async with asyncio.timeout(API_SECONDS + 1):
+                return await answer
+        except ServiceUnavailableError as error:
+            why = described(error) if error.description else NO_JETSTREAM
+            raise NatsLost(f"JetStream is not available: {why}") from None
+        except APIError:
+            raise
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            why = self.ended.result() if self.ended.done() else described(error)
+            raise NatsLost(why) from None
+
+    def denied(self, error: Exception) -> None:
+        """Fail what was published to a subject that the server has just forbidden."""
+        found = _DENIED.search(str(error))
+        for subject, future in list(self._requests.values()) if found else ():
+            if found is not None and subject.lower() == found[1].lower() and not future.done():
+                _fail(future, PublishDenied(described(error)))
+
+    def notice_closed(self) -> None:
+        """End when nats-py has closed.
+
+        It calls itself closed first and writes what is pending then; when that fails, it never calls `closed_cb`.
+        """
+        if self.client.is_closed and not self.ended.done():
+            self.ended.set_result("the connection was lost while something was written")
+
+    async def watch(self) -> None:
+        """Notice a connection that was closed without a word, also while nothing is asked."""
+        while not self.ended.done():
+            await asyncio.sleep(WATCH_SECONDS)
+            self.notice_closed()
+
+    async def _answered(self, msg: Msg) -> None:
+        _, future = self._requests.get(msg.subject.rpartition(".")[2], (None, None))
+        if future is not None and not future.done():
+            future.set_result(msg)
+
+    def _fail_all(self, ended: "asyncio.Future[str]") -> None:
+        why = "the connection was closed" if ended.cancelled() else ended.result()
+        for _, future in list(self._requests.values()):
+            if not future.done():
+                _fail(future, NatsLost(why))
+
+
+def open_connection(address: NatsAddress, name: str) -> AbstractAsyncContextManager[NatsConnection]:
+    """A connection to the first host that gives one; NatsLost says why none does.
+
+    ConfigurationError names a file that cannot be used.
+    """
+    address.check()
+    return open_at_any(address.hosts, partial(open_connection_at, address), name)
+
+
+@asynccontextmanager
+async def open_connection_at(address: NatsAddress, host: Host, name: str) -> AsyncIterator[NatsConnection]:
+    """A connection to a host under a client name.
+
+    Leaving closes it within two seconds, whatever the server does. It is never renewed by nats-py: its reconnecting forgets pulls, and keeps requests waiting that nobody will answer.
+    Raises NatsLost when no connection can be made.
+    """
+    ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    reported: list[Exception] = []
+    connections: list[NatsConnection] = []
+
+    async def on_error(error: Exception) -> None:
+        reported.append(error)
+        del reported[:-8]
+        for connection in connections:
+            connection.denied(error)
+
+    async def on_closed() -> None:
+        if not ended.done():
+            ended.set_result(described(reported[-1]) if reported else "the server closed the connection")
+
+    try:
+        password, tls = address.password_now(), address.tls_context()
+    except ConfigurationError as error:
+        # A file that was there at the start is being replaced, or was removed.
+        raise NatsLost(str(error)) from None
+    client = _client(address)
+    watching: asyncio.Task[None] | None = None
+    scheme = "tls" if address.tls_only else "nats"
+    try:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await client.connect(
+                    servers=[f"{scheme}://{host}"],
+                    name=name,
+                    user=address.user,
+                    password=password,
+                    token=address.token,
+                    tls=tls,
+                    tls_hostname=address.tls.server_name,
+                    tls_handshake_first=address.tls_only and public_only("nats"),
+                    error_cb=on_error,
+                    closed_cb=on_closed,
+                    allow_reconnect=False,
+                    connect_timeout=int(CONNECT_SECONDS),
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    ping_interval=PING_SECONDS,
+                    max_outstanding_pings=PINGS_OUTSTANDING,
+                    # What cannot be written now must not arrive later, after it was called unknown.
+                    pending_size=-1,
+                )
+                connection = NatsConnection(client, ended)
+                connections.append(connection)
+                await connection.listen()
+        except TimeoutError:
+            raise NatsLost(
+                described(reported[-1]) if reported else f"no answer within {CONNECT_SECONDS:g} s"
+            ) from None
+        except (nats.errors.Error, OSError) as error:
+            # nats-py says only that no servers are left; the reason went to the callback before.
+            why = described(reported[-1] if reported else error)
+            raise NatsLost(explained(why, None if tls is None else address.tls)) from None
+        watching = asyncio.create_task(connection.watch(), name=f"{name} watches its connection")
+        yield connection
+    finally:
+        if watching is not None:
+            watching.cancel()
+        if not ended.done():
+            ended.set_result("the connection was closed")
+        await _close(client)
+
+
+def described(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    if isinstance(error, nats.errors.SecureConnRequiredError):
+        return "the server offers no TLS, and AMQP_URL says tls://: nothing was sent to it"
+    if isinstance(error, APIError) and error.description:
+        return f"{error.description} ({error.err_code})" if error.err_code else str(error.description)
+    text = " ".join(str(error).split()).removeprefix("nats: ").strip("'\"")
+    return with_remedy(text or type(error).__name__)
+
+
+def _client(address: NatsAddress) -> "Client | FencedClient":
+    if public_only("nats"):
+        return Client()
+    # Imported late: a fence that is left out may be as broken as it likes.
+    from solstice_common.broker.jetstream.nats_client import FencedClient  # noqa: PLC0415
+
+    return FencedClient(tls_only=address.tls_only)
+
+
+async def _close(client: "Client | FencedClient") -> None:
+    with suppress(nats.errors.Error, OSError, TimeoutError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await client.close()
+    abort = getattr(client, "abort", None)
+    if abort is not None:
+        abort()
+
+
+def _fail(future: "asyncio.Future[Msg]", error: Exception) -> None:
+    future.set_exception(error)
+    # Whoever asked may be gone: asyncio shall not complain of an error that nobody fetched.
+    future.exception()

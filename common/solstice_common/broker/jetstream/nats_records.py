@@ -1,0 +1,134 @@
+"""Writes a message as a NATS message, and reads it again. Pure.
+
+The body is the payload, byte for byte. All else stands in one header, `Solstice-Meta`, as one JSON object in ASCII:
+the client library changes spaces and newlines in headers. A message without it is a message as well: its body decides.
+
+docs/messages.md describes the layout for publishers in other languages.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from solstice_common.broker.headers import without_broker_headers
+from solstice_common.broker.protocol import Message
+from solstice_common.times import format_timestamp
+
+META_HEADER: Final = "Solstice-Meta"
+MESSAGE_ID_HEADER: Final = "Nats-Msg-Id"
+HEADER_BYTES: Final = 65_535
+"""What JetStream takes of headers (its error 10097)."""
+OWN_PREFIX: Final = "x-solstice-"
+_DETAIL: Final = "x-solstice-detail"
+_SHORT_DETAIL_CHARACTERS: Final = 256
+_FIXED_BYTES: Final = len("NATS/1.0\r\n\r\n") + len(f"{META_HEADER}: \r\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsRecord:
+    """What is written: the payload, and the header's value without the message id."""
+
+    exchange: str
+    routing_key: str
+    body: bytes
+    meta: Mapping[str, object]
+    repeat_key: str | None = None
+    """By what the server may recognise the repeat of this message."""
+    is_repeat: bool = False
+
+    def header(self, message_id: str) -> str:
+        """The value of `Solstice-Meta` under a fresh message id."""
+        return json.dumps({**self.meta, "message_id": message_id}, separators=(",", ":"))
+
+
+def record_of(message: Message, *, repeat_key: str | None = None, is_repeat: bool = False) -> NatsRecord:
+    """The record of a message to publish. ValueError for text that no broker can carry."""
+    for text in (message.exchange, message.routing_key, message.type, message.correlation_id or ""):
+        text.encode()
+    meta: dict[str, object] = {
+        "exchange": message.exchange,
+        "routing_key": message.routing_key,
+        "type": message.type,
+        "timestamp": format_timestamp(message.timestamp),
+        "content_type": message.content_type,
+        "app_id": message.app_id,
+    }
+    if message.correlation_id is not None:
+        meta["correlation_id"] = message.correlation_id
+    if message.priority is not None:
+        meta["priority"] = message.priority
+    if headers := without_broker_headers(message.headers):
+        meta["headers"] = headers
+    return NatsRecord(
+        exchange=message.exchange,
+        routing_key=message.routing_key,
+        body=message.body,
+        meta=meta,
+        repeat_key=repeat_key,
+        is_repeat=is_repeat,
+    )
+
+
+def dead_letter_record(
+    exchange: str, routing_key: str, body: bytes, meta: Mapping[str, Any], headers: Mapping[str, object]
+) -> NatsRecord:
+    """The record of a dead letter: the message's own properties, with the refusal's headers.
+
+    Its own headers give way where both do not fit: the refusal must reach the dead-letter queue.
+    """
+    properties = {**meta, "exchange": exchange, "routing_key": routing_key}
+    properties.pop("message_id", None)
+    own_headers = {name: value for name, value in headers.items() if isinstance(value, str | int | bool)}
+    record = NatsRecord(
+        exchange=exchange, routing_key=routing_key, body=body, meta={**properties, "headers": own_headers}
+    )
+    foreign = sorted(
+        (name for name in own_headers if not name.startswith(OWN_PREFIX)),
+        key=lambda name: _size(own_headers, name),
+    )
+    while header_bytes(record.header("0" * 64)) > HEADER_BYTES:
+        if foreign:
+            del own_headers[foreign.pop()]
+        elif len(str(own_headers.get(_DETAIL, ""))) > _SHORT_DETAIL_CHARACTERS:
+            own_headers[_DETAIL] = str(own_headers[_DETAIL])[:_SHORT_DETAIL_CHARACTERS]
+        else:
+            own_headers = {
+                name: value
+                for name, value in own_headers.items()
+                if _size(own_headers, name) <= HEADER_BYTES // 16
+            }
+            break
+    return NatsRecord(
+        exchange=exchange, routing_key=routing_key, body=body, meta={**properties, "headers": own_headers}
+    )
+
+
+def header_bytes(value: str) -> int:
+    """The bytes of all headers on the wire, with this value of `Solstice-Meta` alone."""
+    return _FIXED_BYTES + len(value)
+
+
+def read_meta(headers: Mapping[str, str] | None) -> dict[str, Any]:
+    """The properties of a received message; none where the header is no JSON object."""
+    try:
+        meta = json.loads((headers or {}).get(META_HEADER, "{}"))
+    except ValueError:
+        return {}
+    return meta if isinstance(meta, dict) else {}
+
+
+def text_of(meta: Mapping[str, Any], name: str) -> str | None:
+    """A property that must be text: a foreign publisher may have written anything."""
+    value = meta.get(name)
+    return value if isinstance(value, str) else None
+
+
+def headers_of(meta: Mapping[str, Any]) -> dict[str, object]:
+    """The headers of a received message, without those that only a broker may write."""
+    headers = meta.get("headers")
+    return without_broker_headers(headers) if isinstance(headers, dict) else {}
+
+
+def _size(headers: Mapping[str, object], name: str) -> int:
+    return len(json.dumps({name: headers[name]}))

@@ -1,0 +1,1 @@
+"""What brokers with a server share: one supervised connection, its tasks, and calls of publish."""

@@ -1,0 +1,188 @@
+"""Reads one dead-letter queue of RabbitMQ on one channel, over aio-pika."""
+
+import asyncio
+import contextlib
+import itertools
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final
+
+from aio_pika import Message
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
+from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError, PublishError
+
+from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
+from solstice_common.broker.rabbitmq.wire import CLOSE_SECONDS, RPC_SECONDS, LinkLost, link_errors
+from solstice_common.errors import BrokerUnavailable
+
+ARRIVAL_SECONDS: Final = 3.0
+"""A dead letter that has not come by then is with another reader of the queue."""
+CONFIRM_SECONDS: Final = 30.0
+RETURN_LOOKS: Final = 100
+RETURN_LOOK_SECONDS: Final = 0.02
+IN_FLIGHT: Final = 200
+ACKS_AT_ONCE: Final = 16
+MAX_PREFETCH: Final = 65_535
+UNLIMITED: Final = 0
+UNCOUNTED_SINCE: Final = (4, 3)
+
+
+Received = AbstractIncomingMessage
+
+
+class DeadLetterReader:
+    """Holds, removes and returns the messages of `queue`; opened by `reading`."""
+
+    def __init__(self, channel: AbstractChannel, url: str, queue: str) -> None:
+        self._channel = channel
+        self._url = url
+        self._queue = queue
+        self._held: dict[int, Received] = {}
+
+    async def ready(self) -> int | None:
+        """How many messages wait; None ends this channel: there is no such queue."""
+        with reported(self._url):
+            try:
+                found = await self._channel.declare_queue(self._queue, passive=True, timeout=RPC_SECONDS)
+            except ChannelNotFoundEntity:
+                return None
+        return found.declaration_result.message_count or 0
+
+    async def hold(self) -> list[Received]:
+        """Have every waiting message delivered, in the queue's order; all stay ours until settled.
+
+        All of them, to one consumer: a quorum queue puts a part that comes back behind what came back before.
+        """
+        count = await self.ready()
+        if not count:
+            return []
+        arrived: asyncio.Queue[Received] = asyncio.Queue()
+        with reported(self._url):
+            await self._channel.set_qos(
+                prefetch_count=count if count <= MAX_PREFETCH else UNLIMITED, timeout=RPC_SECONDS
+            )
+            queue = await self._channel.get_queue(self._queue, ensure=False)
+            tag = await queue.consume(arrived.put, timeout=RPC_SECONDS)
+            held: list[Received] = []
+            with contextlib.suppress(TimeoutError):
+                while len(held) < count:
+                    async with asyncio.timeout(ARRIVAL_SECONDS):
+                        held.append(await arrived.get())
+            await queue.cancel(tag, timeout=RPC_SECONDS)
+        while not arrived.empty():
+            held.append(arrived.get_nowait())
+        held.sort(key=lambda message: message.delivery_tag or 0)
+        self._held |= {message.delivery_tag or 0: message for message in held}
+        return held
+
+    async def remove(self, messages: Sequence[Received]) -> None:
+        """Remove messages that are held; return when the broker has taken that in.
+
+        A quorum queue's channel sets acks aside when more than 32 are under way, and forgets those when it ends: the
+        messages would come back. So the first ones held go by one ack, and others in small groups.
+        """
+        chosen = {message.delivery_tag or 0: message for message in messages}
+        first = list(itertools.takewhile(chosen.__contains__, sorted(self._held)))
+        others = sorted(chosen.keys() - set(first))
+        with reported(self._url):
+            if first:
+                await chosen[first[-1]].ack(multiple=True)
+        for start in range(0, len(others), ACKS_AT_ONCE):
+            with reported(self._url):
+                for tag in others[start : start + ACKS_AT_ONCE]:
+                    await chosen[tag].ack()
+            await self.ready()
+        for tag in chosen:
+            self._held.pop(tag)
+        await self.ready()
+
+    async def give_back(self, connection: AbstractConnection) -> None:
+        """Return what is held to its place, and end this channel.
+
+        A quorum queue takes its time: the next reader would find the messages behind them first.
+        """
+        if not self._held:
+            return
+        before = await self.ready() or 0
+        with reported(self._url):
+            if _nack_is_uncounted(connection):
+                for message in self._held.values():
+                    await message.nack(requeue=True)
+            # Else by the channel's end: before 4.0, a quorum queue puts what is nacked behind all others.
+            await self._channel.close()
+            channel = await connection.channel()
+        counting = DeadLetterReader(channel, self._url, self._queue)
+        for _ in range(RETURN_LOOKS):  # not for ever: another reader may have taken some at once
+            if (await counting.ready() or 0) >= before + len(self._held):
+                break
+            await asyncio.sleep(RETURN_LOOK_SECONDS)
+        with reported(self._url):
+            await channel.close()
+
+    async def purge(self) -> int:
+        with reported(self._url):
+            try:
+                queue = await self._channel.get_queue(self._queue, ensure=False)
+                return (await queue.purge(timeout=RPC_SECONDS)).message_count or 0
+            except ChannelNotFoundEntity:
+                return 0
+
+    async def publish(self, messages: Sequence[Message]) -> list[Published]:
+        """Publish to the queue's end, in order; the outcome of each."""
+        outcomes: list[Published] = []
+        for start in range(0, len(messages), IN_FLIGHT):
+            group = messages[start : start + IN_FLIGHT]
+            outcomes += await asyncio.gather(*(self._publish_one(message) for message in group))
+        return outcomes
+
+    async def _publish_one(self, message: Message) -> Published:
+        try:
+            with link_errors():
+                try:
+                    await self._channel.default_exchange.publish(
+                        message, routing_key=self._queue, mandatory=True, timeout=CONFIRM_SECONDS
+                    )
+                except PublishError:
+                    return Published(PublishStatus.UNROUTABLE, f"there is no queue {self._queue!r}")
+                except DeliveryError as refused:
+                    return Published(PublishStatus.REJECTED, str(refused))
+        except LinkLost as lost:
+            return Published(PublishStatus.UNKNOWN, str(lost))
+        return CONFIRMED
+
+
+@asynccontextmanager
+async def reading(connection: AbstractConnection, url: str, queue: str) -> AsyncIterator[DeadLetterReader]:
+    """A new channel; leaving returns to the queue what was not removed."""
+    with reported(url):
+        channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
+    reader = DeadLetterReader(channel, url, queue)
+    try:
+        yield reader
+        await reader.give_back(connection)
+    finally:
+        with contextlib.suppress(BrokerUnavailable), reported(url):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await channel.close()
+
+
+def _nack_is_uncounted(connection: AbstractConnection) -> bool:
+    """Whether the broker counts no nack, but a channel's end: RabbitMQ from 4.3 on.
+
+    Source: rabbitmq.com/docs/quorum-queues (delivery limits).
+    """
+    transport = connection.transport
+    properties = {} if transport is None else transport.connection.server_properties
+    version = re.match(r"(\d+)\.(\d+)", str(properties.get("version", "")))
+    return version is not None and (int(version[1]), int(version[2])) >= UNCOUNTED_SINCE
+
+
+@contextmanager
+def reported(url: str) -> Iterator[None]:
+    """Turn every error about a dead link into BrokerUnavailable."""
+    try:
+        with link_errors():
+            yield
+    except LinkLost as lost:
+        raise BrokerUnavailable(url, str(lost)) from lost

@@ -1,0 +1,205 @@
+"""Reads objects, policies and permissions of a RabbitMQ from its management API.
+
+AMQP itself shows none of that. Source: rabbitmq.com/docs/management#http-api; the same on 3.10 to 4.3.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+import httpx2
+from yarl import URL
+
+from solstice_common.broker.rabbitmq.rabbitmq_address import rabbitmq_address
+from solstice_common.broker.topology_check import (
+    FoundExchange,
+    FoundQueue,
+    FoundTopology,
+    Permissions,
+    effective_policy,
+    merged_policy,
+)
+from solstice_common.errors import BrokerUnavailable, ConfigurationError
+from solstice_common.topology import Binding, Topology
+
+ANSWER_SECONDS: Final = 10.0
+PORTS: Final[Mapping[str, tuple[str, int]]] = {"amqp": ("http", 15672), "amqps": ("https", 15671)}
+"""Scheme and port of the management API by the broker URL's scheme."""
+
+
+async def found_topology(
+    amqp_url: str, topology: Topology, *, management_url: str | None = None, user: str | None = None
+) -> FoundTopology:
+    """What the virtual host of `amqp_url` holds of a topology; asks as the URL's user.
+
+    `management_url` is `http://HOST:15672` of the broker unless given. `user` is whose permissions are read, the
+    URL's own unless given.
+
+    Raises BrokerUnavailable without an answer, and ConfigurationError when the API refuses the user.
+    """
+    async with _opened(amqp_url, management_url) as (api, vhost, name):
+        overview = await api.get("overview")
+        policies, operator_policies = (
+            await api.get(f"policies/{vhost}"),
+            await api.list_or_nothing(f"operator-policies/{vhost}"),
+        )
+        exchanges = {
+            exchange.name: _exchange(exchange.name, row, policies)
+            for exchange in topology.exchanges
+            if (row := await api.one(f"exchanges/{vhost}/{quote(exchange.name, safe='')}"))
+        }
+        queues = {
+            queue.name: _queue(queue.name, row, policies, operator_policies)
+            for queue in topology.queues
+            if (row := await api.one(f"queues/{vhost}/{quote(queue.name, safe='')}"))
+        }
+        bindings = await api.get(f"bindings/{vhost}")
+        permissions = await api.one(f"permissions/{vhost}/{quote(user or name, safe='')}")
+    return FoundTopology(
+        exchanges=exchanges,
+        queues=queues,
+        bindings=frozenset(
+            Binding(exchange=row["source"], queue=row["destination"], routing_key=row["routing_key"])
+            for row in bindings
+            if row["destination_type"] == "queue" and row["source"]
+        ),
+        policies={
+            queue.name: _any_policy(queue.name, policies, operator_policies) for queue in topology.queues
+        },
+        permissions=permissions and _permissions(permissions),
+        major_version=int(str(overview["rabbitmq_version"]).partition(".")[0]),
+        unknown=tuple(api.unknown)
+        if permissions
+        else (*api.unknown, f"the permissions of the user {user or name!r}: it has none here"),
+    )
+
+
+async def messages_in(amqp_url: str, queue: str, *, management_url: str | None = None) -> int | None:
+    """How many messages a queue has, held ones and dead letters under way included.
+
+    The number is some seconds old; None when there is none yet. Raises as `found_topology` does.
+    """
+    async with _opened(amqp_url, management_url) as (api, vhost, _):
+        row = await api.one(f"queues/{vhost}/{quote(queue, safe='')}")
+    if row is None or row.get("messages") is None:
+        return None
+    return int(row["messages"]) + int(row.get("messages_dlx") or 0)
+
+
+@asynccontextmanager
+async def _opened(
+    amqp_url: str, management_url: str | None
+) -> "AsyncIterator[tuple[_ManagementApi, str, str]]":
+    """The API, and the virtual host and the user as it names them."""
+    address = rabbitmq_address(amqp_url)
+    broker = address.at(address.hosts[0])
+    base = URL(management_url) if management_url else _management(broker)
+    name, password = base.user or broker.user or "guest", base.password or broker.password or "guest"
+    vhost = quote(unquote(broker.raw_path.removeprefix("/")) or "/", safe="")
+    async with httpx2.AsyncClient(
+        base_url=str(base.with_user(None)).rstrip("/") + "/api/",
+        auth=(name, password),
+        timeout=ANSWER_SECONDS,
+        trust_env=False,
+    ) as http:
+        yield _ManagementApi(http, str(base.with_user(None))), vhost, name
+
+
+class _ManagementApi:
+    def __init__(self, http: httpx2.AsyncClient, where: str) -> None:
+        self._http = http
+        self._where = where
+        self.unknown: list[str] = []
+        """What was refused to this user, as sentences."""
+
+    async def get(self, path: str) -> Any:
+        """What the API answers; refused: ConfigurationError."""
+        answer = await self._answer(path)
+        if answer.status_code in {401, 403}:
+            raise ConfigurationError(
+                f"the management API at {self._where} refuses this user: give it the tag 'management' "
+                "(rabbitmqctl set_user_tags USER management), or name one that has it in --management-url"
+            )
+        if answer.is_error:
+            raise BrokerUnavailable(self._where, f"/api/{path}: status {answer.status_code}")
+        return answer.json()
+
+    async def one(self, path: str) -> Any:
+        """An object, or None where there is none; refused to this user: noted, and None."""
+        answer = await self._answer(path)
+        if answer.status_code == httpx2.codes.NOT_FOUND:
+            return None
+        if answer.status_code in {401, 403}:
+            self.unknown.append(f"/api/{path}: only an administrator may ask")
+            return None
+        if answer.is_error:
+            raise BrokerUnavailable(self._where, f"/api/{path}: status {answer.status_code}")
+        return answer.json()
+
+    async def list_or_nothing(self, path: str) -> Sequence[Mapping[str, object]]:
+        """A list; empty, and noted, where this user may not ask."""
+        return await self.one(path) or ()
+
+    async def _answer(self, path: str) -> httpx2.Response:
+        try:
+            return await self._http.get(path)
+        except httpx2.HTTPError as error:
+            raise BrokerUnavailable(
+                self._where,
+                f"its management API does not answer ({error}): enable it (rabbitmq-plugins enable "
+                "rabbitmq_management), or name it with --management-url",
+            ) from None
+
+
+def _management(broker: URL) -> URL:
+    scheme, port = PORTS[broker.scheme]
+    return URL.build(scheme=scheme, host=broker.host or "127.0.0.1", port=port)
+
+
+def _exchange(name: str, row: Mapping[str, Any], policies: Sequence[Mapping[str, object]]) -> FoundExchange:
+    return FoundExchange(
+        kind=row["type"],
+        durable=row["durable"],
+        auto_delete=row["auto_delete"],
+        internal=row["internal"],
+        arguments=row["arguments"],
+        policy=effective_policy("exchanges", name, policies),
+    )
+
+
+def _queue(
+    name: str,
+    row: Mapping[str, Any],
+    policies: Sequence[Mapping[str, object]],
+    operator_policies: Sequence[Mapping[str, object]],
+) -> FoundQueue:
+    kind = str(row["arguments"].get("x-queue-type", row.get("type", "classic")))
+    return FoundQueue(
+        durable=row["durable"],
+        auto_delete=row["auto_delete"],
+        exclusive=row["exclusive"],
+        arguments={**row["arguments"], "x-queue-type": kind},
+        policy=merged_policy(
+            effective_policy("queues", name, policies, kind),
+            effective_policy("queues", name, operator_policies, kind),
+        ),
+    )
+
+
+def _any_policy(
+    name: str, policies: Sequence[Mapping[str, object]], operator_policies: Sequence[Mapping[str, object]]
+) -> Mapping[str, object]:
+    """What applies to the name as a queue of the one type or the other."""
+    return {
+        key: value
+        for kind in ("classic", "quorum")
+        for key, value in merged_policy(
+            effective_policy("queues", name, policies, kind),
+            effective_policy("queues", name, operator_policies, kind),
+        ).items()
+    }
+
+
+def _permissions(row: Mapping[str, Any]) -> Permissions:
+    return Permissions(user=row["user"], configure=row["configure"], write=row["write"], read=row["read"])

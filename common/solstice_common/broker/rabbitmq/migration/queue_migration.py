@@ -1,0 +1,341 @@
+"""Carries out a queue's migration on RabbitMQ, over one connection that holds its lock."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from aio_pika.abc import AbstractChannel, AbstractConnection
+from aio_pika.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
+from aiormq.exceptions import AMQPError, ChannelLockedResource
+
+from solstice_common.broker.protocol import QueueDepth
+from solstice_common.broker.rabbitmq.dead_letter_reader import DeadLetterReader, Received, reported
+from solstice_common.broker.rabbitmq.management_api import found_topology, messages_in
+from solstice_common.broker.rabbitmq.migration.migration_plan import (
+    QueueMigration,
+    Step,
+    StepKind,
+    plan,
+    refusals,
+)
+from solstice_common.broker.rabbitmq.rabbitmq_dead_letters import tool_connection, unchanged_copy
+from solstice_common.broker.rabbitmq.wire import RPC_SECONDS
+from solstice_common.broker.topology_check import FoundTopology, TopologyDifference
+from solstice_common.errors import BrokerError, ConfigurationError
+from solstice_common.topology import Queue
+
+NAME: Final = "solstice topology migrate"
+PREFETCH: Final = 200
+IDLE_SECONDS: Final = 0.5
+UNBOUND_SECONDS: Final = 2.0
+"""What was routed just before an unbinding has arrived by then."""
+UNKNOWN_COUNTS_SECONDS: Final = 60.0
+TRIES: Final = 5
+"""Plans that one run makes: services may declare the old queue again in between."""
+
+
+class Observer(Protocol):
+    """Hears what a migration does, before it does it."""
+
+    def step(self, step: Step) -> None: ...
+
+    def moved(self, step: Step, count: int) -> None: ...
+
+    def waiting(self, step: Step, held: int | None) -> None:
+        """Consumers hold so many messages of the queue; None: that is not known yet."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migrated:
+    """What became of one migration."""
+
+    steps: tuple[Step, ...]
+    moved: int
+    """Messages that went from one queue to another; each that went there and back counts twice."""
+    consumers_left: int = 0
+    """Of the old queue, which stays until services use the new name; else 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What a migration would do, or why it cannot."""
+
+    steps: tuple[Step, ...]
+    refusals: tuple[TopologyDifference, ...]
+    found: FoundTopology
+
+
+class _Changed(Exception):
+    """The broker is no longer as the plan found it."""
+
+
+async def planned(url: str, migration: QueueMigration, *, management_url: str | None) -> Planned:
+    """Read the broker's state and plan from it; changes nothing. Raises as `found_topology` does."""
+    found = await found_topology(url, migration.topology, management_url=management_url)
+    reasons = refusals(migration, found)
+    return Planned(steps=() if reasons else plan(migration, found), refusals=reasons, found=found)
+
+
+async def migrate(
+    url: str,
+    migration: QueueMigration,
+    *,
+    management_url: str | None,
+    counts_lag_seconds: float,
+    observer: Observer,
+) -> Migrated:
+    """Do what remains of a migration. Interrupted at any moment, the next call goes on.
+
+    The management API's counts of messages are at most `counts_lag_seconds` old. Raises ConfigurationError for what is
+    refused, BrokerUnavailable, and BrokerError while another process migrates the same queue.
+    """
+    async with tool_connection(url, NAME) as (connection, shown):
+        work = _Work(
+            connection,
+            migration,
+            observer,
+            url=url,
+            shown=shown,
+            management_url=management_url,
+            counts_lag_seconds=counts_lag_seconds,
+        )
+        async with work.locked():
+            return await work.run()
+
+
+class _Work:
+    def __init__(
+        self,
+        connection: AbstractConnection,
+        migration: QueueMigration,
+        observer: Observer,
+        *,
+        url: str,
+        shown: str,
+        management_url: str | None,
+        counts_lag_seconds: float,
+    ) -> None:
+        self._connection = connection
+        self._url = url
+        self._shown = shown
+        self._migration = migration
+        self._management_url = management_url
+        self._counts_lag_seconds = counts_lag_seconds
+        self._observer = observer
+        self._moved = 0
+        self._done: list[Step] = []
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        """Hold the exclusive queue that stands for this migration: it ends with the connection."""
+        name = self._migration.lock_name
+        with reported(self._shown):
+            channel = await self._connection.channel()
+            try:
+                await channel.declare_queue(name, exclusive=True, auto_delete=True, timeout=RPC_SECONDS)
+            except ChannelLockedResource:
+                raise BrokerError(
+                    f"another 'solstice topology migrate' works on {self._migration.source}: wait for its end; "
+                    "of a process that died without closing its connection, the broker takes note within a minute"
+                ) from None
+        yield
+
+    async def run(self) -> Migrated:
+        for _ in range(TRIES):
+            now = await planned(self._url, self._migration, management_url=self._management_url)
+            if now.refusals:
+                raise ConfigurationError("; ".join(f"{e.object} {e.difference}" for e in now.refusals))
+            if not now.steps:
+                return Migrated(steps=tuple(self._done), moved=self._moved)
+            try:
+                for step in now.steps:
+                    self._observer.step(step)
+                    left = await self._do(step)
+                    if left:
+                        return Migrated(steps=tuple(self._done), moved=self._moved, consumers_left=left)
+                    self._done.append(step)
+            except _Changed:
+                continue
+        raise BrokerError(
+            f"queue {self._migration.source} changes while it is migrated (a service declares it again and again): "
+            "nothing is lost; run this again"
+        )
+
+    async def _do(self, step: Step) -> int:
+        """Do it; return how many consumers forbid it."""
+        with reported(self._shown):
+            channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
+        try:
+            with reported(self._shown):
+                match step.kind:
+                    case StepKind.DECLARE:
+                        await _declare(channel, step.queue)
+                    case StepKind.BIND:
+                        await self._bound(channel, step.queue, bind=True)
+                    case StepKind.UNBIND:
+                        await self._bound(channel, step.queue, bind=False)
+                    case StepKind.DELETE:
+                        return await self._delete(channel, step.queue)
+            if step.kind is StepKind.EMPTY:
+                await self._move(channel, step, lambda began: self._is_unused(channel, step, began))
+            elif step.kind is StepKind.MOVE:
+                await self._move(channel, step, _after_a_moment)
+        finally:
+            with contextlib.suppress(AMQPError, OSError, RuntimeError):
+                await channel.close()
+        return 0
+
+    async def _bound(self, channel: AbstractChannel, queue: Queue, *, bind: bool) -> None:
+        there = await channel.get_queue(queue.name, ensure=False)
+        change = there.bind if bind else there.unbind
+        try:
+            await change(self._migration.exchange.name, self._migration.routing_key, timeout=RPC_SECONDS)
+        except ChannelNotFoundEntity:
+            raise _Changed from None
+
+    async def _move(
+        self, channel: AbstractChannel, step: Step, ended: Callable[[float], Awaitable[bool]]
+    ) -> None:
+        """Move messages until none is ready and `ended` says so.
+
+        Each is removed once its copy is confirmed.
+        """
+        arrived: asyncio.Queue[Received] = asyncio.Queue()
+        source, target = (
+            DeadLetterReader(channel, self._shown, name) for name in (step.queue.name, step.into)
+        )
+        with reported(self._shown):
+            await channel.set_qos(prefetch_count=PREFETCH, timeout=RPC_SECONDS)
+            queue = await channel.get_queue(step.queue.name, ensure=False)
+            try:
+                tag = await queue.consume(arrived.put, timeout=RPC_SECONDS)
+            except ChannelNotFoundEntity:
+                raise _Changed from None
+        began = time.monotonic()
+        while True:
+            group = await _next_group(arrived)
+            if group:
+                await self._copy(target, step, group)
+                continue
+            ready = await source.ready()
+            if ready is None:
+                raise _Changed
+            if ready == 0 and await ended(began) and arrived.empty():
+                break
+        with reported(self._shown):
+            await queue.cancel(tag, timeout=RPC_SECONDS)
+        # The last ones that came before the broker knew of that: they stay, as messages of the queue.
+        if not arrived.empty():
+            raise _Changed
+
+    async def _copy(self, target: DeadLetterReader, step: Step, group: Sequence[Received]) -> None:
+        for part in _with_different_ids(group):
+            outcomes = await target.publish([unchanged_copy(message) for message in part])
+            for outcome in outcomes:
+                if not outcome.confirmed:
+                    raise BrokerError(
+                        f"queue {step.into} did not take a message ({outcome.status}: {outcome.detail}): it stays in "
+                        f"{step.queue.name}; when there is room, run this again"
+                    )
+        with reported(self._shown):
+            # All of them, and all before them were acked: only this consumer uses the channel.
+            await group[-1].ack(multiple=True)
+        self._moved += len(group)
+        self._observer.moved(step, self._moved)
+
+    async def _is_unused(self, channel: AbstractChannel, step: Step, began: float) -> bool:
+        """Whether neither the queue nor its consumers have anything of it.
+
+        The queue gets nothing new that the other one does not get as well, so what a count of a moment ago denied is still
+        not there.
+        """
+        with reported(self._shown):
+            # A service that connected anew has bound it again.
+            await self._bound(channel, step.queue, bind=False)
+        waited = time.monotonic() - began
+        held = await messages_in(self._url, step.queue.name, management_url=self._management_url)
+        if held is None and waited > self._counts_lag_seconds + UNKNOWN_COUNTS_SECONDS:
+            raise ConfigurationError(
+                f"the management API tells no number of messages of {step.queue.name}: let it collect statistics "
+                "(management_agent.disable_metrics_collector = false), and run this again"
+            )
+        self._observer.waiting(step, held)
+        return waited >= self._counts_lag_seconds and held == 0
+
+    async def _delete(self, channel: AbstractChannel, queue: Queue) -> int:
+        """Delete it; return how many consumers of it forbid that."""
+        depth = await _depth(channel, queue.name)
+        if depth is None:
+            return 0
+        if depth.ready:
+            raise _Changed
+        is_interim = queue.name == self._migration.interim_name
+        if depth.consumers and is_interim:
+            raise BrokerError(
+                f"queue {queue.name} has a consumer that is not ours: end it, and run this again"
+            )
+        if depth.consumers and not self._migration.in_place:
+            return depth.consumers
+        classic = queue.arguments.get("x-queue-type", "classic") == "classic"
+        try:
+            # Quorum queues know neither condition (540 NOT_IMPLEMENTED closes the connection).
+            await channel.queue_delete(
+                queue.name, if_empty=classic, if_unused=classic and is_interim, timeout=RPC_SECONDS
+            )
+        except ChannelPreconditionFailed:
+            raise _Changed from None
+        return 0
+
+
+async def _declare(channel: AbstractChannel, queue: Queue) -> None:
+    try:
+        await channel.declare_queue(
+            queue.name, durable=True, arguments=dict(queue.arguments), timeout=RPC_SECONDS
+        )
+    except ChannelPreconditionFailed:
+        # A service was quicker, with what it knows.
+        raise _Changed from None
+
+
+async def _depth(channel: AbstractChannel, name: str) -> QueueDepth | None:
+    try:
+        found = await channel.declare_queue(name, passive=True, timeout=RPC_SECONDS)
+    except ChannelNotFoundEntity:
+        return None
+    counts = found.declaration_result
+    return QueueDepth(ready=counts.message_count or 0, consumers=counts.consumer_count or 0)
+
+
+async def _after_a_moment(began: float) -> bool:
+    return time.monotonic() - began >= UNBOUND_SECONDS
+
+
+async def _next_group(arrived: "asyncio.Queue[Received]") -> list[Received]:
+    """What has arrived, in the queue's order; empty when nothing does for a moment."""
+    group: list[Received] = []
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(IDLE_SECONDS):
+            group.append(await arrived.get())
+    while not arrived.empty() and len(group) < PREFETCH:
+        group.append(arrived.get_nowait())
+    return sorted(group, key=lambda message: message.delivery_tag or 0)
+
+
+def _with_different_ids(group: Sequence[Received]) -> list[list[Received]]:
+    """The messages in parts that have no id twice: aiormq tells returns apart by it."""
+    parts: list[list[Received]] = []
+    times: dict[str, int] = {}
+    for message in group:
+        place = 0
+        if message.message_id is not None:
+            place = times.get(message.message_id, 0)
+            times[message.message_id] = place + 1
+        if place == len(parts):
+            parts.append([])
+        parts[place].append(message)
+    return parts

@@ -1,0 +1,225 @@
+"""Takes the messages of a queue, stores them, and only then acks them."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+import structlog
+
+from solstice_common.broker.delivery import Ack, Refuse, Verdict, unreadable
+from solstice_common.broker.protocol import Broker, Consumer, Delivery
+from solstice_common.errors import BrokerUnavailable, StoreUnavailable
+from solstice_common.runtime.backoff import backoff_seconds
+from solstice_common.telemetry.log_events import LogEvent
+from solstice_common.topology import Topology
+
+log = structlog.get_logger(__name__)
+
+M = TypeVar("M")
+R = TypeVar("R")
+
+BATCHES_AT_ONCE: Final = 4
+"""While one batch is written to disk, the next ones are read and validated."""
+CONNECT_SECONDS: Final = 5.0
+FIRST_RETRY_SECONDS: Final = 0.2
+LAST_RETRY_SECONDS: Final = 10.0
+LAST_STORE_RETRY_SECONDS: Final = 2.0
+"""The longest pause while the store is away: its return is soon noticed."""
+
+
+class MessageHandler(Protocol[M, R]):
+    """Examines and stores messages of one queue: `M` is a message, `R` its result."""
+
+    def examine(self, delivery: Delivery) -> M | Refuse:
+        """Return the message, or the refusal of a delivery that is none."""
+        ...
+
+    async def save(self, messages: Sequence[M], deliveries: Sequence[Delivery]) -> Sequence[R]:
+        """Store the messages of these deliveries durably, and return a result for each.
+
+        Raises only StoreUnavailable, and may be called again with the same messages.
+        """
+        ...
+
+    def on_saved(self, messages: Sequence[M], results: Sequence[R]) -> None:
+        """Record messages that are stored and will be acked."""
+        ...
+
+    def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+        """Record a refused delivery, which becomes a dead letter."""
+        ...
+
+    def on_error(self, message: M | None, error: Exception, refusal: Refuse) -> None:
+        """Record a delivery that brought out a bug, and becomes a dead letter.
+
+        `message` is None when the delivery could not even be read.
+        """
+        ...
+
+
+class Gate(Protocol):
+    """Says whether messages may be taken now."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether no message may be taken."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until messages may be taken."""
+        ...
+
+
+class Receiver(Generic[M, R]):
+    """The consumer of one queue.
+
+    While the store is away, deliveries stay unacked at the broker.
+
+    At most `at_once` batches are stored at a time. Without a gate, messages may always be taken.
+    """
+
+    def __init__(
+        self,
+        handler: MessageHandler[M, R],
+        *,
+        broker: Broker,
+        rng: random.Random,
+        gate: Gate | None = None,
+        at_once: int = BATCHES_AT_ONCE,
+    ) -> None:
+        self._handler = handler
+        self._broker = broker
+        self._rng = rng
+        self._gate = gate
+        self._at_once = at_once
+        self._paused_since: float | None = None
+
+    async def run(self, queue: str, topology: Topology, *, prefetch: int) -> None:
+        """Take messages until cancelled.
+
+        The broker delivers again what was under way then; messages that were stored already are duplicates.
+
+        Raises TopologyMismatch.
+        """
+        await self._declare(topology)
+        while True:
+            if self._gate is not None:
+                await self._gate.room()
+            # Left, not only unread: RabbitMQ closes the channel of a consumer that holds a delivery for half an hour.
+            async with (
+                self._broker.consume(queue, prefetch=prefetch) as consumer,
+                asyncio.TaskGroup() as tasks,
+            ):
+                reading = asyncio.Lock()
+                taking = [
+                    tasks.create_task(self._take_while_room(consumer, reading), name=f"intake of {queue}")
+                    for _ in range(self._at_once)
+                ]
+                # In the group's body: a failure after it leaves this task half cancelled, and the next time limit that
+                # expires ends it without a word before Python 3.11.3 (github.com/python/cpython/issues/102780).
+                await asyncio.wait(taking)
+
+    async def _take_while_room(self, consumer: Consumer, reading: asyncio.Lock) -> None:
+        while True:
+            async with reading:
+                if self._gate is not None and self._gate.paused:
+                    return
+                batch = await consumer.batch()
+            await self._take(consumer, batch)
+
+    async def _take(self, consumer: Consumer, batch: Sequence[Delivery]) -> None:
+        """Store the messages of one batch and settle all its deliveries, refused ones first."""
+        verdicts: list[tuple[Delivery, Verdict]] = []
+        messages: list[tuple[Delivery, M]] = []
+        for delivery in batch:
+            examined = self._examine(delivery)
+            if isinstance(examined, Refuse):
+                verdicts.append((delivery, examined))
+            else:
+                messages.append((delivery, examined))
+        if verdicts:
+            # At once: the store may be away for long, and refused deliveries need not wait for it.
+            await consumer.settle(verdicts)
+        if messages:
+            await self._save_and_ack(consumer, messages)
+
+    def _examine(self, delivery: Delivery) -> M | Refuse:
+        """Return the message, or its refusal, which the handler has recorded.
+
+        No content of a delivery may end the process.
+        """
+        try:
+            examined = self._handler.examine(delivery)
+            if isinstance(examined, Refuse):
+                self._handler.on_refused(examined, delivery.correlation_id)
+        except Exception as error:  # noqa: BLE001  the handler logs it
+            return self._broken(None, error)
+        return examined
+
+    def _broken(self, message: M | None, error: Exception) -> Refuse:
+        refusal = unreadable(error)
+        self._handler.on_error(message, error, refusal)
+        return refusal
+
+    async def _save_and_ack(self, consumer: Consumer, messages: Sequence[tuple[Delivery, M]]) -> None:
+        try:
+            results = await self._save(messages)
+        except Exception as error:  # noqa: BLE001  the handler logs it
+            # A bug that one message brings out must not stop the others, now or at every new start.
+            if len(messages) > 1:
+                for one in messages:
+                    await self._save_and_ack(consumer, [one])
+                return
+            delivery, message = messages[0]
+            await consumer.settle([(delivery, self._broken(message, error))])
+        else:
+            self._handler.on_saved([message for _, message in messages], results)
+            ack = Ack()
+            await consumer.settle([(delivery, ack) for delivery, _ in messages])
+
+    async def _save(self, messages: Sequence[tuple[Delivery, M]]) -> Sequence[R]:
+        """Store the messages durably; try again for as long as the store is away."""
+        received = [message for _, message in messages]
+        deliveries = [delivery for delivery, _ in messages]
+        failures = 0
+        while True:
+            try:
+                results = await self._handler.save(received, deliveries)
+            except StoreUnavailable as error:
+                self._pause(error, len(messages))
+            else:
+                self._resume()
+                return results
+            await asyncio.sleep(self._retry_seconds(failures, LAST_STORE_RETRY_SECONDS))
+            failures += 1
+
+    def _pause(self, error: StoreUnavailable, count: int) -> None:
+        if self._paused_since is None:
+            self._paused_since = time.monotonic()
+            log.warning(LogEvent.INTAKE_PAUSED, detail=str(error), count=count)
+
+    def _resume(self) -> None:
+        if self._paused_since is not None:
+            log.info(LogEvent.INTAKE_RESUMED, paused_seconds=round(time.monotonic() - self._paused_since, 3))
+            self._paused_since = None
+
+    async def _declare(self, topology: Topology) -> None:
+        failures, logged = 0, ""
+        while True:
+            try:
+                await self._broker.ready(CONNECT_SECONDS)
+                await self._broker.declare(topology)
+            except BrokerUnavailable as error:
+                if str(error) != logged:
+                    # Once for each error: an operator has to grant a missing permission.
+                    logged = str(error)
+                    log.warning(LogEvent.BROKER_AWAITED, detail=logged)
+                await asyncio.sleep(self._retry_seconds(failures))
+                failures += 1
+            else:
+                return
+
+    def _retry_seconds(self, failures: int, longest: float = LAST_RETRY_SECONDS) -> float:
+        return backoff_seconds(failures, rng=self._rng, base_seconds=FIRST_RETRY_SECONDS, cap_seconds=longest)

@@ -1,0 +1,1 @@
+"""Redis and Valkey as a broker: queues are streams, and every promise is one script."""

@@ -1,0 +1,279 @@
+"""Consumes one queue of Redis, after each loss of its connection under a new name."""
+
+import asyncio
+import random
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+import structlog
+from redis.exceptions import ResponseError
+
+from solstice_common.broker.delivery import Refuse, Verdict
+from solstice_common.broker.links.supervised_link import SupervisedLink
+from solstice_common.broker.protocol import Delivered, Delivery
+from solstice_common.broker.redis_streams.redis_scripts import LEAVE, TAKE
+from solstice_common.broker.redis_streams.redis_settling import Fields, RedisSettling, RedisSettlingBroker
+from solstice_common.broker.redis_streams.redis_url import RedisAddress
+from solstice_common.broker.redis_streams.redis_wire import RedisLost, RedisRefusal, RedisWire
+from solstice_common.broker.redis_streams.stream_entries import delivered
+from solstice_common.errors import TopologyMismatch
+from solstice_common.runtime.backoff import backoff_seconds
+from solstice_common.telemetry.log_events import LogEvent
+
+BLOCK_MS: Final = 500
+"""How long a read waits for new entries: a blocked one is not woken by entries that are returned."""
+BLOCK_GRACE_SECONDS: Final = 5.0
+RENEWALS: Final = 6
+"""How often a lease is renewed while it lasts."""
+SWEEP_SECONDS: Final = 5.0
+"""Seconds between looks for consumers whose lease has ended."""
+REDECLARE_SECONDS: Final = 3.0
+"""Seconds before a vanished queue is declared again.
+
+An operator who replaces it has that time.
+"""
+RESUME_BASE_SECONDS: Final = 0.2
+RESUME_CAP_SECONDS: Final = 5.0
+LEAVE_SECONDS: Final = 3.0
+MAX_DELIVERIES: Final = 20
+"""Deliveries in vain after which a message is poison, as RabbitMQ's default limit."""
+
+log = structlog.get_logger(__name__)
+
+
+class RedisConsumerBroker(RedisSettlingBroker, Protocol):
+    """What a consumer needs from its broker."""
+
+    def mismatch(self, queue: str) -> TopologyMismatch | None:
+        """Why the broker's queue differs from its declaration."""
+        ...
+
+    async def redeclare(self, wire: RedisWire) -> None: ...
+
+
+class RedisConsumer:
+    """See `protocol.Consumer`; `run` must be running, over a link of its own."""
+
+    def __init__(
+        self,
+        link: SupervisedLink[RedisWire],
+        broker: RedisConsumerBroker,
+        address: RedisAddress,
+        queue: str,
+        *,
+        prefetch: int,
+        rng: random.Random,
+    ) -> None:
+        self._link = link
+        self._broker = broker
+        self._prefix = address.prefix
+        self._lease_seconds = address.lease_seconds
+        self._queue = queue
+        self._prefetch = prefetch
+        self._rng = rng
+        self._former: list[str] = []
+        self._client_id: int | None = None
+        self._ready: deque[Delivered] = deque()
+        self._unsettled: dict[object, tuple[Delivered, Fields]] = {}
+        self._arrived = asyncio.Event()
+        self._room = asyncio.Event()
+        self._leaving = False
+        self._mismatch: TopologyMismatch | None = None
+        self._settling = RedisSettling(
+            broker, prefix=address.prefix, queue=queue, rng=rng, has_room=self._room.set
+        )
+
+    async def batch(self) -> Sequence[Delivery]:
+        """See `protocol.Consumer.batch`."""
+        while not self._ready:
+            if self._mismatch is not None:
+                raise self._mismatch
+            self._arrived.clear()
+            await self._arrived.wait()
+        return [self._ready.popleft() for _ in range(min(len(self._ready), self._prefetch))]
+
+    async def settle(self, verdicts: Iterable[tuple[Delivery, Verdict]]) -> None:
+        """See `protocol.Consumer.settle`.
+
+        A retried delivery is held for a moment, longer each time, and then returned.
+        """
+        decided: list[tuple[Delivered, Fields, Verdict]] = []
+        for delivery, verdict in verdicts:
+            # An entry that comes again has the same id: compare the delivery itself.
+            known = self._unsettled.get(delivery.tag)
+            if known is not None and known[0] is delivery:
+                decided.append((*self._unsettled.pop(delivery.tag), verdict))
+        await self._settling.settle(decided)
+
+    async def run(self) -> None:
+        """Read until `leave`, through every loss of link or queue; then return what is held."""
+        failures, missing_since = 0, None
+        while not self._leaving:
+            wire = await self._link.connected()
+            began = time.monotonic()
+            try:
+                self._mismatch = self._broker.mismatch(self._queue)
+                if self._mismatch is None:
+                    await self._read(wire)
+                else:
+                    self._arrived.set()  # for `batch` to raise it
+            except RedisLost as lost:
+                missing_since = None
+                if not self._leaving:
+                    log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
+            except (RedisRefusal, ResponseError) as refused:
+                if not str(refused).startswith(("NOGROUP", "UNBLOCKED")):
+                    log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(refused))
+                else:
+                    missing_since = missing_since or began
+                    log.warning(LogEvent.QUEUE_MISSING, queue=self._queue)
+                    if began - missing_since >= REDECLARE_SECONDS:
+                        missing_since = None
+                        await self._redeclare(wire)
+            finally:
+                self._begin("")
+            failures = 0 if time.monotonic() - began > RESUME_CAP_SECONDS else failures + 1
+            await self._pause(failures)
+        await self._give_back()
+
+    async def leave(self) -> None:
+        """End reading, and wake a blocked read for that; `run` returns soon after."""
+        self._leaving = True
+        self._room.set()
+        with suppress(RedisLost, ResponseError):
+            if self._client_id is not None and (wire := self._broker.control.connection) is not None:
+                await wire.command("CLIENT UNBLOCK", self._client_id, "TIMEOUT", seconds=LEAVE_SECONDS)
+
+    async def _read(self, wire: RedisWire) -> None:
+        with suppress(ResponseError):  # not allowed: then leaving waits for the end of a read
+            self._client_id = await wire.command("CLIENT ID")
+        await self._give_back(wire)
+        self._begin(f"{self._broker.name}-{uuid.uuid4().hex}")
+        sweep_at, first = 0.0, True
+        while not self._leaving:
+            self._room.clear()
+            sweep = time.monotonic() >= sweep_at
+            if sweep:
+                sweep_at = time.monotonic() + SWEEP_SECONDS
+            lease_had_ended, entries, swept, may_be_poison = await wire.call(
+                TAKE,
+                self._prefix,
+                self._queue,
+                self._settling.name,
+                str(int(self._lease_seconds * 1000)),
+                str(self._credit),
+                "1" if sweep else "",
+            )
+            for consumer, returned in swept:
+                log.warning(
+                    LogEvent.BROKER_OWNER_LOST,
+                    url=self._queue,
+                    owner=consumer.decode("utf-8", "replace"),
+                    returned=returned,
+                )
+            if lease_had_ended and not first:
+                # Frozen for too long: what we held is with others by now.
+                self._forget_held()
+            first = False
+            self._deliver(
+                (
+                    (entry_id, dict(zip(fields[::2], fields[1::2], strict=True)), count, bool(again))
+                    for entry_id, fields, count, again in entries
+                ),
+                may_be_poison=bool(may_be_poison),
+            )
+            if self._credit <= 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._lease_seconds / RENEWALS):
+                        await self._room.wait()
+            elif not entries and not self._leaving:
+                await self._wait_for_new(wire)
+
+    async def _wait_for_new(self, wire: RedisWire) -> None:
+        """Read what comes within a moment."""
+        found = await wire.command(
+            *(
+                "XREADGROUP",
+                "GROUP",
+                "solstice",
+                self._settling.name,
+                "COUNT",
+                self._credit,
+                "BLOCK",
+                BLOCK_MS,
+            ),
+            *("STREAMS", self._prefix + self._queue, ">"),
+            seconds=BLOCK_MS / 1000 + BLOCK_GRACE_SECONDS,
+        )
+        for _, entries in found or ():
+            self._deliver((entry_id, fields or {}, 1, False) for entry_id, fields in entries)
+
+    def _deliver(
+        self, entries: Iterable[tuple[bytes, Fields, int, bool]], *, may_be_poison: bool = False
+    ) -> None:
+        poison: list[tuple[Delivered, Fields, Refuse]] = []
+        for entry_id, fields, deliveries, again in entries:
+            in_vain = deliveries - 1
+            one = delivered(entry_id, fields, count=in_vain, again=again)
+            if may_be_poison and in_vain >= MAX_DELIVERIES:
+                why = Refuse(
+                    reason="too_many_deliveries", detail=f"it was delivered {in_vain} times and never settled"
+                )
+                poison.append((one, fields, why))
+            else:
+                self._unsettled[one.tag] = (one, fields)
+                self._ready.append(one)
+        self._settling.refuse_poison(poison)
+        if self._ready:
+            self._arrived.set()
+
+    @property
+    def _credit(self) -> int:
+        return self._prefetch - len(self._unsettled) - len(self._settling.held)
+
+    def _begin(self, name: str) -> None:
+        """Hold nothing, under a new name; what the former one holds is returned later."""
+        if self._settling.name:
+            self._former.append(self._settling.name)
+        self._settling.name = name
+        self._forget_held()
+
+    def _forget_held(self) -> None:
+        self._ready.clear()
+        self._unsettled.clear()
+        self._settling.held.clear()
+
+    async def _give_back(self, wire: RedisWire | None = None) -> None:
+        """Return what former names hold; if not now, then when their leases end."""
+        wire = wire or self._link.connection or self._broker.control.connection
+        while self._former and wire is not None:
+            try:
+                await wire.call(LEAVE, self._prefix, self._queue, self._former[0])
+            except RedisLost:
+                return
+            except RedisRefusal as refused:
+                log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(refused))
+            self._former.pop(0)
+
+    async def _redeclare(self, wire: RedisWire) -> None:
+        try:
+            await self._broker.redeclare(wire)
+        except (RedisLost, RedisRefusal) as lost:
+            log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
+
+    async def _pause(self, failures: int) -> None:
+        """Wait before the next try, at most until we leave."""
+        if not self._leaving:
+            pause = backoff_seconds(
+                failures, rng=self._rng, base_seconds=RESUME_BASE_SECONDS, cap_seconds=RESUME_CAP_SECONDS
+            )
+            await asyncio.sleep(pause)
+
+    def close(self) -> None:
+        """Give up what is under way; nothing is settled any more."""
+        self._begin("")
+        self._settling.close()

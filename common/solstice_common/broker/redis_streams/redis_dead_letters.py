@@ -1,0 +1,211 @@
+"""The dead-letter queues of Redis, for people.
+
+A look reads the stream and writes nothing. What `take` passes on is pending for a consumer whose name tells its
+connection: once that connection is gone, the next reader returns the entries, without waiting for the lease to end.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Final, Self
+
+import orjson
+from redis.exceptions import ResponseError
+
+from solstice_common.broker.dead_letter_queue import DeadLetter, Handle
+from solstice_common.broker.dead_letters.meta_records import dead_letter_of, meta_of_dead_letter
+from solstice_common.broker.links.background import background
+from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
+from solstice_common.broker.redis_streams.redis_consumer import LEAVE_SECONDS, RENEWALS
+from solstice_common.broker.redis_streams.redis_scripts import (
+    BROWSE,
+    CONSUMERS,
+    DEPTH,
+    LEAVE,
+    PUT_BACK,
+    SETTLE,
+    TAKE,
+)
+from solstice_common.broker.redis_streams.redis_url import RedisAddress, redis_address
+from solstice_common.broker.redis_streams.redis_wire import (
+    RedisLost,
+    RedisRefusal,
+    RedisWire,
+    client_name,
+    open_redis_wire,
+)
+from solstice_common.broker.redis_streams.stream_entries import meta_of
+from solstice_common.errors import BrokerUnavailable
+
+GROUP: Final = 100
+"""How many dead letters are read, and passed on by `take`, at once."""
+READER: Final = "$dead-letters:"
+"""Stands before the connection's name in the names of our consumers."""
+
+
+class RedisDeadLetters:
+    """See `dead_letter_queue.DeadLetterQueues`."""
+
+    def __init__(self, wire: RedisWire, address: RedisAddress, name: str) -> None:
+        self._wire = wire
+        self._address = address
+        self._name = name
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, *, name: str) -> AsyncIterator[Self]:
+        """Connect under the connection name `name`; BrokerUnavailable when that fails."""
+        address, own_name = redis_address(url), f"{name} {uuid.uuid4().hex}"
+        # Not a link, which connects again: a person's command reports a lost connection, and the next one goes on.
+        with _reported(address.shown):
+            async with open_redis_wire(address, own_name) as wire:
+                yield cls(wire, address, client_name(own_name))
+
+    @property
+    def url(self) -> str:
+        """See `dead_letter_queue.DeadLetterQueues.url`."""
+        return self._address.shown
+
+    def queue(self, name: str) -> "RedisDeadLetterQueue":
+        """See `dead_letter_queue.DeadLetterQueues.queue`."""
+        return RedisDeadLetterQueue(self._wire, self._address, name, connection_name=self._name)
+
+
+class RedisDeadLetterQueue:
+    """See `dead_letter_queue.DeadLetterQueue`."""
+
+    def __init__(self, wire: RedisWire, address: RedisAddress, name: str, *, connection_name: str) -> None:
+        self._wire = wire
+        self._address = address
+        self._prefix = address.prefix
+        self._lease_ms = str(int(address.lease_seconds * 1000))
+        self._name = name
+        self._connection_name = connection_name
+
+    async def count(self) -> int | None:
+        """See `dead_letter_queue.DeadLetterQueue.count`."""
+        with _reported(self._address.shown):
+            await self._return_of_dead_readers()
+            depth = await self._wire.call(DEPTH, self._prefix, self._name, self._lease_ms)
+        return depth[0] if depth else None
+
+    async def browse(self, limit: int) -> Sequence[DeadLetter]:
+        """See `dead_letter_queue.DeadLetterQueue.browse`."""
+        found: list[DeadLetter] = []
+        start = b"-"
+        with _reported(self._address.shown):
+            await self._return_of_dead_readers()
+            while start and len(found) < limit:
+                entries, last = await self._wire.call(
+                    BROWSE, self._prefix, self._name, self._lease_ms, start, GROUP
+                )
+                found += [self._dead_letter(entry_id, fields) for entry_id, fields in entries]
+                start = b"(" + last if last else b""
+        return found[:limit]
+
+    async def take(self, handle: Handle, limit: int) -> int:
+        """See `dead_letter_queue.DeadLetterQueue.take`."""
+        # No more than wait now: what a handler causes to come back dead stands behind, and is for another call.
+        left, removed = min(limit, await self.count() or 0), 0
+        if not left:
+            return 0
+        async with self._consuming() as consumer:
+            while left > 0 and (group := await self._hold(consumer, min(GROUP, left))):
+                left -= len(group)
+                chosen = await handle([dead_letter for _, dead_letter in group])
+                removed += await self._remove(
+                    consumer, [entry_id for entry_id, dead_letter in group if dead_letter.id in chosen]
+                )
+        return removed
+
+    async def purge(self) -> int:
+        """See `dead_letter_queue.DeadLetterQueue.purge`."""
+
+        async def choose_all(group: Sequence[DeadLetter]) -> Sequence[str]:
+            return [each.id for each in group]
+
+        return await self.take(choose_all, await self.count() or 0)
+
+    async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
+        """See `dead_letter_queue.DeadLetterQueue.put_back`."""
+        with _reported(self._address.shown):
+            return [await self._put_back(dead_letter) for dead_letter in dead_letters]
+
+    async def _put_back(self, dead_letter: DeadLetter) -> Published:
+        try:
+            meta = orjson.dumps(meta_of_dead_letter(dead_letter))
+        except TypeError as error:
+            return Published(PublishStatus.REJECTED, f"Redis cannot carry it: {error}")
+        was_put_back = await self._wire.call(PUT_BACK, self._prefix, self._name, meta, dead_letter.body)
+        match was_put_back:
+            case None:
+                return Published(PublishStatus.UNROUTABLE, f"there is no queue {self._name!r}")
+            case 0:
+                return Published(PublishStatus.REJECTED, f"the queue {self._name!r} is full")
+            case _:
+                return CONFIRMED
+
+    async def _hold(self, consumer: str, count: int) -> list[tuple[bytes, DeadLetter]]:
+        """Have up to `count` entries delivered to the consumer."""
+        with _reported(self._address.shown):
+            _, entries, _, _ = await self._wire.call(
+                TAKE, self._prefix, self._name, consumer, self._lease_ms, count, ""
+            )
+        return [(entry_id, self._dead_letter(entry_id, fields)) for entry_id, fields, *_ in entries]
+
+    async def _remove(self, consumer: str, entries: Sequence[bytes]) -> int:
+        """Remove entries that the consumer still holds; return how many."""
+        settlements = [part for entry_id in entries for part in ("ack", entry_id, "", "")]
+        with _reported(self._address.shown):
+            _, _, gone = await self._wire.call(SETTLE, self._prefix, self._name, consumer, *settlements)
+        return int(gone)
+
+    @asynccontextmanager
+    async def _consuming(self) -> AsyncIterator[str]:
+        """The name of a consumer; what it holds at the end is returned."""
+        consumer = f"{READER}{self._connection_name}:{uuid.uuid4().hex}"
+        try:
+            async with background({"dead-letters-lease": self._renew(consumer)}):
+                yield consumer
+        finally:
+            # Without an answer the next reader does it, since our connection will be gone.
+            with suppress(RedisLost, RedisRefusal):
+                await self._wire.call(LEAVE, self._prefix, self._name, consumer, seconds=LEAVE_SECONDS)
+
+    async def _renew(self, consumer: str) -> None:
+        """Keep the consumer's lease while its entries are worked on."""
+        while True:
+            await asyncio.sleep(self._address.lease_seconds / RENEWALS)
+            # An error shows in the next call of the handler's group as well.
+            with suppress(RedisLost, RedisRefusal):
+                await self._wire.call(TAKE, self._prefix, self._name, consumer, self._lease_ms, 0, "")
+
+    async def _return_of_dead_readers(self) -> None:
+        """Return what readers hold whose connections are gone, such as those of a killed replay."""
+        names = [name.decode() for name in await self._wire.call(CONSUMERS, self._prefix, self._name)]
+        readers = [name for name in names if name.startswith(READER)]
+        if not readers:
+            return
+        try:
+            clients = await self._wire.command("CLIENT LIST")
+        except ResponseError:
+            return  # not allowed: then their leases have to end
+        living = {client.get("name") for client in clients}
+        for reader in readers:
+            if reader.removeprefix(READER).partition(":")[0] not in living:
+                await self._wire.call(LEAVE, self._prefix, self._name, reader)
+
+    def _dead_letter(self, entry_id: bytes, fields: Sequence[bytes]) -> DeadLetter:
+        named = dict(zip(fields[::2], fields[1::2], strict=True))
+        return dead_letter_of(
+            self._name, named.get(b"body", b""), meta_of(named), message_id=entry_id.decode()
+        )
+
+
+@contextmanager
+def _reported(url: str) -> Iterator[None]:
+    try:
+        yield
+    except (RedisLost, RedisRefusal, ResponseError) as error:
+        raise BrokerUnavailable(url, str(error)) from error

@@ -1,0 +1,133 @@
+"""Publishes to Redis; everything of one turn of the event loop is one script call."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from solstice_common.broker.links.publish_calls import GROUP_BYTES, PendingMessage, PublishCalls
+from solstice_common.broker.links.supervised_link import SupervisedLink
+from solstice_common.broker.protocol import CONFIRMED, Message, Published, PublishStatus, new_message_id
+from solstice_common.broker.redis_streams.redis_scripts import DEDUPE_SECONDS, PUBLISH
+from solstice_common.broker.redis_streams.redis_wire import RedisLost, RedisRefusal, RedisWire
+from solstice_common.broker.redis_streams.stream_entries import Entry, entry_of
+from solstice_common.telemetry.log_events import LogEvent
+
+GROUP: Final = 500
+
+log = structlog.get_logger(__name__)
+
+
+class RedisPublisher:
+    """Publishes over one link; `run` must be running.
+
+    `refusal` says why the server may not be trusted with messages at all, None where it may; `on_rejected` hears
+    why it rejected one.
+    """
+
+    def __init__(
+        self,
+        link: SupervisedLink[RedisWire],
+        *,
+        prefix: str,
+        confirm_timeout_seconds: float,
+        refusal: Callable[[], str | None],
+        on_rejected: Callable[[str], None],
+    ) -> None:
+        self._link = link
+        self._prefix = prefix
+        self._timeout = confirm_timeout_seconds
+        self._refusal = refusal
+        self._on_rejected = on_rejected
+        self._calls = PublishCalls[Entry](
+            timeout_seconds=confirm_timeout_seconds, why_overdue=self._why_overdue
+        )
+
+    async def publish(self, messages: Sequence[Message]) -> list[Published]:
+        """Publish and wait for the outcomes, in order; never raises because of the broker."""
+        entries = [entry_of(message, new_message_id()) for message in messages]
+        sent = iter(
+            await self._calls.publish([entry for entry in entries if not isinstance(entry, Published)])
+        )
+        return [entry if isinstance(entry, Published) else next(sent) for entry in entries]
+
+    async def run(self) -> None:
+        """Send what is published, group after group."""
+        sent: list[PendingMessage[Entry]] = []
+        try:
+            while True:
+                await self._calls.wake.wait()
+                self._calls.wake.clear()
+                await self._link.connected()
+                while sent := self._next_group():
+                    await self._send(sent)
+        finally:
+            # Also what was sent: it has no outcome yet.
+            self._calls.waiting.extendleft(reversed(sent))
+            self._calls.close()
+
+    def _next_group(self) -> list[PendingMessage[Entry]]:
+        """As many waiting messages as one script call may hold, in order."""
+        group: list[PendingMessage[Entry]] = []
+        size = 0
+        while self._calls.waiting and len(group) < GROUP and size < GROUP_BYTES:
+            pending = self._calls.waiting.popleft()
+            if pending.is_awaited:
+                group.append(pending)
+                size += pending.message.size
+        return group
+
+    async def _send(self, group: Sequence[PendingMessage[Entry]]) -> None:
+        outcomes = await self._stored([pending.message for pending in group])
+        for outcome in outcomes:
+            if outcome.status is PublishStatus.REJECTED:
+                self._on_rejected(outcome.detail)
+                break
+        for pending, outcome in zip(group, outcomes, strict=True):
+            pending.settle(outcome)
+
+    async def _stored(self, entries: Sequence[Entry]) -> Sequence[Published]:
+        wire = await self._link.connected()
+        if refusal := self._refusal():
+            return [Published(PublishStatus.REJECTED, refusal)] * len(entries)
+        arguments: list[bytes | str] = [self._prefix, str(DEDUPE_SECONDS * 1000)]
+        for entry in entries:
+            arguments += (
+                entry.exchange,
+                entry.routing_key,
+                entry.key,
+                "1" if entry.repeat else "",
+                entry.meta,
+                entry.body,
+            )
+        try:
+            answers = await wire.call(PUBLISH, *arguments, seconds=self._timeout)
+        except RedisLost as lost:
+            log.warning(LogEvent.PUBLISHER_INTERRUPTED, detail=str(lost))
+            return [Published(PublishStatus.UNKNOWN, str(lost))] * len(entries)
+        except RedisRefusal as refused:
+            return [Published(PublishStatus.REJECTED, str(refused))] * len(entries)
+        return [_outcome(entry, answer) for entry, answer in zip(entries, answers, strict=True)]
+
+    def _why_overdue(self) -> str:
+        if self._link.connection is None:
+            return f"not connected within {self._timeout:g} s: {self._link.detail}"
+        return f"not confirmed within {self._timeout:g} s"
+
+
+def _outcome(entry: Entry, answer: bytes) -> Published:
+    if not answer:
+        return CONFIRMED
+    what, _, detail = answer.decode("utf-8", "replace").partition(" ")
+    match what:
+        case "unroutable":
+            return Published(
+                PublishStatus.UNROUTABLE,
+                f"no queue is bound to the exchange {entry.exchange!r} for the key {entry.routing_key!r}",
+            )
+        case "no":
+            return Published(PublishStatus.REJECTED, f"there is no exchange {entry.exchange!r}")
+        case "full":
+            return Published(PublishStatus.REJECTED, f"the queue {detail!r} is full")
+        case _:
+            return Published(PublishStatus.REJECTED, detail)

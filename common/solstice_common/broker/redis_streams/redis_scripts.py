@@ -1,0 +1,380 @@
+"""The Lua scripts that keep the broker's promises, each in one atomic step.
+
+They run on Redis 6.2 to 8 and on Valkey; commands that only newer servers have are not used. Keys, behind the prefix:
+
+* `QUEUE`: the stream, with the consumer group `solstice`; nothing trims it, acked entries are deleted
+* `QUEUE:consumers`: sorted set of consumers by the end of their lease, in milliseconds of the server's clock
+* `QUEUE:idemp:KEY`: a message with this idempotency key was stored; forgotten after the window
+* `solstice:topology`: hash of exchanges (`x:NAME`), queues (`q:NAME`) and bindings (`b:EXCHANGE` NUL `KEY`)
+
+An entry that its consumer returned is pending for the consumer `$returned`, and delivered before new ones. The server's
+count of deliveries is one more than the deliveries in vain: returning an entry in peace leaves it, a retry and the end
+of a lease add one.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Final
+
+DEDUPE_SECONDS: Final = 600
+"""How long the relay's repeat is recognised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script, and the name under which the server keeps it."""
+
+    source: str
+    sha: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sha", hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest())
+
+
+_COMMON: Final = """
+local GROUP, RETURNED = 'solstice', '$returned'
+local prefix = ARGV[1]
+local topology = prefix .. 'solstice:topology'
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- `unpack` of some thousand values fails, so they go in chunks.
+local function in_chunks(ids, act)
+  for first = 1, #ids, 500 do
+    local chunk = {}
+    for index = first, math.min(first + 499, #ids) do chunk[#chunk + 1] = ids[index] end
+    act(chunk)
+  end
+end
+
+-- Returns what a consumer holds, in order. `in_vain` is what that adds to the count of deliveries in vain.
+local function give_back(queue, consumer, in_vain)
+  local key, returned = prefix .. queue, 0
+  while true do
+    local pending = redis.call('XPENDING', key, GROUP, '-', '+', 500, consumer)
+    if #pending == 0 then break end
+    for _, entry in ipairs(pending) do
+      redis.call('XCLAIM', key, GROUP, RETURNED, 0, entry[1], 'RETRYCOUNT', entry[4] + in_vain, 'JUSTID')
+    end
+    -- The claim of an entry that was deleted by hand may leave it pending: it must not be met again.
+    local left = redis.call('XPENDING', key, GROUP, '-', '+', 1, consumer)
+    if #left > 0 and left[1][1] == pending[1][1] then redis.call('XACK', key, GROUP, left[1][1]) end
+    returned = returned + #pending
+  end
+  -- Only without pending entries: with them they would be lost to everybody (github.com/redis/redis/issues/9745).
+  redis.call('XGROUP', 'DELCONSUMER', key, GROUP, consumer)
+  redis.call('ZREM', key .. ':consumers', consumer)
+  return returned
+end
+
+-- Returns what consumers hold whose lease has ended, and those that never had one and have been silent for as long.
+local function sweep(queue, lease_ms)
+  local key, now, swept = prefix .. queue, now_ms(), {}
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', key .. ':consumers', '-inf', now)) do
+    swept[#swept + 1] = {name, give_back(queue, name, 1)}
+  end
+  for _, info in ipairs(redis.call('XINFO', 'CONSUMERS', key, GROUP)) do
+    local facts = {}
+    for index = 1, #info, 2 do facts[info[index]] = info[index + 1] end
+    local lease = redis.call('ZSCORE', key .. ':consumers', facts.name)
+    if not lease and facts.name ~= RETURNED and facts.idle > lease_ms then
+      swept[#swept + 1] = {facts.name, give_back(queue, facts.name, 1)}
+    end
+  end
+  return swept
+end
+
+local routes = {}
+-- The queues that a message of this exchange and key reaches; false when there is no such exchange.
+local function route(exchange, key)
+  local name = exchange .. '\\0' .. key
+  if routes[name] == nil then
+    local kind = redis.call('HGET', topology, 'x:' .. exchange)
+    if not kind then
+      routes[name] = false
+    else
+      local bound = redis.call('HGET', topology, 'b:' .. exchange .. '\\0' .. (kind == 'fanout' and '' or key))
+      routes[name] = bound and cjson.decode(bound) or {}
+    end
+  end
+  return routes[name]
+end
+
+local function arguments(queue)
+  local stored = redis.call('HGET', topology, 'q:' .. queue)
+  return stored and cjson.decode(stored) or {}
+end
+"""
+
+PUBLISH: Final = Script(
+    _COMMON
+    + """
+-- ARGV: prefix, dedupe window in ms, then exchange, key, idempotency key, repeat ('1' or ''), meta, body of each message
+local limits = {}
+local function full(queue)
+  if limits[queue] == nil then limits[queue] = tonumber(arguments(queue)['x-max-length']) or false end
+  return limits[queue] and redis.call('XLEN', prefix .. queue) >= limits[queue]
+end
+
+local function store(exchange, key, idempotency, is_repeat, meta, body)
+  local queues = route(exchange, key)
+  if queues == false then return 'no exchange' end
+  if #queues == 0 then return 'unroutable' end
+  for _, queue in ipairs(queues) do
+    if full(queue) then return 'full ' .. queue end
+  end
+  for _, queue in ipairs(queues) do
+    local mark = idempotency ~= '' and prefix .. queue .. ':idemp:' .. idempotency
+    if not (is_repeat and mark and redis.call('EXISTS', mark) == 1) then
+      redis.call('XADD', prefix .. queue, '*', 'body', body, 'meta', meta)
+      -- Without the mark a repeat is stored twice, which the reader sorts out: no reason to call this a failure.
+      if mark then redis.pcall('SET', mark, '1', 'PX', ARGV[2]) end
+    end
+  end
+  return ''
+end
+
+local outcomes = {}
+for at = 3, #ARGV, 6 do
+  local stored, outcome =
+    pcall(store, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] ~= '', ARGV[at + 4], ARGV[at + 5])
+  if not stored then outcome = 'error ' .. tostring(type(outcome) == 'table' and outcome.err or outcome) end
+  outcomes[#outcomes + 1] = outcome
+end
+return outcomes
+"""
+)
+
+TAKE: Final = Script(
+    _COMMON
+    + """
+-- ARGV: prefix, queue, consumer, lease in ms, count, whether to sweep ('1' or '')
+-- Returns whether the lease had ended, the entries (id, fields, deliveries, returned), what was swept, and whether the
+-- queue has a dead-letter exchange: without one, what was delivered in vain too often would be lost.
+local queue, consumer, lease_ms, count = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local key = prefix .. queue
+local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
+if exists.err then return redis.error_reply('NOGROUP there is no stream ' .. key .. ' with the group ' .. GROUP) end
+local swept = ARGV[6] ~= '' and sweep(queue, lease_ms) or {}
+local lost = redis.call('ZADD', key .. ':consumers', now_ms() + lease_ms, consumer)
+local entries = {}
+if count > 0 then
+  for _, entry in ipairs(redis.call('XPENDING', key, GROUP, '-', '+', count, RETURNED)) do
+    redis.call('XCLAIM', key, GROUP, consumer, 0, entry[1], 'RETRYCOUNT', entry[4], 'JUSTID')
+    local found = redis.call('XRANGE', key, entry[1], entry[1])
+    if #found == 0 then
+      redis.call('XACK', key, GROUP, entry[1])
+    else
+      entries[#entries + 1] = {entry[1], found[1][2], entry[4], 1}
+    end
+  end
+end
+if count > #entries then
+  local read = redis.call('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count - #entries, 'STREAMS', key, '>')
+  if read then
+    for _, entry in ipairs(read[1][2]) do entries[#entries + 1] = {entry[1], entry[2], 1, 0} end
+  end
+end
+return {lost, entries, swept, arguments(queue)['x-dead-letter-exchange'] and 1 or 0}
+"""
+)
+
+SETTLE: Final = Script(
+    _COMMON
+    + """
+-- ARGV: prefix, queue, consumer, then of each entry: what ('ack', 'retry', 'dead'), id, key, meta of the dead letter
+-- Returns the ids of dead letters that no queue takes, which stay where they are, how many were dropped, and how many
+-- entries are gone from the queue.
+local queue, consumer = ARGV[2], ARGV[3]
+local key, done, homeless, dropped = prefix .. queue, {}, {}, 0
+local dead_letters = nil
+
+local function owned(id)
+  local pending = redis.call('XPENDING', key, GROUP, id, id, 1, consumer)
+  return pending[1] and pending[1][4]
+end
+
+local function dead_letter(id, routing_key, meta)
+  if dead_letters == nil then dead_letters = arguments(queue) end
+  local exchange = dead_letters['x-dead-letter-exchange']
+  if not exchange then
+    dropped = dropped + 1
+    return true
+  end
+  local target_key = dead_letters['x-dead-letter-routing-key'] or routing_key
+  local targets = route(exchange, target_key)
+  if not targets or #targets == 0 then return false end
+  local found = redis.call('XRANGE', key, id, id)
+  if #found == 0 then return true end
+  local fields = {'meta', '{"exchange":' .. cjson.encode(exchange) .. ',' .. string.sub(meta, 2)}
+  for index = 1, #found[1][2], 2 do
+    if found[1][2][index] ~= 'meta' then
+      fields[#fields + 1] = found[1][2][index]
+      fields[#fields + 1] = found[1][2][index + 1]
+    end
+  end
+  for _, target in ipairs(targets) do redis.call('XADD', prefix .. target, '*', unpack(fields)) end
+  return true
+end
+
+for at = 4, #ARGV, 4 do
+  local what, id = ARGV[at], ARGV[at + 1]
+  local deliveries = owned(id)
+  if not deliveries then
+    -- Another's by now, or settled already: not ours to touch.
+  elseif what == 'ack' then
+    done[#done + 1] = id
+  elseif what == 'retry' then
+    redis.call('XCLAIM', key, GROUP, RETURNED, 0, id, 'RETRYCOUNT', deliveries + 1, 'JUSTID')
+  elseif dead_letter(id, ARGV[at + 2], ARGV[at + 3]) then
+    done[#done + 1] = id
+  else
+    homeless[#homeless + 1] = id
+  end
+end
+in_chunks(done, function(ids)
+  redis.call('XACK', key, GROUP, unpack(ids))
+  redis.call('XDEL', key, unpack(ids))
+end)
+return {homeless, dropped, #done}
+"""
+)
+
+LEAVE: Final = Script(
+    _COMMON
+    + """
+-- ARGV: prefix, queue, consumer
+local exists = redis.pcall('XINFO', 'CONSUMERS', prefix .. ARGV[2], GROUP)
+if exists.err then return 0 end
+return give_back(ARGV[2], ARGV[3], 0)
+"""
+)
+
+DECLARE: Final = Script(
+    _COMMON
+    + """
+-- ARGV: prefix, how many exchanges, queues, bindings; then name, kind; name, arguments; exchange, queue, key of each
+-- Returns {} or the kind and name of what differs, and what is there instead.
+local at, exchanges, queues, bindings = 5, {}, {}, {}
+local function read(into, number, width)
+  for _ = 1, number do
+    local row = {}
+    for index = 1, width do row[index] = ARGV[at + index - 1] end
+    into[#into + 1] = row
+    at = at + width
+  end
+end
+read(exchanges, tonumber(ARGV[2]), 2)
+read(queues, tonumber(ARGV[3]), 2)
+read(bindings, tonumber(ARGV[4]), 3)
+
+for _, row in ipairs(exchanges) do
+  local found = redis.call('HGET', topology, 'x:' .. row[1])
+  if found and found ~= row[2] then return {'exchange', row[1], found} end
+end
+for _, row in ipairs(queues) do
+  local found = redis.call('HGET', topology, 'q:' .. row[1])
+  if found and found ~= row[2] then return {'queue', row[1], found} end
+end
+for _, row in ipairs(exchanges) do redis.call('HSET', topology, 'x:' .. row[1], row[2]) end
+for _, row in ipairs(queues) do
+  redis.call('HSET', topology, 'q:' .. row[1], row[2])
+  local made = redis.pcall('XGROUP', 'CREATE', prefix .. row[1], GROUP, '0', 'MKSTREAM')
+  if type(made) == 'table' and made.err and not string.find(made.err, 'BUSYGROUP') then return made end
+end
+for _, row in ipairs(bindings) do
+  local kind = redis.call('HGET', topology, 'x:' .. row[1])
+  if not kind or redis.call('HEXISTS', topology, 'q:' .. row[2]) == 0 then return {'binding', row[1], row[2]} end
+  local field = 'b:' .. row[1] .. '\\0' .. (kind == 'fanout' and '' or row[3])
+  local stored = redis.call('HGET', topology, field)
+  local bound, known = stored and cjson.decode(stored) or {}, false
+  for _, queue in ipairs(bound) do known = known or queue == row[2] end
+  if not known then
+    bound[#bound + 1] = row[2]
+    redis.call('HSET', topology, field, cjson.encode(bound))
+  end
+end
+return {}
+"""
+)
+
+DEPTH: Final = Script(
+    _COMMON
+    + """
+-- ARGV: prefix, queue, lease in ms
+-- Returns {} without such a queue, else: ready, pending, consumers, age of the oldest and rest of the next lease in ms
+local queue, key, now = ARGV[2], prefix .. ARGV[2], now_ms()
+if redis.call('HEXISTS', topology, 'q:' .. queue) == 0 then return {} end
+local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
+if exists.err then return {0, 0, 0, -1, -1} end
+sweep(queue, tonumber(ARGV[3]))
+local pending, returned = redis.call('XPENDING', key, GROUP), 0
+for _, each in ipairs(pending[4] or {}) do
+  if each[1] == RETURNED then returned = tonumber(each[2]) end
+end
+local held = pending[1] - returned
+local oldest, age = redis.call('XRANGE', key, '-', '+', 'COUNT', 1), -1
+if #oldest > 0 then age = math.max(0, now - tonumber(string.match(oldest[1][1], '^%d+'))) end
+local first, lease = redis.call('ZRANGE', key .. ':consumers', 0, 0, 'WITHSCORES'), -1
+if #first > 0 then lease = tonumber(first[2]) - now end
+local consumers = redis.call('ZCOUNT', key .. ':consumers', now, '+inf')
+return {math.max(0, redis.call('XLEN', key) - held), held, consumers, age, lease}
+"""
+)
+
+BROWSE: Final = Script(
+    _COMMON
+    + """
+-- ARGV: prefix, queue, lease in ms, where to start, count
+-- Returns the entries that no living consumer holds (id, fields), and the id of the last one looked at.
+local queue, key, start = ARGV[2], prefix .. ARGV[2], ARGV[4]
+local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
+if exists.err then return {{}, ''} end
+if start == '-' then sweep(queue, tonumber(ARGV[3])) end
+local found = redis.call('XRANGE', key, start, '+', 'COUNT', ARGV[5])
+if #found == 0 then return {{}, ''} end
+local held, free = {}, {}
+for _, entry in ipairs(redis.call('XPENDING', key, GROUP, found[1][1], found[#found][1], 1000000)) do
+  held[entry[1]] = entry[2] ~= RETURNED
+end
+for _, entry in ipairs(found) do
+  if not held[entry[1]] then free[#free + 1] = entry end
+end
+return {free, found[#found][1]}
+"""
+)
+
+CONSUMERS: Final = Script(
+    _COMMON
+    + """
+-- ARGV: prefix, queue
+-- Returns the names of the consumers that the queue knows.
+local names, exists = {}, redis.pcall('XINFO', 'CONSUMERS', prefix .. ARGV[2], GROUP)
+if exists.err then return names end
+for _, info in ipairs(exists) do
+  for index = 1, #info, 2 do
+    if info[index] == 'name' then names[#names + 1] = info[index + 1] end
+  end
+end
+return names
+"""
+)
+
+PUT_BACK: Final = Script(
+    _COMMON
+    + """
+-- ARGV: prefix, queue, meta, body
+-- Returns whether it was stored, 0 in a full queue; false without such a queue.
+local queue, key = ARGV[2], prefix .. ARGV[2]
+if redis.call('HEXISTS', topology, 'q:' .. queue) == 0 then return false end
+local limit = tonumber(arguments(queue)['x-max-length'])
+if limit and redis.call('XLEN', key) >= limit then return 0 end
+redis.call('XADD', key, '*', 'body', ARGV[4], 'meta', ARGV[3])
+return 1
+"""
+)
+
+ALL: Final = (PUBLISH, TAKE, SETTLE, LEAVE, DECLARE, DEPTH, BROWSE, CONSUMERS, PUT_BACK)

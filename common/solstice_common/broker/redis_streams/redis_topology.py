@@ -1,0 +1,42 @@
+"""What is declared on a Redis server."""
+
+import json
+
+from redis.exceptions import ResponseError
+
+from solstice_common.broker.redis_streams.redis_url import redis_address
+from solstice_common.broker.redis_streams.redis_wire import RedisLost, open_redis_wire
+from solstice_common.broker.topology_check import FoundExchange, FoundQueue, FoundTopology
+from solstice_common.errors import BrokerUnavailable
+from solstice_common.topology import Binding
+
+
+async def found_topology(url: str) -> FoundTopology:
+    """Everything declared on the server of `url`.
+
+    A queue whose stream was deleted is not there. Raises ConfigurationError for a wrong URL, BrokerUnavailable.
+    """
+    address = redis_address(url)
+    try:
+        async with open_redis_wire(address, "topology") as wire:
+            stored = await wire.command("HGETALL", f"{address.prefix}solstice:topology")
+            rows = {field.decode(): value.decode() for field, value in stored.items()}
+            named = [field.removeprefix("q:") for field in rows if field.startswith("q:")]
+            there = {name for name in named if await wire.command("EXISTS", address.prefix + name)}
+    except (RedisLost, ResponseError) as error:
+        raise BrokerUnavailable(address.shown, str(error)) from None
+    return FoundTopology(
+        exchanges={
+            field.removeprefix("x:"): FoundExchange(kind=kind)
+            for field, kind in rows.items()
+            if field.startswith("x:")
+        },
+        queues={name: FoundQueue(arguments=json.loads(rows[f"q:{name}"])) for name in there},
+        bindings=frozenset(
+            Binding(exchange=exchange, queue=queue, routing_key=key)
+            for field, queues in rows.items()
+            if field.startswith("b:")
+            for exchange, _, key in [field.removeprefix("b:").partition("\0")]
+            for queue in json.loads(queues)
+        ),
+    )

@@ -1,0 +1,110 @@
+"""Reads the URL of a Redis server, with the options that are ours."""
+
+from typing import Any, Final
+
+from yarl import URL
+
+from solstice_common.addresses.hosts import Host, first_host_only, read_hosts
+from solstice_common.addresses.password_file import read_password, report_shared
+from solstice_common.addresses.tls import TLS_OPTIONS, TlsFiles, tls_files
+from solstice_common.errors import ConfigurationError
+from solstice_common.values import Value
+
+LEASE_SECONDS: Final = 30.0
+LEAST_LEASE_SECONDS: Final = 1.0
+DEFAULT_PORT: Final = 6379
+_FORM: Final = "must look like redis://user:password@host:6379/0, with further hosts between commas"
+_OPTIONS: Final = frozenset({"prefix", "lease", "password_file", *TLS_OPTIONS})
+
+
+class RedisAddress(Value, frozen=True, kw_only=True):
+    """The servers, and how they are used; files are read anew for each connection."""
+
+    hosts: tuple[Host, ...]
+    username: str | None
+    password: str | None
+    password_file: str | None = None
+    database: int
+    tls: TlsFiles | None = None
+    """How to verify the server; None without TLS."""
+    shown: str
+    """The URL without password and options."""
+    prefix: str = ""
+    """Stands before every key: several installations share one database by it."""
+    lease_seconds: float = LEASE_SECONDS
+    """How long a consumer that says nothing keeps what it holds."""
+
+    def check(self) -> None:
+        """Raise ConfigurationError that names a file which cannot be used."""
+        if self.password_file is not None:
+            read_password(self.password_file)
+            report_shared(self.password_file)
+        if self.tls is not None:
+            self.tls.context()
+
+    def arguments(self, host: Host) -> dict[str, Any]:
+        """What redis-py needs for a connection to one of the hosts.
+
+        ConfigurationError when the file of the password cannot be used.
+        """
+        password = self.password if self.password_file is None else read_password(self.password_file)
+        return {
+            "host": host.name,
+            "port": host.port,
+            "username": self.username,
+            "password": password,
+            "db": self.database,
+        }
+
+
+def redis_address(url: str) -> RedisAddress:
+    """The server that `url` names: `redis://USER:PASSWORD@HOST:PORT/DATABASE?prefix=P&lease=SECONDS`.
+
+    `rediss://` is TLS, with the options of `tls_files`. Raises ConfigurationError.
+    """
+    try:
+        address = URL(first_host_only(url))
+        _ = address.port
+    except ValueError:
+        # yarl's message may hold a part of the password.
+        raise ConfigurationError(
+            "AMQP_URL: cannot be taken apart; in user and password write # [ ] @ / ? and % as %23 %5B %5D %40 %2F %3F and %25"
+        ) from None
+    if address.scheme not in {"redis", "rediss"} or not address.host:
+        raise ConfigurationError(f"AMQP_URL: {_FORM}")
+    number = address.path.strip("/") or "0"
+    if not number.isdecimal():
+        raise ConfigurationError(
+            f"AMQP_URL: {address.path!r} is no database of Redis; write its number, as /0"
+        )
+    unknown = sorted(set(address.query) - _OPTIONS)
+    if unknown:
+        raise ConfigurationError(
+            f"AMQP_URL: unknown option {unknown[0]!r}; Redis takes {', '.join(sorted(_OPTIONS))}"
+        )
+    hosts = read_hosts(url, default_port=DEFAULT_PORT, form=_FORM)
+    user = f"{address.raw_user}@" if address.raw_user else ""
+    return RedisAddress(
+        hosts=hosts,
+        username=address.user or None,
+        password=address.password or None,
+        database=int(number),
+        tls=tls_files(address.query) if address.scheme == "rediss" else None,
+        # Without options: they may name files of keys.
+        shown=f"{address.scheme}://{user}{','.join(map(str, hosts))}{address.raw_path}",
+        prefix=address.query.get("prefix", ""),
+        lease_seconds=_seconds(address.query.get("lease", str(LEASE_SECONDS))),
+        password_file=address.query.get("password_file"),
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not LEAST_LEASE_SECONDS <= seconds < float("inf"):
+        raise ConfigurationError(
+            f"AMQP_URL: lease={text}: write the seconds of a consumer's lease, at least {LEAST_LEASE_SECONDS:g}"
+        )
+    return seconds

@@ -1,0 +1,188 @@
+"""One connection to Redis, with a limit for each call.
+
+redis-py sends a command again when its reply is lost, which stores a message twice: here it never does, and a lost reply
+ends the connection. Its default `socket_timeout` of 5 s would end every long wait: here each call has its own limit.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
+from typing import Any, Final
+
+from redis.asyncio import ConnectionPool, Redis, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from solstice_common.addresses.hosts import Host
+from solstice_common.addresses.tls import TlsFiles, explained, with_remedy
+from solstice_common.broker.links.background import background
+from solstice_common.broker.links.supervised_link import CONNECT_SECONDS, ConnectionLost, open_at_any
+from solstice_common.broker.redis_streams.redis_scripts import Script
+from solstice_common.broker.redis_streams.redis_url import RedisAddress
+from solstice_common.errors import ConfigurationError
+
+CALL_SECONDS: Final = 15.0
+PING_SECONDS: Final = 5.0
+"""Seconds between signs of life on an idle connection."""
+CLOSE_SECONDS: Final = 2.0
+
+
+class RedisLost(ConnectionLost):
+    """The connection is gone, or did not answer in time.
+
+    What was sent may have been carried out.
+    """
+
+
+class RedisRefusal(Exception):
+    """The server refused a command, by its own words; nothing was changed."""
+
+
+class RedisWire:
+    """One connection. One call is under way at a time; an overdue one ends it."""
+
+    def __init__(self, client: "Redis", ended: "asyncio.Future[str]") -> None:
+        self._client = client
+        self._one_at_a_time = asyncio.Lock()
+        self.ended = ended
+        """Why it ended, once it has."""
+
+    async def call(
+        self, script: Script, *arguments: bytes | str | float, seconds: float = CALL_SECONDS
+    ) -> Any:
+        """Run a script; RedisLost, or RedisRefusal."""
+        try:
+            try:
+                return await self.command("EVALSHA", script.sha, 0, *arguments, seconds=seconds)
+            except NoScriptError:
+                # A restarted server has none, and ran nothing.
+                await self.command("SCRIPT LOAD", script.source)
+                return await self.command("EVALSHA", script.sha, 0, *arguments, seconds=seconds)
+        except ResponseError as error:
+            raise RedisRefusal(str(error)) from None
+
+    async def command(self, *words: bytes | str | float, seconds: float = CALL_SECONDS) -> Any:
+        """Run one command; RedisLost, or the ResponseError of a refusal.
+
+        A caller that is cancelled leaves it under way: a half-read reply would end the connection for all others.
+        """
+        running = asyncio.ensure_future(self._run(words, seconds))
+        running.add_done_callback(_look_at)
+        return await asyncio.shield(running)
+
+    async def _run(self, words: Sequence[bytes | str | float], seconds: float) -> Any:
+        async with self._one_at_a_time:
+            if self.ended.done():
+                raise RedisLost(self.ended.result())
+            try:
+                async with asyncio.timeout(seconds):
+                    return await self._client.execute_command(*words)  # type: ignore[no-untyped-call]  # redis-py has no types here
+            except ResponseError:
+                raise
+            except (RedisTimeoutError, TimeoutError):
+                raise RedisLost(self.end(f"the server did not answer within {seconds:g} s")) from None
+            except (RedisError, OSError) as error:
+                raise RedisLost(self.end(describe(error))) from None
+
+    def end(self, why: str) -> str:
+        """Note that it is of no more use; returns why."""
+        if not self.ended.done():
+            self.ended.set_result(why)
+        return self.ended.result()
+
+    async def ping(self) -> None:
+        """Ask a silent server for signs of life, until the connection ends."""
+        with suppress(RedisLost):
+            while not (await asyncio.wait([self.ended], timeout=PING_SECONDS))[0]:
+                try:
+                    await self.command("PING")
+                except ResponseError as error:
+                    self.end(describe(error))
+
+    async def close_wire(self) -> None:
+        """Close it, in any state, within a moment."""
+        self.end("the connection was closed")
+        closing = asyncio.ensure_future(self._client.aclose(close_connection_pool=True))
+        await asyncio.wait([closing], timeout=CLOSE_SECONDS)
+        if not closing.done():
+            closing.cancel()
+        elif not closing.cancelled():
+            closing.exception()
+
+
+def open_redis_wire(address: RedisAddress, name: str) -> AbstractAsyncContextManager[RedisWire]:
+    """Connect to the first host that answers; RedisLost says why none does.
+
+    ConfigurationError names a file that cannot be used.
+    """
+    address.check()
+    return open_at_any(address.hosts, partial(open_redis_wire_at, address), name)
+
+
+@asynccontextmanager
+async def open_redis_wire_at(address: RedisAddress, host: Host, name: str) -> AsyncIterator[RedisWire]:
+    """Connect to a host and sign in; leaving closes.
+
+    RedisLost says why there is no connection.
+    """
+    try:
+        client = _client(address, host, name)
+    except ConfigurationError as error:
+        # A file that was there at the start is being replaced, or was removed.
+        raise RedisLost(str(error)) from None
+    wire = RedisWire(client, asyncio.get_running_loop().create_future())
+    try:
+        try:
+            await wire.command("PING", seconds=CONNECT_SECONDS)
+        except RedisLost as lost:
+            raise RedisLost(explained(str(lost), address.tls)) from None
+        except ResponseError as error:
+            raise RedisLost(describe(error)) from None
+        async with background({"broker-ping": wire.ping()}):
+            yield wire
+    finally:
+        await wire.close_wire()
+
+
+def client_name(name: str) -> str:
+    """The name in the form that CLIENT SETNAME takes."""
+    return "".join(sign if sign.isalnum() else "-" for sign in name)
+
+
+def describe(error: BaseException) -> str:
+    """An error of redis-py for people: what happened, never a password."""
+    text = str(error) or type(error).__name__
+    return with_remedy(text.rstrip("."))
+
+
+class _TlsConnection(SSLConnection):
+    """Uses a context of ours, as every other client here does."""
+
+    def __init__(self, *, tls: TlsFiles, **options: Any) -> None:
+        super().__init__(**options)
+        self.ssl_context.context = tls.context()
+
+
+def _client(address: RedisAddress, host: Host, name: str) -> "Redis":
+    tls: dict[str, Any] = (
+        {} if address.tls is None else {"connection_class": _TlsConnection, "tls": address.tls}
+    )
+    pool = ConnectionPool(
+        **address.arguments(host),
+        **tls,
+        protocol=2,  # the replies of scripts have one shape on all servers
+        socket_timeout=None,
+        socket_connect_timeout=CONNECT_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+        client_name=client_name(name),
+    )
+    return Redis(connection_pool=pool, single_connection_client=True)
+
+
+def _look_at(running: "asyncio.Future[Any]") -> None:
+    # Its caller may have been cancelled: an error that nobody asks for would be logged as a bug.
+    if not running.cancelled():
+        running.exception()

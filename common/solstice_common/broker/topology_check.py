@@ -1,0 +1,311 @@
+"""Compares a broker with what must be there; names each difference with its remedy. Pure.
+
+Sources: rabbitmq.com/docs/parameters (which policy applies), rabbitmq.com/docs/quorum-queues (dead-letter-strategy,
+overflow, delivery-limit), rabbitmq.com/docs/ae, rabbitmq.com/docs/access-control (what each operation asks for).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from solstice_common.topology import Binding, Exchange, Queue, Topology
+
+NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
+DECLARE: Final = "solstice topology declare"
+LIMITS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "message-ttl": "messages that wait longer leave the queue unread",
+        "expires": "the queue and all in it vanish when nothing uses it for a while",
+        "max-length": "a full queue drops its oldest message without a word",
+        "max-length-bytes": "a full queue drops its oldest message without a word",
+    }
+)
+"""Limits that can lose a message, and how; each is an argument (with `x-`) or a policy's key."""
+TELLS_PUBLISHER: Final = frozenset({"reject-publish", "reject-publish-dlx"})
+"""Overflow behaviours with which a full queue tells its publisher."""
+DEFAULT_DELIVERY_LIMIT: Final = 20
+LIMITS_DELIVERIES_SINCE: Final = 4
+"""The major version since which a quorum queue has that limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundExchange:
+    """An exchange on the broker, with the policy that applies to it."""
+
+    kind: str
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Mapping[str, object] = field(default_factory=lambda: NOTHING)
+    policy: Mapping[str, object] = field(default_factory=lambda: NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundQueue:
+    """A queue on the broker, with the policy that applies to it."""
+
+    durable: bool = True
+    auto_delete: bool = False
+    exclusive: bool = False
+    arguments: Mapping[str, object] = field(default_factory=lambda: NOTHING)
+    policy: Mapping[str, object] = field(default_factory=lambda: NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permissions:
+    """Regular expressions, one per kind of operation, of a user of the broker."""
+
+    user: str
+    configure: str
+    write: str
+    read: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTopology:
+    """What exists on a broker of the objects that a topology names."""
+
+    exchanges: Mapping[str, FoundExchange]
+    queues: Mapping[str, FoundQueue]
+    bindings: frozenset[Binding]
+    policies: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: MappingProxyType({}))
+    """What a queue of a name has or would have from policies, whatever its type."""
+    permissions: Permissions | None = None
+    """None: the broker has none, or did not say."""
+    major_version: int | None = None
+    """Of RabbitMQ; None for a broker without policies and limits."""
+    unknown: tuple[str, ...] = ()
+    """What the broker did not say, each as a sentence with its reason."""
+    drifts: "tuple[TopologyDifference, ...]" = ()
+    """What only the broker's own reader can compare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyDifference:
+    """One difference: of which object, what differs and what it costs, and the remedy."""
+
+    object: str
+    """Kind and name: `queue solstice.jobs.v1`."""
+    difference: str
+    remedy: str
+
+
+def topology_differences(topology: Topology, found: FoundTopology) -> tuple[TopologyDifference, ...]:
+    """Every difference, in the order of the topology: exchanges, queues, the broker's own, bindings, permissions."""
+    return (
+        *(each for exchange in topology.exchanges for each in _of_exchange(exchange, found)),
+        *(each for queue in topology.queues for each in _of_queue(queue, found)),
+        *found.drifts,
+        *_of_bindings(topology, found),
+        *_of_permissions(topology, found.permissions),
+    )
+
+
+def effective_policy(
+    kind: str, name: str, policies: Iterable[Mapping[str, object]], queue_type: str = ""
+) -> Mapping[str, object]:
+    """The definition that applies: of all matching, that of the highest priority; empty without one.
+
+    `policies` are as the management API lists them. `kind` is `exchanges` or `queues`.
+    """
+    applies = {"all", kind, f"{queue_type}_queues"}
+    matching = [
+        policy
+        for policy in policies
+        if policy.get("apply-to", "all") in applies and _matches(str(policy.get("pattern", "")), name)
+    ]
+    if not matching:
+        return NOTHING
+    definition = max(matching, key=_priority)["definition"]
+    return definition if isinstance(definition, Mapping) else NOTHING
+
+
+def merged_policy(policy: Mapping[str, object], operator: Mapping[str, object]) -> Mapping[str, object]:
+    """A policy under an operator's, which only lowers limits."""
+    return {**policy, **{key: _lower(policy.get(key), value) for key, value in operator.items()}}
+
+
+def _priority(policy: Mapping[str, object]) -> int:
+    priority = policy.get("priority", 0)
+    return priority if isinstance(priority, int) else 0
+
+
+def _lower(declared: object, on_broker: object) -> object:
+    return min(declared, on_broker) if isinstance(declared, int) and isinstance(on_broker, int) else on_broker
+
+
+def _matches(pattern: str, name: str) -> bool:
+    # The broker's expressions are Erlang's; what Python cannot read cannot be judged here, and matches nothing.
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:
+        return False
+
+
+def _of_exchange(exchange: Exchange, found: FoundTopology) -> Iterator[TopologyDifference]:
+    label, there = f"exchange {exchange.name}", found.exchanges.get(exchange.name)
+    if there is None:
+        yield TopologyDifference(object=label, difference="is missing", remedy=DECLARE)
+        return
+    anew = f"stop the services, delete the exchange, then: {DECLARE}"
+    if there.kind != exchange.kind:
+        yield TopologyDifference(
+            object=label, difference=f"is a {there.kind} exchange, has to be {exchange.kind}", remedy=anew
+        )
+    if not there.durable or there.auto_delete:
+        how = "auto-delete" if there.auto_delete else "not durable"
+        yield TopologyDifference(
+            object=label, difference=f"is {how}: it vanishes, and publishing ends until then", remedy=anew
+        )
+    if there.internal:
+        yield TopologyDifference(
+            object=label, difference="is internal: no service may publish to it", remedy=anew
+        )
+    alternate = there.policy.get("alternate-exchange") or there.arguments.get("alternate-exchange")
+    if alternate is not None:
+        yield TopologyDifference(
+            object=label,
+            difference=f"has the alternate exchange {alternate!r}: what no queue takes counts as routed, and is lost there",
+            remedy="take alternate-exchange out of the policy"
+            if "alternate-exchange" in there.policy
+            else anew,
+        )
+
+
+def _of_queue(queue: Queue, found: FoundTopology) -> Iterator[TopologyDifference]:
+    label, there = f"queue {queue.name}", found.queues.get(queue.name)
+    if there is None:
+        yield TopologyDifference(object=label, difference="is missing", remedy=DECLARE)
+        return
+    anew = f"let it run empty, stop the services, delete the queue, then: {DECLARE}"
+    for is_so, how in (
+        (not there.durable, "not durable: it ends with the server"),
+        (there.auto_delete, "auto-delete: it ends with its last consumer"),
+        (there.exclusive, "exclusive: it ends with its connection"),
+    ):
+        if is_so:
+            yield TopologyDifference(object=label, difference=f"is {how}", remedy=anew)
+    yield from _of_arguments(label, queue, there, anew)
+    yield from _of_limits(label, queue, there, found.major_version)
+
+
+def _of_arguments(label: str, queue: Queue, there: FoundQueue, anew: str) -> Iterator[TopologyDifference]:
+    declared, on_broker = dict(queue.arguments), dict(there.arguments)
+    type_declared, type_on_broker = (
+        declared.pop("x-queue-type", "classic"),
+        on_broker.pop("x-queue-type", "classic"),
+    )
+    if type_declared != type_on_broker:
+        yield TopologyDifference(
+            object=label,
+            difference=f"is a {type_on_broker} queue, has to be {type_declared}",
+            remedy=f"set AMQP_QUEUE_TYPE={type_on_broker} for all services; or {anew}",
+        )
+    for name in sorted({*declared, *on_broker}):
+        if declared.get(name) != on_broker.get(name):
+            cost = LIMITS.get(name.removeprefix("x-"), "") if name not in declared else ""
+            difference = f"has {_shown(on_broker, name)}, has to have {_shown(declared, name)}"
+            yield TopologyDifference(
+                object=label, difference=difference + (f": {cost}" if cost else ""), remedy=anew
+            )
+
+
+def _shown(arguments: Mapping[str, object], name: str) -> str:
+    return f"{name}={arguments[name]}" if name in arguments else f"no {name}"
+
+
+def _of_limits(
+    label: str, queue: Queue, there: FoundQueue, major_version: int | None
+) -> Iterator[TopologyDifference]:
+    # The policy's overflow wins over the argument's (rabbit_quorum_queue); of limits the lower one counts.
+    overflow = there.policy.get("overflow", there.arguments.get("x-overflow", "drop-head"))
+    for limit, cost in LIMITS.items():
+        is_length = limit.startswith("max-length")
+        if limit not in there.policy or (is_length and overflow in TELLS_PUBLISHER):
+            continue
+        yield TopologyDifference(
+            object=label,
+            difference=f"has {limit}={there.policy[limit]} from a policy: {cost}",
+            remedy=f"take {limit} out of the policy{', or set overflow to reject-publish' if is_length else ''}",
+        )
+    in_policy = there.policy.get("overflow")
+    if in_policy is not None and queue.arguments.get("x-overflow") not in {None, in_policy}:
+        yield TopologyDifference(
+            object=label,
+            difference=f"has overflow={in_policy} from a policy: dead letters are handed on at most once",
+            remedy="take overflow out of the policy",
+        )
+    yield from _of_delivery_limit(label, queue, there, major_version)
+
+
+def _of_delivery_limit(
+    label: str, queue: Queue, there: FoundQueue, major_version: int | None
+) -> Iterator[TopologyDifference]:
+    """A dead-letter queue drops what reaches the limit; others hand it on."""
+    if queue.dead_letter_exchange is not None or there.arguments.get("x-queue-type") != "quorum":
+        return
+    limit = there.policy.get("delivery-limit", there.arguments.get("x-delivery-limit"))
+    if limit is None and (major_version or 0) >= LIMITS_DELIVERIES_SINCE:
+        limit = DEFAULT_DELIVERY_LIMIT
+    if not isinstance(limit, int) or limit < 0:
+        return
+    pattern = f"^{re.escape(queue.name)}$"
+    yield TopologyDifference(
+        object=label,
+        difference=f"drops a dead letter whose readers died {limit} times (delivery-limit)",
+        remedy=f"rabbitmqctl set_policy -p VHOST --apply-to queues --priority 10 {queue.name} '{pattern}' "
+        """'{"delivery-limit": -1}'""",
+    )
+
+
+def _of_bindings(topology: Topology, found: FoundTopology) -> Iterator[TopologyDifference]:
+    declared, exchanges = set(topology.bindings), {exchange.name for exchange in topology.exchanges}
+    for binding in topology.bindings:
+        exists = binding.exchange in found.exchanges and binding.queue in found.queues
+        if exists and binding not in found.bindings:
+            yield TopologyDifference(object=_binding(binding), difference="is missing", remedy=DECLARE)
+    queues = {queue.name for queue in topology.queues}
+    for binding in sorted(found.bindings - declared, key=_binding):
+        if binding.exchange in exchanges:
+            what = "copies of our messages go to a queue that is not ours"
+            if binding.queue in queues:
+                what = "messages of another key, or of another exchange of ours, reach the queue"
+        elif binding.queue in queues and binding.exchange:
+            what = "messages of an exchange that is not ours reach the queue"
+        else:
+            continue
+        yield TopologyDifference(
+            object=_binding(binding), difference=f"is not ours: {what}", remedy="remove the binding"
+        )
+
+
+def _binding(binding: Binding) -> str:
+    return f"binding {binding.exchange} -> {binding.queue} key {binding.routing_key!r}"
+
+
+def _of_permissions(topology: Topology, permissions: Permissions | None) -> Iterator[TopologyDifference]:
+    """A user who declares a queue with a dead-letter exchange needs all three rights."""
+    if permissions is None:
+        return
+    names = [each.name for each in topology.exchanges] + [each.name for each in topology.queues]
+    yield from missing_permissions(permissions, names)
+
+
+def missing_permissions(
+    permissions: Permissions, names: Sequence[str], *, also_write: Sequence[str] = ()
+) -> Iterator[TopologyDifference]:
+    """What the user may not do to the objects of those names."""
+    for kind, pattern, objects in (
+        ("configure", permissions.configure, names),
+        ("write", permissions.write, [*names, *also_write]),
+        ("read", permissions.read, names),
+    ):
+        missing = [name for name in objects if not pattern or not _matches(pattern, name)]
+        if missing:
+            yield TopologyDifference(
+                object=f"user {permissions.user}",
+                difference=f"may not {kind} {', '.join(missing)} (its expression: {pattern!r})",
+                remedy=f"let the {kind} expression of the user match those names: rabbitmqctl set_permissions",
+            )

@@ -1,0 +1,117 @@
+"""The connections of one server: their limit, order of closing and deadlines.
+
+One timer checks the deadlines of all.
+"""
+
+import asyncio
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final, Protocol
+
+from solstice_common.http.server.bodies import Bodies
+from solstice_common.http.server.bounds import Bounds
+from solstice_common.http.server.reading_turns import ReadingTurns
+from solstice_common.http.server.refusals import CROWDED_OUT
+
+_LOOKS: Final = 10
+"""How often the connections are checked within the shortest deadline."""
+
+
+class ConnectionState(IntEnum):
+    """What a connection is doing.
+
+    When there are too many, the lowest state is closed first; of equals the oldest.
+    """
+
+    ANSWERED = 0
+    """The last answer is under way; what the client still sends is dropped."""
+    WAITING = 1
+    """It has sent nothing, half a head, or nothing since the last answer."""
+    SENDING = 2
+    """Its body is arriving, or it reads our answer slowly."""
+    TRUSTED = 3
+    """Like WAITING, but it has brought something genuine before."""
+    WORKING = 4
+    """Its request is being answered; it is never closed for another."""
+
+
+def connection_state(
+    *, is_answering: bool, is_arriving: bool, is_over: bool, is_read_slowly: bool, is_trusted: bool
+) -> ConnectionState:
+    """The state of a connection, by what is under way on it."""
+    if is_answering and (is_over or not is_arriving) and not is_read_slowly:
+        return ConnectionState.WORKING
+    if is_over:
+        return ConnectionState.ANSWERED
+    if is_arriving or is_read_slowly:
+        return ConnectionState.SENDING
+    return ConnectionState.TRUSTED if is_trusted else ConnectionState.WAITING
+
+
+class Connection(Protocol):
+    """One connection."""
+
+    def check_deadlines(self, now: float) -> None:
+        """See whether a deadline has passed; `now` is the time of the event loop."""
+
+    def drop(self) -> None:
+        """Close the connection at once, without an answer."""
+
+
+class ServerConnections:
+    """What the connections of one server share."""
+
+    def __init__(self, bounds: Bounds, *, refused: Callable[[str], None] = lambda _reason: None) -> None:
+        self.bounds = bounds
+        self.bodies = Bodies(bounds.body_bytes)
+        self.turns = ReadingTurns()
+        self.refused = refused
+        """Called with the reason of every refusal of the protocol."""
+        self._states: dict[Connection, ConnectionState] = {}
+        self._in_order: list[dict[Connection, None]] = [{} for _ in ConnectionState]
+        self._timer: asyncio.TimerHandle | None = None
+        self._period = min(bounds.head_seconds, bounds.silence_seconds, 2.0) / _LOOKS
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def admit(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> bool:
+        """Take a new connection, if necessary in place of another. False: there is no room."""
+        if len(self._states) >= self.bounds.connections and not self._make_room():
+            return False
+        self.set_state(connection, ConnectionState.WAITING)
+        if self._timer is None:
+            self._timer = loop.call_later(self._period, self._check_deadlines, loop)
+        return True
+
+    def set_state(self, connection: Connection, state: ConnectionState) -> None:
+        """Set what the connection does now; it becomes the youngest in that state."""
+        before = self._states.get(connection)
+        if before is not None:
+            del self._in_order[before][connection]
+        self._states[connection] = state
+        self._in_order[state][connection] = None
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is gone."""
+        state = self._states.pop(connection, None)
+        if state is not None:
+            del self._in_order[state][connection]
+
+    def _make_room(self) -> bool:
+        for state in list(ConnectionState)[:-1]:
+            if self._in_order[state]:
+                oldest = next(iter(self._in_order[state]))
+                self.forget(oldest)
+                self.refused(CROWDED_OUT)
+                oldest.drop()
+                return True
+        return False
+
+    def _check_deadlines(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        now = loop.time()
+        for connection in list(self._states):
+            connection.check_deadlines(now)
+        if self._states:
+            self._timer = loop.call_later(self._period, self._check_deadlines, loop)

@@ -1,0 +1,63 @@
+"""Replaces a small file whole, under a lock, and notices when it was replaced."""
+
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+OWNER_ONLY: Final = 0o600
+_OTHERS_READ: Final = stat.S_IRGRP | stat.S_IROTH
+OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+def file_state(path: Path) -> tuple[int, ...] | None:
+    """A value that differs whenever the file's content may; None without a file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def replace_file(path: Path, content: Callable[[], bytes]) -> None:
+    """Write what `content` returns, under a lock.
+
+    Durable on return, and a reader sees the old file or the new one. Raises OSError.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _locked(path.with_name(path.name + ".lock")):
+        _replace(path, content())
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "wb") as file:
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            # The file keeps its owner and mode: root may write it for a service that runs as another user, and two
+            # services with users of their own may share the file through a group.
+            before = path.stat()
+            os.fchown(file.fileno(), before.st_uid, before.st_gid)
+            os.fchmod(file.fileno(), OWNER_ONLY | (before.st_mode & _OTHERS_READ))
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

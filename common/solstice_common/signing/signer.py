@@ -1,0 +1,94 @@
+"""Signs what is published: a broker that adds signatures to requests and cancel requests."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from solstice_common.broker.capabilities import Capabilities
+from solstice_common.broker.headers import SIGNATURE_HEADER
+from solstice_common.broker.protocol import Broker, BrokerHealth, Consumer, Message, Published, QueueDepth
+from solstice_common.errors import ConfigurationError
+from solstice_common.messages import JobCancelV1, JobRequestV1
+from solstice_common.settings import SigningSettings
+from solstice_common.signing.jws import sign
+from solstice_common.signing.key_file import KeyFile, read_private
+from solstice_common.signing.keys import SigningKey, parse_private
+from solstice_common.topology import Topology
+
+SIGNED_TYPES: Final = frozenset({JobRequestV1.VERSION, JobCancelV1.VERSION})
+"""What an orchestrator takes from a queue and acts on."""
+
+
+class SigningBroker:
+    """A Broker that signs requests and cancel requests as it publishes them.
+
+    `key` gives the key of that moment.
+    """
+
+    def __init__(self, broker: Broker, key: Callable[[], SigningKey]) -> None:
+        self._broker = broker
+        self._key = key
+
+    @property
+    def url(self) -> str:
+        return self._broker.url
+
+    @property
+    def health(self) -> BrokerHealth:
+        return self._broker.health
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._broker.capabilities
+
+    async def ready(self, timeout_seconds: float) -> None:
+        await self._broker.ready(timeout_seconds)
+
+    async def declare(self, topology: Topology) -> None:
+        await self._broker.declare(topology)
+
+    async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
+        return await self._broker.publish(list(signed(messages, self._key())))
+
+    def consume(self, queue: str, *, prefetch: int) -> AbstractAsyncContextManager[Consumer]:
+        return self._broker.consume(queue, prefetch=prefetch)
+
+    async def depth(self, queue: str) -> QueueDepth | None:
+        return await self._broker.depth(queue)
+
+
+def signed(messages: Iterable[Message], key: SigningKey) -> Iterable[Message]:
+    """The same messages in the same order; those of SIGNED_TYPES with their signatures."""
+    for version, alike in groupby(messages, lambda message: message.type):
+        group = list(alike)
+        if version not in SIGNED_TYPES:
+            yield from group
+            continue
+        for message, signature in zip(group, sign([each.body for each in group], version, key), strict=True):
+            yield msgspec.structs.replace(message, headers={**message.headers, SIGNATURE_HEADER: signature})
+
+
+def signing(broker: Broker, settings: SigningSettings) -> Broker:
+    """The broker, signing if SIGNING_KEYS says so.
+
+    ConfigurationError for keys that cannot be used.
+    """
+    text = settings.signing_keys.get_secret_value().strip()
+    if not text:
+        return broker
+    if text.startswith("{"):
+        try:
+            inline = parse_private(text.encode())[0]
+        except ValueError as error:
+            raise ConfigurationError(f"SIGNING_KEYS: {error}") from None
+        return SigningBroker(broker, lambda: inline)
+    files = [
+        KeyFile(Path(name.strip()).expanduser(), read_private) for name in text.split(",") if name.strip()
+    ]
+    if not files:
+        raise ConfigurationError("SIGNING_KEYS: names no file")
+    return SigningBroker(broker, lambda: files[0].current()[0])

@@ -1,0 +1,84 @@
+"""Decides whether a key that may sign a delivery has signed it. Pure."""
+
+from collections.abc import Collection, Mapping
+
+from solstice_common.broker.delivery import Refuse
+from solstice_common.broker.headers import SIGNATURE_HEADER
+from solstice_common.broker.protocol import Delivery
+from solstice_common.messages import JobCancelV1, JobRequestV1
+from solstice_common.repo_urls import name_of
+from solstice_common.signing.jws import SignatureReason, is_genuine, read_signature
+from solstice_common.signing.keys import Right, VerifyKey
+from solstice_common.times import parse_timestamp
+
+
+def signer_of(delivery: Delivery, version: str, keys: Mapping[str, VerifyKey]) -> VerifyKey | Refuse:
+    """The key that signed the delivery as a message of this version, or its refusal.
+
+    `keys` are those of VERIFY_KEYS, by name.
+    """
+    sent = delivery.headers.get(SIGNATURE_HEADER)
+    if sent is None:
+        return _refused(
+            SignatureReason.UNSIGNED,
+            f"it has no header {SIGNATURE_HEADER}, which VERIFY_KEYS asks for: give its publisher SIGNING_KEYS",
+        )
+    signature = read_signature(sent)
+    if signature is None:
+        return _refused(
+            SignatureReason.MALFORMED_SIGNATURE, f"its header {SIGNATURE_HEADER} holds no signature of ours"
+        )
+    key = keys.get(signature.key_name)
+    if key is None:
+        return _refused(
+            SignatureReason.UNKNOWN_KEY,
+            f"it is signed by the key {signature.key_name!r}, which VERIFY_KEYS does not hold: was it revoked?",
+        )
+    if signature.version != version:
+        return _refused(
+            SignatureReason.WRONG_TYPE,
+            f"the key {key.name!r} did not sign it as a {version}, but as another message",
+        )
+    if not is_genuine(signature, delivery.body, key):
+        return _refused(
+            SignatureReason.WRONG_SIGNATURE,
+            f"it is not what the key {key.name!r} signed: it was changed, or another key of that name signed it",
+        )
+    return key
+
+
+def overstep(key: VerifyKey, message: JobRequestV1 | JobCancelV1, needed: Collection[Right]) -> Refuse | None:
+    """The refusal of a message that its key may not sign.
+
+    None for one that it may. `needed` are the rights for what the message says.
+    """
+    place = name_of(message.repo_url)
+    if not key.scope.covers(message.source, place, message.repo_full_name):
+        return _refused(
+            SignatureReason.OUTSIDE_SCOPE,
+            f"the key {key.name!r} is not for {message.source} and {message.repo_full_name or place} at {place}",
+        )
+    if missing := sorted(right for right in needed if right not in key.scope.rights):
+        return _refused(
+            SignatureReason.MISSING_RIGHT,
+            f"it needs the right {', '.join(missing)}, which the key {key.name!r} does not have",
+        )
+    return None
+
+
+def outlived(request: JobRequestV1, *, now: float, max_age_seconds: float | None) -> Refuse | None:
+    """The refusal of a request whose run the store may have forgotten.
+
+    None for a younger one. Until then a repeated request is recognised as one. `now` in seconds since the epoch.
+    """
+    if max_age_seconds is None or now - parse_timestamp(request.submitted_at).timestamp() <= max_age_seconds:
+        return None
+    return _refused(
+        SignatureReason.TOO_OLD,
+        f"it was submitted at {request.submitted_at}, longer ago than RETENTION_DAYS: a run of it may have been removed, "
+        "and it could be built twice; ask anew",
+    )
+
+
+def _refused(reason: SignatureReason, detail: str) -> Refuse:
+    return Refuse(reason=reason, detail=detail)

@@ -1,0 +1,137 @@
+"""Opens the connections to one SQLite file, and names its errors.
+
+Source: sqlite.org/wal.html, sqlite.org/rescode.html.
+"""
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from solstice_common.errors import StoreUnavailable
+from solstice_common.storage.migrations import Migration, migrate
+from solstice_common.storage.private_files import OWNER_ONLY, narrow
+
+CACHED_STATEMENTS: Final = 512
+"""The cached statements: enough for every row count of a few kinds of insert."""
+WAL_KEEP_BYTES: Final = 64 * 1024 * 1024
+"""The size above which a copied write-ahead log is cut back.
+
+A log grows so far only behind a long reader.
+"""
+
+_CREATING: Final = threading.Lock()
+_UNAVAILABLE: Final = frozenset({
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_NOTADB,
+})  # fmt: skip
+"""Errors of the file or the machine.
+
+Any other code is a mistake in our SQL and is raised as it is.
+"""
+
+
+def open_connections(
+    path: Path, migrations: Sequence[Migration], busy_seconds: float
+) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    """Create the file, migrate it in one transaction, and open two connections.
+
+    They are a writer and a reader.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _for_its_owner(path)
+        with contextlib.ExitStack() as opened:
+            writer = opened.enter_context(contextlib.closing(_connect(path, busy_seconds)))
+            _use_wal(writer, busy_seconds)
+            writer.execute("BEGIN IMMEDIATE")
+            try:
+                migrate(writer, path, migrations)
+            except BaseException:
+                writer.execute("ROLLBACK")
+                raise
+            writer.execute("COMMIT")
+            reader = opened.enter_context(contextlib.closing(_connect(path, busy_seconds)))
+            reader.execute("PRAGMA query_only = ON")
+            opened.pop_all()
+            return writer, reader
+    except OSError as error:
+        raise StoreUnavailable(str(path), str(error)) from error
+    except sqlite3.Error as error:
+        raise named(path, error) from error
+
+
+def named(path: Path, error: BaseException) -> BaseException:
+    """The error as callers know it."""
+    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNAVAILABLE:
+        unavailable = StoreUnavailable(str(path), str(error))
+        unavailable.__cause__ = error
+        return unavailable
+    if isinstance(error, StopIteration):
+        return RuntimeError("the work raised StopIteration")  # a future cannot carry that
+    return error
+
+
+def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path,
+        timeout=busy_seconds,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=CACHED_STATEMENTS,
+    )
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        # What a large insert would need to undo itself is kept in memory: SQLite writes it to a file in /tmp otherwise.
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_KEEP_BYTES}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _for_its_owner(path: Path) -> None:
+    """Make the file, and those beside it, 0600 under any umask.
+
+    SQLite gives a WAL the mode of its file. A file of another user is left unchanged.
+    """
+    # Only a new file is opened here, and no other code of this process runs before it is closed: closing any descriptor
+    # of a file drops all POSIX locks that the process has on it, also those of another connection of SQLite's.
+    with _CREATING, contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY))
+    for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
+        narrow(each)
+
+
+def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
+    """Switch the file to a write-ahead log.
+
+    SQLite does not wait for the lock here by itself.
+    """
+    deadline = time.monotonic() + busy_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return

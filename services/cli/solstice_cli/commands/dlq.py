@@ -1,0 +1,290 @@
+"""`solstice dlq`: dead letters are shown, sent again, removed, and kept in files."""
+
+import asyncio
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+
+from solstice_cli.commands.dlq_options import Chosen, DryRun, OneQueue, Queues, Yes, choose, with_choice
+from solstice_cli.commands.topology import LocalBrokerSettings
+from solstice_cli.output import dead_letters as shown
+from solstice_common.broker import DeadLetter, DeadLetterQueues, open_broker, open_dead_letter_queues
+from solstice_common.broker.dead_letters.counting import counts
+from solstice_common.broker.dead_letters.dead_letter_routes import chosen_routes
+from solstice_common.broker.dead_letters.export_lines import InvalidLine, exported, imported
+from solstice_common.broker.dead_letters.findings import Finding
+from solstice_common.broker.dead_letters.looking import drop as drop_from
+from solstice_common.broker.dead_letters.looking import look, put_back
+from solstice_common.broker.dead_letters.replay_message import NotReplayable, replay_message
+from solstice_common.broker.dead_letters.replaying import Replay, Replayed
+from solstice_common.broker.dead_letters.selection import Selection
+from solstice_common.cli.options import read_text, with_settings
+from solstice_common.cli.output import AsJson, note_when_slow, print_json
+from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
+from solstice_common.errors import ConfigurationError
+from solstice_common.settings import BrokerSettings, without_password
+
+T = TypeVar("T")
+
+app: Final = typer.Typer(
+    help="Dead letters: list, show, replay, drop, purge, export, import.",
+    no_args_is_help=True,
+    context_settings=CONTEXT_SETTINGS,
+)
+NAME: Final = "solstice dlq"
+CONNECT_SECONDS: Final = 10.0
+
+All = Annotated[bool, typer.Option("--all", "-a", help="All there are, where nothing else chooses.")]
+
+
+@app.command("list")
+@with_settings(LocalBrokerSettings)
+@with_choice()
+def list_(
+    settings: BrokerSettings,
+    chosen: Chosen,
+    *,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="At most so many, the longest dead first.")
+    ] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters and count them; changes nothing. In a pipe: tab-separated, whole values."""
+    found = _found(settings, chosen)
+    now = datetime.now(UTC)
+    if as_json:
+        documents = [each.document() for each in found[:limit]]
+        print_json({"dead_letters": documents, "counts": counts(found, now).document()})
+    else:
+        shown.print_dead_letters(found, counts(found, now), limit=limit, now=now)
+
+
+@app.command()
+@with_settings(LocalBrokerSettings)
+def show(
+    settings: BrokerSettings,
+    *,
+    dead_letter: Annotated[str, typer.Argument(metavar="ID", help="Its id, or the beginning of it.")],
+    queue: Queues = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one dead letter whole: reason, history, headers and body; changes nothing."""
+    found = _found(settings, choose(ids=[dead_letter], queue=queue))
+    if len(found) != 1:
+        raise ConfigurationError(shown.not_one(dead_letter, found))
+    if as_json:
+        print_json(found[0].whole_document())
+    else:
+        shown.print_dead_letter(found[0])
+
+
+@app.command()
+@with_settings(LocalBrokerSettings)
+@with_choice(by_id=True)
+def replay(
+    settings: BrokerSettings,
+    chosen: Chosen,
+    *,
+    everything: All = False,
+    rate: Annotated[float | None, typer.Option(min=0.01, help="At most so many a second.")] = None,
+    watch: Annotated[
+        float, typer.Option(min=0, help="Wait so many seconds, and say what came back dead; 0: do not.")
+    ] = 2.0,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Publish dead letters again, each removed once the broker has confirmed it.
+
+    Interrupted at any moment nothing is lost: run it again. A request that was published twice is built once.
+
+    Exits 1 when the broker did not take all of them, or one came back dead.
+    """
+    if chosen.selection.takes_all and not chosen.queues and not everything:
+        raise ConfigurationError(
+            "replay: say which: ids, --queue, --reason, --repository, --priority, --since, --where, or --all"
+        )
+    if dry_run:
+        _replay_plan(settings, chosen, as_json=as_json)
+        return
+    routes = chosen.routes(settings)
+    replay_id = uuid.uuid4().hex
+
+    async def send(queues: DeadLetterQueues) -> list[Replayed]:
+        reports: list[Replayed] = []
+        async with open_broker(settings.amqp_url, name=NAME) as broker:
+            await broker.ready(CONNECT_SECONDS)
+            for route in routes:
+                with shown.progress(f"replayed from {route.dlq}", as_json=as_json) as progress:
+                    one = Replay(
+                        broker=broker,
+                        queue=queues.queue(route.dlq),
+                        route=route,
+                        selection=chosen.selection,
+                        replay_id=replay_id,
+                        by=NAME,
+                        rate=rate,
+                        on_progress=progress,
+                    )
+                    reports.append(await one.run(watch_seconds=watch))
+                if reports[-1].broken_off:
+                    break
+        return reports
+
+    reports = _answer(settings, send)
+    if as_json:
+        print_json({"replays": [each.document() for each in reports]})
+    else:
+        shown.print_replays(reports)
+    if not all(each.went_well for each in reports):
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command()
+@with_settings(LocalBrokerSettings)
+@with_choice(by_id=True)
+def drop(
+    settings: BrokerSettings,
+    chosen: Chosen,
+    *,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove chosen dead letters for good; 'export' keeps them in a file first."""
+    if chosen.selection.takes_all:
+        raise ConfigurationError(
+            "drop: say which: ids, --reason, --repository, --priority, --since or --where; 'purge' removes all"
+        )
+    found = _found(settings, chosen)
+    if dry_run or not found:
+        shown.print_dropped([each.id for each in found] if dry_run else [], dry_run=dry_run, as_json=as_json)
+        return
+    shown.confirm(f"Remove {shown.number(len(found), 'dead letter')} for good?", yes=yes)
+    # Those that were looked at, and no others that fit and came meanwhile.
+    those = Selection(ids=tuple(each.id for each in found))
+    queues_of_them = {each.dead_letter.queue for each in found}
+
+    async def remove(queues: DeadLetterQueues) -> list[str]:
+        removed: list[str] = []
+        for name in sorted(queues_of_them):
+            with shown.progress(f"removed from {name}", as_json=as_json) as progress:
+                removed += await drop_from(queues.queue(name), those, on_progress=progress)
+        return removed
+
+    shown.print_dropped(_answer(settings, remove), dry_run=False, as_json=as_json)
+
+
+@app.command()
+@with_settings(LocalBrokerSettings)
+def purge(
+    settings: BrokerSettings, *, queue: Queues = None, yes: Yes = False, as_json: AsJson = False
+) -> None:
+    """Remove every dead letter of one queue for good."""
+    if not queue:
+        raise ConfigurationError("purge: name the queue: --queue requests, cancels or statuses")
+    routes = chosen_routes(settings, queue)
+    shown.confirm(f"Remove every dead letter of {', '.join(each.dlq for each in routes)} for good?", yes=yes)
+
+    async def empty(queues: DeadLetterQueues) -> dict[str, int]:
+        return {route.dlq: await queues.queue(route.dlq).purge() for route in routes}
+
+    purged = _answer(settings, empty)
+    if as_json:
+        print_json({"purged": purged})
+    else:
+        for name, count in purged.items():
+            typer.echo(f"removed {shown.number(count, 'dead letter')} from {name}")
+
+
+@app.command()
+@with_settings(LocalBrokerSettings)
+@with_choice()
+def export(
+    settings: BrokerSettings,
+    chosen: Chosen,
+    *,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Is written anew; - is standard output.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write dead letters to a file, one line of JSON each; all stay."""
+    found = _found(settings, chosen)
+    text = "".join(f"{exported(each)}\n" for each in found)
+    if str(file) == "-":
+        sys.stdout.buffer.write(text.encode())
+        return
+    file.write_text(text, "utf-8")
+    shown.print_exported(file, len(found), as_json=as_json)
+
+
+@app.command("import")
+@with_settings(LocalBrokerSettings)
+def import_(
+    settings: BrokerSettings,
+    *,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="As 'export' writes it.")],
+    queue: OneQueue = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put exported dead letters back; those that are there already are not added again."""
+    by_queue: dict[str, list[DeadLetter]] = {}
+    for each in _read(file):
+        (route,) = chosen_routes(settings, [queue or each.queue])
+        by_queue.setdefault(route.dlq, []).append(each)
+    if dry_run:
+        shown.print_imported({name: {"read": len(each)} for name, each in by_queue.items()}, as_json=as_json)
+        return
+
+    async def add(queues: DeadLetterQueues) -> dict[str, dict[str, Any]]:
+        done: dict[str, dict[str, Any]] = {}
+        for name, dead_letters in by_queue.items():
+            with shown.progress(f"added to {name}", as_json=as_json) as progress:
+                added = await put_back(queues.queue(name), dead_letters, on_progress=progress)
+            done[name] = {"added": added.added, "present": added.present, "failed": list(added.failed)}
+        return done
+
+    done = _answer(settings, add)
+    shown.print_imported(done, as_json=as_json)
+    if any(each["failed"] for each in done.values()):
+        raise typer.Exit(Exit.FAILED)
+
+
+def _found(settings: BrokerSettings, chosen: Chosen) -> list[Finding]:
+    routes = chosen.routes(settings)
+    return _answer(settings, lambda queues: look(queues, routes, chosen.selection))
+
+
+def _answer(settings: BrokerSettings, ask: Callable[[DeadLetterQueues], Awaitable[T]]) -> T:
+    async def work() -> T:
+        async with open_dead_letter_queues(settings.amqp_url, name=NAME) as queues:
+            return await ask(queues)
+
+    with note_when_slow(f"the broker at {without_password(settings.amqp_url)}"):
+        return asyncio.run(work())
+
+
+def _replay_plan(settings: BrokerSettings, chosen: Chosen, *, as_json: bool) -> None:
+    routes = {each.dlq: each for each in chosen.routes(settings)}
+    plan: list[tuple[Finding, str]] = []
+    for each in _found(settings, chosen):
+        message = replay_message(
+            each, routes[each.dead_letter.queue], replay_id="dry-run", by=NAME, at=datetime.now(UTC)
+        )
+        plan.append((each, message.why if isinstance(message, NotReplayable) else ""))
+    shown.print_plan(plan, as_json=as_json)
+
+
+def _read(file: Path) -> Sequence[DeadLetter]:
+    dead_letters: list[DeadLetter] = []
+    for number, line in enumerate(read_text("FILE", file).split("\n"), start=1):
+        if line.strip():
+            try:
+                dead_letters.append(imported(line))
+            except InvalidLine as error:
+                raise ConfigurationError(f"{file}: line {number} {error}") from None
+    return dead_letters

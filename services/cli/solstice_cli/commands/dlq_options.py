@@ -1,0 +1,142 @@
+"""The options by which the commands of `solstice dlq` choose dead letters, each declared once."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import typer
+
+from solstice_common.broker.dead_letters.dead_letter_routes import (
+    CANCELLATIONS,
+    REPORTS,
+    REQUESTS,
+    chosen_routes,
+)
+from solstice_common.broker.dead_letters.reasons import ADVICE
+from solstice_common.broker.dead_letters.selection import LEAST_OF_AN_ID, Selection, condition, died_since
+from solstice_common.cli.options import age_given
+from solstice_common.errors import ConfigurationError
+from solstice_common.messages import Priority
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import Route
+
+SHORT_NAMES = (REQUESTS, CANCELLATIONS, REPORTS)
+
+Queues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--queue",
+        "-q",
+        metavar="QUEUE",
+        help="requests, cancels or statuses, or its full name; may be repeated.",
+        autocompletion=lambda: [*SHORT_NAMES],
+    ),
+]
+OneQueue = Annotated[
+    str | None,
+    typer.Option(
+        "--queue",
+        "-q",
+        metavar="QUEUE",
+        help="Into this queue, whatever the file says.",
+        autocompletion=lambda: [*SHORT_NAMES],
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """What the options of one call choose."""
+
+    queues: Sequence[str] = ()
+    """Names as they were typed; none means all queues."""
+    selection: Selection
+
+    def routes(self, settings: BrokerSettings) -> Sequence[Route]:
+        """The routes whose dead letters are meant; ConfigurationError for an unknown queue."""
+        return chosen_routes(settings, self.queues)
+
+
+def choose(
+    *,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Their ids, or beginnings of them.")
+    ] = None,
+    queue: Queues = None,
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            "--reason",
+            help="Only with this reason, such as invalid_field.",
+            autocompletion=lambda: sorted(ADVICE),
+        ),
+    ] = None,
+    repository: Annotated[
+        str | None,
+        typer.Option(
+            "--repository", "-r", help="Only of this repository: OWNER/NAME, a pattern of it, or its URL."
+        ),
+    ] = None,
+    priority: Annotated[Priority | None, typer.Option("--priority", "-p", help="Only of this class.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="AGE", help="Only what died within this time: 90m, 12h, 7d."),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", metavar="HEADER=VALUE", help="Only with this header; may be repeated."),
+    ] = None,
+) -> Chosen:
+    """Read the options. ConfigurationError for one that cannot be used.
+
+    This signature is the only declaration of the filters: `with_choice` gives it to commands.
+    """
+    for each in ids or ():
+        if len(each) < LEAST_OF_AN_ID:
+            raise ConfigurationError(
+                f"{each!r}: give at least {LEAST_OF_AN_ID} characters of an id; 'solstice dlq list' shows them"
+            )
+    try:
+        conditions = dict(map(condition, where or ()))
+    except ValueError as error:
+        raise ConfigurationError(f"--where: {error}") from None
+    age = None if since is None else age_given("--since", since)
+    selection = Selection(
+        ids=tuple(ids or ()),
+        reason=reason,
+        repository=repository,
+        priority=priority,
+        since=None if age is None else died_since(datetime.now(UTC), age),
+        where=MappingProxyType(conditions),
+    )
+    return Chosen(queues=queue or (), selection=selection)
+
+
+def with_choice(*, by_id: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace a Typer command's second parameter, a `Chosen`, by the options for it.
+
+    With `by_id`, the command also takes ids as arguments.
+    """
+    options = [
+        each
+        for each in inspect.signature(choose, eval_str=True).parameters.values()
+        if by_id or each.name != "ids"
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        settings, _, *own = inspect.signature(command, eval_str=True).parameters.values()
+
+        def call(settings: BrokerSettings, **arguments: Any) -> None:
+            chosen = choose(**{each.name: arguments.pop(each.name) for each in options})
+            command(settings, chosen, **arguments)
+
+        call.__signature__ = inspect.Signature([settings, *options, *own])  # type: ignore[attr-defined]  # what Typer reads
+        call.__name__, call.__doc__ = command.__name__, command.__doc__
+        return call
+
+    return decorate

@@ -1,0 +1,206 @@
+"""Prints dead letters, and what became of a replay or an import."""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from solstice_cli.output.display import print_rows
+from solstice_common.broker.dead_letters.counting import Counts
+from solstice_common.broker.dead_letters.findings import Finding
+from solstice_common.broker.dead_letters.looking import Progress
+from solstice_common.broker.dead_letters.reasons import advice
+from solstice_common.broker.dead_letters.replaying import Replayed
+from solstice_common.cli.output import one_line, print_facts, print_json
+from solstice_common.cli.terminal import HarmlessText
+from solstice_common.errors import ConfigurationError
+from solstice_common.times import format_timestamp
+
+EVERY_SECONDS: Final = 0.5
+SHOWN_DETAIL: Final = 120
+
+
+def number(count: int, noun: str) -> str:
+    """`1 dead letter`, `2 dead letters`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def print_dead_letters(found: Sequence[Finding], counted: Counts, *, limit: int, now: datetime) -> None:
+    """One line per dead letter; on a terminal also the counts."""
+    print_rows(
+        ("ID", "AGE", "QUEUE", "REASON", "REPOSITORY", "PRIORITY", "REQUEST", "DETAIL"),
+        [
+            (
+                each.id,
+                "" if each.dead_since is None else format_timestamp(each.dead_since),
+                each.dead_letter.queue,
+                each.reason,
+                each.repository,
+                each.priority or "",
+                each.request_id,
+                each.detail,
+            )
+            for each in found[:limit]
+        ],
+        now=now,
+        nothing="No dead letters.",
+    )
+    if not found or not sys.stdout.isatty():
+        return
+    typer.echo()
+    print_facts(
+        [
+            ("dead letters", f"{counted.total}" + (f", {limit} shown" if counted.total > limit else "")),
+            ("by queue", _numbers(counted.by_queue)),
+            ("by reason", _numbers(counted.by_reason)),
+            ("by priority", _numbers(counted.by_priority)),
+            ("by age", _numbers(counted.by_age)),
+        ]
+    )
+
+
+def print_dead_letter(found: Finding) -> None:
+    """Everything about one, safe for a terminal."""
+    dead_letter = found.dead_letter
+    print_facts(
+        [
+            ("id", found.id),
+            ("queue", dead_letter.queue),
+            ("reason", one_line(found.reason)),
+            ("detail", one_line(found.detail)),
+            ("it means", advice(found.reason).meaning),
+            ("to do", advice(found.reason).remedy),
+            ("dead since", None if found.dead_since is None else format_timestamp(found.dead_since)),
+            ("refused by", one_line(found.refused_by)),
+            ("request", one_line(found.request_id)),
+            ("run", one_line(found.run_id)),
+            ("repository", one_line(found.repository)),
+            ("priority", found.priority),
+            ("attempt", found.attempt),
+            *(("history" if place == 0 else "", one_line(line)) for place, line in enumerate(found.history)),
+            *(
+                (one_line(name), one_line(str(value)))
+                for name, value in sorted(dead_letter.headers.items())
+                if name not in {"x-solstice-history", "x-solstice-reason", "x-solstice-detail"}
+            ),
+        ]
+    )
+    typer.echo()
+    typer.echo(HarmlessText().feed(dead_letter.body.decode("utf-8", "backslashreplace")))
+
+
+def print_plan(plan: Sequence[tuple[Finding, str]], *, as_json: bool) -> None:
+    """What a replay would do with each."""
+    if as_json:
+        print_json(
+            {
+                "would_replay": [found.document() for found, why in plan if not why],
+                "would_keep": {found.id: why for found, why in plan if why},
+            }
+        )
+        return
+    for found, why in plan:
+        typer.echo(f"{found.id}\t{'keep: ' + one_line(why) if why else 'replay'}\t{one_line(found.reason)}")
+    typer.echo(f"would replay {number(sum(not why for _, why in plan), 'dead letter')}", err=True)
+
+
+def print_replays(reports: Sequence[Replayed]) -> None:
+    """What became of each queue's replay; what went wrong is named."""
+    for report in reports:
+        typer.echo(
+            f"{report.queue}: replayed {len(report.sent)}, kept {len(report.kept)}, failed {len(report.failed)}"
+        )
+        for dead_letter_id, why in report.kept.items():
+            typer.echo(f"  kept {dead_letter_id}: {one_line(why)}")
+        for dead_letter_id, why in report.failed.items():
+            typer.echo(f"  failed {dead_letter_id}: {one_line(why)}")
+        if report.broken_off:
+            typer.echo(
+                f"  broken off: {one_line(report.broken_off)}. Run it again: nothing is lost, and what is sent twice counts once"
+            )
+        for each in report.came_back:
+            detail = one_line(each.detail)[:SHOWN_DETAIL]
+            typer.echo(
+                f"  came back dead as {each.id}: {one_line(each.reason)}{': ' + detail if detail else ''}"
+            )
+
+
+def print_imported(done: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> None:
+    """How many were added to each queue, were there, or failed."""
+    if as_json:
+        print_json({"queues": done})
+        return
+    if not done:
+        typer.echo("the file holds no dead letters")
+    for name, each in done.items():
+        if "read" in each:
+            typer.echo(f"{name}: would look at {number(each['read'], 'dead letter')} of the file")
+            continue
+        typer.echo(
+            f"{name}: added {each['added']}, there already {each['present']}, failed {len(each['failed'])}"
+        )
+        for why in dict.fromkeys(each["failed"]):
+            typer.echo(f"  failed: {one_line(why)}")
+
+
+def print_dropped(ids: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
+    """How many were removed, or would be."""
+    if as_json:
+        print_json({"would_drop" if dry_run else "dropped": list(ids)})
+    else:
+        typer.echo(f"{'would remove' if dry_run else 'removed'} {number(len(ids), 'dead letter')}")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on a terminal; ConfigurationError where nobody can answer."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigurationError(f"{question} Nobody can answer here: say it with --yes.")
+    typer.confirm(question, abort=True)
+
+
+def not_one(typed: str, found: Sequence[Finding]) -> str:
+    """Say that an id names none, or several."""
+    several = ", ".join(each.id for each in found[:5])
+    return (
+        f"{typed!r} fits {len(found)} dead letters: {several}. Give one of these ids."
+        if found
+        else f"there is no dead letter {typed!r}: 'solstice dlq list' lists those there are"
+    )
+
+
+def print_exported(file: Path, count: int, *, as_json: bool) -> None:
+    """How many a file now holds."""
+    if as_json:
+        print_json({"file": str(file), "exported": count})
+    else:
+        typer.echo(f"wrote {number(count, 'dead letter')} to {file}")
+
+
+@contextmanager
+def progress(what: str, *, as_json: bool) -> Iterator[Progress]:
+    """Say on a terminal, twice a second, how many are done."""
+    if as_json or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    shown_at, any_shown = time.monotonic(), False
+
+    def say(done: int) -> None:
+        nonlocal shown_at, any_shown
+        if time.monotonic() - shown_at >= EVERY_SECONDS:
+            shown_at, any_shown = time.monotonic(), True
+            typer.echo(f"\r{what}: {done}", nl=False, err=True)
+
+    yield say
+    if any_shown:
+        typer.echo(err=True)
+
+
+def _numbers(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{one_line(name)} {count}" for name, count in numbers.items())

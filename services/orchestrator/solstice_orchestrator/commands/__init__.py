@@ -1,0 +1,1 @@
+"""What a person asks of the orchestrator's database, and of its scheduler in virtual time."""

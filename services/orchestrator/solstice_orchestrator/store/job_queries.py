@@ -1,0 +1,118 @@
+"""Read-only queries of the job store: runs, jobs, attempts, logs, waiting and demand."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, Unpack
+
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.queue_times.demand import DemandFacts
+from solstice_orchestrator.queue_times.waits import WaitFacts
+from solstice_orchestrator.store.views import (
+    AttemptView,
+    JobFilters,
+    JobView,
+    LogPage,
+    LogPlace,
+    Page,
+    RunFilters,
+    RunView,
+)
+
+
+class JobQueries(Protocol):
+    """The part of `JobStore` that reads; each answer shows one moment."""
+
+    async def runs(self, *, limit: int, after: str | None = None, **filters: Unpack[RunFilters]) -> Page:
+        """Return runs, newest first, after the one with the id `after`."""
+        ...
+
+    async def run(self, run_id: str) -> RunView | None: ...
+
+    async def run_of_request(self, request_id: str) -> RunView | None: ...
+
+    async def jobs(
+        self,
+        *,
+        limit: int,
+        run_id: str | None = None,
+        after: str | None = None,
+        **filters: Unpack[JobFilters],
+    ) -> Sequence[JobView]:
+        """Return jobs after the one with the id `after`.
+
+        Those of one run are in workflow order, others newest first.
+        """
+        ...
+
+    async def job(self, job_id: str) -> JobView | None: ...
+
+    async def attempts(self, job_id: str) -> Sequence[AttemptView]:
+        """Return every attempt at the job, oldest first."""
+        ...
+
+    async def log(
+        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
+    ) -> LogPage | None:
+        """Return log chunks with a sequence above `after`, of the newest attempt by default.
+
+        None when the job does not exist.
+        """
+        ...
+
+    async def log_place(self, job_id: str, *, attempt: int, byte: int) -> LogPlace:
+        """Return where in an attempt's log this byte is.
+
+        A negative offset counts from the end, and stops at the first byte.
+        """
+        ...
+
+    async def planning(self, run_id: str) -> WaitFacts | None:
+        """Return why a run has no jobs yet, for `waiting.explain`.
+
+        None when it has jobs or does not exist.
+        """
+        ...
+
+    async def waiting(self, job_id: str) -> WaitFacts | None:
+        """Return why the job waits, for `waiting.explain`, as of one moment.
+
+        None when the job does not exist.
+        """
+        ...
+
+    async def backlog(self, most: int) -> int:
+        """Count the runs to be planned and the jobs that wait for a slot, together.
+
+        `most` means at least that many. Delayed runs are not counted: their time has not come.
+        """
+        ...
+
+    async def delayed(self) -> int:
+        """Count the runs that are DELAYED."""
+        ...
+
+    async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
+        """Return the work to do, for `demand.demands`, as of one moment; optionally of one label.
+
+        Delayed runs count when they start within this many seconds.
+        """
+        ...
+
+    async def counts(self) -> Mapping[tuple[JobState, str], int]:
+        """Count the unfinished jobs per state and label."""
+        ...
+
+    async def planning_pause(self) -> float | None:
+        """Return the seconds until the next delayed run is to be planned.
+
+        0 when it is due; None when none is delayed.
+        """
+        ...
+
+    async def rate_pause(self, since_seconds: float = 0.0) -> float | None:
+        """Return the seconds until the first exhausted rate or quota allows one more job.
+
+        Rates and quotas are those of labels, repositories and owners. Asked after a claim that began `since_seconds`
+        ago: 0 for one that has reached its next start since then. None when none was exhausted: then another limit kept
+        the claim empty.
+        """
+        ...

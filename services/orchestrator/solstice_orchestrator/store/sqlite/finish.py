@@ -1,0 +1,20 @@
+"""Ends attempts in the SQLite store."""
+
+from collections.abc import Sequence
+
+from solstice_orchestrator.store.decisions import finish as ends
+from solstice_orchestrator.store.sqlite.tables.transaction import (
+    SqliteTransaction,
+    attempts_of,
+    load_jobs,
+    write,
+)
+
+
+def finish(transaction: SqliteTransaction, group: Sequence[ends.AttemptEnd]) -> Sequence[bool]:
+    """Record the ends of attempts; True also when this same end was recorded before."""
+    unit = load_jobs(transaction, {key.job_id for key, _ in group})
+    past = attempts_of(transaction, [key.job_id for key in ends.ended_attempts(unit, group)])
+    answers = ends.finish(unit, group, ends.by_key(past))
+    write(transaction, unit.changes())
+    return answers

@@ -1,0 +1,124 @@
+"""API v1 about dead letters: list, show, replay and drop them."""
+
+import json
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from solstice_common.broker.dead_letters.counting import counts
+from solstice_common.broker.dead_letters.findings import Finding
+from solstice_common.broker.dead_letters.selection import LEAST_OF_AN_ID, Selection, condition, died_since
+from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess, DeadLetterWork
+from solstice_orchestrator.web.formats.query_parameters import DeadLettersQuery, NoParameters, parse_query
+from solstice_orchestrator.web.formats.refusals import HttpRefusal, not_found
+
+
+class DeadLettersApi:
+    """The routes below `/api/v1/dead-letters`; a dead letter is named by its id or its beginning."""
+
+    def __init__(self, access: DeadLetterAccess | None) -> None:
+        self._access = access
+
+    def routes(self) -> list[BaseRoute]:
+        """Every route, relative to `/api/v1`."""
+        return [
+            Route("/dead-letters", self.dead_letters),
+            Route("/dead-letters/{dead_letter}", self.dead_letter),
+            Route("/dead-letters/{dead_letter}/{handling}", self.handle, methods=["POST"]),
+        ]
+
+    async def dead_letters(self, request: Request) -> Response:
+        """Dead letters, the longest dead first, and how many there are; changes nothing."""
+        query = parse_query(request, DeadLettersQuery)
+        selection = _selection(query)
+        access = self._available()
+        found = await access.look(access.routes([query.queue] if query.queue else []), selection)
+        documents = [each.document() for each in found[: query.limit]]
+        return _answer({"dead_letters": documents, "counts": counts(found, datetime.now(UTC)).document()})
+
+    async def dead_letter(self, request: Request) -> Response:
+        """One dead letter whole: reason, history, headers and body; changes nothing."""
+        parse_query(request, NoParameters)
+        access = self._available()
+        return _answer((await _known(access, request.path_params["dead_letter"])).whole_document())
+
+    async def handle(self, request: Request) -> Response:
+        """Replay or drop a dead letter; the answer is how it was.
+
+        A replay publishes it again, and removes it once the broker has confirmed that.
+        """
+        parse_query(request, NoParameters)
+        handling = request.path_params["handling"]
+        if handling not in {"replay", "drop"}:
+            raise not_found("handling", handling)
+        access = self._available()
+        found = await _known(access, request.path_params["dead_letter"])
+        work = DeadLetterWork(
+            access=access,
+            routes=access.routes([found.dead_letter.queue]),
+            ids=[found.id],
+            by=f"the API, asked by {request.scope['caller']}",
+        )
+        if handling == "drop":
+            await work.drop()
+        else:
+            await work.replay()
+            _refuse_unsent(work, found.id)
+        return _answer(found.document(), status=202)
+
+    def _available(self) -> DeadLetterAccess:
+        if self._access is None:
+            raise HttpRefusal(503, "unavailable", "This server has no broker.")
+        return self._access
+
+
+def _answer(document: dict[str, Any], *, status: int = 200) -> Response:
+    """JSON that no cache keeps, in ASCII.
+
+    Strangers wrote it: half a character, a large number or a deep list must not spoil the answer.
+    """
+    return Response(
+        json.dumps(document), status, {"Cache-Control": "no-store"}, media_type="application/json"
+    )
+
+
+async def _known(access: DeadLetterAccess, dead_letter_id: str) -> Finding:
+    if len(dead_letter_id) >= LEAST_OF_AN_ID:
+        found = await access.look(access.routes(), Selection(ids=(dead_letter_id,)))
+        if len(found) == 1:
+            return found[0]
+    raise not_found("dead letter", dead_letter_id)
+
+
+def _refuse_unsent(work: DeadLetterWork, dead_letter_id: str) -> None:
+    """HttpRefusal when a replay had no effect, or the broker refused it."""
+    for done in work.replayed:
+        if dead_letter_id in done.kept:
+            raise HttpRefusal(409, "not_replayable", f"Kept: {done.kept[dead_letter_id]}.")
+        if dead_letter_id in done.failed:
+            raise HttpRefusal(
+                503, "unavailable", f"The broker did not take it: {done.failed[dead_letter_id]}."
+            )
+        if done.broken_off:
+            raise HttpRefusal(
+                503, "unavailable", f"{done.broken_off}. Ask again: what is sent twice counts once."
+            )
+
+
+def _selection(query: DeadLettersQuery) -> Selection:
+    try:
+        where = {} if query.where is None else dict([condition(query.where)])
+    except ValueError as error:
+        raise HttpRefusal(400, "invalid_parameter", f"where: {error}.") from None
+    age = query.since_seconds
+    return Selection(
+        reason=query.reason,
+        repository=query.repository,
+        priority=query.priority,
+        since=None if age is None else died_since(datetime.now(UTC), age),
+        where=MappingProxyType(where),
+    )

@@ -1,0 +1,57 @@
+"""The yardsticks on NATS: plain nats-py, as its documentation shows JetStream.
+
+They are those of `yardsticks`, with the same arguments. The stream is durable as far as the server's settings go.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import nats
+from nats.errors import TimeoutError as NatsTimeout
+
+DURABLE = "solstice"
+"""A work queue allows one consumer: that of whoever filled the queue."""
+
+
+def _stream(queue: str) -> str:
+    return queue.replace(".", "_")
+
+
+async def declare(url: str, _exchange: str, queue: str, _routing_key: str) -> None:
+    """A stream in files."""
+    async with await nats.connect(url) as client:
+        await client.jetstream().add_stream(name=_stream(queue), subjects=[queue], retention="workqueue")
+
+
+async def publish(url: str, queue: str, _routing_key: str, bodies: Sequence[bytes], in_flight: int) -> float:
+    """Publish all and wait for each PubAck, `in_flight` at a time; return the seconds."""
+    async with await nats.connect(url) as client:
+        jetstream, waiting = client.jetstream(timeout=60), iter(bodies)
+
+        async def worker() -> None:
+            for body in waiting:
+                await jetstream.publish(queue, body)
+
+        began = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(in_flight):
+                group.create_task(worker())
+        return time.perf_counter() - began
+
+
+async def consume(url: str, queue: str, count: int, prefetch: int) -> None:
+    """Fetch `count` messages, and ack each batch at once; nothing is stored.
+
+    The server answers each ack.
+    """
+    async with await nats.connect(url) as client:
+        subscription = await client.jetstream().pull_subscribe_bind(DURABLE, stream=_stream(queue))
+        left = count
+        while left:
+            try:
+                batch = await subscription.fetch(min(prefetch, left), timeout=1)
+            except NatsTimeout:
+                continue
+            await asyncio.gather(*[message.ack_sync(timeout=60) for message in batch])
+            left -= len(batch)

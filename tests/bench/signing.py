@@ -1,0 +1,55 @@
+"""Measures the line with signed requests against the same line without.
+
+Both lines are `line`'s. One signs what it publishes and verifies what it takes; the other does neither.
+"""
+
+import statistics
+import tempfile
+from pathlib import Path
+
+from tests.bench.line import Passage, our_side, send_through
+from tests.bench.pairs import Comparison, compare
+from tests.servers.rabbitmq import RabbitMQServer
+from tests.signing import KeyPair
+
+
+async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Comparison:
+    """Webhooks per second, from the first request to the last hand-over."""
+    with server.vhost() as vhost, tempfile.TemporaryDirectory() as name:
+        directory, pair = Path(name), KeyPair()
+        private, public = str(pair.write(directory)), directory / "verify.json"
+        pair.publish(public)
+        passages: dict[str, list[Passage]] = {"signed": [], "unsigned": []}
+
+        async def pass_through(way: str, number: int, signing_keys: str, verify_keys: str) -> float:
+            name = f"{way}.{number}"
+            side = our_side(directory, name, signing_keys=signing_keys, verify_keys=verify_keys)
+            passage = await send_through(side, vhost.url, directory, exchange=name, queue=name, count=count)
+            if number >= 0:
+                passages[way].append(passage)
+            return passage.per_second
+
+        def note() -> str:
+            signed, unsigned = passages["signed"], passages["unsigned"]
+            return (
+                f"signing costs the receiver {_more(signed, unsigned, 'receiver_microseconds')} "
+                f"and the consumer {_more(signed, unsigned, 'consumer_microseconds')}"
+            )
+
+        return await compare(
+            "whole line, signed, against the same unsigned",
+            ours=lambda number: pass_through("signed", number, private, str(public)),
+            yardstick=lambda number: pass_through("unsigned", number, "", ""),
+            rounds=rounds,
+            goal=0.95,
+            note=note,
+        )
+
+
+def _more(signed: list[Passage], unsigned: list[Passage], part: str) -> str:
+    """What signing adds to a part, in the median of the pairs."""
+    pairs = [(getattr(a, part), getattr(b, part)) for a, b in zip(signed, unsigned, strict=True)]
+    more = statistics.median(a - b for a, b in pairs)
+    return (
+        f"{more:+.0f} us of processor for each webhook, beside {statistics.median(b for _, b in pairs):.0f}"
+    )

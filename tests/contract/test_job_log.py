@@ -1,0 +1,77 @@
+"""Every store keeps the log of each attempt, in order and each chunk once."""
+
+from dataclasses import replace
+
+from solstice_orchestrator.store import JobStore
+from solstice_orchestrator.store.views import ChunkKind, LogState
+from tests.stores import (
+    RELEASED,
+    SUCCEEDED,
+    chunk,
+    claimed,
+    planned,
+    running,
+)
+
+
+async def test_chunks_are_kept_once_and_read_in_order(store: JobStore) -> None:
+    key = (await running(store)).key
+    assert await store.append_log(key, [chunk(1, b"a"), chunk(2, b"b")])
+    assert await store.append_log(key, [chunk(2, b"again"), chunk(3, b"\xff\x00")])
+    page = await store.log(key.job_id)
+    assert page is not None
+    assert [(each.sequence, each.data) for each in page.chunks] == [
+        (1, b"a"),
+        (2, b"b"),
+        (3, b"\xff\x00"),
+    ]
+    assert page.state is LogState.OPEN
+
+
+async def test_marks_stay_marks(store: JobStore) -> None:
+    key = (await running(store)).key
+    mark = replace(chunk(2, b"$ test\n"), kind=ChunkKind.MARK)
+    assert await store.append_log(key, [chunk(1, b"$ test\n"), mark])
+    page = await store.log(key.job_id)
+    assert page is not None
+    assert [each.kind for each in page.chunks] == [ChunkKind.OUTPUT, ChunkKind.MARK]
+
+
+async def test_closed_is_said_with_the_last_chunk_and_not_before(store: JobStore) -> None:
+    key = (await running(store)).key
+    await store.append_log(key, [chunk(number) for number in range(1, 5)])
+    await store.finish(key, SUCCEEDED)
+    first = await store.log(key.job_id, limit=3)
+    rest = await store.log(key.job_id, after=3, limit=3)
+    beyond = await store.log(key.job_id, after=4)
+    assert first is not None
+    assert rest is not None
+    assert beyond is not None
+    assert (len(first.chunks), first.state) == (3, LogState.OPEN)
+    assert ([each.sequence for each in rest.chunks], rest.state) == ([4], LogState.CLOSED)
+    assert (list(beyond.chunks), beyond.state) == ([], LogState.CLOSED)
+
+
+async def test_every_attempt_has_its_own(store: JobStore) -> None:
+    first = (await running(store)).key
+    await store.append_log(first, [chunk(1, b"one")])
+    await store.finish(first, RELEASED)
+    ((second),) = await claimed(store)
+    await store.append_log(second.key, [chunk(1, b"two")])
+    old, new = await store.log(first.job_id, attempt=1), await store.log(first.job_id)
+    assert old is not None
+    assert new is not None
+    assert (old.chunks[0].data, old.state) == (b"one", LogState.CLOSED)
+    assert (new.attempt, new.chunks[0].data, new.state) == (2, b"two", LogState.OPEN)
+
+
+async def test_a_job_that_never_ran_has_an_empty_one(store: JobStore) -> None:
+    run_id = await planned(store)
+    (view,) = await store.jobs(run_id=run_id, limit=1)
+    before = await store.log(view.job_id)
+    await store.cancel_job(view.job_id)
+    after = await store.log(view.job_id)
+    assert before is not None
+    assert after is not None
+    assert (before.state, after.state) == (LogState.OPEN, LogState.CLOSED)
+    assert await store.log("no such job") is None

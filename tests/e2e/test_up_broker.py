@@ -1,0 +1,79 @@
+"""`solstice up --broker URL` on each broker, on none, and on a wrong one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import broker_url, pytest_generate_tests
+from tests.servers.ports import free_ports
+from tests.servers.solstice_up import clean_environment, repository, solstice_up
+
+__all__ = ["broker_url", "pytest_generate_tests"]
+
+WORKFLOW = 'job "hello" { step "say" run="echo hello over $SOLSTICE_SOURCE"; }'
+
+
+@pytest.mark.timeout(240)  # it may have to start a RabbitMQ first
+def test_job_runs_over_the_broker_that_up_was_given(broker_url: str, tmp_path: Path) -> None:
+    project = repository(tmp_path / "anvil", {".solstice/workflow.kdl": WORKFLOW})
+    with solstice_up(tmp_path / "state", "--broker", broker_url) as up:
+        ready = json.loads(up.ready_line)
+        assert ready["waits_for_broker"] is None
+        assert ready["broker"].partition(":")[0] == broker_url.partition(":")[0]
+        followed = up.solstice(
+            *("enqueue", "--amqp-url", broker_url, "--repo-url", project.folder),
+            *("--commit-sha", project.head, "--follow"),
+        )
+        assert "hello over manual\n" in followed.stdout
+        (run,) = up.json("runs")["runs"]
+        assert run["state"] == "succeeded"
+
+
+@pytest.mark.parametrize("scheme", ["amqp", "redis", "nats"])
+def test_broker_that_is_not_there_is_named_and_waited_for(scheme: str, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    with solstice_up(tmp_path / "state", "--broker", f"{scheme}://otter:planted@127.0.0.1:{port}") as up:
+        ready = json.loads(up.ready_line)
+    assert ready["broker"] == f"{scheme}://otter@127.0.0.1:{port}"
+    assert "refused" in ready["waits_for_broker"] or "Connect call failed" in ready["waits_for_broker"]
+    assert "planted" not in up.ready_line
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("kafka://127.0.0.1", "must start with amqp:// or amqps:// for RabbitMQ, redis://"),
+        ("amqp://otter:planted@", "must look like amqp://user:password@host:5672/%2f"),
+        ("redis://otter:planted@127.0.0.1/solstice", "is no database of Redis"),
+        ("nats://otter:planted@127.0.0.1/solstice", "must look like nats://user:password@host:4222"),
+    ],
+    ids=["scheme", "rabbitmq", "redis", "nats"],
+)
+def test_wrong_url_ends_up_with_2_and_what_to_write(url: str, said: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "solstice_cli",
+            "up",
+            "--forge-port",
+            "0",
+            "--orchestrator-port",
+            "0",
+            "--broker",
+            url,
+        ],
+        env=clean_environment(tmp_path),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: AMQP_URL: ")
+    assert said in done.stderr.splitlines()[-1]
+    assert "planted" not in done.stdout + done.stderr

@@ -1,0 +1,324 @@
+"""`solstice dlq` as a person or a script calls it, on every broker."""
+
+import asyncio
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from solstice_common.broker import Broker, Message, open_broker
+from solstice_common.broker.delivery import Ack
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import STATUSES, full_topology, jobs_route
+from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.stages.intake import Intake
+from solstice_orchestrator.store import open_store
+from tests.brokers import broker_url, pytest_generate_tests
+from tests.builders import job_request
+from tests.contract.test_broker import collect, ready_count
+from tests.servers.service_process import base_environment
+
+__all__ = ["broker_url", "pytest_generate_tests"]
+
+JOBS = jobs_route(BrokerSettings())
+TOPOLOGY = full_topology(BrokerSettings())
+KILLED_REPLAYS = 3
+REPLAYED = 300
+
+
+def environment(url: str) -> dict[str, str]:
+    return {**base_environment(), "AMQP_URL": url, "NO_COLOR": "1", "COLUMNS": "200"}
+
+
+def solstice(url: str, *words: str, check: int = 0, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    """Run `solstice dlq WORDS` as a process, which must end with the exit code `check`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "solstice_cli", "dlq", *words],
+        env=environment(url),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == check, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+async def answer(url: str, *words: str, check: int = 0) -> Any:
+    done = await asyncio.to_thread(solstice, url, *words, "--json", check=check)
+    return json.loads(done.stdout)
+
+
+def refused(number: int, *, reason: str = "internal_error", **changes: Any) -> Message:
+    """A dead letter whose request can be read."""
+    request = job_request(request_id=f"00000000-0000-4000-8000-{number:012}", **changes)
+    return Message(
+        exchange=JOBS.dlx,
+        routing_key=JOBS.routing_key,
+        body=request.encode(),
+        type="jobrequest.v1",
+        correlation_id=request.request_id,
+        headers={
+            "x-solstice-reason": reason,
+            "x-solstice-detail": "KeyError: 'x'",
+            "x-solstice-refused-at": f"2026-03-01T12:{number // 60 % 60:02}:{number % 60:02}.000Z",
+            "x-solstice-idempotency-key": request.request_id,
+        },
+        priority=4,
+    )
+
+
+async def fill(broker: Broker, *messages: Message) -> None:
+    await broker.ready(30)
+    await broker.declare(TOPOLOGY)
+    outcomes = await broker.publish(messages)
+    assert all(each.confirmed for each in outcomes)
+    await ready_count(broker, JOBS.dlq, len(messages))
+
+
+async def test_dead_letters_are_listed_counted_and_shown(broker_url: str) -> None:
+    async with open_broker(broker_url, name="test") as broker:
+        await fill(
+            broker,
+            refused(1, repo_full_name="anvil/bellows"),
+            refused(0, reason="not_before_too_far", priority="high"),
+            refused(2),
+        )
+        listed = await answer(broker_url, "list")
+        assert [each["reason"] for each in listed["dead_letters"]] == [
+            "not_before_too_far",
+            "internal_error",
+            "internal_error",
+        ]
+        assert listed["counts"]["by_reason"] == {"internal_error": 2, "not_before_too_far": 1}
+        assert listed["counts"]["by_priority"] == {"default": 2, "high": 1}
+        assert listed["counts"]["total"] == 3
+        for words, count in [
+            (["--reason", "internal_error"], 2),
+            (["--repository", "anvil/*"], 1),
+            (["--priority", "high"], 1),
+            (["--where", "x-solstice-reason=internal_error"], 2),
+            (["--queue", "statuses"], 0),
+            (["--since", "1s"], 0),
+        ]:
+            assert (await answer(broker_url, "list", *words))["counts"]["total"] == count, words
+        lines = (await asyncio.to_thread(solstice, broker_url, "list")).stdout.splitlines()
+        assert [line.count("\t") for line in lines] == [7, 7, 7]
+        which = listed["dead_letters"][0]["id"]
+        whole = await answer(broker_url, "show", which[:8])
+        assert json.loads(whole["body"])["priority"] == "high"
+        assert whole["headers"]["x-solstice-detail"] == "KeyError: 'x'"
+        text = (await asyncio.to_thread(solstice, broker_url, "show", which)).stdout
+        assert "not_before_too_far" in text
+        await ready_count(broker, JOBS.dlq, 3)
+
+
+async def test_a_replay_publishes_what_was_chosen_and_removes_only_that(broker_url: str) -> None:
+    async with open_broker(broker_url, name="test") as broker:
+        await fill(broker, refused(0), refused(1, reason="not_json"), refused(2))
+        plan = await answer(broker_url, "replay", "--reason", "internal_error", "--dry-run")
+        assert len(plan["would_replay"]) == 2
+        await ready_count(broker, JOBS.dlq, 3)
+        (report,) = (
+            await answer(
+                broker_url, "replay", "--queue", "requests", "--reason", "internal_error", "--watch", "0"
+            )
+        )["replays"]
+        assert (len(report["sent"]), report["failed"], report["came_back"]) == (2, {}, [])
+        await ready_count(broker, JOBS.dlq, 1)
+        async with broker.consume(JOBS.queue, prefetch=10) as consumer:
+            deliveries = await collect(consumer, 2, Ack())
+    for number, delivery in zip((0, 2), deliveries, strict=True):
+        request_id = f"00000000-0000-4000-8000-{number:012}"
+        assert (delivery.correlation_id, delivery.routing_key) == (request_id, JOBS.routing_key)
+        assert delivery.headers["x-solstice-idempotency-key"] == request_id
+        assert "internal_error since 2026-03-01T12:00:" in str(delivery.headers["x-solstice-history"])
+        assert "x-solstice-reason" not in delivery.headers
+
+
+async def test_a_message_that_comes_back_dead_is_reported(broker_url: str, tmp_path: Path) -> None:
+    broken = refused(0)
+    body = json.dumps({**json.loads(broken.body), "commit_sha": "5f2c"}).encode()
+    async with (
+        open_broker(broker_url, name="test") as broker,
+        open_store(f"sqlite:///{tmp_path / 's.db'}") as store,
+    ):
+        await fill(
+            broker,
+            Message(
+                exchange=JOBS.dlx, routing_key="", body=body, type="jobrequest.v1", headers=broken.headers
+            ),
+            refused(1),
+        )
+        intake = Intake(broker=broker, store=store, metrics=Metrics(), rng=random.Random(1))
+        running = asyncio.create_task(intake.run(JOBS.queue, TOPOLOGY, prefetch=64))
+        (report,) = (await answer(broker_url, "replay", "--queue", "requests", "--watch", "3", check=1))[
+            "replays"
+        ]
+        running.cancel()
+        await asyncio.wait([running])
+    assert len(report["sent"]) == 2
+    assert [each["reason"] for each in report["came_back"]] == ["invalid_field"]
+
+
+async def test_a_request_that_is_a_run_is_kept_and_the_command_says_why(broker_url: str) -> None:
+    spoiled = refused(0)
+    async with open_broker(broker_url, name="test") as broker:
+        await fill(
+            broker,
+            Message(
+                exchange=JOBS.dlx,
+                routing_key="",
+                body=spoiled.body,
+                type="jobrequest.v1",
+                headers={**spoiled.headers, "x-solstice-run": "run-7"},
+            ),
+        )
+        done = await asyncio.to_thread(solstice, broker_url, "replay", "--all")
+        assert "solstice rerun run-7" in done.stdout
+        await ready_count(broker, JOBS.dlq, 1)
+
+
+async def test_dead_letters_are_kept_in_a_file_dropped_purged_and_put_back(
+    broker_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "dead.jsonl"
+    async with open_broker(broker_url, name="test") as broker:
+        await fill(broker, *(refused(number) for number in range(5)))
+        assert await answer(broker_url, "export", str(file)) == {"file": str(file), "exported": 5}
+        lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+        assert len(lines) == 5
+        assert len((await answer(broker_url, "drop", lines[0]["id"], "--yes"))["dropped"]) == 1
+        await ready_count(broker, JOBS.dlq, 4)
+        done = await answer(broker_url, "import", str(file))
+        assert done["queues"][JOBS.dlq] == {"added": 1, "present": 4, "failed": []}
+        again = await answer(broker_url, "import", str(file))
+        assert again["queues"][JOBS.dlq] == {"added": 0, "present": 5, "failed": []}
+        listed = await answer(broker_url, "list")
+        assert sorted(each["id"] for each in listed["dead_letters"]) == sorted(each["id"] for each in lines)
+        assert (await answer(broker_url, "purge", "--queue", "requests", "--yes"))["purged"] == {JOBS.dlq: 5}
+        await ready_count(broker, JOBS.dlq, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["replay"], "say which"),
+        (["drop"], "say which"),
+        (["purge"], "name the queue"),
+        (["purge", "--queue", "requests"], "--yes"),
+        (["list", "--queue", "nothing"], "there is no dead-letter queue"),
+        (["list", "--where", "x"], "HEADER=VALUE"),
+        (["list", "--since", "long"], "is no age"),
+        (["show", "ab"], "at least 4"),
+        (["show", "abcdef"], "there is no dead letter"),
+        (["replay", "--all", "--rate", "0"], "--rate"),
+    ],
+)
+def test_a_wrong_call_is_told_what_is_wrong(words: list[str], problem: str, tmp_path: Path) -> None:
+    done = solstice(f"sqlite:///{tmp_path / 'broker.db'}", *words, check=2)
+    assert problem in " ".join(done.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("list --reason inv", ["invalid_field"]),
+        ("replay --reason delivery", ["delivery_limit"]),
+        ("drop --queue ", ["requests", "cancels", "statuses"]),
+        ("import --queue sta", ["statuses"]),
+    ],
+)
+def test_the_shell_completes_queues_and_reasons(words: str, offered: list[str]) -> None:
+    asked = {"_SOLSTICE_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    done = subprocess.run(
+        [Path(sys.executable).with_name("solstice")],
+        env=environment("") | asked | {"_TYPER_COMPLETE_ARGS": f"solstice dlq {words}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.stdout.split() == offered, (done.stdout, done.stderr)
+
+
+def test_a_wrong_line_of_a_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "dead.jsonl"
+    file.write_text(f'{{"queue": "{STATUSES.dlq}", "body": ""}}\n\n{{"queue": "x"}}\n')
+    done = solstice(f"sqlite:///{tmp_path / 'broker.db'}", "import", str(file), check=2)
+    assert "line 3" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"queue": "%s", "body_base64": "é"}',
+        '{"queue": "%s", "body": "", "type": "\\ud800"}',
+        '{"queue": "%s", "body": "", "headers": ' + "[" * 100_000,
+    ],
+    ids=["no base64", "half a character", "nested"],
+)
+def test_a_hostile_line_is_refused_by_its_number(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "dead.jsonl"
+    file.write_text(line % STATUSES.dlq)
+    done = solstice(f"sqlite:///{tmp_path / 'broker.db'}", "import", str(file), check=2)
+    assert "line 1 " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broker_that_is_away_is_named() -> None:
+    done = solstice("amqp://guest:secret@127.0.0.1:9/%2f", "list", check=3)
+    assert "127.0.0.1:9" in done.stderr
+    assert "secret" not in done.stderr
+
+
+async def test_killed_replays_lose_nothing_and_double_nothing(broker_url: str, tmp_path: Path) -> None:
+    """Each replay is killed on its way, while the intake stores what arrives."""
+    rng = random.Random(20260301)
+    async with (
+        open_broker(broker_url, name="test") as broker,
+        open_store(f"sqlite:///{tmp_path / 's.db'}") as store,
+    ):
+        await fill(broker, *(refused(number) for number in range(REPLAYED)))
+        intake = Intake(broker=broker, store=store, metrics=Metrics(), rng=rng)
+        running = asyncio.create_task(intake.run(JOBS.queue, TOPOLOGY, prefetch=64))
+        for _ in range(KILLED_REPLAYS):
+            await _killed_replay(broker_url, lambda: store_size(store), rng.randrange(20, 60))
+        done = await asyncio.to_thread(solstice, broker_url, "replay", "--all", "--watch", "0")
+        assert "failed 0" in done.stdout
+        await ready_count(broker, JOBS.dlq, 0)
+        await ready_count(broker, JOBS.queue, 0)
+        async with asyncio.timeout(60):
+            while await store_size(store) < REPLAYED:  # noqa: ASYNC110  asks a store
+                await asyncio.sleep(0.1)
+        running.cancel()
+        await asyncio.wait([running])
+        runs = (await store.runs(limit=REPLAYED * 2)).runs
+    assert len(runs) == REPLAYED, "one run for each dead letter: none lost, none twice"
+    assert len({run.request_id for run in runs}) == REPLAYED
+
+
+async def store_size(store: Any) -> int:
+    return len((await store.runs(limit=REPLAYED * 2)).runs)
+
+
+async def _killed_replay(url: str, count: Callable[[], Any], more: int) -> None:
+    """Start a replay, and kill it once `more` further requests have arrived."""
+    before = await count()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "solstice_cli", "dlq", "replay", "--all", "--rate", "60",
+        env=environment(url), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        while await count() < before + more and process.returncode is None:  # noqa: ASYNC110  asks a store
+            await asyncio.sleep(0.01)
+    assert process.returncode is None, "it was to be killed on its way"
+    process.send_signal(signal.SIGKILL)
+    await process.wait()

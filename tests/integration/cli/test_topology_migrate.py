@@ -1,0 +1,147 @@
+"""`solstice topology migrate` on real brokers: plan, refusals, another name, dead letters."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from typer.testing import CliRunner
+
+from solstice_cli.commands.topology import app
+from solstice_common.broker import Message
+from solstice_common.broker.rabbitmq.rabbitmq_dead_letters import tool_connection
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import QueueType, full_topology
+from tests.servers.rabbitmq import Vhost
+from tests.traffic import connected, drain, numbers
+
+JOBS, DEAD = "solstice.jobs.v1", "solstice.jobs.v1.dlq"
+LAG: Final = "7"
+
+
+def run(url: str, *arguments: str, code: int) -> str:
+    done = CliRunner().invoke(
+        app, ["migrate", "--amqp-url", url, *arguments], env={"AMQP_URL": None, "SOLSTICE_HOME": None}
+    )
+    found = 2 if type(done.exception).__name__ == "ConfigurationError" else done.exit_code
+    assert found == code, (done.exit_code, done.exception, done.output)
+    return done.stdout
+
+
+def migrate(vhost: Vhost, *arguments: str, code: int = 0) -> str:
+    return run(
+        vhost.url, "--management-url", vhost.server.management_url, "--counts-lag", LAG, *arguments, code=code
+    )
+
+
+def document(vhost: Vhost, *arguments: str, code: int = 0) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(migrate(vhost, *arguments, "--json", code=code))
+    return answer
+
+
+def put(vhost: Vhost, queue_type: QueueType, exchange: str, key: str, count: int) -> None:
+    """Declare everything of that type, and publish numbered messages."""
+
+    async def work() -> None:
+        topology = full_topology(BrokerSettings(amqp_queue_type=queue_type.value))
+        async with connected(vhost.url, topology=topology) as broker:
+            messages = [
+                Message(exchange=exchange, routing_key=key, body=str(n).encode(), type="t")
+                for n in range(count)
+            ]
+            assert all(each.confirmed for each in await broker.publish(messages))
+
+    asyncio.run(work())
+
+
+def taken(vhost: Vhost, queue: str, queue_type: QueueType, count: int) -> list[int]:
+    async def work() -> list[int]:
+        settings = BrokerSettings(amqp_queue_type=queue_type.value)
+        if queue == "solstice.jobs.v2":
+            settings = settings.model_copy(update={"amqp_queue": queue})
+        async with connected(vhost.url, topology=full_topology(settings)) as broker:
+            return numbers(await drain(broker, queue, count))
+
+    return asyncio.run(work())
+
+
+def arguments_of(vhost: Vhost, queue: str) -> Mapping[str, Any]:
+    arguments: Mapping[str, Any] = vhost.api("GET", "queues", queue)["arguments"]
+    return arguments
+
+
+def dead_letters(vhost: Vhost, count: int) -> list[int]:
+    """Taken without declaring anything: the other queues are still of the old type."""
+
+    async def work() -> list[int]:
+        async with tool_connection(vhost.url, "test") as (connection, _):
+            queue = await (await connection.channel()).get_queue(DEAD, ensure=False)
+            return [int((await queue.get(no_ack=True)).body) for _ in range(count)]
+
+    return asyncio.run(work())
+
+
+def test_dead_letters_move_in_order_and_a_dry_run_changes_nothing(rabbitmq_vhost: Vhost) -> None:
+    put(rabbitmq_vhost, QueueType.CLASSIC, "solstice.dlx", "jobrequest.v1", 300)
+    options = ("--amqp-queue-type", "quorum", "--queue", DEAD)
+    (planned,) = document(rabbitmq_vhost, *options, "--dry-run")["plan"]
+    assert len(planned["steps"]) == 10
+    assert arguments_of(rabbitmq_vhost, DEAD).get("x-queue-type", "classic") == "classic"
+    migrate(rabbitmq_vhost, *options, code=2)  # nobody can answer in a pipe
+    (done,) = document(rabbitmq_vhost, *options, "--yes")["migrated"]
+    assert done["moved"] == 600
+    assert arguments_of(rabbitmq_vhost, DEAD) == {"x-queue-type": "quorum"}
+    assert document(rabbitmq_vhost, *options)["plan"][0]["steps"] == []
+    assert dead_letters(rabbitmq_vhost, 300) == list(range(300))
+
+
+def test_another_name_takes_the_messages_with_it(rabbitmq_vhost: Vhost) -> None:
+    put(rabbitmq_vhost, QueueType.QUORUM, "solstice.jobs", "jobrequest.v1", 100)
+    options = ("--amqp-queue", "solstice.jobs.v2", "--queue", "solstice.jobs.v2", "--from", JOBS)
+    (done,) = document(rabbitmq_vhost, *options, "--yes")["migrated"]
+    assert (done["moved"], done["consumers_left"]) == (100, 0)
+    assert taken(rabbitmq_vhost, "solstice.jobs.v2", QueueType.QUORUM, 100) == list(range(100))
+    assert JOBS not in {row["name"] for row in rabbitmq_vhost.api("GET", "queues")}
+
+
+def test_while_another_command_holds_the_lock_it_says_so(rabbitmq_vhost: Vhost) -> None:
+    put(rabbitmq_vhost, QueueType.CLASSIC, "solstice.jobs", "jobrequest.v1", 1)
+
+    async def work() -> None:
+        async with tool_connection(rabbitmq_vhost.url, "another") as (connection, _):
+            channel = await connection.channel()
+            await channel.declare_queue(f"{JOBS}.migrating.lock", exclusive=True)
+            await asyncio.to_thread(migrate, rabbitmq_vhost, "--queue", JOBS, "--yes", code=1)
+
+    asyncio.run(work())
+    assert f"{JOBS}.migrating" not in {row["name"] for row in rabbitmq_vhost.api("GET", "queues")}
+
+
+def test_what_is_refused_is_named_with_its_remedy_and_changes_nothing(rabbitmq_vhost: Vhost) -> None:
+    put(rabbitmq_vhost, QueueType.CLASSIC, "solstice.jobs", "jobrequest.v1", 1)
+    rabbitmq_vhost.policy(r"^solstice\.jobs", {"message-ttl": 3600000})
+    answer = document(rabbitmq_vhost, "--queue", JOBS, "--yes", code=1)
+    assert {each["object"] for each in answer["plan"][0]["refused"]} == {
+        f"queue {JOBS}.migrating",
+        f"queue {JOBS}",
+    }
+    assert all(
+        "take message-ttl out of the policy" in each["remedy"] for each in answer["plan"][0]["refused"]
+    )
+    assert answer["migrated"] == []
+    assert f"{JOBS}.migrating" not in {row["name"] for row in rabbitmq_vhost.api("GET", "queues")}
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "nats://127.0.0.1:1", "sqlite:///{}/broker.db"])
+def test_a_broker_without_types_of_queues_has_nothing_to_migrate(url: str, tmp_path: Path) -> None:
+    at = url.format(tmp_path)
+    assert run(at, code=0).startswith("nothing to migrate: queues of ")
+    assert json.loads(run(at, "--json", code=0))["migrated"] == []
+    run(at, "--queue", JOBS, "--from", "orders", code=2)
+
+
+def test_a_wrong_queue_or_a_source_without_its_queue_is_a_usage_error(rabbitmq_vhost: Vhost) -> None:
+    migrate(rabbitmq_vhost, "--queue", "orders", code=2)
+    migrate(rabbitmq_vhost, "--from", "orders", code=2)

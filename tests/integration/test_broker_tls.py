@@ -1,0 +1,208 @@
+"""TLS with certificates on both sides, the same on every broker that has connections."""
+
+import asyncio
+import gc
+import shutil
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from solstice_common.broker import Broker, open_broker
+from solstice_common.errors import BrokerUnavailable
+from tests.fences import asks_for_inside
+from tests.polling import wait_until
+from tests.servers.certificates import Authority, authority
+from tests.servers.nats_server import NatsServer
+from tests.servers.ports import free_ports
+from tests.servers.proxy import fault_proxy
+from tests.servers.rabbitmq import Vhost, rabbitmq_here
+from tests.servers.rabbitmq_node import RabbitMQNode
+from tests.servers.redis_server import RedisServer
+from tests.traffic import connected, drain, order
+
+# See test_nats_links: what nats-py loses while it is cancelled is found with the garbage.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    asks_for_inside("nats"),
+]
+KINDS: Final = ("rabbitmq", "redis", "nats")
+
+
+@pytest.fixture(autouse=True)
+def garbage_of_this_test() -> Iterator[None]:
+    yield
+    gc.collect()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsServer:
+    """A server that asks each client for a certificate of its authority."""
+
+    url: str
+    present: Callable[[tuple[Path, Path]], None]
+    """Start again with another certificate and key."""
+
+    def with_options(self, **options: str | Path) -> str:
+        return f"{self.url}?{urlencode(options)}"
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return authority(tmp_path_factory.mktemp("tls") / "ours")
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return authority(tmp_path_factory.mktemp("tls") / "strange")
+
+
+@pytest.fixture(scope="module")
+def good(ours: Authority) -> tuple[Path, Path]:
+    return ours.sign("server", "IP:127.0.0.1,DNS:broker.example")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def server(request: pytest.FixtureRequest, ours: Authority, good: tuple[Path, Path]) -> Iterator[TlsServer]:
+    files: dict[str, Path] = {"ca": ours.certificate, "cert": ours.directory / "now.pem"}
+    files["key"] = ours.directory / "now.key"
+    _put(good, files)
+    (port,) = free_ports(1)
+    running: Any
+    if request.param == "redis":
+        settings = {"tls-port": str(port), "tls-auth-clients": "yes"}
+        names = {"tls-ca-cert-file": "ca", "tls-cert-file": "cert", "tls-key-file": "key"}
+        running = RedisServer({**settings, **{name: str(files[file]) for name, file in names.items()}})
+        scheme = "rediss"
+    elif request.param == "nats":
+        paths = f"cert_file: '{files['cert']}', key_file: '{files['key']}', ca_file: '{files['ca']}'"
+        running = NatsServer(settings=[f"tls {{ {paths}, verify: true }}"])
+        port, scheme = running.port, "tls"
+    else:
+        running = _rabbitmq(port, files)
+        scheme = "amqps"
+    with running:
+
+        def present(pair: tuple[Path, Path]) -> None:
+            running.stop()
+            _put(pair, files)
+            running.start()
+
+        yield TlsServer(url=f"{scheme}://127.0.0.1:{port}", present=present)
+
+
+def _put(pair: tuple[Path, Path], files: Mapping[str, Path]) -> None:
+    for file, name in zip(pair, ("cert", "key"), strict=True):
+        shutil.copy(file, files[name])
+        files[name].chmod(0o644)
+
+
+def _rabbitmq(port: int, files: Mapping[str, Path]) -> RabbitMQNode:
+    try:
+        found = rabbitmq_here()
+    except RuntimeError:
+        pytest.skip("not asked for: certificates of RabbitMQ need one on this machine, outside of Docker")
+    return RabbitMQNode(
+        found,
+        settings={
+            "listeners.ssl.local": f"127.0.0.1:{port}",
+            "ssl_options.cacertfile": str(files["ca"]),
+            "ssl_options.certfile": str(files["cert"]),
+            "ssl_options.keyfile": str(files["key"]),
+            "ssl_options.verify": "verify_peer",
+            "ssl_options.fail_if_no_peer_cert": "true",
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def client(ours: Authority) -> Mapping[str, Path]:
+    certificate, key = ours.sign("client")
+    return {"certfile": certificate, "keyfile": key}
+
+
+def _has_failed(broker: Broker) -> bool:
+    return broker.health.detail != "not connected yet"
+
+
+async def test_certificates_are_verified_on_both_sides(
+    server: TlsServer, ours: Authority, client: Mapping[str, Path]
+) -> None:
+    async with connected(server.with_options(cafile=ours.certificate, **client)) as broker:
+        assert (await broker.publish([order(1)]))[0].confirmed
+        assert len(await drain(broker, "orders.v1", 1)) == 1
+    named = server.with_options(cafile=ours.certificate, server_name="broker.example", **client)
+    async with connected(named) as broker:
+        assert broker.health.host == urlsplit(server.url).netloc
+
+
+async def test_what_cannot_be_verified_is_refused_with_what_to_do(
+    server: TlsServer, ours: Authority, strange: Authority, client: Mapping[str, Path]
+) -> None:
+    stranger = dict(zip(("certfile", "keyfile"), strange.sign("client"), strict=True))
+    ca = {"cafile": ours.certificate}
+    for options, remedy in (
+        ({"cafile": strange.certificate, **client}, "name the authority that signed the server's"),
+        ({**client}, "name the authority that signed the server's"),
+        ({**ca, **client, "server_name": "other.example"}, "as its certificate does, or give that name"),
+        (ca, "certificate of ours: name it as certfile"),
+        ({**ca, **stranger}, "have our certificate (certfile) signed by an authority"),
+    ):
+        async with open_broker(server.with_options(**options), name="test") as broker:
+            await wait_until(partial(_has_failed, broker))
+            assert remedy in broker.health.detail, options
+            with pytest.raises(BrokerUnavailable):
+                await broker.ready(0)
+
+
+@pytest.mark.parametrize("server", ["redis", "nats"], indirect=True)
+async def test_expired_certificate_is_refused_until_it_is_renewed(
+    server: TlsServer, ours: Authority, good: tuple[Path, Path], client: Mapping[str, Path]
+) -> None:
+    server.present(ours.sign("expired", expired=True))
+    try:
+        url = server.with_options(cafile=ours.certificate, **client)
+        async with open_broker(url, name="test") as broker:
+            await wait_until(lambda: "renew the certificate of the server" in broker.health.detail)
+            server.present(good)
+            await broker.ready(30)
+    finally:
+        server.present(good)
+
+
+async def test_expired_certificate_before_rabbitmq_is_refused_until_it_is_renewed(
+    rabbitmq_vhost: Vhost, ours: Authority, good: tuple[Path, Path]
+) -> None:
+    """A proxy has it: a RabbitMQ takes long to start again."""
+    shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    shown.load_cert_chain(*ours.sign("expired", expired=True))
+    async with fault_proxy(rabbitmq_vhost.url, tls=shown) as proxy:
+        url = proxy.url(rabbitmq_vhost.url).replace("amqp://", "amqps://")
+        async with open_broker(f"{url}?cafile={ours.certificate}", name="test") as broker:
+            await wait_until(lambda: "renew the certificate of the server" in broker.health.detail)
+            shown.load_cert_chain(*good)
+            await broker.ready(30)
+
+
+@pytest.mark.parametrize("scheme", ["amqps", "rediss"])
+async def test_server_without_tls_gets_nothing_in_the_clear(scheme: str) -> None:
+    received = bytearray()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.extend(await reader.read(4096))
+        writer.write(b"AMQP\x00\x00\x09\x01")
+        writer.close()
+
+    plain = await asyncio.start_server(listen, "127.0.0.1", 0)
+    port = plain.sockets[0].getsockname()[1]
+    url = f"{scheme}://otter:planted@127.0.0.1:{port}"
+    async with plain, open_broker(url, name="test") as broker:
+        await wait_until(lambda: received and broker.health.detail != "not connected yet")
+        assert "speaks no TLS at that port" in broker.health.detail
+    assert received[:1] == b"\x16"  # a handshake of TLS
+    assert b"planted" not in received

@@ -1,0 +1,19 @@
+"""What `solstice show` says about a run."""
+
+import pytest
+
+from solstice_cli.commands.reading import _requested_by
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        ({"source": "manual", "event": "manual"}, "manual"),
+        ({"source": "manual", "event": None}, "manual"),
+        ({"source": "forgejo", "event": "push", "sender": "mika"}, "forgejo push by mika"),
+        ({"source": "manual", "event": "schedule", "sender": None}, "manual schedule"),
+    ],
+    ids=["by hand", "before events had names", "push", "schedule"],
+)
+def test_who_asked_for_a_run_is_said_without_repeating_a_word(run: dict[str, str | None], text: str) -> None:
+    assert _requested_by(run) == text

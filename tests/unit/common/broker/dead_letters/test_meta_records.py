@@ -1,0 +1,59 @@
+import string
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from solstice_common.broker.dead_letter_queue import DeadLetter
+from solstice_common.broker.dead_letters.meta_records import dead_letter_of, meta_of_dead_letter
+
+TEXT = st.none() | st.text(string.printable, min_size=1)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda parts: st.lists(parts) | st.dictionaries(st.text(), parts),
+)
+DEAD_LETTERS = st.builds(
+    DeadLetter,
+    queue=st.just("q.dlq"),
+    body=st.binary(),
+    headers=st.dictionaries(st.text(), JSON),
+    type=TEXT,
+    correlation_id=TEXT,
+    message_id=TEXT,
+    priority=st.none() | st.integers(0, 255),
+    timestamp=st.none()
+    | st.integers(0, 4_000_000_000).map(
+        lambda seconds: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    ),
+    content_type=TEXT,
+    app_id=TEXT,
+)
+
+
+@given(DEAD_LETTERS)
+def test_what_is_put_back_is_read_as_it_was_under_the_same_id(dead_letter: DeadLetter) -> None:
+    again = dead_letter_of(
+        dead_letter.queue, dead_letter.body, meta_of_dead_letter(dead_letter), message_id=None
+    )
+    assert again.id == dead_letter.id
+    counters = {"x-delivery-count", "x-acquired-count"}
+    assert again.headers == {k: v for k, v in dead_letter.headers.items() if k not in counters}
+    assert (again.type, again.timestamp, again.content_type, again.app_id) == (
+        dead_letter.type,
+        dead_letter.timestamp,
+        dead_letter.content_type,
+        dead_letter.app_id,
+    )
+
+
+@given(st.dictionaries(st.sampled_from(["headers", "type", "priority", "timestamp", "message_id"]), JSON))
+def test_whatever_a_stranger_wrote_is_read_without_an_error(meta: dict[str, object]) -> None:
+    found = dead_letter_of("q.dlq", b"", meta, message_id="1-0")
+    assert found.message_id
+    assert len(found.id) == 16
+
+
+@pytest.mark.parametrize("priority", [True, -1, 256, "4", 4.5])
+def test_what_is_no_octet_is_no_priority(priority: object) -> None:
+    assert dead_letter_of("q.dlq", b"", {"priority": priority}, message_id=None).priority is None

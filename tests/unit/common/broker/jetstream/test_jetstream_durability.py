@@ -1,0 +1,79 @@
+"""What is said of a server's durability, and what an operator is to do."""
+
+import asyncio
+
+import pytest
+
+from solstice_common.broker.capabilities import Certainty
+from solstice_common.broker.jetstream.jetstream_durability import DurabilityProbe, lacking, read_varz
+
+MODERN = (2, 15)
+
+
+def test_only_a_server_that_syncs_always_lacks_nothing() -> None:
+    assert lacking(MODERN, syncs_always=True) is None
+    assert "sync_interval: always" in (lacking(MODERN, syncs_always=False) or "")
+    unknown = lacking(MODERN, syncs_always=None) or ""
+    assert unknown.startswith("durability unknown")
+    assert "NATS_SYNC_ALWAYS" in unknown
+
+
+def test_server_before_2_10_is_never_durable() -> None:
+    assert lacking((2, 10), syncs_always=True) is None
+    assert "2.9 has no sync_interval" in (lacking((2, 9), syncs_always=True) or "")
+
+
+@pytest.mark.parametrize(
+    ("document", "seen"),
+    [
+        ({"jetstream": {"config": {"sync_always": True}}}, True),
+        ({"jetstream": {"config": {"sync_interval": 120_000_000_000}}}, False),
+        ({"jetstream": {}}, "says nothing of JetStream"),
+        ({}, "says nothing of JetStream"),
+        ([], "says nothing of JetStream"),
+        ({"jetstream": {"config": 7}}, "no configuration"),
+    ],
+    ids=str,
+)
+def test_monitoring_port_tells_by_one_field(document: object, seen: bool | str) -> None:
+    found = read_varz(document)
+    assert found is seen if isinstance(seen, bool) else seen in str(found)
+
+
+async def test_operators_word_counts_without_a_monitoring_port_alone() -> None:
+    stated = DurabilityProbe("", sync_always=True)
+    assert (stated.degraded(MODERN), stated.certainty(MODERN)) == (None, Certainty.YES)
+    silent = DurabilityProbe("http://127.0.0.1:1", sync_always=True)
+    await silent.look()
+    assert "NATS_MONITOR_URL does not tell" in (silent.degraded(MODERN) or "")
+    assert silent.certainty(MODERN) is Certainty.UNKNOWN
+    assert DurabilityProbe("", sync_always=True).certainty((2, 9)) is Certainty.NO
+
+
+async def test_what_the_monitoring_port_says_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    asked, body = list[bytes](), b'{"jetstream": {"config": {"sync_always": true}}}'
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        probe = DurabilityProbe(f"http://127.0.0.1:{port}/", sync_always=False)
+        assert "it was not asked yet" in (probe.degraded(MODERN) or "")
+        await probe.look()
+    assert asked == [b"GET /varz HTTP/1.1\r\n"]
+    assert (probe.degraded(MODERN), probe.certainty(MODERN)) == (None, Certainty.YES)
+
+
+async def test_why_the_monitoring_port_does_not_tell_is_said() -> None:
+    probe = DurabilityProbe("http://127.0.0.1:1", sync_always=False)
+    await probe.look()
+    assert "onnect" in (probe.degraded(MODERN) or "")
+    assert "ConnectError" not in (probe.degraded(MODERN) or "")

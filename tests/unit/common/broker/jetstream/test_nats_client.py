@@ -1,0 +1,41 @@
+"""What `nats_client` uses of nats-py's inside is as it was."""
+
+import inspect
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.transport import TcpTransport, Transport
+
+from solstice_common.broker.jetstream import nats_connection
+from solstice_common.broker.jetstream.nats_address import read_address
+from solstice_common.broker.jetstream.nats_client import FencedClient
+from solstice_common.runtime import public_interfaces
+from tests.fences import asks_for_inside
+
+
+def test_password_is_written_by_the_connect_command_after_the_transport_stands() -> None:
+    opening = inspect.getsource(Client._process_connect_init)
+    assert (
+        opening.index("connect_tls(") < opening.rindex("connect_tls(") < opening.index("_connect_command()")
+    )
+    assert opening.count("_connect_command()") == 1
+    assert opening.index("_connect_command()") < opening.index("_transport.write(")
+    assert "pass" in inspect.getsource(Client._connect_command)
+    assert [*inspect.signature(Client._connect_command).parameters] == ["self"]
+
+
+def test_transport_has_its_writers() -> None:
+    assert issubclass(TcpTransport, Transport)
+    transport = TcpTransport()  # type: ignore[no-untyped-call]  # nats-py has no types here
+    assert set(vars(transport)) >= {"_io_writer", "_bare_io_writer"}
+    assert "_io_writer.transport" in inspect.getsource(TcpTransport.connect_tls)
+    assert Client()._transport is None
+    FencedClient(tls_only=True).abort()
+
+
+@asks_for_inside("nats")
+def test_fence_that_is_left_out_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = read_address("tls://host")
+    assert isinstance(nats_connection._client(address), FencedClient)
+    monkeypatch.setattr(public_interfaces, "_chosen", lambda: frozenset({"nats"}))
+    assert type(nats_connection._client(address)) is Client

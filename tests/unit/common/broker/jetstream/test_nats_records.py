@@ -1,0 +1,107 @@
+"""A message's properties travel in one ASCII header."""
+
+import json
+
+import pytest
+
+from solstice_common.broker.jetstream.nats_records import (
+    HEADER_BYTES,
+    dead_letter_record,
+    header_bytes,
+    headers_of,
+    read_meta,
+    record_of,
+    text_of,
+)
+from solstice_common.broker.protocol import Message
+
+
+def test_header_is_one_line_of_ascii_and_keeps_types() -> None:
+    message = Message(
+        exchange="e",
+        routing_key="k",
+        body=b"\0",
+        type="t",
+        headers={"text": " Grüße,\r\n世界 ", "number": 2**62, "truth": True, "x-death": "forged"},
+    )
+    value = record_of(message).header("id-1")
+    assert value.isascii()
+    assert value.isprintable()
+    meta = read_meta({"Solstice-Meta": value})
+    assert meta["message_id"] == "id-1"
+    assert headers_of(meta) == {"text": " Grüße,\r\n世界 ", "number": 2**62, "truth": True}
+    assert {"correlation_id", "priority"}.isdisjoint(meta)
+
+
+def test_record_knows_where_it_goes_and_is_no_repeat_unless_told() -> None:
+    message = Message(exchange="e", routing_key="k", body=b"b", type="t", priority=7)
+    record = record_of(message)
+    assert (record.exchange, record.routing_key, record.body, record.is_repeat) == ("e", "k", b"b", False)
+    assert record.meta["priority"] == 7
+    dead = dead_letter_record("dlx", "dead", b"b", {}, {})
+    assert (dead.exchange, dead.routing_key, dead.is_repeat) == ("dlx", "dead", False)
+
+
+def test_headers_on_the_wire_are_counted_whole() -> None:
+    assert header_bytes("value") == len(b"NATS/1.0\r\nSolstice-Meta: value\r\n\r\n")
+
+
+def test_dead_letter_that_just_fits_keeps_all_headers() -> None:
+    def kept(filling: int) -> set[str]:
+        headers = {"foreign": "x" * filling, "x-solstice-reason": "bad"}
+        value = dead_letter_record("dlx", "key", b"", {}, headers).header("0" * 64)
+        assert header_bytes(value) <= HEADER_BYTES
+        return set(json.loads(value)["headers"])
+
+    empty = dead_letter_record("dlx", "key", b"", {}, {"foreign": "", "x-solstice-reason": "bad"})
+    room = HEADER_BYTES - header_bytes(empty.header("0" * 64))
+    assert kept(room) == {"foreign", "x-solstice-reason"}
+    assert kept(room + 1) == {"x-solstice-reason"}
+
+
+def test_of_our_own_headers_a_sixteenth_of_the_room_is_kept_each() -> None:
+    at_most = HEADER_BYTES // 16 - len('{"x-solstice-a": ""}')
+    headers: dict[str, object] = {
+        "x-solstice-a": "a" * at_most,
+        "x-solstice-b": "b" * (at_most + 1),
+        "x-solstice-c": "c" * 62_000,
+    }
+    record = dead_letter_record("dlx", "key", b"", {}, headers)
+    assert set(json.loads(record.header("new"))["headers"]) == {"x-solstice-a"}
+
+
+@pytest.mark.parametrize("value", ["", "{", "[]", "7", '"text"'])
+def test_header_that_is_no_object_says_nothing(value: str) -> None:
+    assert read_meta({"Solstice-Meta": value}) == {}
+    assert read_meta(None) == {}
+
+
+def test_property_of_another_type_is_absent() -> None:
+    assert text_of({"type": 7}, "type") is None
+    assert headers_of({"headers": "none"}) == {}
+
+
+def test_dead_letter_fits_whatever_the_message_carried() -> None:
+    headers: dict[str, object] = {
+        "large": "x" * 60_000,
+        "small": "kept",
+        "x-solstice-reason": "bad",
+        "x-solstice-detail": "世" * 2048,
+    }
+    record = dead_letter_record("dlx", "key", b"body", {"type": "t", "message_id": "old"}, headers)
+    value = record.header("new")
+    assert header_bytes(value) <= HEADER_BYTES
+    meta = json.loads(value)
+    assert (meta["exchange"], meta["type"], meta["message_id"]) == ("dlx", "t", "new")
+    assert meta["headers"] == {name: headers[name] for name in headers if name != "large"}
+
+
+def test_dead_letter_whose_own_words_are_too_long_is_shortened() -> None:
+    headers: dict[str, object] = {
+        "x-solstice-reason": "bad",
+        "x-solstice-detail": "世" * 20_000,
+        "x-solstice-note": "n" * 64_000,
+    }
+    value = dead_letter_record("dlx", "key", b"", {}, headers).header("new")
+    assert header_bytes(value) <= HEADER_BYTES
+    assert json.loads(value)["headers"]["x-solstice-reason"] == "bad"

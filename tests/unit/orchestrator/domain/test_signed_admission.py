@@ -1,0 +1,210 @@
+"""Genuine requests are taken; changed, foreign, out-of-scope or old ones are refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from solstice_common.broker.delivery import Refuse
+from solstice_common.broker.headers import SIGNATURE_HEADER
+from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, Source
+from solstice_common.signing.jws import SignatureReason, sign
+from solstice_common.signing.keys import KeyScope, Right
+from solstice_common.times import parse_timestamp
+from solstice_orchestrator.domain.signed_admission import (
+    Verified,
+    examine_signed,
+    examine_signed_cancel,
+    rights_for,
+)
+from solstice_orchestrator.domain.trust import V1_TRUST
+from tests.builders import job_cancel, job_request
+from tests.signing import KeyPair, delivered
+
+NOW = parse_timestamp("2026-03-01T12:00:30Z").timestamp()
+PAIR, FOREIGN = KeyPair(), KeyPair("foreign")
+OWNERS, NAMES = ("river", "lake"), ("otter", "heron", "otter/deep")
+
+sources = st.sampled_from(Source)
+requests = st.builds(
+    lambda owner, name, **fields: job_request(
+        repo_url=f"https://forge.example/{owner}/{name}.git",
+        repo_full_name=f"{owner}/{name}",
+        **{key: value for key, value in fields.items() if value is not None},
+    ),
+    st.sampled_from(OWNERS),
+    st.sampled_from(NAMES),
+    source=sources,
+    trusted=st.booleans(),
+    priority=st.none() | st.sampled_from(Priority),
+    approves=st.none() | st.booleans(),
+    needs_approval=st.none() | st.booleans(),
+    sender=st.none() | st.text("abc é", min_size=1, max_size=8),
+)
+cancels = st.builds(
+    lambda owner, source: job_cancel(
+        repo_url=f"https://forge.example/{owner}/otter.git", repo_full_name=f"{owner}/otter", source=source
+    ),
+    st.sampled_from(OWNERS),
+    sources,
+)
+scopes = st.builds(
+    KeyScope,
+    sources=st.frozensets(sources, min_size=1),
+    repositories=st.lists(
+        st.sampled_from(["**", "forge.example/river/*", "forge.example/lake/**", "other.example/**"]),
+        min_size=1,
+        max_size=2,
+    ).map(tuple),
+    rights=st.frozensets(st.sampled_from(Right)),
+)
+
+
+def examined(
+    delivery: Any, keys: KeyPair = PAIR, *, max_age_seconds: float | None = None
+) -> Verified[JobRequestV1] | Refuse:
+    return examine_signed(delivery, keys.known, v1_trust=V1_TRUST, max_age_seconds=max_age_seconds, now=NOW)
+
+
+def reason(examined: Any) -> str:
+    assert isinstance(examined, Refuse), examined
+    assert examined.detail
+    return examined.reason
+
+
+@given(requests, cancels)
+def test_every_genuine_message_is_taken(request: JobRequestV1, cancel: JobCancelV1) -> None:
+    assert examined(PAIR.signed(request)) == Verified(request, "forge")
+    assert examine_signed_cancel(PAIR.signed(cancel), PAIR.known) == Verified(cancel, "forge")
+
+
+@given(st.lists(requests, min_size=1, max_size=20), st.data())
+def test_every_changed_message_is_refused(batch: list[JobRequestV1], data: st.DataObject) -> None:
+    bodies = [request.encode() for request in batch]
+    signatures = sign(bodies, JobRequestV1.VERSION, PAIR.signing)
+    place = data.draw(st.integers(0, len(bodies) - 1))
+    body = bytearray(bodies[place])
+    at = data.draw(st.integers(0, len(body) - 1))
+    match data.draw(st.sampled_from(["replace", "insert", "remove"])):
+        case "replace":
+            body[at] ^= data.draw(st.integers(1, 255))
+        case "insert":
+            body.insert(at, data.draw(st.sampled_from(b" ,}0")))
+        case _:
+            del body[at]
+    # What another signature of the batch says is no change of what this one says.
+    assume(bytes(body) not in bodies)
+    assert reason(examined(delivered(bytes(body), signatures[place]))) == SignatureReason.WRONG_SIGNATURE
+
+
+@given(requests)
+def test_every_foreign_message_is_refused(request: JobRequestV1) -> None:
+    assert reason(examined(delivered(request.encode()))) == SignatureReason.UNSIGNED
+    assert reason(examined(FOREIGN.signed(request))) == SignatureReason.UNKNOWN_KEY
+    assert reason(examined(KeyPair("forge").signed(request))) == SignatureReason.WRONG_SIGNATURE
+    assert reason(examined(delivered(request.encode(), "x"))) == SignatureReason.MALFORMED_SIGNATURE
+
+
+@given(requests, scopes)
+def test_a_request_is_taken_exactly_when_its_key_may_say_it(request: JobRequestV1, scope: KeyScope) -> None:
+    pair = KeyPair("narrow", scope)
+    owner, _, name = (request.repo_full_name or "").partition("/")
+    is_in_scope = request.source in scope.sources and any(
+        {
+            "**": True,
+            "forge.example/river/*": owner == "river" and "/" not in name,
+            "forge.example/lake/**": owner == "lake",
+        }.get(pattern, False)
+        for pattern in scope.repositories
+    )
+    may_say = (
+        (request.trusted is False or "trusted" in scope.rights)
+        and (request.priority not in {"critical", "high"} or "priority" in scope.rights)
+        and (request.approves is not True or "approvals" in scope.rights)
+    )
+    verdict = examined(pair.signed(request), pair)
+    if not is_in_scope:
+        assert reason(verdict) == SignatureReason.OUTSIDE_SCOPE
+    elif not may_say:
+        assert reason(verdict) == SignatureReason.MISSING_RIGHT
+    else:
+        assert verdict == Verified(request, "narrow")
+
+
+@given(cancels, scopes)
+def test_a_cancel_is_taken_exactly_when_its_key_may_cancel_there(
+    cancel: JobCancelV1, scope: KeyScope
+) -> None:
+    pair = KeyPair("narrow", scope)
+    patterns = {"**", f"forge.example/{(cancel.repo_full_name or '').partition('/')[0]}/*"}
+    patterns |= {pattern.removesuffix("*") + "**" for pattern in patterns if pattern != "**"}
+    is_in_scope = cancel.source in scope.sources and not patterns.isdisjoint(scope.repositories)
+    verdict = examine_signed_cancel(pair.signed(cancel), pair.known)
+    if not is_in_scope:
+        assert reason(verdict) == SignatureReason.OUTSIDE_SCOPE
+    elif Right.CANCELS not in scope.rights:
+        assert reason(verdict) == SignatureReason.MISSING_RIGHT
+    else:
+        assert verdict == Verified(cancel, "narrow")
+
+
+def test_a_signature_does_not_count_for_a_message_of_another_kind() -> None:
+    request, cancel = job_request(), job_cancel()
+    assert reason(examined(PAIR.signed(cancel))) == SignatureReason.WRONG_TYPE
+    assert reason(examine_signed_cancel(PAIR.signed(request), PAIR.known)) == SignatureReason.WRONG_TYPE
+    # Not even when the body would be read as both: the version may be left out.
+    body = request.encode().replace(b'"schema_version":"jobrequest.v1",', b"")
+    as_cancel = delivered(body, sign([body], JobCancelV1.VERSION, PAIR.signing)[0])
+    assert reason(examined(as_cancel)) == SignatureReason.WRONG_TYPE
+
+
+def test_a_publisher_of_v1_needs_a_key_that_may_say_trusted_where_v1_trust_would_say_it() -> None:
+    fields = {"schema_version", "request_id", "source", "repo_url", "commit_sha", "submitted_at"}
+    plain = JobRequestV1.model_validate(
+        {**job_request().model_dump(include=fields), "source": Source.MANUAL}, strict=False
+    )
+    assert plain.trusted is None
+    untrusting = KeyPair("v1", KeyScope(sources=frozenset(Source), repositories=("**",), rights=frozenset()))
+    assert reason(examined(untrusting.signed(plain), untrusting)) == SignatureReason.MISSING_RIGHT
+    from_forge = plain.model_copy(update={"source": Source.GITHUB})
+    assert isinstance(examined(untrusting.signed(from_forge), untrusting), Verified)
+    assert rights_for(from_forge, V1_TRUST | {Source.GITHUB}) == {Right.TRUSTED}
+
+
+def test_a_request_that_nobody_may_remember_is_too_old() -> None:
+    """Until then, the store recognises a repeated request.
+
+    After that, it may have removed its run.
+    """
+    delivery = PAIR.signed(job_request(submitted_at="2026-03-01T12:00:00Z"))
+    assert isinstance(examined(delivery, max_age_seconds=30.0), Verified)
+    assert reason(examined(delivery, max_age_seconds=29.0)) == SignatureReason.TOO_OLD
+    assert isinstance(examined(delivery), Verified)
+
+
+def test_a_genuine_body_that_is_no_request_is_refused_as_ever() -> None:
+    for body, expected in (
+        (b"{}", "invalid_field"),
+        (b"\xff", "not_utf8"),
+        (b'{"a":1,"a":2}', "invalid_field"),
+    ):
+        signed = delivered(body, sign([body], JobRequestV1.VERSION, PAIR.signing)[0])
+        assert reason(examined(signed)) == expected
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_an_oversized_body_is_refused_before_its_signature_is_computed(signed: bool) -> None:
+    body = b"x" * (256 * 1024 + 1)
+    delivery = PAIR.signed(job_request()) if signed else delivered(b"")
+    huge = delivered(body, delivery.headers.get(SIGNATURE_HEADER))
+    assert reason(examined(huge)) == "oversize"
+    assert reason(examine_signed_cancel(huge, PAIR.known)) == "oversize"
+
+
+def test_the_documents_list_every_reason() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "messages.md").read_text()
+    section = page.partition("## Signatures")[2].partition("## Dead letters")[0]
+    rows = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
+    assert rows[3:] == ["x-solstice-reason", *SignatureReason]
