@@ -55,7 +55,7 @@ class RabbitMQCluster:
             rows = node.api("GET", "nodes")
         except httpx2.HTTPError:
             return False
-        return sum(row["running"] for row in rows) == NODES
+        return len([row for row in rows if row["running"]]) == NODES
 
     def _set_cookies(self, node: RabbitMQNode, cookie: str) -> None:
         for other in self.nodes:
