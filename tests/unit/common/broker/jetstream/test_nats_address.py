@@ -1,5 +1,7 @@
 """What a URL of NATS may say, and what is never repeated of it."""
 
+from pathlib import Path
+
 import pytest
 
 from solstice_common.addresses.hosts import Host
@@ -67,3 +69,60 @@ def test_certificate_that_cannot_be_read_is_named() -> None:
 def test_without_tls_in_the_url_there_is_nothing_to_verify_with() -> None:
     assert read_address("nats://host").tls_context() is None
     assert read_address("tls://host").tls_context() is not None
+
+
+def test_a_password_in_a_file_is_read_anew_for_each_connection(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    address = read_address(f"nats://ci@host?password_file={file}")
+    address.check()
+    assert (address.user, address.password, address.token) == ("ci", None, None)
+    assert address.shown == "nats://ci@host:4222"
+    assert address.password_now() == "first"
+    file.write_text("second\n")
+    assert address.password_now() == "second"
+    file.unlink()
+    with pytest.raises(ConfigurationError, match="AMQP_PASSWORD_FILE"):
+        address.check()
+
+
+def test_a_password_in_a_file_needs_a_user() -> None:
+    with pytest.raises(ConfigurationError, match="a password_file needs a user"):
+        read_address("nats://host?password_file=/file")
+
+
+def test_without_credentials_nothing_is_presented() -> None:
+    address = read_address("nats://host")
+    assert (address.user, address.password, address.token) == (None, None, None)
+    assert address.password_now() is None
+    assert (address.tls_only, address.replicas, address.tls) == (False, 1, TlsFiles())
+    assert address.shown == "nats://host:4222"
+    address.check()
+
+
+def test_a_user_with_an_empty_password_is_a_user() -> None:
+    address = read_address("nats://ci:@host")
+    assert (address.user, address.password, address.token) == ("ci", "", None)
+    assert address.password_now() == ""
+
+
+@pytest.mark.parametrize("option", ["cafile", "certfile"])
+def test_files_of_tls_are_verified_with_under_either_scheme(option: str) -> None:
+    for scheme in ("nats", "tls"):
+        with pytest.raises(ConfigurationError, match=f"{option} /nowhere cannot be used"):
+            read_address(f"{scheme}://host?{option}=/nowhere").check()
+
+
+@pytest.mark.parametrize("replicas", ["0", "6", "", "-1"])
+def test_copies_beyond_what_a_cluster_can_have_are_refused(replicas: str) -> None:
+    with pytest.raises(ConfigurationError, match="replicas must be 1 to 5"):
+        read_address(f"nats://host?replicas={replicas}")
+
+
+def test_an_unknown_option_is_named_beside_those_there_are() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        read_address("nats://host?zeta=1&alpha=2")
+    assert str(raised.value) == (
+        "AMQP_URL: alpha, zeta is no option of NATS; "
+        "there are cafile, certfile, keyfile, server_name, password_file, replicas"
+    )

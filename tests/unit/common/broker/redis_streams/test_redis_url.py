@@ -1,3 +1,7 @@
+"""What a URL of Redis may say, and what is never repeated of it."""
+
+from pathlib import Path
+
 import pytest
 
 from solstice_common.addresses.hosts import Host
@@ -55,3 +59,48 @@ def test_a_password_is_not_repeated_in_the_error() -> None:
     with pytest.raises(ConfigurationError) as raised:
         redis_address("redis://ci:sesame@[::1/0")
     assert "sesame" not in str(raised.value)
+
+
+def test_several_hosts_share_what_the_url_says() -> None:
+    address = redis_address("redis://ci:sesame@one,two:7000,[::1]:7001/2")
+    assert address.hosts == (Host("one", 6379), Host("two", 7000), Host("::1", 7001))
+    assert [address.arguments(host)["port"] for host in address.hosts] == [6379, 7000, 7001]
+    assert {address.arguments(host)["db"] for host in address.hosts} == {2}
+    assert address.shown == "redis://ci@one:6379,two:7000,[::1]:7001/2"
+
+
+def test_tls_is_what_the_scheme_says() -> None:
+    assert redis_address("redis://h?cafile=/ca.pem").tls is None
+    assert redis_address("rediss://h").tls == TlsFiles()
+
+
+def test_a_password_in_a_file_is_read_anew_for_each_connection(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    address = redis_address(f"redis://ci@h?password_file={file}")
+    address.check()
+    assert (address.password, address.password_file) == (None, str(file))
+    assert address.arguments(address.hosts[0])["password"] == "first"
+    file.write_text("second\n")
+    assert address.arguments(address.hosts[0])["password"] == "second"
+    assert address.arguments(address.hosts[0])["username"] == "ci"
+    file.unlink()
+    with pytest.raises(ConfigurationError, match="AMQP_PASSWORD_FILE"):
+        address.check()
+
+
+def test_a_certificate_that_cannot_be_read_is_found_by_the_check() -> None:
+    redis_address("redis://h").check()
+    with pytest.raises(ConfigurationError, match=r"cafile /nowhere/ca\.pem cannot be used"):
+        redis_address("rediss://h?cafile=/nowhere/ca.pem").check()
+
+
+@pytest.mark.parametrize("path", ["", "/", "/0", "/0/"])
+def test_without_a_number_it_is_the_first_database(path: str) -> None:
+    assert redis_address(f"redis://h{path}").database == 0
+
+
+@pytest.mark.parametrize("url", ["nats://h", "http://h/0", "h:6379"])
+def test_another_scheme_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="AMQP_URL: must look like redis://"):
+        redis_address(url)

@@ -1,0 +1,95 @@
+"""What a URL says of TLS, and what a failed connection advises."""
+
+import ssl
+
+import pytest
+
+from solstice_common.addresses.tls import TlsFiles, explained, tls_files, with_remedy
+from solstice_common.errors import ConfigurationError
+
+
+def test_options_of_tls_are_read_and_others_are_left() -> None:
+    options = {
+        "cafile": "/ca.pem",
+        "certfile": "/c.pem",
+        "keyfile": "/k.pem",
+        "server_name": "n",
+        "lease": "3",
+    }
+    assert tls_files(options) == TlsFiles(
+        cafile="/ca.pem", certfile="/c.pem", keyfile="/k.pem", server_name="n"
+    )
+
+
+def test_an_empty_option_counts_as_absent() -> None:
+    assert tls_files({"cafile": "", "server_name": ""}) == TlsFiles()
+
+
+def test_a_key_needs_its_certificate() -> None:
+    assert tls_files({"certfile": "/both.pem"}) == TlsFiles(certfile="/both.pem")
+    with pytest.raises(ConfigurationError, match="AMQP_URL: a keyfile needs a certfile"):
+        tls_files({"keyfile": "/k.pem"})
+
+
+def test_a_context_verifies_names_and_refuses_old_protocols() -> None:
+    for files in (TlsFiles(), TlsFiles(server_name="broker")):
+        context = files.context()
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert context.check_hostname
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_a_name_replaces_that_of_the_host() -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    wrapped = TlsFiles(server_name="broker").context().wrap_bio(incoming, outgoing, server_hostname="host")
+    assert wrapped.server_hostname == "broker"
+
+
+@pytest.mark.parametrize(
+    ("files", "option", "path"),
+    [
+        (TlsFiles(cafile="/nowhere/ca.pem"), "cafile", "/nowhere/ca.pem"),
+        (TlsFiles(certfile="/nowhere/c.pem"), "certfile", "/nowhere/c.pem"),
+        (TlsFiles(certfile=__file__, keyfile="/nowhere/k.pem"), "keyfile", "/nowhere/k.pem"),
+        (TlsFiles(certfile=__file__, keyfile=__file__), "certfile", __file__),
+    ],
+)
+def test_the_file_that_cannot_be_used_is_named(files: TlsFiles, option: str, path: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        files.context()
+    assert str(raised.value).startswith(f"AMQP_URL: {option} {path} cannot be used (")
+
+
+@pytest.mark.parametrize(
+    "text", ["Connection reset by peer", "EOF occurred", "the transport was closed", "Broken pipe"]
+)
+def test_a_server_that_hung_up_may_have_meant_our_certificate(text: str) -> None:
+    assert explained(text, None) == text
+    assert explained(text, TlsFiles()).startswith(f"{text}; if the server demands a certificate")
+    assert explained(text, TlsFiles(certfile="/c.pem")).startswith(f"{text}; if the server refused our")
+
+
+def test_another_failure_is_not_explained_by_certificates() -> None:
+    assert explained("Connection refused", TlsFiles()) == "Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("certificate verify failed: certificate has expired", "renew the certificate of the server"),
+        ("CERTIFICATE_VERIFY_FAILED: self-signed", "name the authority that signed"),
+        ("certificate verify failed: Hostname mismatch", "give that name as server_name"),
+        ("IP address mismatch, certificate is not valid for it", "give that name as server_name"),
+        ("[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]", "the server demands a certificate of ours"),
+        ("[SSL: WRONG_VERSION_NUMBER].", "name its port for TLS"),
+        ("tlsv1 alert unknown ca", "have our certificate (certfile) signed"),
+    ],
+)
+def test_a_failure_of_tls_comes_with_what_to_do(text: str, remedy: str) -> None:
+    advised = with_remedy(text)
+    assert advised.startswith(f"{text.rstrip('.')}; ")
+    assert remedy in advised
+
+
+def test_a_failure_without_tls_stays_as_it_is() -> None:
+    assert with_remedy("Connection refused.") == "Connection refused."
