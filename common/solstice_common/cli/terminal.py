@@ -1,7 +1,7 @@
 """Makes a job's output safe for a terminal: colours stay, other control sequences go. Pure.
 
-A log may come from code that is not trusted; it must not set titles, move the cursor over other text, or answer for the
-keyboard. Obeys ECMA-48 for the shape of control sequences.
+A log may come from code that is not trusted; it must not set titles, move the cursor over other text, show text in another
+order than it stands, or answer for the keyboard. Obeys ECMA-48 for the shape of control sequences.
 """
 
 import re
@@ -17,6 +17,7 @@ _CONTROL: Final = re.compile(
     | \x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)   # titles, links, device control
     | \x1b[ -/]*[0-~]                           # other escape sequences
     | [\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]     # single controls, but for tab, line feed and carriage return
+    | [\u200e\u200f\u202a-\u202e\u2066-\u2069]   # what turns the direction of text (Unicode UAX #9)
     """,
     re.VERBOSE,
 )

@@ -22,10 +22,12 @@ from solstice_common.cli.terminal import MAX_UNFINISHED, HarmlessText
         ("\x9b2Jc1", "2Jc1"),
         ("lone \x1b\n", "lone \n"),
         ("grüße ✓ 漢", "grüße ✓ 漢"),
+        ("owner/\u202egpj\u202c \u2066a\u2069", "owner/gpj a"),
+        ("\U0001f468\u200d\U0001f4bb", "\U0001f468\u200d\U0001f4bb"),
     ],
     ids=[
         *("plain", "colour", "rgb", "cursor", "title", "link", "device control", "reset", "controls", "c1"),
-        *("lone escape", "not ascii"),
+        *("lone escape", "not ascii", "turned around", "joined emoji"),
     ],
 )
 def test_colours_stay_and_commands_go(text: str, shown: str) -> None:
