@@ -4,14 +4,22 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from solstice_common.cli.terminal import without_controls
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JSON_FLAG: Final = "--json"
 SLOW_SECONDS: Final = 2.0
+
+
+def json_option(*, prints: str = "Print JSON.") -> Any:
+    """Declare `--json`; `prints` is its help."""
+    return typer.Option(JSON_FLAG, help=prints)
+
+
+AsJson = Annotated[bool, json_option()]
 
 
 @contextmanager
@@ -20,7 +28,7 @@ def note_when_slow(what: str) -> Iterator[Callable[[], None]]:
 
     Yields what ends the wait early. Nothing is written in a pipe, nor with --json.
     """
-    if "--json" in sys.argv or not (sys.stderr.isatty() and sys.stdout.isatty()):
+    if JSON_FLAG in sys.argv or not (sys.stderr.isatty() and sys.stdout.isatty()):
         yield lambda: None
         return
     timer = threading.Timer(SLOW_SECONDS, lambda: typer.secho(f"waiting for {what} ...", err=True, dim=True))

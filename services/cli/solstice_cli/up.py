@@ -20,6 +20,7 @@ from solstice_cli.local import local_broker_url, secrets_file
 from solstice_cli.secrets import FORGES, stored_secrets
 from solstice_common.cli import running_up
 from solstice_common.cli.options import also_flag, with_settings
+from solstice_common.cli.output import json_option
 from solstice_common.cli.running_up import RunningUp
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source
@@ -69,7 +70,7 @@ class UpSettings(ForgeSettings, OrchestratorSettings):
 def up(
     settings: UpSettings,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON once it is ready.")] = False,
+    as_json: Annotated[bool, json_option(prints="Print one line of JSON once it is ready.")] = False,
 ) -> None:
     """Run both services on this machine.
 

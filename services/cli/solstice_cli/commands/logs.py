@@ -16,7 +16,7 @@ from solstice_cli.output.identifiers import find
 from solstice_common.cli.api_client import Document, OrchestratorClient
 from solstice_common.cli.following import FROM_THE_FIRST, LogWriter, follow_job, follow_run, once_per_reason
 from solstice_common.cli.options import with_settings
-from solstice_common.cli.output import note_when_slow
+from solstice_common.cli.output import json_option, note_when_slow
 from solstice_common.cli.program import Exit
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages.states import JobState
@@ -38,7 +38,7 @@ def logs(
     attempt: Annotated[
         int | None, typer.Option(min=1, help="This attempt of the job.", show_default="the newest")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per chunk.")] = False,
+    as_json: Annotated[bool, json_option(prints="Print one JSON object per chunk.")] = False,
 ) -> None:
     """Print logs. A run's logs carry the job's name before each line.
 

@@ -168,7 +168,7 @@ def _show_run(run: Document, url: str, now: datetime) -> None:
         ]
     )
     typer.echo()
-    later = run["state"] == "delayed"
+    later = run["state"] == RunState.DELAYED
     nothing = "No jobs yet: it starts later." if later else "No jobs yet: the workflow is being read."
     display.print_jobs(run.get("jobs", []), now=now, nothing=nothing)
 

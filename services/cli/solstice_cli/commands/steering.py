@@ -1,6 +1,6 @@
 """`solstice cancel`, `approve`, `rerun`, `priority`: steer a run."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import AsJson, print_json
 from solstice_common.cli.program import Exit
 from solstice_common.messages import Priority
+from solstice_common.messages.states import JobState, RunState
 from solstice_common.settings import ClientSettings
 
 
@@ -43,9 +44,6 @@ def cancel(
         typer.echo(f"{kind} {now[f'{kind}_id']} is being stopped")
 
 
-APPROVAL: Final = "approval"
-
-
 @with_settings(ClientSettings)
 def approve(
     settings: ClientSettings,
@@ -61,7 +59,7 @@ def approve(
     async def request(api: OrchestratorClient) -> tuple[int, Document]:
         _, before = await find(api, run, ("run",))
         jobs = (await api.run(before["run_id"]))["jobs"]
-        return sum(job["state"] == APPROVAL for job in jobs), await api.approve_run(before["run_id"])
+        return sum(job["state"] == JobState.APPROVAL for job in jobs), await api.approve_run(before["run_id"])
 
     count, now = answered(settings, request)
     if as_json:
@@ -70,8 +68,12 @@ def approve(
         typer.echo(
             f"run {now['run_id']} approved: {count} job{'' if count == 1 else 's'} of {now['commit_sha'][:10]} may run"
         )
-    elif now["state"] in {"delayed", "planning"}:
-        when = f"once it has started, at {now['not_before']}" if now["state"] == "delayed" else "in a moment"
+    elif now["state"] in {RunState.DELAYED, RunState.PLANNING}:
+        when = (
+            f"once it has started, at {now['not_before']}"
+            if now["state"] == RunState.DELAYED
+            else "in a moment"
+        )
         typer.echo(
             f"run {now['run_id']} has no jobs yet: its workflow is still to be read; say it again {when}"
         )
@@ -132,5 +134,5 @@ def priority(
         print_json(now)
     else:
         typer.echo(f"job {now['job_id']} has priority {now['priority']}")
-        if now["state"] == "running":
+        if now["state"] == JobState.RUNNING:
             typer.echo("it runs already: this counts if it has to wait again", err=True)

@@ -59,7 +59,7 @@ class LocalBrokerSettings(BrokerSettings):
 def show(
     settings: BrokerSettings,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the expected topology. The broker is not contacted."""
     topology = full_topology(settings)
@@ -91,7 +91,7 @@ def show(
 def declare(
     settings: BrokerSettings,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Create what is missing at the broker. Nothing that exists changes."""
     topology = full_topology(settings)

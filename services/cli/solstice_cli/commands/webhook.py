@@ -16,7 +16,7 @@ from solstice_cli.demo.deliveries import Change, EventName, SignedDelivery, sign
 from solstice_cli.secrets import stored_secret
 from solstice_common.cli import running_up
 from solstice_common.cli.local_repository import as_url
-from solstice_common.cli.output import note_when_slow, print_json
+from solstice_common.cli.output import json_option, note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import Source
@@ -64,7 +64,7 @@ def send(
         ),
     ] = None,
     delivery_id: Annotated[str | None, typer.Option(help="Delivery id.", show_default="a new one")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    as_json: Annotated[bool, json_option(prints="Print the answer as JSON.")] = False,
 ) -> None:
     """Send a webhook as a forge would.
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from solstice_common.cli.options import read_text
-from solstice_common.cli.output import print_json, print_pairs, print_rows
+from solstice_common.cli.output import json_option, print_json, print_pairs, print_rows
 from solstice_common.cli.program import Exit
 from solstice_common.cli.tables import Layout, print_table
 from solstice_common.errors import ConfigurationError
@@ -51,7 +51,7 @@ def check_command(
         str | None,
         typer.Option(help="When it arrived (RFC 3339, UTC): signatures with a time are checked against it."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    as_json: Annotated[bool, json_option(prints="One JSON object instead of a table.")] = False,
 ) -> None:
     """Decide about a recorded webhook. Nothing is stored or published.
 

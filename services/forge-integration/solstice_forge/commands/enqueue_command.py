@@ -20,11 +20,11 @@ from solstice_common.cli.api_client import Document, OrchestratorClient
 from solstice_common.cli.following import Wait, follow_run, once_per_reason
 from solstice_common.cli.local_repository import commit_of, remote_url
 from solstice_common.cli.options import with_settings
-from solstice_common.cli.output import note_when_slow, print_json
+from solstice_common.cli.output import json_option, note_when_slow, print_json
 from solstice_common.cli.program import Exit
 from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import JobRequestV1, Priority
-from solstice_common.messages.states import FINAL, RunState
+from solstice_common.messages.states import FINAL, JobState, RunState
 from solstice_common.settings import without_password
 from solstice_forge.commands.enqueue import EnqueueInput, EnqueueSettings, advice, job_request, publish
 
@@ -32,7 +32,6 @@ ADMISSION_POLL_SECONDS = 0.2
 LOST_ORCHESTRATOR_SECONDS = 60.0
 """How long an orchestrator that answered once is waited for."""
 
-DELAYED = "delayed"
 
 PUBLISH_EXIT = {
     PublishStatus.CONFIRMED: Exit.OK,
@@ -86,7 +85,7 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
         timeout: Annotated[
             float | None, typer.Option(min=0.0, help="Seconds to wait at most.", show_default="no limit")
         ] = None,
-        as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
+        as_json: Annotated[bool, json_option(prints="Print one JSON object at the end.")] = False,
     ) -> None:
         """Ask for a commit to be built.
 
@@ -187,7 +186,7 @@ class _Watch:
                 run = await self._admission(api)
                 self.run = run
                 self.say(f"run {run['run_id']}")
-                if run["state"] == DELAYED:
+                if run["state"] == RunState.DELAYED:
                     self.say(f"it starts at {run['not_before']}, which is waited for")
                 if self._follow:
                     self._status.stop()
@@ -236,11 +235,11 @@ class _Watch:
 
 
 def _progress(run: Document) -> str:
-    if run["state"] == DELAYED:
+    if run["state"] == RunState.DELAYED:
         return f"delayed: starts at {run['not_before']}"
     jobs = run.get("jobs", [])
     ended = sum(job["state"] in FINAL for job in jobs)
-    running = ", ".join(job["name"] for job in jobs if job["state"] == "running")
+    running = ", ".join(job["name"] for job in jobs if job["state"] == JobState.RUNNING)
     now = f", running: {running}" if running else ""
     return f"{run['state']}: {ended} of {len(jobs)} jobs ended{now}"
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from solstice_common.cli.options import age_given, with_settings
-from solstice_common.cli.output import note_when_slow, print_json
+from solstice_common.cli.output import AsJson, note_when_slow, print_json
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import without_password
 from solstice_forge.inbox import open_inbox
@@ -29,7 +29,7 @@ def purge_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print how many deliveries would be removed.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Remove old deliveries. Unpublished requests stay.
 

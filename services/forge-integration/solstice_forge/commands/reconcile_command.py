@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from solstice_common.cli.options import age_given, with_settings
-from solstice_common.cli.output import note_when_slow, print_json
+from solstice_common.cli.output import AsJson, note_when_slow, print_json
 from solstice_common.cli.program import Exit
 from solstice_common.cli.terminal import HarmlessText
 from solstice_common.errors import ConfigurationError
@@ -49,7 +49,7 @@ def reconcile_command(
         typer.Option(metavar="AGE", help="How far back to look in GitHub's deliveries: 3d, 12h, 90m."),
     ] = "3d",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make up for missed webhooks. Compares sources with their forges.
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from solstice_common.cli.options import read_text, with_settings
-from solstice_common.cli.output import print_json, print_pairs
+from solstice_common.cli.output import json_option, print_json, print_pairs
 from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.errors import ConfigurationError
 from solstice_forge.config import configured_sources
@@ -62,7 +62,7 @@ def rules_check_command(
         Path | None,
         typer.Option(help="Its headers: a JSON object, or lines 'Name: value'.", exists=True, dir_okay=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    as_json: Annotated[bool, json_option(prints="One JSON object instead of a table.")] = False,
 ) -> None:
     """Say which rule decides about an event, and how.
 

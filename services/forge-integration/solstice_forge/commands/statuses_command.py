@@ -15,7 +15,7 @@ from rich.table import Table
 
 from solstice_common.broker import open_broker, open_dead_letter_queues
 from solstice_common.cli.options import with_settings
-from solstice_common.cli.output import note_when_slow, print_rows
+from solstice_common.cli.output import json_option, note_when_slow, print_rows
 from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.settings import BrokerSettings, without_password
 from solstice_forge.statuses.dead_statuses import DeadStatus, ReplayedStatuses, dead_statuses, replay
@@ -45,7 +45,7 @@ def dead_command(
     settings: BrokerSettings,
     *,
     limit: Limit = 50,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON array instead of a table.")] = False,
+    as_json: Annotated[bool, json_option(prints="A JSON array instead of a table.")] = False,
 ) -> None:
     """List refused statuses. They stay dead letters."""
 
