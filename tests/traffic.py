@@ -42,20 +42,20 @@ async def connected(
 
 async def take(consumer: Consumer, count: int) -> list[Delivery]:
     """The next `count` deliveries, not settled; more than that fails the test."""
-    taken: list[Delivery] = []
+    received: list[Delivery] = []
     async with asyncio.timeout(WAIT_SECONDS):
-        while len(taken) < count:
-            taken.extend(await consumer.batch())
-    assert len(taken) == count
-    return taken
+        while len(received) < count:
+            received.extend(await consumer.batch())
+    assert len(received) == count
+    return received
 
 
 async def drain(broker: Broker, queue: str, count: int) -> list[Delivery]:
     """Take `count` messages off `queue`."""
     async with broker.consume(queue, prefetch=count) as consumer:
-        taken = await take(consumer, count)
-        await consumer.settle([(delivery, Ack()) for delivery in taken])
-        return taken
+        received = await take(consumer, count)
+        await consumer.settle([(delivery, Ack()) for delivery in received])
+        return received
 
 
 async def wait_for_ready(broker: Broker, queue: str, expected: int) -> None:

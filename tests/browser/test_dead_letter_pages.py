@@ -350,8 +350,8 @@ async def test_two_visitors_who_replay_the_same_message_have_one_effect(
             await page.get_by_role("button", name="Replay all").click()
             await expect(page.locator(".confirm")).to_be_visible()
         await asyncio.gather(*(page.locator(".confirm button").click() for page in (one, other)))
-        said = [await page.locator(".result b").inner_text() for page in (one, other)]
-        assert sorted(said) == ["0 of 1 replayed.", "1 of 1 replayed."]
+        results = [await page.locator(".result b").inner_text() for page in (one, other)]
+        assert sorted(results) == ["0 of 1 replayed.", "1 of 1 replayed."]
     await ready_count(broker, ROUTE.queue, 1)
     await ready_count(broker, ROUTE.dlq, 0)
 

@@ -68,7 +68,7 @@ async def tab(
         page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
         page.on(
             "request",
-            lambda asked: None if asked.url.startswith(web.url) else wrong.append(f"asked {asked.url}"),
+            lambda request: None if request.url.startswith(web.url) else wrong.append(f"asked {request.url}"),
         )
         await page.add_init_script(WATCH)
         yield page

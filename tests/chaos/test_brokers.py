@@ -29,7 +29,7 @@ STEPS: Final = 4
 async def test_every_promise_is_kept_once_whatever_happens_to_the_broker(
     broker_kind: str, seed: int, tmp_path: Path
 ) -> None:
-    await every_promise_is_kept_once(broker_kind, broker_under_faults(broker_kind, tmp_path), seed, tmp_path)
+    await assert_promises_hold(broker_kind, broker_under_faults(broker_kind, tmp_path), seed, tmp_path)
 
 
 # Three nodes take a minute to start and to elect: the suite of every commit shows one node alone.
@@ -37,10 +37,10 @@ async def test_every_promise_is_kept_once_whatever_happens_to_the_broker(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(SCHEDULES))
 async def test_every_promise_is_kept_once_whatever_happens_to_a_cluster(seed: int, tmp_path: Path) -> None:
-    await every_promise_is_kept_once("three RabbitMQ nodes", cluster_under_faults(), seed, tmp_path)
+    await assert_promises_hold("three RabbitMQ nodes", cluster_under_faults(), seed, tmp_path)
 
 
-async def every_promise_is_kept_once(
+async def assert_promises_hold(
     name: str, broker: AbstractAsyncContextManager[BrokerUnderFaults], seed: int, directory: Path
 ) -> None:
     begun = time.monotonic()

@@ -164,7 +164,7 @@ async def test_while_the_database_is_away_requests_wait_jobs_go_on_and_then_all_
         for worker in cluster.workers:
             await logged(worker, "leases.not_renewed")
         await wait_until_true(
-            "intake is paused", lambda: asyncio.sleep(0, any(map(is_held, cluster.workers)))
+            "intake is paused", lambda: asyncio.sleep(0, any(map(runs_jobs, cluster.workers)))
         )
         cluster.gated_jobs.open_gate()
         await wait_until_true(
@@ -190,7 +190,7 @@ async def test_while_the_database_is_away_requests_wait_jobs_go_on_and_then_all_
     await cluster.are_with_the_broker(0)
 
 
-def is_held(worker: OrchestratorProcess) -> bool:
+def runs_jobs(worker: OrchestratorProcess) -> bool:
     return any(event.get("event") == "intake.paused" for event in worker.events)
 
 

@@ -70,9 +70,9 @@ async def test_killed_replays_lose_nothing_and_nothing_counts_twice(broker_url: 
                 await killed_replay(broker_url, database, rng.randrange(COUNT // 30, COUNT // 10))
             last, before = await start(broker_url), stored(database)
             resumed = time.monotonic()
-            said = await last.ended()
+            report = await last.ended()
             took = time.monotonic() - resumed
-            assert last.process.returncode == 0, said
+            assert last.process.returncode == 0, report
             await until(lambda: stored(database) >= COUNT)
             await ready_count(broker, JOBS.dlq, 0)
             await ready_count(broker, JOBS.queue, 0)

@@ -27,7 +27,7 @@ SLOTS = {SIMULATED_LABEL: 16, PROCESS_LABEL: 2}
 Ask = Callable[[], Awaitable[None]]
 BETWEEN = 100
 """Jobs that are done between one blow and the next."""
-TAKEN_AWAY = {Reason.AGENT_LOST, Reason.LEASE_EXPIRED}
+LOST_REASONS = {Reason.AGENT_LOST, Reason.LEASE_EXPIRED}
 SETTINGS = {
     "CAPACITY_MAP": ",".join(f"{label}={slots}" for label, slots in SLOTS.items()),
     "LEASE_SECONDS": "6",
@@ -131,15 +131,17 @@ async def test_clocks_that_are_hours_apart_take_no_job_from_a_living_worker_and_
     await wait_until_true("every attempt is older than two leases", has_outlived_two_leases)
     assert not any(event.get("event") == "attempts.rescued" for each in workers for event in each.events)
     victim = workers[0]
-    held = await cluster.running_attempts(victim)
+    attempts_at_worker = await cluster.running_attempts(victim)
     victim.kill()
-    assert held
-    await wait_until_true("all that it held is taken away", lambda: cluster.attempts_ended(held))
+    assert attempts_at_worker
+    await wait_until_true(
+        "all that it held is taken away", lambda: cluster.attempts_ended(attempts_at_worker)
+    )
     cluster.gated_jobs.open_gate()
     await wait_until_true("the run has ended", lambda: cluster.have_ended(1))
     attempts = await cluster.attempts(await cluster.jobs())
     for job_id, tries in attempts.items():
-        lost = [Reason.AGENT_LOST] * ((job_id, 1) in held)
+        lost = [Reason.AGENT_LOST] * ((job_id, 1) in attempts_at_worker)
         assert [each.reason for each in tries] == [*lost, Reason.COMPLETED]
 
 
@@ -172,8 +174,10 @@ async def fill(cluster: Cluster, worker: OrchestratorProcess, ask: Ask) -> set[K
     await ask()
 
     async def is_full() -> bool:
-        held = await cluster.running_attempts(worker)
-        return len(held) == sum(SLOTS.values()) and held <= cluster.gated_jobs.attempts("waits")
+        attempts_at_worker = await cluster.running_attempts(worker)
+        return len(attempts_at_worker) == sum(
+            SLOTS.values()
+        ) and attempts_at_worker <= cluster.gated_jobs.attempts("waits")
 
     await wait_until_true("every slot of it is in use", is_full)
     return await cluster.running_attempts(worker)
@@ -182,7 +186,7 @@ async def fill(cluster: Cluster, worker: OrchestratorProcess, ask: Ask) -> set[K
 async def kill_while_every_slot_is_in_use(
     cluster: Cluster, worker: OrchestratorProcess, ask: Ask
 ) -> set[Key]:
-    held = await fill(cluster, worker, ask)
+    attempts_at_worker = await fill(cluster, worker, ask)
     below = descendants(worker.process.pid)
     worker.kill()
     assert below
@@ -192,30 +196,32 @@ async def kill_while_every_slot_is_in_use(
 
     await wait_until_true("what ran below a killed orchestrator is dead", are_dead)
     cluster.gated_jobs.open_gate()
-    return held
+    return attempts_at_worker
 
 
 async def kill_in_full_flight(cluster: Cluster, worker: OrchestratorProcess, ask: Ask) -> set[Key]:
     await ask()
     await progress(cluster)
     worker.kill()
-    held = await cluster.running_attempts(worker)
-    assert held
-    return held
+    attempts_at_worker = await cluster.running_attempts(worker)
+    assert attempts_at_worker
+    return attempts_at_worker
 
 
 async def freeze_while_every_slot_is_in_use(
     cluster: Cluster, worker: OrchestratorProcess, ask: Ask
 ) -> set[Key]:
     """Freeze the worker until its leases have run out, with jobs at the gate."""
-    held = await fill(cluster, worker, ask)
+    attempts_at_worker = await fill(cluster, worker, ask)
     below = descendants(worker.process.pid)
     worker.freeze()
-    await wait_until_true("all that it held is taken away", lambda: cluster.attempts_ended(held))
+    await wait_until_true(
+        "all that it held is taken away", lambda: cluster.attempts_ended(attempts_at_worker)
+    )
     worker.thaw()
 
     async def knows() -> bool:
-        return held <= lost_attempts(worker)
+        return attempts_at_worker <= lost_attempts(worker)
 
     async def are_dead() -> bool:
         return not any(is_alive(pid) for pid in below)
@@ -223,7 +229,7 @@ async def freeze_while_every_slot_is_in_use(
     await wait_until_true("it knows that it lost everything", knows)
     await wait_until_true("what ran below it is dead", are_dead)
     cluster.gated_jobs.open_gate()
-    return held
+    return attempts_at_worker
 
 
 async def freeze_in_full_flight(cluster: Cluster, worker: OrchestratorProcess, ask: Ask) -> set[Key]:
@@ -231,18 +237,20 @@ async def freeze_in_full_flight(cluster: Cluster, worker: OrchestratorProcess, a
     await ask()
     await progress(cluster)
     worker.freeze()
-    held = await cluster.running_attempts(worker)
-    assert held
+    attempts_at_worker = await cluster.running_attempts(worker)
+    assert attempts_at_worker
     # It never heard of what it was given as it froze, if the answer comes too late for its patience.
-    begun = held & {record.key for record in cluster.gated_jobs.records()}
-    await wait_until_true("all that it held is taken away", lambda: cluster.attempts_ended(held))
+    begun = attempts_at_worker & {record.key for record in cluster.gated_jobs.records()}
+    await wait_until_true(
+        "all that it held is taken away", lambda: cluster.attempts_ended(attempts_at_worker)
+    )
     worker.thaw()
 
     async def knows() -> bool:
         return begun <= lost_attempts(worker)
 
     await wait_until_true("it knows that it lost all that it had begun", knows)
-    return held
+    return attempts_at_worker
 
 
 def is_alive(pid: int) -> bool:
@@ -271,7 +279,7 @@ def each_job_succeeded_once(
         assert (last.state, last.number) == (JobState.SUCCEEDED, job.attempt)
         assert [each.number for each in attempts[job.job_id]] == list(range(1, job.attempt + 1))
         for other in others:
-            assert other.reason in TAKEN_AWAY, other
+            assert other.reason in LOST_REASONS, other
             in_vain[job.job_id, other.number] = other.reason
     assert {key: in_vain.get(key) for key in lost} == dict.fromkeys(lost, Reason.AGENT_LOST)
 

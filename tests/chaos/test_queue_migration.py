@@ -40,14 +40,14 @@ class Command:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
-    async def says(self, beginning: str) -> bool:
+    async def prints(self, beginning: str) -> bool:
         """Read until it says so; whether it did before its end."""
         assert self._process.stderr is not None
         async with asyncio.timeout(WAIT_SECONDS):
             while line := (await self._process.stderr.readline()).decode():
-                self.said.append(line.rstrip())
+                self.lines.append(line.rstrip())
                 if line.startswith(beginning):
                     return True
         return False
@@ -57,7 +57,7 @@ class Command:
         await self._process.wait()
 
     async def ends(self) -> int:
-        await self.says("\0")
+        await self.prints("\0")
         return await self._process.wait()
 
 
@@ -134,18 +134,18 @@ async def test_a_queue_migrated_under_load_and_three_kills_loses_and_repeats_not
         )
 
         async with migrating(rabbitmq_vhost, target) as first:
-            assert await first.says(f"move what waits in {JOBS.queue} to {INTERIM}"), first.said
+            assert await first.prints(f"move what waits in {JOBS.queue} to {INTERIM}"), first.lines
             await wait_until_true("messages move", lambda: moved_something(broker))
             await first.kill()
         orchestrator.thaw()
         async with migrating(rabbitmq_vhost, target) as second:
-            assert await second.says(SECOND_KILL[target]), second.said
+            assert await second.prints(SECOND_KILL[target]), second.lines
             await second.kill()
         async with migrating(rabbitmq_vhost, target) as third:
-            assert await third.says(f"move what waits in {INTERIM} to"), third.said
+            assert await third.prints(f"move what waits in {INTERIM} to"), third.lines
             await third.kill()
         async with migrating(rabbitmq_vhost, target) as last:
-            assert await last.ends() == 0, last.said
+            assert await last.ends() == 0, last.lines
 
         assert [each.status for each in await answers] == [load.ACCEPTED] * WEBHOOKS
         await wait_until_true("all is published", deployment.all_is_published)

@@ -97,16 +97,16 @@ async def history_of(
 ) -> list[AttemptView]:
     """What is to be reported of the job's attempts once all this has happened."""
     history: list[AttemptView] = []
-    held: AttemptKey | None = None
+    attempt_key: AttemptKey | None = None
     for number, step in enumerate(steps, 1):
         # The last request comes while nobody has the job.
-        if held is None and (isinstance(step, Outcome) or number < len(steps)):
-            held = await claimed_attempt(store, clock)
+        if attempt_key is None and (isinstance(step, Outcome) or number < len(steps)):
+            attempt_key = await claimed_attempt(store, clock)
         if isinstance(step, str):
             assert await store.cancel_job(job_id) is not None
-        elif held is not None:
-            history.append(await ended(store, clock, held, step))
-            held = None
+        elif attempt_key is not None:
+            history.append(await ended(store, clock, attempt_key, step))
+            attempt_key = None
     return history
 
 

@@ -269,26 +269,26 @@ class TestConsuming:
 
     async def test_a_consumer_never_holds_more_than_its_prefetch(self, broker: Broker, route: Route) -> None:
         await publish(broker, *numbered(20))
-        held: list[Delivery] = []
+        unsettled: list[Delivery] = []
         seen: list[Delivery] = []
         async with broker.consume(route.queue, prefetch=3) as consumer, asyncio.timeout(WAIT_SECONDS):
             while len(seen) < 20:
                 batch = await consumer.batch()
                 assert batch
                 seen.extend(batch)
-                held.extend(batch)
-                assert len(held) <= 3
-                await consumer.settle([(held.pop(0), Ack())])
+                unsettled.extend(batch)
+                assert len(unsettled) <= 3
+                await consumer.settle([(unsettled.pop(0), Ack())])
         assert numbers(seen) == list(range(20))
 
     async def test_a_full_consumer_leaves_the_rest_to_the_queue(self, broker: Broker, route: Route) -> None:
         await publish(broker, *numbered(10))
         async with broker.consume(route.queue, prefetch=4) as consumer:
-            held = await collect(consumer, 4)
+            unsettled = await collect(consumer, 4)
             waiting = asyncio.create_task(consumer.batch())
             await ready_count(broker, route.queue, 6)
             assert not waiting.done()
-            await consumer.settle([(held[0], Ack())])
+            await consumer.settle([(unsettled[0], Ack())])
             async with asyncio.timeout(WAIT_SECONDS):
                 assert numbers(await waiting) == [4]
 
@@ -406,16 +406,16 @@ class TestSettling:
     async def test_verdicts_may_come_out_of_order_and_mixed(self, broker: Broker, route: Route) -> None:
         await publish(broker, *numbered(6))
         async with broker.consume(route.queue, prefetch=6) as consumer:
-            held = await collect(consumer, 6)
+            unsettled = await collect(consumer, 6)
             refuse, retry = Refuse(reason="bad", detail="odd"), Retry(reason="later")
             await consumer.settle(
                 [
-                    (held[5], Ack()),
-                    (held[0], refuse),
-                    (held[4], retry),
-                    (held[2], Ack()),
-                    (held[1], Ack()),
-                    (held[3], refuse),
+                    (unsettled[5], Ack()),
+                    (unsettled[0], refuse),
+                    (unsettled[4], retry),
+                    (unsettled[2], Ack()),
+                    (unsettled[1], Ack()),
+                    (unsettled[3], refuse),
                 ]
             )
             assert numbers(await collect(consumer, 1, Ack())) == [4]
@@ -425,18 +425,18 @@ class TestSettling:
     async def test_many_tasks_settle_at_once(self, broker: Broker, route: Route) -> None:
         await publish(broker, *numbered(100))
         async with broker.consume(route.queue, prefetch=100) as consumer:
-            held = await collect(consumer, 100)
-            random.Random(1).shuffle(held)
+            unsettled = await collect(consumer, 100)
+            random.Random(1).shuffle(unsettled)
             async with asyncio.TaskGroup() as tasks:
-                for delivery in held:
+                for delivery in unsettled:
                     tasks.create_task(consumer.settle([(delivery, Ack())]))
         await ready_count(broker, route.queue, 0)
 
     async def test_leaving_a_consumer_returns_what_it_held(self, broker: Broker, route: Route) -> None:
         await publish(broker, *numbered(3))
         async with broker.consume(route.queue, prefetch=3) as consumer:
-            held = await collect(consumer, 3)
-            await consumer.settle([(held[1], Ack())])
+            unsettled = await collect(consumer, 3)
+            await consumer.settle([(unsettled[1], Ack())])
         await ready_count(broker, route.queue, 2)
         again = await drain(broker, route.queue, 2)
         assert numbers(again) == [0, 2]
@@ -447,8 +447,8 @@ class TestSettling:
     ) -> None:
         await publish(broker, *numbered(1))
         async with broker.consume(route.queue, prefetch=1) as consumer:
-            (held,) = await collect(consumer, 1)
-        await consumer.settle([(held, Ack())])
+            (unsettled,) = await collect(consumer, 1)
+        await consumer.settle([(unsettled, Ack())])
         assert numbers(await drain(broker, route.queue, 1)) == [0]
 
     async def test_leaving_the_broker_returns_what_its_consumers_held(

@@ -149,10 +149,10 @@ class TestOutside:
         due = clock() + HOUR
         run_id = await admitted(store, later(clock))
         soon = await admitted(store)
-        for asked in (RunState.DELAYED, RunState.PLANNING):
-            page = await store.runs(limit=9, state=asked)
+        for run_state in (RunState.DELAYED, RunState.PLANNING):
+            page = await store.runs(limit=9, state=run_state)
             shown = [(run.run_id, run.not_before) for run in page.runs]
-            assert shown == ([(run_id, due)] if asked is RunState.DELAYED else [(soon, None)])
+            assert shown == ([(run_id, due)] if run_state is RunState.DELAYED else [(soon, None)])
 
     async def why(self, store: JobStore, run_id: str) -> WaitExplanation:
         facts = await store.planning(run_id)

@@ -246,11 +246,11 @@ async def test_what_is_looked_up_is_taken_by_one_at_a_time(another: OpenInbox) -
     async with another() as here, another() as there:
         for number in range(10):
             await here.keep(lacking(f"d-{number}"))
-        lookups_taken = await asyncio.gather(
+        claimed_lookups = await asyncio.gather(
             here.take_lookups(NOON, until=NOON + 60, limit=6),
             there.take_lookups(NOON, until=NOON + 60, limit=6),
         )
-        row_ids = [one.row_id for group in lookups_taken for one in group]
+        row_ids = [one.row_id for group in claimed_lookups for one in group]
         rest = await here.take_lookups(NOON, until=NOON + 60, limit=10)
         row_ids += [one.row_id for one in rest]
         assert len(row_ids) == len(set(row_ids)) == 10

@@ -127,7 +127,7 @@ class TestCaps:
         caps = Caps(of={"acme/harbour": 3})
         async with opened(caps=caps) as store, opened(caps=caps) as other:
             await many(store, "acme/harbour", 20)
-            taken = await asyncio.gather(
+            claim_batches = await asyncio.gather(
                 *(
                     each.claim(f"worker-{number}", {"linux": 5}, 5)
                     for number, each in enumerate([store, other] * 4)
@@ -135,7 +135,7 @@ class TestCaps:
             )
             # Whoever found the repository locked was told of nothing; another look shows that none was forgotten.
             rest = await claimed(store)
-            assert sum(map(len, taken)) + len(rest) == 3
+            assert sum(map(len, claim_batches)) + len(rest) == 3
 
 
 def in_group(mode: GroupMode = GroupMode.QUEUE, group: str = "deploy") -> Concurrency:

@@ -34,16 +34,16 @@ async def test_what_a_worker_was_given_and_never_heard_of_can_be_given_again(
 ) -> None:
     """The answer to a claim is lost when the connection breaks as it is committed."""
     known, lost, of_another = [await admitted(store) for _ in range(3)]
-    (held,) = await store.claim_planning(WORKER, 1)
+    (renewed_task,) = await store.claim_planning(WORKER, 1)
     (unheard,) = await store.claim_planning(WORKER, 1)
     async with opened() as other:
         (other_task,) = await other.claim_planning("worker-b", 1)
-        assert (held.run_id, unheard.run_id, other_task.run_id) == (known, lost, of_another)
-        await store.take_back_planning(WORKER, {held.run_id})
+        assert (renewed_task.run_id, unheard.run_id, other_task.run_id) == (known, lost, of_another)
+        await store.take_back_planning(WORKER, {renewed_task.run_id})
         (again,) = await other.claim_planning("worker-b", 10)
     assert again.run_id == lost
     assert not await store.planned(unheard, ())
-    assert await store.planned(held, ())
+    assert await store.planned(renewed_task, ())
     assert await store.planned(other_task, ())
 
 

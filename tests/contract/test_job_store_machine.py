@@ -249,8 +249,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS))
     def renew(self, worker: str) -> None:
-        held = [claim.key for holder, claim in self.claims if holder == worker]
-        renewal = self.do(lambda: self.store.renew(worker, held))
+        owned = [claim.key for holder, claim in self.claims if holder == worker]
+        renewal = self.do(lambda: self.store.renew(worker, owned))
         assert not any(self.is_current(key) for key in renewal.lost)
         assert all(self.is_current(key) for key in renewal.cancelled)
 
@@ -395,8 +395,8 @@ class StoreMachine(RuleBasedStateMachine):
         runs = {view.run_id for view in active if view.run_id in self.run_groups}
         assert max(Counter(self.run_groups[run_id] for run_id in runs).values(), default=1) == 1
         keys = [(view.run_id, view.name) for view in active]
-        held = Counter(self.job_groups[key] for key in keys if key in self.job_groups)
-        assert max(held.values(), default=1) == 1
+        jobs_of_groups = Counter(self.job_groups[key] for key in keys if key in self.job_groups)
+        assert max(jobs_of_groups.values(), default=1) == 1
 
     @invariant()
     def whatever_is_blocked_is_so_for_the_sake_of_something_that_goes_on(self) -> None:
@@ -436,10 +436,10 @@ class StoreMachine(RuleBasedStateMachine):
         view = self.do(lambda: self.store.job(key.job_id))
         return view is not None and view.state is JobState.RUNNING and view.attempt == key.number
 
-    def take(self, data: st.DataObject, held: list[T], *, keep: bool) -> T:
+    def take(self, data: st.DataObject, owned: list[T], *, keep: bool) -> T:
         """One of what somebody believes to hold; kept, it is used again, too late."""
-        index = data.draw(st.integers(0, len(held) - 1))
-        return held[index] if keep else held.pop(index)
+        index = data.draw(st.integers(0, len(owned) - 1))
+        return owned[index] if keep else owned.pop(index)
 
 
 @contextmanager

@@ -361,10 +361,10 @@ class TestExpectedStart:
 async def fifty_seconds_each(store: JobStore, clock: ManualClock) -> None:
     """So long have jobs of illumos lasted."""
     for _ in range(5):
-        held = await busy(store)
+        running = await busy(store)
         clock.forward(50)
         await store.register(worker_record(WORKER))
-        await finish(store, held)
+        await finish(store, running)
 
 
 def seconds_until(why: WaitExplanation, clock: ManualClock) -> tuple[float, float]:

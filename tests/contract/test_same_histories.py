@@ -49,19 +49,21 @@ class JobHistory:
     worker: str
     run_id: str
     job_id: str
-    held: list[AttemptKey]
+    attempt_keys: list[AttemptKey]
     """All that ever were, which the worker may think it holds still."""
 
     async def claim(self) -> object:
         claims = await self.store.claim(self.worker, {self.worker: 1}, 1)
-        self.held += [claim.key for claim in claims]
+        self.attempt_keys += [claim.key for claim in claims]
         return [claim.key.number for claim in claims]
 
     async def end(self, which: int, outcome: Outcome) -> object:
-        return bool(self.held) and await self.store.finish(self.held[which % len(self.held)], outcome)
+        return bool(self.attempt_keys) and await self.store.finish(
+            self.attempt_keys[which % len(self.attempt_keys)], outcome
+        )
 
     async def renew(self) -> object:
-        renewal = await self.store.renew(self.worker, self.held)
+        renewal = await self.store.renew(self.worker, self.attempt_keys)
         return [sorted(key.number for key in keys) for keys in (renewal.lost, renewal.cancelled)]
 
     async def cancel(self) -> object:

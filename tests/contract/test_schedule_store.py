@@ -61,7 +61,7 @@ class TestSchedules:
     async def test_a_schedule_is_what_was_asked_for(
         self, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
-        asked = spec(
+        schedule_spec = spec(
             cron="30 2 * * MON-FRI",
             timezone="Europe/Berlin",
             missed=Missed.SKIP,
@@ -71,11 +71,11 @@ class TestSchedules:
             runs_on="illumos",
             priority=Priority.LOW,
         )
-        added = await timetable.add(asked, "mira")
+        added = await timetable.add(schedule_spec, "mira")
         assert added == ScheduleView(
             schedule_id=added.schedule_id if isinstance(added, ScheduleView) else "",
             name="nightly",
-            repo_url=asked.repo_url,
+            repo_url=schedule_spec.repo_url,
             repo_full_name="harbour/lighthouse",
             branch="main",
             cron="30 2 * * MON-FRI",
@@ -99,8 +99,8 @@ class TestSchedules:
 
     async def test_what_is_not_there_is_none(self, timetable: ScheduleStore) -> None:
         assert await timetable.schedule("nightly") is None
-        for asked in (timetable.pause, timetable.resume, timetable.fire):
-            assert await asked("nightly") is None
+        for steer in (timetable.pause, timetable.resume, timetable.fire):
+            assert await steer("nightly") is None
         assert await timetable.edit("nightly", {"branch": "main"}) is None
         assert await timetable.remove("nightly") is False
         assert await timetable.ticks("nightly", 10) == []

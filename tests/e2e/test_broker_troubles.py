@@ -180,12 +180,12 @@ async def test_a_queue_of_another_kind_is_told_by_both_services_and_costs_no_web
     await sender.send([push(Source.GITHUB, repository.url, commit, now=time.time())])
     assert [answer.decision for answer in sender.answers] == ["accepted"]
 
-    async def says_why() -> bool:
+    async def prints_why() -> bool:
         ready = await deployment.client.get("/readyz")
         reported = str(ready.json()["missing"].get("broker"))
         return ready.status_code == 503 and JOBS.queue in reported and "AMQP_QUEUE_TYPE" in reported
 
-    await wait_until_true("/readyz says what is wrong", says_why)
+    await wait_until_true("/readyz says what is wrong", prints_why)
     # As it is advised. What was taken meanwhile is still there, and goes to the queue that is made now.
     await asyncio.to_thread(remove_queues, deployment.vhost)
     await deployment.orchestrator()

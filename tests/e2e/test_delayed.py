@@ -46,12 +46,12 @@ def enqueue_options(project: Repository) -> tuple[str, ...]:
 
 
 def test_what_is_waited_for_starts_at_its_time_and_says_so(up: SolsticeUp, project: Repository) -> None:
-    asked_at = datetime.now(UTC)
+    submitted_at = datetime.now(UTC)
     done = up.solstice("enqueue", *enqueue_options(project), "--delay", "3s", "--wait", "--json")
     run = json.loads(done.stdout)["run"]
     assert (run["state"], [job["state"] for job in run["jobs"]]) == ("succeeded", ["succeeded"])
     due = parse_timestamp(run["not_before"])
-    assert due >= asked_at + timedelta(seconds=3) - timedelta(milliseconds=1)
+    assert due >= submitted_at + timedelta(seconds=3) - timedelta(milliseconds=1)
     assert parse_timestamp(run["started_at"]) >= due
     assert f"it starts at {run['not_before']}" in done.stderr
 

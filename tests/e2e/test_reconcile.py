@@ -130,7 +130,7 @@ async def test_delivery_that_nobody_heard_is_sent_again_by_the_forge_and_built_o
             code, (report,), delivered = await reconciled(shared_files, settings)
             assert (code, report["sent"], report["troubles"], report["repositories"]) == (0, [], [], 1)
             assert repository in delivered
-            assert len(record.asked) == 1
+            assert len(record.requested) == 1
             async with httpx2.AsyncClient(base_url=receiving.url, trust_env=False) as client:
                 listed = (await client.get("/deliveries")).text
                 delivery = (await client.get(f"/deliveries/{entry['number']}")).text

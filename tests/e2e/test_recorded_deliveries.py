@@ -11,7 +11,7 @@ from solstice_forge.decisions.sources import FORGES
 from tests.e2e.deployment import JOBS, Deployment, open_deployment
 from tests.polling import wait_until_true
 from tests.servers.rabbitmq import DEFAULT, Vhost
-from tests.webhooks.corpus import CORPUS, NOT_ASKED_FOR, Recorded, recorded
+from tests.webhooks.corpus import CORPUS, NO_CORPUS, Recorded, recorded
 
 
 def secrets() -> dict[str, str]:
@@ -39,7 +39,7 @@ def subject(one: Recorded) -> tuple[str, str, str]:
     return one.meta["forge"], fields["repo_url"], fields["commit_sha"]
 
 
-@pytest.mark.skipif(CORPUS is None, reason=NOT_ASKED_FOR)
+@pytest.mark.skipif(CORPUS is None, reason=NO_CORPUS)
 @pytest.mark.timeout(240)  # it may have to start a RabbitMQ first
 @pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session")
 async def test_exactly_what_should_be_built_becomes_a_run_that_names_its_repository(

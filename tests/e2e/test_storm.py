@@ -195,8 +195,8 @@ async def while_an_orchestrator_is_killed(
     await sender.send(calls[:half])
 
     async def all_wait() -> bool:
-        held = await running(deployment, victim)
-        return bool(held) and held <= gated_jobs.attempts("waits")
+        running_jobs = await running(deployment, victim)
+        return bool(running_jobs) and running_jobs <= gated_jobs.attempts("waits")
 
     await wait_until_true("every job that it holds waits at the gate", all_wait)
     async with asyncio.TaskGroup() as tasks:
@@ -244,8 +244,8 @@ async def everything_has_ended(deployment: Deployment, sender: Sender) -> None:
 
 async def running(deployment: Deployment, worker: OrchestratorProcess) -> set[tuple[str, int]]:
     """The attempts that it holds."""
-    held = await deployment.store.jobs(state=JobState.RUNNING, limit=100)
-    return {(job.job_id, job.attempt) for job in held if job.worker_id == worker.worker_id}
+    running_jobs = await deployment.store.jobs(state=JobState.RUNNING, limit=100)
+    return {(job.job_id, job.attempt) for job in running_jobs if job.worker_id == worker.worker_id}
 
 
 def each_answer_has_one_run(

@@ -43,7 +43,7 @@ def test_broker_that_is_not_there_is_named_and_waited_for(scheme: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("kafka://127.0.0.1", "must start with amqp:// or amqps:// for RabbitMQ, redis://"),
         ("amqp://otter:planted@", "must look like amqp://user:password@host:5672/%2f"),
@@ -52,7 +52,7 @@ def test_broker_that_is_not_there_is_named_and_waited_for(scheme: str, tmp_path:
     ],
     ids=["scheme", "rabbitmq", "redis", "nats"],
 )
-def test_wrong_url_ends_up_with_2_and_what_to_write(url: str, said: str, tmp_path: Path) -> None:
+def test_wrong_url_ends_up_with_2_and_what_to_write(url: str, message: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [
             sys.executable,
@@ -75,5 +75,5 @@ def test_wrong_url_ends_up_with_2_and_what_to_write(url: str, said: str, tmp_pat
     )
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: AMQP_URL: ")
-    assert said in done.stderr.splitlines()[-1]
+    assert message in done.stderr.splitlines()[-1]
     assert "planted" not in done.stdout + done.stderr

@@ -25,22 +25,22 @@ async def hold(url: str, count: int) -> None:
         open_broker(url, name="holder") as broker,
         broker.consume(STATUSES.queue, prefetch=count) as one,
     ):
-        held = 0
-        while held < count:
-            held += len(await one.batch())
-        tell("held", held)
+        unsettled = 0
+        while unsettled < count:
+            unsettled += len(await one.batch())
+        tell("held", unsettled)
         await asyncio.Event().wait()
 
 
 async def settle_late(url: str, _: int) -> None:
     """Take one message, and ack it when SIGUSR1 comes."""
-    asked = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, asked.set)
+    settle_requested = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, settle_requested.set)
     async with open_broker(url, name="late") as broker, broker.consume(STATUSES.queue, prefetch=1) as one:
-        held = await one.batch()
-        tell("held", len(held))
-        await asked.wait()
-        await one.settle([(delivery, Ack()) for delivery in held])
+        unsettled = await one.batch()
+        tell("held", len(unsettled))
+        await settle_requested.wait()
+        await one.settle([(delivery, Ack()) for delivery in unsettled])
         tell("settled")
         await asyncio.Event().wait()
 
@@ -81,11 +81,11 @@ async def declare(url: str, _: int) -> None:
 
 async def main() -> None:
     url, role, count = sys.argv[1], sys.argv[2], int((*sys.argv, "0")[3])
-    loop, asked_to_stop = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), asked_to_stop.set)
+    loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), stop_requested.set)
     does = {"hold": hold, "late": settle_late, "work": work, "publish": publish, "declare": declare}[role]
     doing = asyncio.create_task(partial(does, url, count)(), name=role)
-    stopping = asyncio.create_task(asked_to_stop.wait(), name="stop")
+    stopping = asyncio.create_task(stop_requested.wait(), name="stop")
     await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if doing.done():
         doing.result()

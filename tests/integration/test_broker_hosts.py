@@ -85,6 +85,6 @@ async def test_each_host_that_fails_is_named_with_its_reason(broker_url: str) ->
     async with open_broker(at(broker_url, one, two), name="test") as broker:
         with pytest.raises(BrokerUnavailable) as raised:
             await broker.ready(1)
-        said = str(raised.value)
-        assert f"127.0.0.1:{one}: " in said
-        assert f"127.0.0.1:{two}: " in said
+        message = str(raised.value)
+        assert f"127.0.0.1:{one}: " in message
+        assert f"127.0.0.1:{two}: " in message

@@ -71,33 +71,33 @@ async def test_file_that_is_gone_is_named_and_awaited(broker_user: BrokerUser, p
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [(None, "No such file"), (b"", "one line"), (b"two\nlines", "one line"), (b"\xff", "not UTF-8")],
     ids=["missing", "empty", "two lines", "no text"],
 )
 async def test_file_without_a_password_is_a_mistake_that_names_it(
-    broker_user: BrokerUser, tmp_path: Path, content: bytes | None, said: str
+    broker_user: BrokerUser, tmp_path: Path, content: bytes | None, message: str
 ) -> None:
     file = tmp_path / "password"
     if content is not None:
         file.write_bytes(content)
     settings = BrokerSettings(amqp_url=broker_user.url, amqp_password_file=str(file))
-    with pytest.raises(ConfigurationError, match=f"AMQP_PASSWORD_FILE: {file} .*{said}"):
+    with pytest.raises(ConfigurationError, match=f"AMQP_PASSWORD_FILE: {file} .*{message}"):
         async with open_broker(settings.amqp_url, name="test"):
             pass
 
 
-@pytest.mark.parametrize(("mode", "is_said"), [(0o600, False), (0o640, False), (0o644, True)])
+@pytest.mark.parametrize(("mode", "is_logged"), [(0o600, False), (0o640, False), (0o644, True)])
 async def test_file_that_every_user_may_read_is_said(
-    broker_user: BrokerUser, password_file: Path, mode: int, is_said: bool
+    broker_user: BrokerUser, password_file: Path, mode: int, is_logged: bool
 ) -> None:
     put(password_file, "first\n", mode)
     url = BrokerSettings(amqp_url=broker_user.url, amqp_password_file=str(password_file)).amqp_url
     with capture_logs() as logs:
         async with open_broker(url, name="test") as broker:
             await broker.ready(30)
-    said = [line for line in logs if line["event"] == "file_mode.too_wide"]
-    assert [line["path"] for line in said] == [str(password_file)] * is_said
+    message = [line for line in logs if line["event"] == "file_mode.too_wide"]
+    assert [line["path"] for line in message] == [str(password_file)] * is_logged
 
 
 async def test_wrong_password_is_said_with_the_host_that_refused_it(

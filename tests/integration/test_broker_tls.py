@@ -53,7 +53,7 @@ class TlsServer:
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def trusted(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return authority(tmp_path_factory.mktemp("tls") / "ours")
 
 
@@ -63,14 +63,16 @@ def strange(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def good(ours: Authority) -> tuple[Path, Path]:
-    return ours.sign("server", "IP:127.0.0.1,DNS:broker.example")
+def good(trusted: Authority) -> tuple[Path, Path]:
+    return trusted.sign("server", "IP:127.0.0.1,DNS:broker.example")
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def server(request: pytest.FixtureRequest, ours: Authority, good: tuple[Path, Path]) -> Iterator[TlsServer]:
-    files: dict[str, Path] = {"ca": ours.certificate, "cert": ours.directory / "now.pem"}
-    files["key"] = ours.directory / "now.key"
+def server(
+    request: pytest.FixtureRequest, trusted: Authority, good: tuple[Path, Path]
+) -> Iterator[TlsServer]:
+    files: dict[str, Path] = {"ca": trusted.certificate, "cert": trusted.directory / "now.pem"}
+    files["key"] = trusted.directory / "now.key"
     _put(good, files)
     (port,) = free_ports(1)
     running: Any
@@ -121,8 +123,8 @@ def _rabbitmq(port: int, files: Mapping[str, Path]) -> RabbitMQNode:
 
 
 @pytest.fixture(scope="module")
-def client(ours: Authority) -> Mapping[str, Path]:
-    certificate, key = ours.sign("client")
+def client(trusted: Authority) -> Mapping[str, Path]:
+    certificate, key = trusted.sign("client")
     return {"certfile": certificate, "keyfile": key}
 
 
@@ -131,21 +133,21 @@ def _has_failed(broker: Broker) -> bool:
 
 
 async def test_certificates_are_verified_on_both_sides(
-    server: TlsServer, ours: Authority, client: Mapping[str, Path]
+    server: TlsServer, trusted: Authority, client: Mapping[str, Path]
 ) -> None:
-    async with connected(server.with_options(cafile=ours.certificate, **client)) as broker:
+    async with connected(server.with_options(cafile=trusted.certificate, **client)) as broker:
         assert (await broker.publish([order(1)]))[0].confirmed
         assert len(await drain(broker, "orders.v1", 1)) == 1
-    named = server.with_options(cafile=ours.certificate, server_name="broker.example", **client)
+    named = server.with_options(cafile=trusted.certificate, server_name="broker.example", **client)
     async with connected(named) as broker:
         assert broker.health.host == urlsplit(server.url).netloc
 
 
 async def test_what_cannot_be_verified_is_refused_with_what_to_do(
-    server: TlsServer, ours: Authority, strange: Authority, client: Mapping[str, Path]
+    server: TlsServer, trusted: Authority, strange: Authority, client: Mapping[str, Path]
 ) -> None:
     stranger = dict(zip(("certfile", "keyfile"), strange.sign("client"), strict=True))
-    ca = {"cafile": ours.certificate}
+    ca = {"cafile": trusted.certificate}
     for options, remedy in (
         ({"cafile": strange.certificate, **client}, "name the authority that signed the server's"),
         ({**client}, "name the authority that signed the server's"),
@@ -162,11 +164,11 @@ async def test_what_cannot_be_verified_is_refused_with_what_to_do(
 
 @pytest.mark.parametrize("server", ["redis", "nats"], indirect=True)
 async def test_expired_certificate_is_refused_until_it_is_renewed(
-    server: TlsServer, ours: Authority, good: tuple[Path, Path], client: Mapping[str, Path]
+    server: TlsServer, trusted: Authority, good: tuple[Path, Path], client: Mapping[str, Path]
 ) -> None:
-    server.present(ours.sign("expired", expired=True))
+    server.present(trusted.sign("expired", expired=True))
     try:
-        url = server.with_options(cafile=ours.certificate, **client)
+        url = server.with_options(cafile=trusted.certificate, **client)
         async with open_broker(url, name="test") as broker:
             await wait_until(lambda: "renew the certificate of the server" in broker.health.detail)
             server.present(good)
@@ -176,14 +178,14 @@ async def test_expired_certificate_is_refused_until_it_is_renewed(
 
 
 async def test_expired_certificate_before_rabbitmq_is_refused_until_it_is_renewed(
-    rabbitmq_vhost: Vhost, ours: Authority, good: tuple[Path, Path]
+    rabbitmq_vhost: Vhost, trusted: Authority, good: tuple[Path, Path]
 ) -> None:
     """A proxy has it: a RabbitMQ takes long to start again."""
     shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    shown.load_cert_chain(*ours.sign("expired", expired=True))
+    shown.load_cert_chain(*trusted.sign("expired", expired=True))
     async with fault_proxy(rabbitmq_vhost.url, tls=shown) as proxy:
         url = proxy.url(rabbitmq_vhost.url).replace("amqp://", "amqps://")
-        async with open_broker(f"{url}?cafile={ours.certificate}", name="test") as broker:
+        async with open_broker(f"{url}?cafile={trusted.certificate}", name="test") as broker:
             await wait_until(lambda: "renew the certificate of the server" in broker.health.detail)
             shown.load_cert_chain(*good)
             await broker.ready(30)

@@ -54,7 +54,7 @@ class RecordingHandler:
     """Takes GOOD, and refuses all else."""
 
     def __init__(self) -> None:
-        self.taken = 0
+        self.consumed = 0
         self.arrived = asyncio.Event()
 
     def examine(self, delivery: Delivery) -> bytes | Refuse:
@@ -66,7 +66,7 @@ class RecordingHandler:
 
     def on_saved(self, messages: Sequence[bytes], results: Sequence[bytes]) -> None:
         assert len(messages) == len(results)
-        self.taken += len(messages)
+        self.consumed += len(messages)
         self.arrived.set()
 
     def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
@@ -106,15 +106,17 @@ def test_every_hostile_header_is_a_dead_letter_and_the_good_job_behind_it_is_tak
             receiver = Receiver(handler, broker=broker, rng=random.Random(1))
             topology = full_topology(BrokerSettings(amqp_url=url))
             running = asyncio.create_task(receiver.run(route.queue, topology, prefetch=4))
-            taken = sum([await asyncio.to_thread(send, url, route, each, b"not json") for each in headers])
+            consumed = sum([await asyncio.to_thread(send, url, route, each, b"not json") for each in headers])
             assert await asyncio.to_thread(send, url, route, properties(b""), GOOD)
             async with asyncio.timeout(WAIT_SECONDS):
                 await handler.arrived.wait()
-            dead = await drain(broker, route.dlq, taken) if taken else []
+            dead = await drain(broker, route.dlq, consumed) if consumed else []
             assert not running.done()
             running.cancel()
             await asyncio.wait([running])
-        assert [dead_letter.headers.get("x-solstice-reason") for dead_letter in dead] == ["not_json"] * taken
+        assert [dead_letter.headers.get("x-solstice-reason") for dead_letter in dead] == [
+            "not_json"
+        ] * consumed
         assert {dead_letter.body for dead_letter in dead} <= {b"not json"}
 
     @settings(max_examples=12, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -155,7 +157,7 @@ async def test_a_mistake_of_ours_in_reading_a_message_costs_that_message_alone(
             receiver.run(route.queue, full_topology(BrokerSettings(amqp_url=url)), prefetch=4)
         )
         (dead_letter,) = await drain(broker, route.dlq, 1)
-        await wait_until(lambda: handler.taken == 2)
+        await wait_until(lambda: handler.consumed == 2)
         assert not running.done()
         running.cancel()
         await asyncio.wait([running])

@@ -56,7 +56,7 @@ CACHED = """
     def fits(used: int, limit: int) -> bool:
         return used < limit
 """
-ASKED_TWICE = """
+CALLED_TWICE = """
     from solstice_common.toy import fits
 
 
@@ -204,7 +204,7 @@ def test_changes_that_a_test_notices_are_killed(project: Make) -> None:
 
 
 def test_a_test_that_gets_its_answer_from_a_cache_is_asked_as_well(project: Make) -> None:
-    printed, code = project(CACHED, ASKED_TWICE).mutated("--at-least", "100")
+    printed, code = project(CACHED, CALLED_TWICE).mutated("--at-least", "100")
     assert code == 0, printed
 
 

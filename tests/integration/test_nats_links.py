@@ -79,11 +79,11 @@ async def publish(broker: Broker, *messages: Message) -> None:
 
 
 async def take(consumer: Consumer, count: int) -> list[Delivery]:
-    taken: list[Delivery] = []
+    deliveries: list[Delivery] = []
     async with asyncio.timeout(WAIT_SECONDS):
-        while len(taken) < count:
-            taken.extend(await consumer.batch())
-    return taken
+        while len(deliveries) < count:
+            deliveries.extend(await consumer.batch())
+    return deliveries
 
 
 async def drain(broker: Broker, queue: str) -> list[bytes]:
@@ -316,10 +316,10 @@ async def test_killed_server_brings_back_what_was_held_and_nothing_that_was_acke
     async with connected(server.url) as broker:
         await publish(broker, *(order(str(number).encode()) for number in range(100)))
         async with broker.consume(ROUTE.queue, prefetch=100) as consumer:
-            held = await take(consumer, 100)
-            await consumer.settle([(delivery, Ack()) for delivery in held[:60]])
+            unsettled = await take(consumer, 100)
+            await consumer.settle([(delivery, Ack()) for delivery in unsettled[:60]])
             await asyncio.to_thread(server.kill)
-            await consumer.settle([(delivery, Ack()) for delivery in held[60:70]])
+            await consumer.settle([(delivery, Ack()) for delivery in unsettled[60:70]])
             await asyncio.to_thread(server.start)
             again = await take(consumer, 40)
             await consumer.settle([(delivery, Ack()) for delivery in again])
@@ -338,12 +338,12 @@ async def test_dead_consumers_messages_come_to_another_after_ack_wait_and_not_be
             # A consumer that dies: it takes both and is never heard of again.
             dying = await client.jetstream().pull_subscribe_bind("solstice", stream="orders_v1")
             assert len(await dying.fetch(2, timeout=5)) == 2
-            taken = time.monotonic()
+            began = time.monotonic()
         finally:
             await client.close()
         async with broker.consume(ROUTE.queue, prefetch=5) as consumer:
             again = await take(consumer, 2)
-            assert time.monotonic() - taken > 1.5
+            assert time.monotonic() - began > 1.5
             assert [each.redelivered for each in again] == [True, True]
             # Held for longer than AckWait: a living consumer renews it.
             await asyncio.sleep(4)
@@ -356,7 +356,7 @@ async def test_dead_consumers_messages_come_to_another_after_ack_wait_and_not_be
 async def test_stream_deleted_under_a_consumer_is_declared_again_and_consumed(server: NatsServer) -> None:
     async with connected(server.url) as broker, broker.consume(ROUTE.queue, prefetch=5) as consumer:
         await publish(broker, order(b"1"))
-        (held,) = await take(consumer, 1)
+        (unsettled,) = await take(consumer, 1)
         client = await nats.connect(server.url)
         try:
             await client.jetstream().delete_stream("orders_v1")
@@ -369,7 +369,7 @@ async def test_stream_deleted_under_a_consumer_is_declared_again_and_consumed(se
             while not (await broker.publish([order(b"3")]))[0].confirmed:  # noqa: ASYNC110  asks a server
                 await asyncio.sleep(0.2)
         # The handle of the old stream has the number of the new message, and must not ack that.
-        await consumer.settle([(held, Ack())])
+        await consumer.settle([(unsettled, Ack())])
         (fresh,) = await take(consumer, 1)
         assert (fresh.body, fresh.redelivered) == (b"3", False)
         await consumer.settle([(fresh, Ack())])
@@ -435,9 +435,9 @@ async def test_consumer_that_waits_outlives_the_end_of_its_pulls(
         for number in range(3):
             await asyncio.sleep(1.3)
             await publish(broker, *(order(str(number).encode()) for _ in range(3)))
-            taken = await take(consumer, 3)
-            await consumer.settle([(each, Ack()) for each in taken])
-            assert {each.body for each in taken} == {str(number).encode()}
+            deliveries = await take(consumer, 3)
+            await consumer.settle([(each, Ack()) for each in deliveries])
+            assert {each.body for each in deliveries} == {str(number).encode()}
 
 
 # -- who may, and what there is --------------------------------------------------------------------------------------

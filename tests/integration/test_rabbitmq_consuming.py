@@ -92,11 +92,11 @@ async def test_acks_of_a_channel_the_broker_closed_are_harmless(own_rabbitmq_vho
             broker.consume(ROUTE.queue, prefetch=10) as consumer,
         ):
             await broker.publish([order(n) for n in range(3)])
-            held = await take(consumer, 3)
+            unsettled = await take(consumer, 3)
             again = await take(consumer, 3)
             await asyncio.to_thread(_consumer_timeout, own_rabbitmq_vhost, 1_800_000, 60_000)
             assert sorted(numbers(again)) == [0, 1, 2]
-            await consumer.settle([(delivery, Ack()) for delivery in held])
+            await consumer.settle([(delivery, Ack()) for delivery in unsettled])
             # Whoever settles in time goes on as before.
             await broker.publish([order(3)])
             async with asyncio.timeout(WAIT_SECONDS):
@@ -151,8 +151,8 @@ async def test_leaving_hands_everything_back_and_nothing_to_the_dead_letters(rab
 
         async def work() -> None:
             async with broker.consume(ROUTE.queue, prefetch=30) as consumer:
-                held = await take(consumer, 30)
-                await consumer.settle([(held[3], Ack())])
+                unsettled = await take(consumer, 30)
+                await consumer.settle([(unsettled[3], Ack())])
                 leaving.set()
                 await asyncio.sleep(600)
 
@@ -315,9 +315,9 @@ async def test_a_blocked_event_loop_costs_a_redelivery_and_no_more(rabbitmq_vhos
         broker.consume(ROUTE.queue, prefetch=10) as consumer,
     ):
         await broker.publish([order(0)])
-        (held,) = await take(consumer, 1)
+        (unsettled,) = await take(consumer, 1)
         time.sleep(5)  # noqa: ASYNC251  the very thing that must not happen
-        await consumer.settle([(held, Ack())])
+        await consumer.settle([(unsettled, Ack())])
         async with asyncio.timeout(WAIT_SECONDS):
             while not (await broker.publish([order(1)]))[0].confirmed:  # noqa: ASYNC110  asks a server
                 await asyncio.sleep(0.05)

@@ -281,9 +281,9 @@ async def test_closing_over_a_black_hole_is_bounded_and_ends_every_waiting_publi
             async with connected(proxy.url(rabbitmq_vhost.url)) as broker:
                 await broker.publish([order(0), order(1)])
                 async with broker.consume(ROUTE.queue, prefetch=2) as consumer:
-                    held = await take(consumer, 2)
+                    unsettled = await take(consumer, 2)
                     proxy.freeze()
-                    await consumer.settle([(held[0], Ack())])
+                    await consumer.settle([(unsettled[0], Ack())])
 
                     async def publish() -> list[Published]:
                         return list(await broker.publish([order(2)]))

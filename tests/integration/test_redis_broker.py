@@ -295,7 +295,7 @@ async def test_nothing_is_trimmed_and_what_is_settled_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize(
-    ("setting", "says"),
+    ("setting", "detail"),
     [
         ({"appendfsync": "everysec"}, "not durable, appendfsync everysec; set appendfsync always"),
         ({"appendonly": "no"}, "not durable, AOF is off; set appendonly yes and appendfsync always"),
@@ -303,12 +303,12 @@ async def test_nothing_is_trimmed_and_what_is_settled_leaves_nothing_behind(
     ids=["everysec", "no AOF"],
 )
 async def test_a_server_that_is_less_durable_than_it_could_be_is_degraded_and_works(
-    setting: dict[str, str], says: str
+    setting: dict[str, str], detail: str
 ) -> None:
     with RedisServer(setting) as server:
         async with connected(server.url) as broker:
             assert (broker.health.connected, broker.health.blocked) == (True, None)
-            assert broker.health.degraded == says
+            assert broker.health.degraded == detail
             assert broker.capabilities.durable_on_confirm is Certainty.NO
             assert (await broker.publish([order(0)]))[0].confirmed
 
@@ -377,7 +377,7 @@ async def test_a_user_who_may_not_ask_for_settings_makes_the_durability_unknown(
 
 
 @pytest.mark.parametrize(
-    ("settings", "address", "says"),
+    ("settings", "address", "detail"),
     [
         ({"requirepass": "right"}, "redis://:wrong@", "password"),
         ({"requirepass": "right"}, "redis://", "Authentication required"),
@@ -386,11 +386,11 @@ async def test_a_user_who_may_not_ask_for_settings_makes_the_durability_unknown(
     ids=["wrong password", "no password", "cluster"],
 )
 async def test_a_server_that_does_not_suit_is_quoted(
-    settings: dict[str, str], address: str, says: str
+    settings: dict[str, str], address: str, detail: str
 ) -> None:
     with RedisServer(settings) as server:
         async with open_broker(server.url.replace("redis://", address), name="test") as broker:
-            with pytest.raises(BrokerUnavailable, match=says) as raised:
+            with pytest.raises(BrokerUnavailable, match=detail) as raised:
                 await broker.ready(3)
             assert "wrong@" not in str(raised.value)
 

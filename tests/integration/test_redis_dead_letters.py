@@ -56,7 +56,7 @@ class Endless:
         return ()
 
 
-async def held_by_a_cut_off_reader(url: str) -> None:
+async def read_by_a_cut_off_reader(url: str) -> None:
     """Have a reader take all, and cut its connection: it can return nothing itself."""
     handler = Endless()
     async with fault_proxy(url) as proxy, open_dead_letter_queues(proxy.url(url), name="cut-off") as queues:
@@ -71,7 +71,7 @@ async def held_by_a_cut_off_reader(url: str) -> None:
 async def test_what_a_reader_held_whose_connection_is_gone_comes_back_at_once(
     broker: Broker, url: str
 ) -> None:
-    await held_by_a_cut_off_reader(url)
+    await read_by_a_cut_off_reader(url)
     async with open_dead_letter_queues(url, name="test") as queues:
         dead = queues.queue(STATUSES.dlq)
         async with asyncio.timeout(10):  # the lease is 30 s
@@ -95,7 +95,7 @@ async def test_without_the_permission_to_list_clients_it_comes_back_when_its_lea
         )
         restricted = url.replace("redis://", "redis://operator:secret@") + "?lease=1"
         try:
-            await held_by_a_cut_off_reader(restricted)
+            await read_by_a_cut_off_reader(restricted)
             async with asyncio.timeout(10), open_dead_letter_queues(restricted, name="test") as queues:
                 while len(await queues.queue(STATUSES.dlq).browse(ALL)) < 3:  # noqa: ASYNC110  asks a server
                     await asyncio.sleep(0.01)

@@ -111,8 +111,8 @@ async def test_with_tokens_every_route_asks_for_the_right_scope_and_no_other(set
                 refused = await setup.http.request(method, path, headers=bearer(token))
                 assert (refused.status_code, scope, method, path) == (403, scope, method, path)
             elif "events" not in path:
-                taken = await setup.http.request(method, path, headers=bearer(token))
-                assert taken.status_code not in {401, 403}, (scope, method, path)
+                permitted = await setup.http.request(method, path, headers=bearer(token))
+                assert permitted.status_code not in {401, 403}, (scope, method, path)
 
 
 @pytest.mark.parametrize("path", OPEN_PATHS)
@@ -139,10 +139,10 @@ async def test_a_program_is_told_what_it_lacks(setup: AccessSetup) -> None:
 
 async def test_a_browser_is_asked_for_a_login_whose_password_is_the_token(setup: AccessSetup) -> None:
     reader = setup.token("reader", TokenScope.READ)
-    asked = await setup.http.get("/")
-    assert asked.status_code == 401
-    assert asked.headers["WWW-Authenticate"] == 'Basic realm="solstice", charset="UTF-8"'
-    assert asked.headers["X-Frame-Options"] == "DENY"
+    challenged = await setup.http.get("/")
+    assert challenged.status_code == 401
+    assert challenged.headers["WWW-Authenticate"] == 'Basic realm="solstice", charset="UTF-8"'
+    assert challenged.headers["X-Frame-Options"] == "DENY"
     assert (await setup.http.get("/", auth=("anybody", reader))).status_code == 200
     assert (await setup.http.get("/", auth=(reader, "anything"))).status_code == 401
 

@@ -73,8 +73,8 @@ async def test_server_says_that_it_is_alive_and_over_which_broker(
 ) -> None:
     web.broker = BrokerHealth(connected=False, transport="rabbitmq", host="rabbit.example:5672")
     answer = await http.get("/healthz")
-    said = {"status": "ok", "broker": "rabbitmq", "broker_host": "rabbit.example:5672"}
-    assert (answer.status_code, answer.json()) == (200, said)
+    document = {"status": "ok", "broker": "rabbitmq", "broker_host": "rabbit.example:5672"}
+    assert (answer.status_code, answer.json()) == (200, document)
 
 
 @pytest.mark.parametrize(

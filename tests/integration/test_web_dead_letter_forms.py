@@ -125,11 +125,11 @@ async def test_without_the_scope_nothing_is_done_and_a_revoked_token_ends_it(
     builder = bearer(make_token(tokens, "builder", TokenScope.READ, TokenScope.ENQUEUE))
     operator = bearer(make_token(tokens, "operator", TokenScope.READ, TokenScope.OPERATE))
     fields = await form(http, headers=operator)
-    for headers, seen, asked in [({}, 401, 401), (reader, 200, 403), (builder, 200, 403)]:
+    for headers, seen, changed in [({}, 401, 401), (reader, 200, 403), (builder, 200, 403)]:
         page = await http.get("/dead-letters", headers=headers)
         assert (page.status_code, "/dead-letters/drop" in page.text) == (seen, False)
-        assert (await http.get("/dead-letters/drop", headers=headers)).status_code == asked
-        assert (await http.post("/dead-letters/drop", data=fields, headers=headers)).status_code == asked
+        assert (await http.get("/dead-letters/drop", headers=headers)).status_code == changed
+        assert (await http.post("/dead-letters/drop", data=fields, headers=headers)).status_code == changed
     change(tokens, lambda known: [each for each in known if each.name != "operator"])
     assert (await http.post("/dead-letters/drop", data=fields, headers=operator)).status_code == 401
     await ready_count(broker, ROUTE.dlq, 2)

@@ -56,7 +56,7 @@ BRIEFLY: Final = settings(
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-ASKED: Final = tuple(operation for operation in OPERATIONS if operation.gives != EVENTS)
+FUZZED: Final = tuple(operation for operation in OPERATIONS if operation.gives != EVENTS)
 """Streams go on for ever, and are tried elsewhere."""
 
 
@@ -139,7 +139,7 @@ async def test_real_answers_are_what_it_says(web: WebServer, dead_letter: str) -
     }
     shown = document()
     async with httpx2.AsyncClient(base_url=web.url, timeout=60, trust_env=False) as http:
-        for operation in ASKED:
+        for operation in FUZZED:
             path = operation.path
             for name, real in names.items():
                 path = path.replace(name, real)
@@ -235,10 +235,10 @@ def test_odd_questions_find_nothing(service: Service) -> None:
         assert answer.status_code == status
 
 
-@pytest.mark.parametrize("asked", ["runs?repository=%00", "runs/%00"])
-def test_who_asks_is_looked_at_before_what_is_asked(service: Service, asked: str) -> None:
+@pytest.mark.parametrize("bad_path", ["runs?repository=%00", "runs/%00"])
+def test_who_asks_is_looked_at_before_what_is_asked(service: Service, bad_path: str) -> None:
     answers = {
-        caller: service.session.get(f"{service.url}/api/v1/{asked}", headers=headers, timeout=60)
+        caller: service.session.get(f"{service.url}/api/v1/{bad_path}", headers=headers, timeout=60)
         for caller, headers in service.callers.items()
         if caller != TokenScope.READ
     }
@@ -250,7 +250,7 @@ def test_who_asks_is_looked_at_before_what_is_asked(service: Service, asked: str
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("post" if each.changes else "get", each.path) for each in ASKED]
+    ("method", "path"), [("post" if each.changes else "get", each.path) for each in FUZZED]
 )
 def test_it_holds_for_whom_it_says(service: Service, method: str, path: str) -> None:
     right = TokenScope.OPERATE if method == "post" else TokenScope.READ

@@ -45,8 +45,8 @@ async def http(web: WebServer) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
-async def scale(http: httpx2.AsyncClient, **asked: str | int) -> Any:
-    answer = await http.get("/scale", params=asked)
+async def scale(http: httpx2.AsyncClient, **parameters: str | int) -> Any:
+    answer = await http.get("/scale", params=parameters)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -106,12 +106,12 @@ async def test_delayed_runs_are_told_of_within_the_target(web: WebServer, http: 
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "parameters",
     [{"label": "no label"}, {"target_seconds": "0"}, {"target_seconds": "1.5"}, {"target": "1"}],
     ids=["label", "no time", "no integer", "unknown"],
 )
-async def test_what_makes_no_sense_is_refused(http: httpx2.AsyncClient, asked: dict[str, str]) -> None:
-    answer = await http.get("/scale", params=asked)
+async def test_what_makes_no_sense_is_refused(http: httpx2.AsyncClient, parameters: dict[str, str]) -> None:
+    answer = await http.get("/scale", params=parameters)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_parameter")
 
 

@@ -89,7 +89,7 @@ async def test_a_stream_ends_with_its_token_and_tells_no_more(
     path = path.format(job_id=key.job_id, run_id=job.run_id)
     async with opened(web, path, bearer(reader)) as stream:
         await asyncio.sleep(0.5)  # what was there before has arrived
-        change(tokens, lambda held: [token for token in held if token.name != "reader"])
+        change(tokens, lambda stored: [token for token in stored if token.name != "reader"])
         so_far = stream.text
         await web.prints(key, "for those who may read it\n")
         await web.finish(key)
@@ -103,11 +103,11 @@ def _revoke(tokens: Path) -> None:
 
 
 def _expire(tokens: Path) -> None:
-    change(tokens, lambda held: [replace(each, expires_at=1.0) for each in held])
+    change(tokens, lambda stored: [replace(each, expires_at=1.0) for each in stored])
 
 
 def _take_scope(tokens: Path) -> None:
-    change(tokens, lambda held: [replace(each, scopes=frozenset({TokenScope.OPERATE})) for each in held])
+    change(tokens, lambda stored: [replace(each, scopes=frozenset({TokenScope.OPERATE})) for each in stored])
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ async def test_a_stream_goes_on_while_other_tokens_come_and_go(web: WebServer, t
     reader = make_token(tokens, "reader", TokenScope.READ)
     key = await web.running()
     async with opened(web, LOG_EVENTS.format(job_id=key.job_id), bearer(reader)) as stream:
-        change(tokens, lambda held: [token for token in held if token.name == "reader"])
+        change(tokens, lambda stored: [token for token in stored if token.name == "reader"])
         await asyncio.sleep(0.5)
         await web.prints(key, "still here\n")
         await web.finish(key)

@@ -98,8 +98,8 @@ def _run(plan: Sequence[Mutant], files: Sequence[str], seconds: float) -> Mappin
     with tempfile.TemporaryDirectory(prefix="solstice-mutate-") as folder:
         written, results = Path(folder, "plan.json"), Path(folder, "results")
         results.touch()
-        asked = {"mutants": [asdict(each) for each in plan], "seconds": seconds, "results": str(results)}
-        written.write_text(json.dumps(asked))
+        work_order = {"mutants": [asdict(each) for each in plan], "seconds": seconds, "results": str(results)}
+        written.write_text(json.dumps(work_order))
         printed, code = _pytest(["--basetemp", f"{folder}/tests", *files], written, folder)
         reported = [json.loads(line) for line in results.read_text().splitlines()]
     if not reported:

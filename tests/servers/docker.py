@@ -9,7 +9,7 @@ def docker_answers() -> bool:
     """Whether there is a Docker daemon we may use."""
     if shutil.which("docker") is None:
         return False
-    asked = ["docker", "version", "--format", "{{.Server.Version}}"]
+    command = ["docker", "version", "--format", "{{.Server.Version}}"]
     with suppress(OSError, subprocess.TimeoutExpired):
-        return subprocess.run(asked, capture_output=True, check=False, timeout=10).returncode == 0
+        return subprocess.run(command, capture_output=True, check=False, timeout=10).returncode == 0
     return False

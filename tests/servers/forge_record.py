@@ -67,7 +67,7 @@ class HookRecord:
     ) -> None:
         self.forge = forge
         self.hooks: list[FakeHook] = []
-        self.asked: list[tuple[float, str]] = []
+        self.requested: list[tuple[float, str]] = []
         """When each delivery was requested again."""
         self.most_per_page = 1000
         self._url = url
@@ -217,7 +217,7 @@ class HookRecord:
         tried = [each for each in hook.tried if str(each.id) == request.names["id"]] if hook else []
         if hook is None or not tried:
             return _NOT_FOUND
-        self.asked.append((self._clock(), tried[0].guid))
+        self.requested.append((self._clock(), tried[0].guid))
         task = asyncio.create_task(self._deliver(hook, tried[0].guid, redelivery=True), name="redelivery")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

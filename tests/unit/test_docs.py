@@ -115,8 +115,8 @@ def test_command_and_its_flags_exist(line: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_recipes_exist(page: str) -> None:
-    asked = [line for line in (*shell_lines(page), *quoted(page)) if line.startswith("./just ")]
-    assert {line.split()[1] for line in asked if re.fullmatch(r"[a-z]+", line.split()[1])} <= recipes()
+    recipe_lines = [line for line in (*shell_lines(page), *quoted(page)) if line.startswith("./just ")]
+    assert {line.split()[1] for line in recipe_lines if re.fullmatch(r"[a-z]+", line.split()[1])} <= recipes()
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -112,6 +112,6 @@ def test_a_module_that_no_unit_test_imports_is_tried_by_those_of_its_package_tha
 
 def test_the_tests_to_ask_can_be_named() -> None:
     arguments = ["needs", "--unit", "--tests", "tests/contract/test_schemas.py"]
-    asked = CliRunner().invoke(app, arguments)
-    assert asked.exit_code == 1
-    assert "No unit or contract test imports these modules" in asked.output
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    assert "No unit or contract test imports these modules" in result.output

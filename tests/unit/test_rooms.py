@@ -57,7 +57,7 @@ def test_a_small_module_that_one_other_uses_is_worth_tests_of_its_own_or_joins_i
     names = {root.name: root for root in PACKAGES.values()}
     # Without its cache, which graphs with other options share: after one of those it may be stale.
     graph = grimp.build_graph(*names, cache_dir=None)
-    asked = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    test_code = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
     lonely = set()
     for module in graph.modules:
         package, *rest = module.split(".")
@@ -69,7 +69,8 @@ def test_a_small_module_that_one_other_uses_is_worth_tests_of_its_own_or_joins_i
             continue
         folder, _, name = module.rpartition(".")
         if not re.search(
-            rf"(?:from|import) {re.escape(module)}\b|from {re.escape(folder)} import [^\n]*\b{name}\b", asked
+            rf"(?:from|import) {re.escape(module)}\b|from {re.escape(folder)} import [^\n]*\b{name}\b",
+            test_code,
         ):
             lonely.add(module)
     assert lonely == set(EXCEPTIONS)

@@ -52,12 +52,12 @@ def test_a_foreign_server_is_never_stopped(bare: pytest.MonkeyPatch) -> None:
 
 
 def test_apt_is_asked_when_there_is_nothing_else(bare: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    packages: list[str] = []
     bare.setattr(rabbitmq, "apt_can_install", lambda: True)
-    bare.setattr(rabbitmq, "apt_install", asked.append)
+    bare.setattr(rabbitmq, "apt_install", packages.append)
     with pytest.raises(RuntimeError):
         own_rabbitmq("default")
-    assert asked == ["rabbitmq-server"]
+    assert packages == ["rabbitmq-server"]
 
 
 @pytest.mark.parametrize(

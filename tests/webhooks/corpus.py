@@ -15,7 +15,7 @@ from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.sources import FORGES, Source
 
 CORPUS = os.environ.get("SOLSTICE_WEBHOOK_CORPUS") or None
-NOT_ASKED_FOR = "not asked for: SOLSTICE_WEBHOOK_CORPUS names no folder with recorded deliveries"
+NO_CORPUS = "not asked for: SOLSTICE_WEBHOOK_CORPUS names no folder with recorded deliveries"
 
 
 @dataclass(frozen=True)

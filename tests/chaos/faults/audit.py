@@ -9,7 +9,7 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store.views import AttemptView, JobView, RunView
 from tests.gated_jobs import AttemptRecord
 
-TAKEN_AWAY = {Reason.AGENT_LOST, Reason.LEASE_EXPIRED, Reason.RELEASED}
+LOST_REASONS = {Reason.AGENT_LOST, Reason.LEASE_EXPIRED, Reason.RELEASED}
 """Attempts with these reasons are no effect: another one follows, by intention."""
 
 
@@ -78,4 +78,4 @@ def audit(
 
 
 def _ended_by_itself(attempts: Sequence[AttemptView]) -> int:
-    return sum(each.finished_at is not None and each.reason not in TAKEN_AWAY for each in attempts)
+    return sum(each.finished_at is not None and each.reason not in LOST_REASONS for each in attempts)

@@ -68,13 +68,13 @@ async def replayed_through_a_fault(fault: str, server: Server, url: str, tmp_pat
                 await asyncio.to_thread(server.start)
             else:
                 proxy.drop()
-            code, report, said = await ended(replaying)
-            assert code == 1, said
+            code, report, output = await ended(replaying)
+            assert code == 1, output
             assert 0 < len(report["sent"]) < DEAD
             assert report["broken_off"], report
             again = await start(url)
-            code, report, said = await ended(again)
-            assert (code, report["failed"], report["broken_off"]) == (0, {}, ""), said
+            code, report, output = await ended(again)
+            assert (code, report["failed"], report["broken_off"]) == (0, {}, ""), output
             await broker.ready(30)
             await ready_count(broker, JOBS.dlq, 0)
             await at_least(DEAD, lambda: store_size(store))
@@ -107,10 +107,10 @@ async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, Any, s
     """Its exit code, what it reported, and what it said beside that."""
     async with asyncio.timeout(60):
         out, err = await process.communicate()
-    said = out.decode() + err.decode()
-    assert out, said
+    output = out.decode() + err.decode()
+    assert out, output
     (report,) = json.loads(out)["replays"]
-    return process.returncode, report, said
+    return process.returncode, report, output
 
 
 async def at_least(count: int, ask: Callable[[], Any]) -> None:

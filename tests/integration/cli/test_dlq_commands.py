@@ -237,10 +237,10 @@ def test_a_wrong_call_is_told_what_is_wrong(words: list[str], problem: str, tmp_
     ],
 )
 def test_the_shell_completes_queues_and_reasons(words: str, offered: list[str]) -> None:
-    asked = {"_SOLSTICE_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    completion = {"_SOLSTICE_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     done = subprocess.run(
         [Path(sys.executable).with_name("solstice")],
-        env=environment("") | asked | {"_TYPER_COMPLETE_ARGS": f"solstice dlq {words}"},
+        env=environment("") | completion | {"_TYPER_COMPLETE_ARGS": f"solstice dlq {words}"},
         capture_output=True,
         text=True,
         check=False,

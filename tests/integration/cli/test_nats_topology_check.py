@@ -125,7 +125,7 @@ async def _stranger(at: Server) -> None:
     await at.jetstream.add_consumer(JOBS, ConsumerConfig(durable_name="reader"))
 
 
-async def _taken(at: Server) -> None:
+async def _subject_taken(at: Server) -> None:
     await at.raw(f"STREAM.DELETE.{JOBS}", None)
     await at.jetstream.add_stream(name="everything", subjects=["solstice.jobs.*"])
 
@@ -223,7 +223,7 @@ DRIFTS: Final[dict[str, tuple[Callable[[Server], Awaitable[object]], str, str, s
         "nats consumer rm solstice_jobs_v1 reader",
     ),
     "subject taken": (
-        _taken,
+        _subject_taken,
         "stream everything",
         "takes the subject solstice.jobs.v1",
         "nats stream edit everything --subjects",

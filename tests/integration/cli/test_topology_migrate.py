@@ -56,7 +56,7 @@ def put(vhost: Vhost, queue_type: QueueType, exchange: str, key: str, count: int
     asyncio.run(work())
 
 
-def taken(vhost: Vhost, queue: str, queue_type: QueueType, count: int) -> list[int]:
+def consumed(vhost: Vhost, queue: str, queue_type: QueueType, count: int) -> list[int]:
     async def work() -> list[int]:
         settings = BrokerSettings(amqp_queue_type=queue_type.value)
         if queue == "solstice.jobs.v2":
@@ -102,7 +102,7 @@ def test_another_name_takes_the_messages_with_it(rabbitmq_vhost: Vhost) -> None:
     options = ("--amqp-queue", "solstice.jobs.v2", "--queue", "solstice.jobs.v2", "--from", JOBS)
     (done,) = document(rabbitmq_vhost, *options, "--yes")["migrated"]
     assert (done["moved"], done["consumers_left"]) == (100, 0)
-    assert taken(rabbitmq_vhost, "solstice.jobs.v2", QueueType.QUORUM, 100) == list(range(100))
+    assert consumed(rabbitmq_vhost, "solstice.jobs.v2", QueueType.QUORUM, 100) == list(range(100))
     assert JOBS not in {row["name"] for row in rabbitmq_vhost.api("GET", "queues")}
 
 

@@ -214,10 +214,10 @@ async def test_past_the_threshold_jobs_are_shed_and_webhooks_taken(
 ) -> None:
     settings = make_settings(forge_api_backlog=2, amqp_url=NO_BROKER)
     async with running(settings) as http:
-        taken = [await http.post("/api/v1/jobs", json=JOB_INPUT) for _ in range(3)]
-        assert [answer.status_code for answer in taken] == [202, 202, 503]
-        assert taken[2].json()["reason"] == "overloaded"
-        assert int(taken[2].headers["retry-after"]) >= 1
+        job_answers = [await http.post("/api/v1/jobs", json=JOB_INPUT) for _ in range(3)]
+        assert [answer.status_code for answer in job_answers] == [202, 202, 503]
+        assert job_answers[2].json()["reason"] == "overloaded"
+        assert int(job_answers[2].headers["retry-after"]) >= 1
         body, headers = push(1)
         assert (await http.post("/webhooks/forgejo", content=body, headers=headers)).status_code == 202
 
@@ -238,7 +238,7 @@ class TestDeliveries:
         assert found == [f"delivery-{number}" for number in reversed(range(5))]
 
     @pytest.mark.parametrize(
-        ("asked", "found"),
+        ("filters", "found"),
         [
             ({"source": "api"}, ["api"]),
             ({"source": "forgejo"}, ["forgejo", "forgejo"]),
@@ -251,12 +251,14 @@ class TestDeliveries:
         ],
         ids=str,
     )
-    async def test_filters_hold(self, service: ForgeService, asked: dict[str, str], found: list[str]) -> None:
+    async def test_filters_hold(
+        self, service: ForgeService, filters: dict[str, str], found: list[str]
+    ) -> None:
         body, headers = push(1)
         for _ in range(2):
             await service.http.post("/webhooks/forgejo", content=body, headers=headers)
         await service.ask()
-        page = (await service.read(**asked)).json()
+        page = (await service.read(**filters)).json()
         assert [delivery["source"] for delivery in page["deliveries"]] == found
 
     async def test_one_is_found_by_number_and_by_the_senders_id(self, service: ForgeService) -> None:

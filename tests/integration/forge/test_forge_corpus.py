@@ -10,7 +10,7 @@ from solstice_forge.decisions.triage import triage
 from solstice_forge.forges.events import Ignored
 from tests.integration.forge.conftest import MakeSettings, Running
 from tests.integration.forge.pushes import received
-from tests.webhooks.corpus import CORPUS, NOT_ASKED_FOR, Recorded, recorded
+from tests.webhooks.corpus import CORPUS, NO_CORPUS, Recorded, recorded
 
 
 def expected_of(one: Recorded, seen: set[str]) -> tuple[int, str]:
@@ -30,14 +30,14 @@ async def test_recorded_deliveries_become_requests_in_order(
     make_settings: MakeSettings, running: Running
 ) -> None:
     if CORPUS is None:
-        pytest.skip(NOT_ASKED_FOR)
+        pytest.skip(NO_CORPUS)
     secrets = {
         f"{origin}_webhook_secret": ",".join(
             sorted({one.meta["auth"]["secret"] for one in recorded().values() if one.meta["forge"] == origin})
         )
         for origin in FORGES
     }
-    settings, seen, asked_for = make_settings(**secrets), set[str](), list[str]()
+    settings, seen, request_ids = make_settings(**secrets), set[str](), list[str]()
     async with running(settings) as client:
         for name, one in recorded().items():
             answer = await client.post(
@@ -45,8 +45,8 @@ async def test_recorded_deliveries_become_requests_in_order(
             )
             assert (answer.status_code, answer.json()["decision"]) == expected_of(one, seen), name
             if answer.status_code == 202 and not one.meta["expected"]["needs_lookup"]:
-                asked_for += answer.json()["request_ids"]
+                request_ids += answer.json()["request_ids"]
         async with open_broker(settings.amqp_url, name="test") as broker:
-            requests = await received(broker, settings, len(asked_for))
-    assert [one.request_id for one in requests] == asked_for
-    assert len(asked_for) >= 30
+            requests = await received(broker, settings, len(request_ids))
+    assert [one.request_id for one in requests] == request_ids
+    assert len(request_ids) >= 30

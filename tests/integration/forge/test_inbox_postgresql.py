@@ -61,11 +61,11 @@ async def test_relay_whose_connection_is_lost_gives_way_and_says_nothing(
             await inbox.keep(delivery("d-1"))
             assert len(await inbox.pending(10)) == 1
             waiting = asyncio.create_task(other.execute("SELECT pg_advisory_lock($1)", LOCK))
-            ours = holder(postgresql_database)
+            own = holder(postgresql_database)
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not postgresql_database.query(WAITERS):  # noqa: ASYNC110  the server sends no notification
                     await asyncio.sleep(0.02)
-                postgresql_database.query("SELECT pg_terminate_backend($1)", ours)
+                postgresql_database.query("SELECT pg_terminate_backend($1)", own)
                 await waiting
                 while await inbox.pending(10):  # noqa: ASYNC110  a lost connection sends no notification
                     await asyncio.sleep(0.02)

@@ -144,7 +144,7 @@ class ReconcileSetup:
     async def entries(self) -> list[DeliveryEntry]:
         return list((await self.inbox.entries(DeliveryFilter(), limit=50)).entries)
 
-    def asked_for(self, path: str) -> int:
+    def call_count(self, path: str) -> int:
         return sum(path in request.path for request, _ in self.forge.calls)
 
 
@@ -193,7 +193,7 @@ async def test_what_failed_and_did_not_come_is_asked_for_again_and_nothing_else(
         record.failed(hook, "well", status=200)
         report = await setup.compare()
         await record.settled()
-        assert [guid for _, guid in record.asked] == ["lost"]
+        assert [guid for _, guid in record.requested] == ["lost"]
         assert [(each.delivery_id, each.place, each.times) for each in report.sent] == [("lost", OTTER, 1)]
         assert (report.troubles, report.repositories) == ((), 1)
 
@@ -205,7 +205,7 @@ async def test_deliveries_of_others_hooks_are_none_of_our_business(inbox_url: st
         record.failed(chat, "for the chat")
         await setup.arrives(1)
         assert (await setup.compare()).sent == ()
-        assert setup.asked_for(f"/hooks/{chat.id}") == 0
+        assert setup.call_count(f"/hooks/{chat.id}") == 0
 
 
 @WITH_RECORD
@@ -219,8 +219,8 @@ async def test_nothing_is_asked_for_more_often_than_is_sensible(origin: Origin, 
             given_up.update((await setup.compare()).given_up)
             await record.settled()
             setup.now += FIRST_PAUSE_SECONDS / 2
-        assert len(record.asked) == MOST_TIMES
-        first, second, third = (when for when, _ in record.asked)
+        assert len(record.requested) == MOST_TIMES
+        first, second, third = (when for when, _ in record.requested)
         assert second - first >= FIRST_PAUSE_SECONDS
         assert third - second >= 2 * FIRST_PAUSE_SECONDS
         assert len(hook.of("lost")) == 1 + MOST_TIMES
@@ -240,19 +240,19 @@ async def test_pages_are_read_to_what_was_dealt_with_before(origin: Origin, inbo
             record.failed(hook, f"fine-{number}", status=200, age=7000)
         assert [each.delivery_id for each in (await setup.compare()).sent] == ["lost"]
         listed = "/deliveries" if origin is Origin.GITHUB else "/events"
-        whole = setup.asked_for(listed)
+        whole = setup.call_count(listed)
         assert whole >= 11
         await setup.arrives(2, delivery_id="lost")
         await setup.compare()
-        before = setup.asked_for(listed)
+        before = setup.call_count(listed)
         record.failed(hook, "new")
         assert [each.delivery_id for each in (await setup.compare()).sent] == ["new"]
         # One page that ends at what is past, and the request to send it again.
-        assert setup.asked_for(listed) - before <= 3
+        assert setup.call_count(listed) - before <= 3
         # Whoever asks for it sees all of it again.
-        before = setup.asked_for(listed)
+        before = setup.call_count(listed)
         await setup.compare(since_seconds=3 * 86_400, dry_run=True)
-        assert setup.asked_for(listed) - before >= 11
+        assert setup.call_count(listed) - before >= 11
 
 
 async def test_what_is_too_old_is_left_alone(inbox_url: str) -> None:
@@ -274,7 +274,7 @@ async def test_organisations_hook_is_looked_at_once_for_all_its_repositories(inb
         report = await setup.compare()
         assert (report.repositories, report.troubles) == (2, ())
         assert [each.place for each in report.sent] == ["organisation river"]
-        assert setup.asked_for("/orgs/river/hooks/1/deliveries") == 2
+        assert setup.call_count("/orgs/river/hooks/1/deliveries") == 2
 
 
 async def test_groups_above_a_project_are_looked_at(inbox_url: str) -> None:
@@ -293,7 +293,7 @@ async def test_app_whose_own_hook_calls_us_is_asked_for_all(inbox_url: str) -> N
         record.failed(hook, "lost")
         report = await setup.compare()
         assert [(each.place, each.delivery_id) for each in report.sent] == [("the GitHub App", "lost")]
-        assert [guid for _, guid in record.asked] == ["lost"]
+        assert [guid for _, guid in record.requested] == ["lost"]
         await record.settled()
 
 
@@ -305,8 +305,8 @@ async def test_app_without_a_hook_of_ours_looks_at_the_repositories(inbox_url: s
         record, hook = recorded(setup)
         record.failed(hook, "lost")
         assert [each.place for each in (await setup.compare()).sent] == [OTTER]
-        asked = [each["permissions"] for each in setup.forge.tokens.values()]
-        assert {"repository_hooks": "write"} in asked
+        requested = [each["permissions"] for each in setup.forge.tokens.values()]
+        assert {"repository_hooks": "write"} in requested
 
 
 async def test_gitlab_is_asked_no_faster_than_it_allows(inbox_url: str) -> None:
@@ -316,7 +316,7 @@ async def test_gitlab_is_asked_no_faster_than_it_allows(inbox_url: str) -> None:
         for number in range(12):
             record.failed(hook, f"lost-{number}")
         assert len((await setup.compare()).sent) == 12
-        times = [when for when, _ in record.asked]
+        times = [when for when, _ in record.requested]
         assert all(later - sooner > 60 for sooner, later in zip(times, times[5:], strict=False))
 
 
@@ -328,7 +328,7 @@ async def test_dry_run_asks_for_nothing_and_remembers_nothing(inbox_url: str) ->
         for _ in range(2):
             report = await setup.compare(dry_run=True)
             assert (report.dry_run, [each.times for each in report.sent]) == (True, [1])
-        assert record.asked == []
+        assert record.requested == []
         assert {request.method for request, _ in setup.forge.calls} == {"GET"}
         assert await setup.inbox.reconcile_state.rounds(setup.now) == []
         assert len((await setup.compare()).sent) == 1
@@ -402,7 +402,7 @@ async def test_pull_requests_are_left_alone_where_the_webhook_never_tells_of_the
         await setup.compare()
         setup.forge.changes[OTTER, 7] = Change(sha=sha(70))
         assert (await setup.compare()).made == ()
-        assert setup.asked_for("/pulls") == 0
+        assert setup.call_count("/pulls") == 0
 
 
 async def test_what_is_not_built_by_the_rules_is_not_built_by_comparing(inbox_url: str) -> None:
@@ -586,7 +586,7 @@ async def test_storm_passes_and_everything_is_asked_for_once(origin: Origin, inb
         }
         setup.forge.behave(lambda _request: storm.get(len(setup.forge.calls)))
         report = await setup.compare()
-        assert [guid for _, guid in record.asked] == ["lost-0", "lost-1", "lost-2"]
+        assert [guid for _, guid in record.requested] == ["lost-0", "lost-1", "lost-2"]
         assert len(report.sent) == 3
         assert any("rate limit" in each for each in setup.report_lines)
 
@@ -694,7 +694,7 @@ async def test_by_the_clock_each_source_is_compared_once_in_an_interval_whoever_
             task.cancel()
         await asyncio.wait(running)
         # Twenty turns in all, and each interval's work was done once.
-        assert 8 <= setup.asked_for("/branches") <= 13
+        assert 8 <= setup.call_count("/branches") <= 13
 
 
 async def test_inbox_that_is_away_is_tried_again_by_the_clock(
@@ -730,7 +730,7 @@ async def test_pull_requests_that_are_switched_off_are_not_asked_for(inbox_url: 
         }
         setup.forge.on("GET", f"/repos/{OTTER}", lambda _request: Reply(document=without))
         assert (await setup.compare()).troubles == ()
-        assert setup.asked_for("/pulls") == 0
+        assert setup.call_count("/pulls") == 0
 
 
 async def test_no_right_to_send_again_is_told_and_not_tried_fifty_times(inbox_url: str) -> None:
@@ -749,7 +749,7 @@ async def test_no_right_to_send_again_is_told_and_not_tried_fifty_times(inbox_ur
         assert "lost-0" in report.troubles[0].detail
         setup.forge.behave(lambda _request: None)
         assert len((await setup.compare()).sent) == 5
-        assert record.asked
+        assert record.requested
         await record.settled()
 
 

@@ -97,7 +97,7 @@ async def test_while_somebody_else_is_at_it_it_says_so(command: Command, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (("--source", "gitlab"), "the source 'gitlab' is not known here"),
         (("--since", "3"), "--since: '3' is no age"),
@@ -106,13 +106,13 @@ async def test_while_somebody_else_is_at_it_it_says_so(command: Command, tmp_pat
         (("--repository", OTTER), "of which source"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(command: Command, words: tuple[str, ...], says: str) -> None:
+def test_what_cannot_be_meant_is_refused(command: Command, words: tuple[str, ...], message: str) -> None:
     config = "".join(
         f'[sources.{name}]\nforge = "gitea"\nurl = "http://127.0.0.1:9"\nsecrets = ["plain:{SECRET}"]\n'
         f'token = "plain:{TOKEN}"\n'
         for name in ("one", "two")
     )
-    with pytest.raises(ConfigurationError, match=says):
+    with pytest.raises(ConfigurationError, match=message):
         command(config, *words)
 
 

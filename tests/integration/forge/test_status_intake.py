@@ -29,11 +29,11 @@ class FailingStatuses(SqliteStatuses):
     """A store that is unavailable while `away`, and breaks on one run."""
 
     away = False
-    asked = 0
+    calls = 0
     broken_by = ""
 
     async def keep(self, statuses: Sequence[ReportableStatus], now: float) -> Sequence[StatusKeepResult]:
-        self.asked += 1
+        self.calls += 1
         if self.away:
             raise StoreUnavailable("the test's store", "it is in a mood")
         if self.broken_by in {status.run_id for status in statuses}:
@@ -114,7 +114,7 @@ async def test_a_store_that_is_away_loses_no_status(broker: Broker, store: Faili
     metrics = Metrics()
     async with running_intake(broker, store, metrics):
         await publish(broker, job_status().encode())
-        await wait_until(lambda: store.asked >= 2)
+        await wait_until(lambda: store.calls >= 2)
     store.away = False
     async with running_intake(broker, store, metrics):
         await wait_until(lambda: counted(metrics, "wanted") == 1)

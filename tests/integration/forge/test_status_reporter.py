@@ -347,8 +347,8 @@ async def test_an_app_writes_check_runs_with_tokens_for_one_repository(store: Sq
         assert check["status"] == "completed"
         assert check["conclusion"] == "timed_out"
         assert check["external_id"] == run_id(1)
-        (asked,) = forge.tokens.values()
-        assert asked == {"repositories": ["app"], "permissions": {"checks": "write"}}
+        (scope,) = forge.tokens.values()
+        assert scope == {"repositories": ["app"], "permissions": {"checks": "write"}}
 
 
 async def test_a_new_run_has_a_check_run_of_its_own(store: SqliteStatuses) -> None:

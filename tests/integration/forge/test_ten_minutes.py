@@ -151,8 +151,8 @@ async def test_ten_minutes_of_500s_cost_time_and_nothing_else(settings: ForgeSet
         for key, history in histories.items():
             assert_shows_its_end(forge, key, history)
             assert_newest_was_reported(forge, key, history)
-            assert_asked_in_time(simulation, origin, key, history)
-        assert_left_alone_when_asked(simulation, origin)
+            assert_called_in_time(simulation, origin, key, history)
+        assert_waits_are_respected(simulation, origin)
         assert_not_hammered(simulation, origin)
         assert_soon_noticed(simulation, origin)
 
@@ -203,7 +203,7 @@ def assert_newest_was_reported(forge: ForgeApi, key: Key, history: StatusHistory
         assert call.reported in [*before[-1:], *then], f"{forge.origin} {key}: {call}"
 
 
-def assert_asked_in_time(
+def assert_called_in_time(
     simulation: ForgeSimulation, origin: Source, key: Key, history: StatusHistory
 ) -> None:
     """From the first failure to the first success, each retry comes once and in time."""
@@ -236,7 +236,7 @@ def assert_asked_in_time(
         assert following.at <= latest + TRIFLE, f"{origin} {key}: {following} is late after {call}"
 
 
-def assert_left_alone_when_asked(simulation: ForgeSimulation, origin: Source) -> None:
+def assert_waits_are_respected(simulation: ForgeSimulation, origin: Source) -> None:
     """To the second: not before, and after a limit not later."""
     moments = [request.at for request, _ in simulation.forges[origin].calls]
     expected, limited = [pause for pause in simulation.pauses if pause.origin is origin]

@@ -38,14 +38,14 @@ class FailingStore:
     """A store that is unavailable while `away`, and breaks on one cancel."""
 
     def __init__(self, store: JobStore) -> None:
-        self._store, self.away, self.asked = store, False, asyncio.Event()
+        self._store, self.away, self.called = store, False, asyncio.Event()
         self.broken_by = ""
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
     async def cancel_changes(self, cancels: Sequence[JobCancelV1]) -> Sequence[Cancelled]:
-        self.asked.set()
+        self.called.set()
         if self.away:
             raise StoreUnavailable("the test's store", "it is in a mood")
         if self.broken_by in {cancel.cancel_id for cancel in cancels}:
@@ -144,7 +144,7 @@ async def test_a_store_that_is_away_loses_no_cancel(
     async with running_intake(broker, moody, broker_settings):
         await publish(broker, cancel_request(1).encode())
         async with asyncio.timeout(WAIT_SECONDS):
-            await moody.asked.wait()
+            await moody.called.wait()
     # It was not acked, and comes again to whoever takes it next.
     async with running_intake(broker, store, broker_settings):
         await wait_for_state(store, run_id, RunState.CANCELLED)

@@ -26,7 +26,7 @@ LATE = 10.0
 
 
 @pytest.fixture(autouse=True)
-def _only_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def _notifications_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks just so: whoever wakes knows why."""
     monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 3600.0)
 

@@ -31,7 +31,7 @@ def repository(tmp_path: Path, request: pytest.FixtureRequest) -> Repository:
     return made
 
 
-async def asked(
+async def order_by_history(
     repository: Repository, late: str, newest: str, tmp_path: Path, before: str | None = None, **changes: Any
 ) -> tuple[CommitAncestry, PushOrder | None]:
     question = OrderQuestion(commit_sha=late, before_sha=before, newest_sha=newest)
@@ -50,19 +50,25 @@ async def test_a_late_push_is_older_than_what_the_branch_points_at(
     repository: Repository, tmp_path: Path
 ) -> None:
     late, newest = commits(repository, 2)
-    assert await asked(repository, late, newest, tmp_path) == (CommitAncestry(now=newest), PushOrder.OLDER)
-    assert await asked(repository, newest, late, tmp_path) == (CommitAncestry(now=newest), PushOrder.NEWER)
+    assert await order_by_history(repository, late, newest, tmp_path) == (
+        CommitAncestry(now=newest),
+        PushOrder.OLDER,
+    )
+    assert await order_by_history(repository, newest, late, tmp_path) == (
+        CommitAncestry(now=newest),
+        PushOrder.NEWER,
+    )
 
 
 async def test_of_two_that_the_branch_left_behind_the_history_tells(
     repository: Repository, tmp_path: Path
 ) -> None:
     late, newest, now = commits(repository, 3)
-    assert await asked(repository, late, newest, tmp_path) == (
+    assert await order_by_history(repository, late, newest, tmp_path) == (
         CommitAncestry(now=now, in_newest=True),
         PushOrder.OLDER,
     )
-    assert await asked(repository, newest, late, tmp_path) == (
+    assert await order_by_history(repository, newest, late, tmp_path) == (
         CommitAncestry(now=now, has_newest=True),
         PushOrder.NEWER,
     )
@@ -74,14 +80,14 @@ async def test_a_forced_push_is_newer_than_what_it_left_behind(
     (abandoned,) = commits(repository, 1)
     repository.git("reset", "--quiet", "--hard", "main")
     (forced,) = commits(repository, 1)
-    assert (await asked(repository, abandoned, forced, tmp_path))[1] is PushOrder.OLDER
-    assert (await asked(repository, forced, abandoned, tmp_path))[1] is PushOrder.NEWER
+    assert (await order_by_history(repository, abandoned, forced, tmp_path))[1] is PushOrder.OLDER
+    assert (await order_by_history(repository, forced, abandoned, tmp_path))[1] is PushOrder.NEWER
 
 
 async def test_a_branch_put_back_is_at_its_newest_push(repository: Repository, tmp_path: Path) -> None:
     first, _, third = commits(repository, 3)
     repository.git("reset", "--quiet", "--hard", first)
-    assert (await asked(repository, first, third, tmp_path, before=third))[1] is PushOrder.NEWER
+    assert (await order_by_history(repository, first, third, tmp_path, before=third))[1] is PushOrder.NEWER
 
 
 async def test_one_that_was_put_back_and_went_on_is_left_open(repository: Repository, tmp_path: Path) -> None:
@@ -89,7 +95,7 @@ async def test_one_that_was_put_back_and_went_on_is_left_open(repository: Reposi
     repository.git("branch", "keep", third)
     repository.git("reset", "--quiet", "--hard", first)
     (now,) = commits(repository, 1)
-    history, order = await asked(repository, first, second, tmp_path, before=third)
+    history, order = await order_by_history(repository, first, second, tmp_path, before=third)
     assert history == CommitAncestry(now=now, in_newest=True, goes_back=True)
     assert order is None
 
@@ -103,7 +109,7 @@ async def test_a_merge_holds_both_sides(repository: Repository, tmp_path: Path) 
     merged = repository.git("rev-parse", "HEAD")
     (now,) = commits(repository, 1)
     for late in (one, other):
-        assert await asked(repository, late, merged, tmp_path) == (
+        assert await order_by_history(repository, late, merged, tmp_path) == (
             CommitAncestry(now=now, in_newest=True),
             PushOrder.OLDER,
         )
@@ -116,7 +122,7 @@ async def test_a_branch_that_is_gone_has_a_history_where_its_commits_still_are(
     repository.git("checkout", "--quiet", "main")
     repository.git("merge", "--quiet", "--ff-only", "spring")
     repository.git("branch", "--quiet", "--delete", "spring")
-    assert await asked(repository, late, newest, tmp_path) == (
+    assert await order_by_history(repository, late, newest, tmp_path) == (
         CommitAncestry(now=None, in_newest=True),
         PushOrder.OLDER,
     )
@@ -127,13 +133,13 @@ async def test_a_branch_made_again_is_at_its_newest_push(repository: Repository,
     repository.git("checkout", "--quiet", "main")
     repository.git("branch", "--quiet", "--delete", "--force", "spring")
     repository.git("branch", "spring", first)
-    assert (await asked(repository, first, second, tmp_path))[1] is PushOrder.NEWER
-    assert (await asked(repository, second, first, tmp_path))[1] is PushOrder.OLDER
+    assert (await order_by_history(repository, first, second, tmp_path))[1] is PushOrder.NEWER
+    assert (await order_by_history(repository, second, first, tmp_path))[1] is PushOrder.OLDER
 
 
 async def test_what_was_there_before_may_be_gone_for_good(repository: Repository, tmp_path: Path) -> None:
     late, newest, now = commits(repository, 3)
-    assert await asked(repository, late, newest, tmp_path, before="9" * 40) == (
+    assert await order_by_history(repository, late, newest, tmp_path, before="9" * 40) == (
         CommitAncestry(now=now, in_newest=True),
         PushOrder.OLDER,
     )
@@ -141,7 +147,7 @@ async def test_what_was_there_before_may_be_gone_for_good(repository: Repository
 
 async def test_commits_that_are_nowhere_leave_it_open(repository: Repository, tmp_path: Path) -> None:
     (now,) = commits(repository, 1)
-    assert await asked(repository, "8" * 40, "9" * 40, tmp_path) == (CommitAncestry(now=now), None)
+    assert await order_by_history(repository, "8" * 40, "9" * 40, tmp_path) == (CommitAncestry(now=now), None)
 
 
 async def test_beyond_the_limit_nothing_is_known(
@@ -153,7 +159,7 @@ async def test_beyond_the_limit_nothing_is_known(
         tuple("--depth=2" if each.startswith("--depth") else each for each in commit_ancestry._COMMITS_ONLY),
     )
     late, _, _, newest, _ = commits(repository, 5)
-    assert (await asked(repository, late, newest, tmp_path))[1] is None
+    assert (await order_by_history(repository, late, newest, tmp_path))[1] is None
 
 
 @pytest.mark.parametrize("ref", ["refs/heads/spring --upload-pack=x", "-x", None, "refs/heads/a..b"])
@@ -161,7 +167,7 @@ async def test_a_ref_that_is_none_is_not_asked_for(
     repository: Repository, tmp_path: Path, ref: str | None
 ) -> None:
     late, newest = commits(repository, 2)
-    history, order = await asked(repository, late, newest, tmp_path, ref=ref)
+    history, order = await order_by_history(repository, late, newest, tmp_path, ref=ref)
     assert (history.now, order) == (None, PushOrder.OLDER)
 
 
@@ -171,11 +177,11 @@ async def test_over_http(repository: Repository, tmp_path: Path, handler: Callab
     repository.git("update-server-info")
     with http_server(handler(tmp_path)) as port:
         url = f"http://127.0.0.1:{port}/harbour/.git"
-        history, order = await asked(repository, late, newest, tmp_path, repo_url=url)
+        history, order = await order_by_history(repository, late, newest, tmp_path, repo_url=url)
         assert history.now == now
         # A server of plain files gives no part of a history, and so leaves it open.
         assert order is (PushOrder.OLDER if handler is git_backend else None)
-        assert (await asked(repository, late, now, tmp_path, repo_url=url))[1] is PushOrder.OLDER
+        assert (await order_by_history(repository, late, now, tmp_path, repo_url=url))[1] is PushOrder.OLDER
 
 
 @pytest.mark.parametrize(
@@ -183,4 +189,4 @@ async def test_over_http(repository: Repository, tmp_path: Path, handler: Callab
 )
 async def test_what_cannot_be_asked_is_an_error(repository: Repository, tmp_path: Path, url: str) -> None:
     with pytest.raises(CheckoutFailed):
-        await asked(repository, "8" * 40, "9" * 40, tmp_path, repo_url=url)
+        await order_by_history(repository, "8" * 40, "9" * 40, tmp_path, repo_url=url)

@@ -32,8 +32,8 @@ def opening_files(directory: Path) -> Iterator[list[str]]:
         path.write_text("mine")
         identity = path.stat().st_ino
         while not stop.is_set():
-            held = [os.open(path, os.O_RDWR | os.O_CLOEXEC) for _ in range(4)]
-            for descriptor in held:
+            foreign = [os.open(path, os.O_RDWR | os.O_CLOEXEC) for _ in range(4)]
+            for descriptor in foreign:
                 try:
                     if os.fstat(descriptor).st_ino != identity:
                         wrong.append(f"{descriptor} is another file now")

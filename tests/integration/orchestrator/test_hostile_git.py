@@ -132,11 +132,11 @@ async def test_an_endless_advertisement_ends_as_that_repositorys_failure(
 async def test_a_redirect_is_not_followed(
     ask: Callable[[str, Path, GitPolicy], Any], status: int, tmp_path: Path
 ) -> None:
-    asked: list[str] = []
+    requested_paths: list[str] = []
 
     class Secret(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            requested_paths.append(self.path)
             self.send_error(418, "the secret of an inner service")
 
     with http_server(Secret) as inner:
@@ -145,7 +145,7 @@ async def test_a_redirect_is_not_followed(
         )
         with http_server(outer) as port:
             failed = await ask(f"http://127.0.0.1:{port}/app.git", tmp_path, policy())
-    assert asked == []
+    assert requested_paths == []
     assert "secret" not in failed.detail
     assert failed.reason is Reason.CHECKOUT_FAILED
     assert f"{status}" in failed.detail

@@ -35,7 +35,7 @@ class FailingStore(SqliteStore):
     """A store that is away while it is told to be, and counts who asks."""
 
     away = False
-    asked = 0
+    calls = 0
     broken_by: str | None = None
 
     async def admit(
@@ -44,7 +44,7 @@ class FailingStore(SqliteStore):
         bodies: Sequence[bytes] | None = None,
         signatures: Sequence[str] | None = None,
     ) -> Sequence[Admission]:
-        self.asked += 1
+        self.calls += 1
         if self.away:
             raise StoreUnavailable("the test's store", "it is in a mood")
         if self.broken_by in {request.request_id for request in requests}:
@@ -138,13 +138,13 @@ async def until(store: FailingStore, condition: Callable[[], bool], *, runs: int
 
 async def received(broker: Broker, queue: str, count: int) -> list[Delivery]:
     """The first `count` messages of a queue, taken off it."""
-    taken: list[Delivery] = []
+    received_batch: list[Delivery] = []
     async with asyncio.timeout(WAIT_SECONDS), broker.consume(queue, prefetch=500) as consumer:
-        while len(taken) < count:
+        while len(received_batch) < count:
             batch = await consumer.batch()
             await consumer.settle([(delivery, Ack()) for delivery in batch])
-            taken += batch
-    return taken
+            received_batch += batch
+    return received_batch
 
 
 async def emptied(broker: Broker, queue: str) -> None:
@@ -211,7 +211,7 @@ async def test_a_store_that_is_away_pauses_intake_and_nothing_is_lost(
     store.away = True
     async with running_intake(broker, store, jobs, broker_settings, prefetch=10):
         await publish(broker, jobs, *[request.encode() for request in requests])
-        await until(store, lambda: store.asked >= 5)
+        await until(store, lambda: store.calls >= 5)
         depth = await broker.depth(jobs.queue)
         assert depth is not None
         assert depth.ready == 190, "what is not unacked here stays with the broker"
@@ -257,7 +257,7 @@ async def test_an_intake_that_dies_before_its_ack_runs_nothing_twice(
     await publish(broker, jobs, *[request.encode() for request in requests])
     store.away = True
     async with running_intake(broker, store, jobs, broker_settings):
-        await until(store, lambda: store.asked >= 3)
+        await until(store, lambda: store.calls >= 3)
     store.away = False
     async with running_intake(broker, store, jobs, broker_settings):
         await publish(broker, jobs, job_request().encode())

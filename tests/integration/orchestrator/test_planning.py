@@ -235,20 +235,20 @@ async def test_a_run_that_breaks_us_takes_no_other_with_it(
 
 
 async def test_runs_that_were_claimed_as_planning_ended_are_handed_back(setup: PlanningSetup) -> None:
-    asked, answer = asyncio.Event(), asyncio.Event()
+    called, answer = asyncio.Event(), asyncio.Event()
 
     class Slow(FailingStore):
         """Claims, and says so late."""
 
         async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
             claimed = await super().claim_planning(worker_id, limit)
-            asked.set()
+            called.set()
             await answer.wait()
             return claimed
 
     run_id = await setup.admit(setup.commit({".solstice/job.sh": "x"}))
     async with setup.planning(store=Slow(setup.store, failures=0)):
-        await asked.wait()
+        await called.wait()
         asyncio.get_running_loop().call_soon(answer.set)
     (task,) = await setup.store.claim_planning("another", 5)
     assert task.run_id == run_id

@@ -34,7 +34,7 @@ async def store(url: str) -> AsyncIterator[JobStore]:
 
 
 @asynccontextmanager
-async def held(url: str, statement: str, *arguments: object) -> AsyncIterator[None]:
+async def row_lock(url: str, statement: str, *arguments: object) -> AsyncIterator[None]:
     """Another transaction is open, and holds the locks of this statement."""
     connection = await asyncpg.connect(url)
     try:
@@ -62,7 +62,7 @@ async def test_a_locked_job_is_invisible_to_others_and_there_again_afterwards(
     store: JobStore, url: str
 ) -> None:
     first, second, third = await waiting_jobs(store, 1, 1, 1)
-    async with held(url, "SELECT 1 FROM jobs WHERE job_id = $1 FOR UPDATE", second):
+    async with row_lock(url, "SELECT 1 FROM jobs WHERE job_id = $1 FOR UPDATE", second):
         assert ids_of(await claimed(store)) == [first, third]
         assert ids_of(await claimed(store)) == []
     assert ids_of(await claimed(store)) == [second]
@@ -80,7 +80,7 @@ async def test_jobs_of_a_run_that_somebody_changes_are_passed_over_until_it_is_c
 ) -> None:
     ids = await waiting_jobs(store, 2, 1)
     (view,) = [view for view in await store.jobs(limit=9) if view.job_id == ids[0]]
-    async with held(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", view.run_id):
+    async with row_lock(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", view.run_id):
         # Two slots: the first two jobs in line cannot be had, and the third one is as good.
         assert ids_of(await claimed(store, free={"linux": 2})) == ids[2:]
     assert ids_of(await claimed(store)) == ids[:2]
@@ -91,7 +91,7 @@ async def test_jobs_of_a_run_that_runs_start_even_while_somebody_changes_it(
 ) -> None:
     ids = await waiting_jobs(store, 3)
     (claim,) = await claimed(store, limit=1)
-    async with held(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", claim.run_id):
+    async with row_lock(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", claim.run_id):
         assert ids_of(await claimed(store)) == ids[1:]
 
 
@@ -100,7 +100,7 @@ async def test_the_only_job_of_a_run_starts_even_while_somebody_changes_that(
 ) -> None:
     ids = await waiting_jobs(store, 1)
     (view,) = await store.jobs(limit=9)
-    async with held(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", view.run_id):
+    async with row_lock(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", view.run_id):
         (claim,) = await claimed(store)
         assert ids_of([claim]) == ids
         cancelling = asyncio.create_task(store.cancel_run(view.run_id))
@@ -122,11 +122,11 @@ async def test_five_workers_as_fast_as_they_can_share_all_jobs_without_deadlock_
     views = {view.job_id: view for view in await store.jobs(limit=1000)}
     # A run of seven jobs that somebody changes all the while, and the only job of another.
     stored = ids[1:9]
-    taken: list[Claim] = []
+    all_claims: list[Claim] = []
 
     async def work(worker: str, own: JobStore) -> None:
         while claims := await own.claim(worker, {"linux": 4}, 4):
-            taken.extend(claims)
+            all_claims.extend(claims)
             await own.renew(worker, [claim.key for claim in claims])
             ends = await asyncio.gather(*[own.finish(claim.key, SUCCEEDED) for claim in claims])
             assert all(ends)
@@ -134,25 +134,25 @@ async def test_five_workers_as_fast_as_they_can_share_all_jobs_without_deadlock_
     async def work_while_there_is_any(worker: str, own: JobStore) -> None:
         # What another one is changing at the moment of a claim is not there for it, and a moment later it is.
         async with own.changes() as changed:
-            while len(taken) < len(ids) - len(stored):
+            while len(all_claims) < len(ids) - len(stored):
                 changed.clear()
                 await work(worker, own)
-                if len(taken) < len(ids) - len(stored):
+                if len(all_claims) < len(ids) - len(stored):
                     await changed.wait()
 
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(
-            held(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", views[stored[0]].run_id)
+            row_lock(url, "SELECT 1 FROM runs WHERE run_id = $1 FOR UPDATE", views[stored[0]].run_id)
         )
         await stack.enter_async_context(
-            held(url, "SELECT 1 FROM jobs WHERE job_id = $1 FOR UPDATE", stored[-1])
+            row_lock(url, "SELECT 1 FROM jobs WHERE job_id = $1 FOR UPDATE", stored[-1])
         )
         stores = [await stack.enter_async_context(open_store(url)) for _ in range(5)]
         async with asyncio.timeout(120), asyncio.TaskGroup() as workers:
             for number, own in enumerate(stores):
                 workers.create_task(work_while_there_is_any(f"worker-{number}", own), name=f"worker-{number}")
-    assert len(taken) == len(set(ids_of(taken)))
-    assert sorted(ids_of(taken)) == sorted({*ids} - {*stored})
+    assert len(all_claims) == len(set(ids_of(all_claims)))
+    assert sorted(ids_of(all_claims)) == sorted({*ids} - {*stored})
     assert sorted(ids_of(await store.claim(WORKER, {"linux": 9}, 9))) == sorted(stored)
     (row,) = postgresql_database.query(
         "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"

@@ -49,12 +49,12 @@ async def live(store: JobStore) -> None:
         await store.runs(limit=9, state=run_state)
         await store.runs(limit=9, state=run_state, repository="lantern/harbour")
         await store.runs(limit=9, state=run_state, ref="refs/heads/main", label="linux")
-    for asked in (
+    for filters in (
         JobFilters(repository="lantern/harbour"),
         JobFilters(ref="refs/heads/main", state=JobState.FAILED),
         JobFilters(label="linux", priority=Priority.HIGH),
     ):
-        await store.jobs(limit=9, **asked)
+        await store.jobs(limit=9, **filters)
     await store.jobs(limit=9)
     await store.log_place(claim.key.job_id, attempt=1, byte=0)
     await store.waiting(claim.key.job_id)

@@ -44,7 +44,7 @@ async def test_runs_are_found_let_go_and_ended_after_the_upgrade(
         waiting = await planned(source, SLOW)
         begun = await planned(source, job("true"), SLOW)
         running = await planned(source, job("true"))
-        held, ended, _ = await claimed(source)
+        open_claim, ended, _ = await claimed(source)
         await source.finish(ended.key, SUCCEEDED)
         await source.cancel_run(await planned(source, SLOW))
         await admitted(source, job_request(not_before="2999-01-01T00:00:00Z"))
@@ -59,7 +59,7 @@ async def test_runs_are_found_let_go_and_ended_after_the_upgrade(
     await fill(url, file, tuple(step for step in STEPS if step.version < SINCE))
     async with open_store(url, clock=clock) as store:
         assert await by_state(store) == expected
-        await store.finish(held.key, SUCCEEDED)
+        await store.finish(open_claim.key, SUCCEEDED)
         assert [claim.run_id for claim in await claimed(store)] == [next_one]
         clock.forward(TIMEOUT)
         await store.rescue()

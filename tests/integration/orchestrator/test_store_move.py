@@ -100,11 +100,11 @@ async def test_work_goes_on_where_it_was(
         ]
         # The job that ran is still its holder's, and what needs it follows.
         jobs = {view.name: view for view in await target.jobs(run_id=populated.running, limit=10)}
-        held = await keys(target, populated.running)
-        renewal = await target.renew(WORKER, held)
+        attempt_keys = await keys(target, populated.running)
+        renewal = await target.renew(WORKER, attempt_keys)
         assert renewal.lost == frozenset()
         assert [key.job_id for key in renewal.cancelled] == [jobs["lint"].job_id]
-        for key in held:
+        for key in attempt_keys:
             assert await target.finish(key, SUCCEEDED)
         (claim,) = await claimed(target)
         assert claim.key.job_id == jobs["test"].job_id

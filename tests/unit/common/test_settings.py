@@ -38,7 +38,7 @@ def test_every_setting_has_a_description_for_help_and_docs(model: type[BrokerSet
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "says"),
+    ("name", "value", "message"),
     [
         ("AMQP_URL", "http://127.0.0.1", "amqp://"),
         ("AMQP_URL", "", "amqp://"),
@@ -52,13 +52,13 @@ def test_every_setting_has_a_description_for_help_and_docs(model: type[BrokerSet
     ],
 )
 def test_a_wrong_value_is_an_error_that_names_the_variable(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
 ) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigurationError) as raised:
         load_settings(BrokerSettings)
     assert str(raised.value).startswith(f"{name}: ")
-    assert says in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_all_wrong_values_are_told_at_once_and_none_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:

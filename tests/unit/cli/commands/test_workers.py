@@ -72,7 +72,7 @@ def test_a_pipe_gets_one_line_of_whole_values(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("pressed", "says"),
+    ("pressed", "line"),
     [
         ({}, ""),
         ({"shrunk_to": None, "refuses": None}, ""),
@@ -81,8 +81,8 @@ def test_a_pipe_gets_one_line_of_whole_values(capsys: pytest.CaptureFixture[str]
         ({"shrunk_to": 1, "refuses": "load"}, "load, 1 at once"),
     ],
 )
-def test_what_presses_a_worker_is_said(pressed: dict[str, Any], says: str) -> None:
-    assert worker_tables.pressure(worker("quay:7:aa11", "quay") | pressed) == says
+def test_what_presses_a_worker_is_said(pressed: dict[str, Any], line: str) -> None:
+    assert worker_tables.pressure(worker("quay:7:aa11", "quay") | pressed) == line
 
 
 def test_every_standing_has_a_look_of_its_own() -> None:

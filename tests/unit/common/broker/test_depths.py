@@ -27,19 +27,19 @@ class ScriptedDepths:
         return None if queue == "b" else FULL
 
 
-async def asked(broker: ScriptedDepths) -> dict[str, QueueDepth]:
+async def known_depths(broker: ScriptedDepths) -> dict[str, QueueDepth]:
     return dict(await depths_of(broker, TOPOLOGY))  # type: ignore[arg-type]  # nothing else of it is asked
 
 
 async def test_every_queue_that_exists_has_its_depth() -> None:
-    assert await asked(ScriptedDepths()) == {"a": FULL, "c": FULL}
+    assert await known_depths(ScriptedDepths()) == {"a": FULL, "c": FULL}
 
 
 async def test_a_broker_that_goes_away_meanwhile_leaves_what_it_answered() -> None:
-    assert await asked(ScriptedDepths(BrokerUnavailable("redis://h", "gone"))) == {"a": FULL}
+    assert await known_depths(ScriptedDepths(BrokerUnavailable("redis://h", "gone"))) == {"a": FULL}
 
 
 async def test_a_broker_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(depths, "ASK_SECONDS", 0.05)
     async with asyncio.timeout(10):
-        assert await asked(ScriptedDepths(hangs=True)) == {"a": FULL}
+        assert await known_depths(ScriptedDepths(hangs=True)) == {"a": FULL}

@@ -35,13 +35,13 @@ class ScriptedBroker:
     def __init__(self, *, away: Container[int] = (), rejected: int = 0) -> None:
         self.away = away
         self.rejected = rejected
-        self.asked = self.declared = 0
+        self.ready_calls = self.declared = 0
         self.bodies: list[bytes] = []
 
     async def ready(self, timeout_seconds: float) -> None:
-        self.asked += 1
-        assert self.asked < TOO_OFTEN, "asked in a tight loop"
-        if self.asked in self.away:
+        self.ready_calls += 1
+        assert self.ready_calls < TOO_OFTEN, "asked in a tight loop"
+        if self.ready_calls in self.away:
             raise GONE
 
     async def declare(self, topology: Topology) -> None:
@@ -131,14 +131,14 @@ async def test_idle_forwarder_leaves_the_broker_alone_unless_it_declares_early(
 ) -> None:
     rows, broker = Rows(), ScriptedBroker()
     await run_until(forwarder_of(rows, broker, declare_early=early), lambda: rows.looks > 0)
-    assert (broker.asked, broker.declared) == (declared, declared)
+    assert (broker.ready_calls, broker.declared) == (declared, declared)
 
 
 async def test_each_absence_of_the_broker_is_told_of_once_and_so_is_each_return() -> None:
     rows, broker = Rows(1, 2), ScriptedBroker(away={1, 2, 3, 6, 7}, rejected=2)
 
     def all_reported() -> bool:
-        if not rows.rows and broker.asked == 5:
+        if not rows.rows and broker.ready_calls == 5:
             rows.rows = [3]
             rows.changed.set()
         return not rows.rows
@@ -164,7 +164,7 @@ async def test_each_absence_of_the_broker_is_told_of_once_and_so_is_each_return(
 
 async def test_broker_that_stays_away_is_not_asked_in_a_tight_loop() -> None:
     rows, broker = Rows(1), ScriptedBroker(away=range(1, TOO_OFTEN))
-    await run_until(forwarder_of(rows, broker), lambda: broker.asked >= 3)
+    await run_until(forwarder_of(rows, broker), lambda: broker.ready_calls >= 3)
     assert broker.bodies == []
 
 

@@ -26,7 +26,7 @@ class ScriptedBroker:
         self.batches: list[list[Delivered]] = []
         self.fresh = asyncio.Event()
         self.settled: list[str] = []
-        self.taken = self.consumers = self.left = 0
+        self.batches_given = self.consumers = self.left = 0
         self.declared: list[BrokerError | None] = []
         for batch in batches:
             self.deliver(batch)
@@ -54,7 +54,7 @@ class ScriptedBroker:
         while not self.batches:
             self.fresh.clear()
             await self.fresh.wait()
-        self.taken += 1
+        self.batches_given += 1
         return self.batches.pop(0)
 
     async def settle(self, verdicts: Iterable[tuple[Delivery, Verdict]]) -> None:
@@ -71,7 +71,7 @@ class ScriptedHandler:
         self.open = asyncio.Event()
         self.open.set()
         self.away = 0
-        self.asked: list[str] = []
+        self.groups: list[str] = []
         self.saved: list[str] = []
         self.refused: list[str] = []
         self.crashed: list[str] = []
@@ -84,7 +84,7 @@ class ScriptedHandler:
 
     async def save(self, messages: Sequence[str], deliveries: Sequence[Delivery]) -> Sequence[str]:
         assert "".join(messages).encode() == b"".join(delivery.body for delivery in deliveries)
-        self.asked.append("".join(messages))
+        self.groups.append("".join(messages))
         if self.away:
             self.away -= 1
             raise StoreUnavailable("the store", "gone")
@@ -239,7 +239,7 @@ async def test_a_store_that_is_away_is_asked_again_and_told_of_once() -> None:
         ("intake.paused", 2),
         ("intake.resumed", None),
     ]
-    assert handler.asked == ["ab"] * 6
+    assert handler.groups == ["ab"] * 6
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
@@ -247,20 +247,20 @@ async def test_no_more_is_taken_from_the_broker_than_may_be_stored_at_once(at_on
     broker, handler = ScriptedBroker("a", "b", "c", "d", "e"), ScriptedHandler()
     handler.open.clear()
     async with receiving(broker, handler, at_once=at_once):
-        await wait_until(lambda: broker.taken == at_once)
+        await wait_until(lambda: broker.batches_given == at_once)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert broker.taken == at_once
+        assert broker.batches_given == at_once
         handler.open.set()
         assert sorted(await settled(broker, 5)) == [f"{text} acked" for text in "abcde"]
-    assert handler.asked == ["a", "b", "c", "d", "e"], "stored in the order they came"
+    assert handler.groups == ["a", "b", "c", "d", "e"], "stored in the order they came"
 
 
 async def test_a_receiver_that_is_cancelled_acks_nothing_that_is_not_stored() -> None:
     broker, handler = ScriptedBroker("aB", "c"), ScriptedHandler()
     handler.open.clear()
     async with receiving(broker, handler) as task:
-        await wait_until(lambda: broker.taken == 2)
+        await wait_until(lambda: broker.batches_given == 2)
         await settled(broker, 1)
     assert task.cancelled()
     assert broker.settled == ["B shouted"]
@@ -273,7 +273,7 @@ async def test_a_closed_gate_leaves_the_queue_until_there_is_room(reading: bool)
     broker, handler, gate = ScriptedBroker("a"), ScriptedHandler(), ScriptedGate()
     handler.open.clear()
     async with receiving(broker, handler, gate=gate, at_once=2 if reading else 1):
-        await wait_until(lambda: handler.asked == ["a"])
+        await wait_until(lambda: handler.groups == ["a"])
         gate.has_room.clear()
         handler.open.set()
         await settled(broker, 1)

@@ -128,16 +128,16 @@ async def test_an_item_at_fault_fails_alone() -> None:
 
 
 async def test_a_store_that_is_away_fails_all_and_is_asked_once() -> None:
-    asked = []
+    sizes = []
 
     async def away(items: Sequence[int]) -> Sequence[int]:
-        asked.append(len(items))
+        sizes.append(len(items))
         raise StoreUnavailable("the database", "gone")
 
     batcher = Batcher(away, name="test", at_once=2)
     answers = await asyncio.gather(*map(batcher, range(3)), return_exceptions=True)
     assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
-    assert asked == [3]
+    assert sizes == [3]
 
 
 async def test_work_that_cannot_even_begin_fails_its_callers() -> None:

@@ -29,12 +29,12 @@ def test_who_falls_falls_alone(climbs: list[tuple[int, bool]]) -> None:
 
 
 def test_the_first_step_of_each_comes_before_the_second_of_any() -> None:
-    taken: list[tuple[int, str]] = []
+    steps: list[tuple[int, str]] = []
 
     def walking(step: int, name: str) -> Steps[None]:
         for number in range(step):
-            taken.append((number, name))
+            steps.append((number, name))
             yield
 
     lockstep([walking(3, "a"), walking(1, "b"), walking(2, "c")])
-    assert taken == [(0, "a"), (0, "b"), (0, "c"), (1, "a"), (1, "c"), (2, "a")]
+    assert steps == [(0, "a"), (0, "b"), (0, "c"), (1, "a"), (1, "c"), (2, "a")]

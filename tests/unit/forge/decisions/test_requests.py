@@ -277,8 +277,8 @@ def test_late_delivery_is_as_old_as_its_event(
     received_at = 1_790_000_000.25
     occurred_at = None if seconds_before is None else received_at - seconds_before
     request = request_of(replace(event, occurred_at=occurred_at))
-    asked_at = parse_timestamp(request.submitted_at).timestamp()
-    assert asked_at == (occurred_at if believed else received_at)
+    submitted_seconds = parse_timestamp(request.submitted_at).timestamp()
+    assert submitted_seconds == (occurred_at if believed else received_at)
 
 
 def test_event_dated_before_the_epoch_is_as_old_as_the_epoch() -> None:

@@ -55,12 +55,14 @@ def test_secret_in_a_body_is_redacted_and_nothing_else() -> None:
 
 
 def test_only_gitea_ever_put_its_secret_into_a_body() -> None:
-    for name, kept in (("gitea/push-branch", False), ("forgejo/push-branch", True)):
+    for name, whole_body in (("gitea/push-branch", False), ("forgejo/push-branch", True)):
         one = deliveries()[name]
         understood = triage(one.source, one.headers, one.body, now=one.now)
         assert isinstance(understood, UnderstoodDelivery)
         understood = replace(understood, payload=b'{"secret": "of a file"}')
-        assert (new_delivery(one.source, one.headers, understood, one.now).body == understood.payload) is kept
+        assert (
+            new_delivery(one.source, one.headers, understood, one.now).body == understood.payload
+        ) is whole_body
 
 
 def test_ignored_delivery_asks_for_nothing() -> None:

@@ -62,7 +62,7 @@ APP = SourceApp(id=1, private_key="-")
 
 
 @pytest.mark.parametrize(
-    ("url", "token", "app", "asked"),
+    ("url", "token", "app", "needs_lookup"),
     [
         (None, None, None, False),
         (None, "t", None, False),
@@ -73,13 +73,13 @@ APP = SourceApp(id=1, private_key="-")
     ids=["nothing", "token without a URL", "URL alone", "URL and token", "URL and app"],
 )
 def test_rerun_waits_for_the_forges_word_where_the_forge_can_be_asked(
-    url: str | None, token: str | None, app: SourceApp | None, asked: bool
+    url: str | None, token: str | None, app: SourceApp | None, needs_lookup: bool
 ) -> None:
     rerun = deliveries()["github/check-run-rerequested"]
     source = replace(rerun.source, url=url, token=token, app=app)
     understood = triage(source, rerun.headers, rerun.body, now=rerun.now)
     assert isinstance(understood, UnderstoodDelivery)
-    assert (understood.planned is None) is asked
+    assert (understood.planned is None) is needs_lookup
 
 
 def test_signature_is_checked_before_anything_else_is_looked_at() -> None:

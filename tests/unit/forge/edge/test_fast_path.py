@@ -85,8 +85,8 @@ class CountingApp:
     def take_whole(
         self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[HttpAnswer], None]
     ) -> bool:
-        taken: bool = self.app.take_whole(name, headers, body, answer)
-        return taken
+        is_handled: bool = self.app.take_whole(name, headers, body, answer)
+        return is_handled
 
     def is_unproven(self, name: str, headers: Sequence[Field]) -> bool:
         unproven: bool = self.app.is_unproven(name, headers)

@@ -109,12 +109,12 @@ def test_sender_without_a_name_is_nobody(sender: dict[str, str] | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kept"),
+    ("name", "is_usable"),
     [("main", True), ("x" * 255, True), ("x" * 256, False), ("a b", False), ("", False), (None, False)],
     ids=["plain", "longest", "too long", "odd", "empty", "none"],
 )
-def test_default_branch_that_cannot_be_one_is_left_out(name: str | None, kept: bool) -> None:
-    assert of_repository(default_branch=name).default_branch == (name if kept else None)
+def test_default_branch_that_cannot_be_one_is_left_out(name: str | None, is_usable: bool) -> None:
+    assert of_repository(default_branch=name).default_branch == (name if is_usable else None)
 
 
 @pytest.mark.parametrize("pushed_at", ["2026-01-31T12:00:00Z", None, 1769860800000])

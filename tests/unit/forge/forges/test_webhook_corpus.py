@@ -23,7 +23,7 @@ from solstice_forge.forges.events import (
     lacks,
 )
 from solstice_forge.forges.protocol import Forged, Genuine
-from tests.webhooks.corpus import CORPUS, NOT_ASKED_FOR, recorded, vectors
+from tests.webhooks.corpus import CORPUS, NO_CORPUS, recorded, vectors
 
 UNIMPLEMENTED_SCHEMES = frozenset({"hub-sha1"})
 """GitHub's older signature is not accepted at all: SHA-256 has been beside it since 2020."""
@@ -51,7 +51,7 @@ def understood(name: str, variant: str) -> UnderstoodDelivery:
 if CORPUS is None:
 
     def test_recorded_deliveries_were_asked_for() -> None:
-        pytest.skip(NOT_ASKED_FOR)
+        pytest.skip(NO_CORPUS)
 
 
 else:

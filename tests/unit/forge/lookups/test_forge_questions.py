@@ -82,13 +82,13 @@ APPROVAL = replace(COMMAND, word=CommentCommand.OK_TO_TEST)
 
 @dataclass
 class ScriptedAnswers:
-    """What a forge would say; `asked` collects the paths of the questions."""
+    """What a forge would say; `paths` collects the paths of the questions."""
 
     may_write: bool = True
     head: ChangeRequestHead = ChangeRequestHead(  # noqa: RUF009  it is frozen
         commit_sha=SHA, is_fork=True, is_open=True, base_ref="main", head_ref="spring"
     )
-    asked: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
 
     def completes(self, event: Incomplete, dialect: Any = github_calls) -> Incomplete | Ignored:
         """The event after all questions were answered."""
@@ -98,7 +98,7 @@ class ScriptedAnswers:
             if not isinstance(question, ForgeQuestion):
                 return question
             path = question.call.path
-            self.asked.append(path.rpartition("tide-club/almanac/")[2] or path)
+            self.paths.append(path.rpartition("tide-club/almanac/")[2] or path)
             state = question.answered(
                 self.may_write
                 if "permission" in path or "members" in path
@@ -113,7 +113,7 @@ class ScriptedAnswers:
 def test_commit_of_a_ref_is_all_that_is_asked_for(event: Release | Dispatch) -> None:
     forge = ScriptedAnswers()
     assert forge.completes(event) == replace(event, commit_sha=SHA)
-    assert forge.asked == [f"commits/{event.ref.removeprefix('refs/')}"]
+    assert forge.paths == [f"commits/{event.ref.removeprefix('refs/')}"]
 
 
 def test_command_of_somebody_who_may_write_is_of_the_head_commit() -> None:
@@ -123,7 +123,7 @@ def test_command_of_somebody_who_may_write_is_of_the_head_commit() -> None:
     assert (complete.commit_sha, complete.is_fork, complete.base_ref) == (SHA, True, "main")
     assert complete.head_ref == "spring"
     assert lacks(complete) == ()
-    assert forge.asked == ["collaborators/cleo/permission", "pulls/3"]
+    assert forge.paths == ["collaborators/cleo/permission", "pulls/3"]
 
 
 @pytest.mark.parametrize("word", list(CommentCommand))
@@ -137,7 +137,7 @@ def test_who_may_give_a_command(word: CommentCommand, by_author: bool, may_write
     else:
         assert isinstance(outcome, Ignored)
         assert outcome.reason is IgnoreReason.NOT_ALLOWED
-        assert forge.asked == ["collaborators/cleo/permission"]
+        assert forge.paths == ["collaborators/cleo/permission"]
 
 
 def test_cancel_asks_for_the_right_alone_whether_the_change_request_is_open_or_not() -> None:
@@ -145,7 +145,7 @@ def test_cancel_asks_for_the_right_alone_whether_the_change_request_is_open_or_n
     cancel = replace(COMMAND, word=CommentCommand.CANCEL)
     assert lacks(cancel) == (Need.PERMISSION,)
     assert forge.completes(cancel) == replace(cancel, permitted=True)
-    assert forge.asked == ["collaborators/cleo/permission"]
+    assert forge.paths == ["collaborators/cleo/permission"]
 
 
 def test_cancel_of_who_made_the_change_request_asks_for_nothing() -> None:
@@ -166,7 +166,7 @@ def test_commit_that_the_delivery_told_is_the_one_that_was_meant() -> None:
     known = replace(APPROVAL, commit_sha="b" * 40, is_fork=True)
     forge = ScriptedAnswers()
     assert forge.completes(known) == replace(known, permitted=True)
-    assert len(forge.asked) == 1
+    assert len(forge.paths) == 1
 
 
 @pytest.mark.parametrize("is_on", [True, False])

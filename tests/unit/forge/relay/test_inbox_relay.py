@@ -34,7 +34,7 @@ class ScriptedBroker:
         self.calls: list[list[str]] = []
         self.attempts: list[object] = []
         self.declared = 0
-        self.says: list[dict[str, PublishStatus]] = []
+        self.outcomes: list[dict[str, PublishStatus]] = []
         self.raises: list[Exception] = []
 
     async def ready(self, timeout_seconds: float) -> None:
@@ -49,7 +49,7 @@ class ScriptedBroker:
         ids = [str(message.correlation_id) for message in messages]
         self.calls.append(ids)
         self.attempts += [message.headers["x-solstice-attempt"] for message in messages]
-        outcomes = self.says.pop(0) if self.says else {}
+        outcomes = self.outcomes.pop(0) if self.outcomes else {}
         return [Published(outcomes.get(one, PublishStatus.CONFIRMED), "a reason") for one in ids]
 
 
@@ -142,7 +142,7 @@ async def test_everything_is_published_once_in_order_and_in_groups() -> None:
 @pytest.mark.parametrize("status", [PublishStatus.UNKNOWN, PublishStatus.REJECTED, PublishStatus.UNROUTABLE])
 async def test_what_is_not_confirmed_is_tried_again_and_the_rest_is_not(status: PublishStatus) -> None:
     inbox, broker = ListInbox("a", "b", "c"), ScriptedBroker()
-    broker.says = [{"b": status, "c": status}, {"b": status}]
+    broker.outcomes = [{"b": status, "c": status}, {"b": status}]
     await until_empty(relay_of(inbox, broker), inbox)
     assert broker.calls == [["a", "b", "c"], ["b", "c"], ["b"]]
     assert broker.attempts == [1, 1, 1, 2, 2, 3]
@@ -209,7 +209,7 @@ async def test_finish_gives_up_when_the_broker_is_away() -> None:
 
 async def test_finish_gives_up_when_the_broker_does_not_take_it() -> None:
     inbox, broker = ListInbox("a"), ScriptedBroker()
-    broker.says = [{"a": PublishStatus.REJECTED}]
+    broker.outcomes = [{"a": PublishStatus.REJECTED}]
     relay = relay_of(inbox, broker)
     relay.finish()
     await relay.run()

@@ -39,7 +39,7 @@ def test_text_that_was_cut_for_its_characters_and_then_its_bytes_has_one_ellipsi
 
 
 @pytest.mark.parametrize(
-    ("url", "kept"),
+    ("url", "fits"),
     [
         ("https://h/".ljust(20, "x"), True),
         ("https://h/".ljust(21, "x"), False),
@@ -49,5 +49,5 @@ def test_text_that_was_cut_for_its_characters_and_then_its_bytes_has_one_ellipsi
         (None, False),
     ],
 )
-def test_link_is_whole_or_absent(url: str | None, *, kept: bool) -> None:
-    assert link(url, 20) == (url if kept else None)
+def test_link_is_whole_or_absent(url: str | None, *, fits: bool) -> None:
+    assert link(url, 20) == (url if fits else None)

@@ -58,7 +58,7 @@ def test_whatever_comes_is_taken_or_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("not_before", "taken"),
+    ("not_before", "is_admitted"),
     [
         ("2027-01-15T08:00:00Z", True),
         ("2001-01-01T00:00:00Z", True),
@@ -68,10 +68,10 @@ def test_whatever_comes_is_taken_or_refused(body: bytes) -> None:
     ],
     ids=["now", "past", "a year and a day", "a day more than clocks are apart", "the end of time"],
 )
-def test_what_is_to_start_later_than_anybody_means_is_refused(not_before: str, taken: bool) -> None:
+def test_what_is_to_start_later_than_anybody_means_is_refused(not_before: str, is_admitted: bool) -> None:
     request = job_request(not_before=not_before)
     examined = examine(request.encode(), 1.8e9)
-    if taken:
+    if is_admitted:
         assert examined == request
     else:
         assert isinstance(examined, Refuse)

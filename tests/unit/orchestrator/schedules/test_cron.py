@@ -294,9 +294,9 @@ class TestReading:
 
 def test_zones_are_known_where_the_machine_knows_none() -> None:
     """As in slim images: Python's own copy of the database is used then."""
-    asked = "from solstice_orchestrator.schedules.cron import timing; print(timing('@daily', 'Europe/Berlin').after(0.0))"
+    code = "from solstice_orchestrator.schedules.cron import timing; print(timing('@daily', 'Europe/Berlin').after(0.0))"
     done = subprocess.run(
-        [sys.executable, "-c", asked],
+        [sys.executable, "-c", code],
         env={**os.environ, "PYTHONTZPATH": ""},
         check=True,
         capture_output=True,

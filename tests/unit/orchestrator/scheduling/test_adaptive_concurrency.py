@@ -19,7 +19,7 @@ from tests.stores import CHECKOUT_ERRORED, FAILED, RELEASED, SUCCEEDED
 
 
 @pytest.mark.parametrize(
-    ("window", "limit", "at", "taken"),
+    ("window", "limit", "at", "expected"),
     [
         (None, 8, 0.0, 8),
         (ConcurrencyWindow(slots=4.0, at=0.0), 8, 0.0, 4),
@@ -31,9 +31,9 @@ from tests.stores import CHECKOUT_ERRORED, FAILED, RELEASED, SUCCEEDED
     ],
 )
 def test_slots_grow_back_one_by_one(
-    window: ConcurrencyWindow | None, limit: int, at: float, taken: int
+    window: ConcurrencyWindow | None, limit: int, at: float, expected: int
 ) -> None:
-    assert slots(window, limit, at) == taken
+    assert slots(window, limit, at) == expected
 
 
 def test_trouble_halves_and_what_comes_with_it_is_the_same_trouble() -> None:

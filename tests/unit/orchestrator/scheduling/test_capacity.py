@@ -57,8 +57,8 @@ def test_without_a_limit_all_slots_count_and_a_limit_never_adds_any() -> None:
     st.integers(0, 9),
     st.lists(st.sampled_from((*LABELS, "gone")), max_size=12),
 )
-def test_what_is_held_is_not_free(slots: dict[str, int], limit: int, held: list[str]) -> None:
+def test_what_is_held_is_not_free(slots: dict[str, int], limit: int, used: list[str]) -> None:
     whole = capacity(slots, limit)
-    left = free(whole, held)
-    assert left.total == max(0, whole.limit - len(held))
-    assert left.slots == {label: max(0, count - held.count(label)) for label, count in slots.items()}
+    left = free(whole, used)
+    assert left.total == max(0, whole.limit - len(used))
+    assert left.slots == {label: max(0, count - used.count(label)) for label, count in slots.items()}

@@ -45,7 +45,7 @@ def test_what_is_wrong_is_said(text: str, wrong: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reading", "starting", "resource", "says"),
+    ("reading", "starting", "resource", "detail"),
     [
         (WELL, 15, None, ""),
         (
@@ -68,11 +68,11 @@ def test_what_is_wrong_is_said(text: str, wrong: str) -> None:
     ids=["all at their limits", "load", "disk", "memory", "starting", "several: the first", "no sensors"],
 )
 def test_the_resource_that_refuses_is_named(
-    reading: SensorReading, starting: int, resource: Resource | None, says: str
+    reading: SensorReading, starting: int, resource: Resource | None, detail: str
 ) -> None:
     found = refusal(USUAL, reading, starting)
     assert (found and found.resource) == resource
-    assert says in (found.detail if found else "")
+    assert detail in (found.detail if found else "")
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ class TestParse:
 
 class TestBucket:
     @pytest.mark.parametrize(
-        ("bucket", "later", "held"),
+        ("bucket", "later", "expected"),
         [
             (None, 0.0, 20.0),
             (Bucket(0.0, NOW), 0.0, 0.0),
@@ -97,10 +97,10 @@ class TestBucket:
         ids=["new", "empty", "half a second", "full again", "some", "clock set back"],
     )
     def test_it_fills_steadily_up_to_its_burst(
-        self, bucket: Bucket | None, later: float, held: float
+        self, bucket: Bucket | None, later: float, expected: float
     ) -> None:
-        assert tokens(bucket, TEN, NOW + later) == held
-        assert startable(bucket, TEN, NOW + later) == int(held)
+        assert tokens(bucket, TEN, NOW + later) == expected
+        assert startable(bucket, TEN, NOW + later) == int(expected)
 
     def test_a_clock_that_was_set_back_blocks_nobody(self) -> None:
         bucket = after_starts(Bucket(20.0, NOW), TEN, NOW - 3600, 20)
@@ -128,8 +128,8 @@ class TestBucket:
         started = flood(rate, visitors)
         bucket: Bucket | None = None
         for (now, count), (_, waiting) in zip(started, visitors, strict=True):
-            held = tokens(bucket, rate, now)
-            assert count == waiting or count > held - 1
+            available = tokens(bucket, rate, now)
+            assert count == waiting or count > available - 1
             bucket = after_starts(bucket, rate, now, count)
 
     @given(rates, st.integers(1, 200))

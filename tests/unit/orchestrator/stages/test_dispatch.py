@@ -110,16 +110,16 @@ class FailingStore(SqliteStore):
     away = False
     hangs = False
     broken = 0
-    claimed_and_held: asyncio.Event | None = None
+    claimed: asyncio.Event | None = None
     let_go: asyncio.Event | None = None
     unfinished: asyncio.Event | None = None
 
-    async def renew(self, worker_id: str, held: Sequence[AttemptKey]) -> Renewal:
+    async def renew(self, worker_id: str, attempt_keys: Sequence[AttemptKey]) -> Renewal:
         if self.away:
             raise StoreUnavailable("the test's store", "it is in a mood")
         if self.hangs:
             await asyncio.Event().wait()
-        return await super().renew(worker_id, held)
+        return await super().renew(worker_id, attempt_keys)
 
     async def finish(self, key: AttemptKey, outcome: Outcome) -> bool:
         if self.unfinished is not None:
@@ -132,8 +132,8 @@ class FailingStore(SqliteStore):
             self.broken -= 1
             raise RuntimeError("a mistake")
         claims = await super().claim(worker_id, free, limit)
-        if claims and self.claimed_and_held is not None and self.let_go is not None:
-            self.claimed_and_held.set()
+        if claims and self.claimed is not None and self.let_go is not None:
+            self.claimed.set()
             await self.let_go.wait()
         return claims
 
@@ -417,10 +417,10 @@ async def test_what_was_claimed_a_moment_ago_outlives_a_renewal_that_fails(
 async def test_a_claim_that_arrives_after_the_end_was_asked_for_goes_back_unstarted(
     store: FailingStore, executions: ManualExecutions
 ) -> None:
-    store.claimed_and_held, store.let_go = asyncio.Event(), asyncio.Event()
+    store.claimed, store.let_go = asyncio.Event(), asyncio.Event()
     run_id = await planned(store, job("true", name="a"))
     async with dispatching(store, executions) as dispatch:
-        await store.claimed_and_held.wait()
+        await store.claimed.wait()
         dispatch.stop_claiming()
         store.let_go.set()
     (view,) = await store.jobs(run_id=run_id, limit=1)
@@ -504,15 +504,15 @@ async def test_a_mistake_in_a_claim_or_a_renewal_ends_nothing_that_runs(
         await planned(store, job("true", name="c"))
         await executions.until(lambda: {"a", "b"} <= set(executions.running))
         with monkeypatch.context() as patched:
-            asked = asyncio.Event()
+            called = asyncio.Event()
 
             async def renew(*_: object) -> Renewal:
-                asked.set()
+                called.set()
                 raise RuntimeError("a mistake")
 
             patched.setattr(store, "renew", renew)
             async with asyncio.timeout(WAIT_SECONDS):
-                await asked.wait()
+                await called.wait()
         for name in ("a", "b"):
             executions.end(name)
         await executions.until(lambda: "c" in executions.running)

@@ -29,10 +29,10 @@ class Store:
 
     def __init__(self, *answers: Purged | Exception) -> None:
         self.answers = list(answers)
-        self.asked: list[tuple[float, int]] = []
+        self.purges: list[tuple[float, int]] = []
 
     async def purge(self, older_than_seconds: float, limit: int) -> Purged:
-        self.asked.append((older_than_seconds, limit))
+        self.purges.append((older_than_seconds, limit))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -67,7 +67,7 @@ async def test_it_looks_about_once_an_hour_and_first_somewhere_within_the_hour()
     assert len(others) == 20
     assert all(LOOK_SECONDS * 0.8 <= pause <= LOOK_SECONDS * 1.2 for pause in others)
     assert len(set(others)) == 20
-    assert store.asked == [(90 * DAY_SECONDS, RUNS_PER_PURGE)] * 20
+    assert store.purges == [(90 * DAY_SECONDS, RUNS_PER_PURGE)] * 20
 
 
 async def test_what_there_is_goes_in_steps_with_a_pause_between_them() -> None:
@@ -83,14 +83,14 @@ async def test_what_there_is_goes_in_steps_with_a_pause_between_them() -> None:
 async def test_trouble_ends_the_look_and_not_the_loop(trouble: Exception) -> None:
     store = Store(Purged(runs=50, more=True), trouble, Purged(runs=1, more=False))
     pauses = await looked(store)
-    assert len(store.asked) == 3
+    assert len(store.purges) == 3
     assert pauses[2] > PAUSE_SECONDS
 
 
 async def test_zero_days_keep_everything() -> None:
     store = Store()
     await run_retention(store, days=0, rng=random.Random(7), sleep=Sleep(store))
-    assert store.asked == []
+    assert store.purges == []
 
 
 async def test_all_of_it_is_counted_and_told_on_the_way() -> None:

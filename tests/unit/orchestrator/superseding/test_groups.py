@@ -150,7 +150,6 @@ class Groups(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.members: dict[str, GroupMember] = {}
-        self.asked = 0
         self.cancelled: set[str] = set()
 
     @rule(run=st.integers(1, 9), job=st.one_of(st.none(), st.integers(0, 2)), mode=st.sampled_from(GroupMode))

@@ -67,10 +67,10 @@ def test_what_the_pushes_say_of_each_other_goes_before_when_they_were_told(
 @pytest.mark.parametrize("answered", [OLDER, NEWER, None])
 def test_the_repository_is_asked_where_they_do_not_say(answered: PushOrder | None, age: int) -> None:
     late = push("x", "y", age=age)
-    asked = push_order(late, C3, [], {})
-    assert asked == OrderQuestion(commit_sha="x", before_sha="y", newest_sha="c3")
+    question = push_order(late, C3, [], {})
+    assert question == OrderQuestion(commit_sha="x", before_sha="y", newest_sha="c3")
     by_time = NEWER if age == 6 else OLDER
-    assert push_order(late, C3, [], {asked: answered}) is (answered or by_time)
+    assert push_order(late, C3, [], {question: answered}) is (answered or by_time)
 
 
 @pytest.mark.parametrize("late", [push("c4", "c3", age=6), push("c2", "c1", age=6), push("c3", age=6)])
@@ -190,8 +190,8 @@ def test_whatever_is_told_there_is_an_answer(age: list[tuple[int, int | None]]) 
         for number, (commit, before) in enumerate(age)
     ]
     late, newest, *known = pushes
-    asked: Mapping[OrderQuestion, PushOrder | None] | OrderAnswers = {}
-    found = push_order(late, newest, known, asked)
+    known_order: Mapping[OrderQuestion, PushOrder | None] | OrderAnswers = {}
+    found = push_order(late, newest, known, known_order)
     if isinstance(found, OrderQuestion):
         found = push_order(late, newest, known, {found: None})
     assert isinstance(found, PushOrder)

@@ -40,7 +40,7 @@ class RecordingStore:
     failures: int = 0
     """How many of the next calls find the store down."""
     fenced: bool = False
-    asked: int = 0
+    calls: int = 0
     """How often the store was asked, answered or not."""
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     """Set: the store answers."""
@@ -63,7 +63,7 @@ class RecordingStore:
 
     async def _answer(self, key: AttemptKey) -> None:
         assert key == KEY
-        self.asked += 1
+        self.calls += 1
         await self.gate.wait()
         if self.failures:
             self.failures -= 1
@@ -300,7 +300,7 @@ async def test_a_store_that_stays_away_for_a_lease_ends_the_execution() -> None:
     )
     assert executor.ended == ["killed"]
     assert not store.outcomes
-    assert store.asked == 4  # the last time when the lease was over
+    assert store.calls == 4  # the last time when the lease was over
 
 
 async def test_a_store_that_is_away_for_less_than_a_lease_gets_the_end_later() -> None:
@@ -429,9 +429,9 @@ async def test_a_job_that_had_ended_is_never_released() -> None:
     store = RecordingStore()
     store.gate.clear()
     task = asyncio.ensure_future(running(store, executor=CallingExecutor(quick)))
-    await wait_until(lambda: store.asked == 1)
+    await wait_until(lambda: store.calls == 1)
     task.cancel()
-    await wait_until(lambda: store.asked == 2)
+    await wait_until(lambda: store.calls == 2)
     store.gate.set()
     await asyncio.wait([task])
     assert task.cancelled()

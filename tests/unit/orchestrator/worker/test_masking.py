@@ -205,6 +205,6 @@ def test_colour_that_ends_within_a_secret_still_ends() -> None:
 
 def test_what_is_held_back_is_bounded() -> None:
     masking = Masking([SECRET])
-    held = sum(len(piece) for piece in [b"heron" + b"\x1b[0m" * 20_000] * 10)
+    written = sum(len(piece) for piece in [b"heron" + b"\x1b[0m" * 20_000] * 10)
     shown = sum(len(masking.feed(b"heron" + b"\x1b[0m" * 20_000)) for _ in range(10))
-    assert held - shown <= 200_000
+    assert written - shown <= 200_000

@@ -407,8 +407,12 @@ class TestReplayMessage:
             NOW,
         )
         assert str(message.headers["x-solstice-history"]).endswith("by a test: unknown")
-        kept = again(dead(type="t", content_type="text/plain", app_id="otter"))
-        assert (kept.type, kept.content_type, kept.app_id) == ("t", "text/plain", "otter")
+        again_message = again(dead(type="t", content_type="text/plain", app_id="otter"))
+        assert (again_message.type, again_message.content_type, again_message.app_id) == (
+            "t",
+            "text/plain",
+            "otter",
+        )
 
     def test_of_a_long_reason_the_history_keeps_the_beginning(self) -> None:
         detail = "".join(chr(97 + place % 26) for place in range(500))
@@ -433,12 +437,12 @@ class TestReplayMessage:
 
     @given(st.lists(st.text(max_size=900).map(lambda text: "".join(text.splitlines())), max_size=40))
     def test_the_history_fits_and_keeps_the_newest(self, lines: list[str]) -> None:
-        kept_entries = newest(lines)
-        assert len("\n".join(kept_entries).encode(errors="replace")) <= MAX_HISTORY
-        assert kept_entries[-1:] == lines[-1:]
+        newest_entries = newest(lines)
+        assert len("\n".join(newest_entries).encode(errors="replace")) <= MAX_HISTORY
+        assert newest_entries[-1:] == lines[-1:]
 
     @pytest.mark.parametrize(
-        ("lengths", "kept"),
+        ("lengths", "remaining"),
         [
             ([4031], 1),
             ([4032], 0),
@@ -450,10 +454,10 @@ class TestReplayMessage:
         ids=str,
     )
     def test_as_many_lines_stay_as_leave_room_for_the_count_of_the_others(
-        self, lengths: list[int], kept: int
+        self, lengths: list[int], remaining: int
     ) -> None:
         lines = ["x" * length for length in lengths]
-        left_out = len(lines) - kept
+        left_out = len(lines) - remaining
         before = [f"... {left_out} lines before ..."] if left_out else []
         assert newest(lines) == before + lines[left_out:]
 

@@ -62,13 +62,13 @@ def message(body: bytes = b"x", exchange: str = STATUSES.exchange) -> Message:
 
 
 async def bodies(broker: EmbeddedBroker, queue: str, count: int) -> list[bytes]:
-    taken: list[bytes] = []
+    received: list[bytes] = []
     async with broker.consume(queue, prefetch=10) as consumer, asyncio.timeout(30):
-        while len(taken) < count:
+        while len(received) < count:
             batch = await consumer.batch()
-            taken.extend(delivery.body for delivery in batch)
+            received.extend(delivery.body for delivery in batch)
             await consumer.settle([(delivery, Ack()) for delivery in batch])
-    return taken
+    return received
 
 
 async def refuse_one(broker: EmbeddedBroker, queue: str) -> None:
@@ -288,18 +288,18 @@ async def test_whatever_makes_a_message_ready_wakes_who_waits_for_it(
         asyncio.timeout(30),
     ):
         async with other.consume(STATUSES.queue, prefetch=1) as holder:
-            held = None
+            unsettled = None
             if what != "publish":
                 await other.publish([message(b"woken")])
-                (held,) = await holder.batch()
+                (unsettled,) = await holder.batch()
             waiting = asyncio.create_task(consumer.batch())
             for _ in range(20):  # until it has looked in vain and sleeps
                 await broker.depth(STATUSES.queue)
             assert not waiting.done()
             if what == "publish":
                 await other.publish([message(b"woken")])
-            elif held is not None and what != "leave":
-                await holder.settle([(held, Retry(reason="later") if what == "retry" else REFUSE)])
+            elif unsettled is not None and what != "leave":
+                await holder.settle([(unsettled, Retry(reason="later") if what == "retry" else REFUSE)])
             if what != "leave":
                 assert [delivery.body for delivery in await waiting] == [b"woken"]
         assert [delivery.body for delivery in await waiting] == [b"woken"]

@@ -29,7 +29,7 @@ class Queue(RuleBasedStateMachine):
         self.owner = embedded_rows.add_owner(self.connection, "token", "machine")
         self.published = 0
         self.ready: list[int] = []
-        self.held: dict[int, dict[int, int]] = {}  # consumer: number of the row: number of the message
+        self.unsettled: dict[int, dict[int, int]] = {}  # consumer: number of the row: number of the message
         self.returned: dict[int, int] = {}
         self.dead: list[int] = []
 
@@ -58,7 +58,7 @@ class Queue(RuleBasedStateMachine):
     @rule(target=consumers)
     def come(self) -> Any:
         consumer = embedded_rows.add_consumer(self.connection, self.owner, STATUSES.queue)
-        self.held[consumer] = {}
+        self.unsettled[consumer] = {}
         return multiple(consumer)
 
     @rule(consumer=consumers, limit=st.integers(1, 4))
@@ -69,14 +69,14 @@ class Queue(RuleBasedStateMachine):
         del self.ready[:limit]
         for delivery, number in zip(deliveries, numbers, strict=True):
             assert isinstance(delivery.tag, int)
-            self.held[consumer][delivery.tag] = number
+            self.unsettled[consumer][delivery.tag] = number
             assert delivery.redelivered is (self.returned.get(number, 0) > 0)
             assert delivery.headers.get("x-delivery-count", 0) == self.returned.get(number, 0)
 
     @rule(consumer=consumers, data=st.data())
     def settle(self, consumer: int, data: st.DataObject) -> None:
         # Among what is settled is also what others hold: that must change nothing.
-        known = sorted({tag for held in self.held.values() for tag in held})
+        known = sorted({tag for unsettled in self.unsettled.values() for tag in unsettled})
         verdicts = {
             tag: data.draw(st.sampled_from(["ack", "retry", "refuse", "leave"]), label=f"{tag}")
             for tag in known
@@ -94,7 +94,7 @@ class Queue(RuleBasedStateMachine):
             consumer,
             SettledMessages(acked=chosen["ack"], retried=chosen["retry"], refused=refused_messages),
         )
-        own = self.held[consumer]
+        own = self.unsettled[consumer]
         self._give_back([own.pop(tag) for tag in chosen["retry"] if tag in own])
         self.dead.extend(own.pop(tag) for tag in chosen["refuse"] if tag in own)
         for tag in chosen["ack"]:
@@ -102,9 +102,9 @@ class Queue(RuleBasedStateMachine):
 
     @rule(consumer=consumes(consumers))
     def go(self, consumer: int) -> None:
-        held = list(self.held.pop(consumer).values())
-        assert embedded_rows.remove_consumer(self.connection, consumer) == len(held)
-        self._give_back(held)
+        unsettled = list(self.unsettled.pop(consumer).values())
+        assert embedded_rows.remove_consumer(self.connection, consumer) == len(unsettled)
+        self._give_back(unsettled)
 
     def _give_back(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -117,9 +117,11 @@ class Queue(RuleBasedStateMachine):
         dead = embedded_rows.depth(self.connection, STATUSES.dlq)
         assert work is not None
         assert dead is not None
-        assert (work.ready, work.consumers) == (len(self.ready), len(self.held))
+        assert (work.ready, work.consumers) == (len(self.ready), len(self.unsettled))
         assert dead.ready == len(self.dead)
-        everything = len(self.ready) + len(self.dead) + sum(len(held) for held in self.held.values())
+        everything = (
+            len(self.ready) + len(self.dead) + sum(len(unsettled) for unsettled in self.unsettled.values())
+        )
         assert self.connection.execute("SELECT count(*) FROM messages").fetchone()[0] == everything
 
 

@@ -52,10 +52,10 @@ async def test_operators_word_counts_without_a_monitoring_port_alone() -> None:
 
 async def test_what_the_monitoring_port_says_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    asked, body = list[bytes](), b'{"jetstream": {"config": {"sync_always": true}}}'
+    requests, body = list[bytes](), b'{"jetstream": {"config": {"sync_always": true}}}'
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readline())
+        requests.append(await reader.readline())
         await reader.readuntil(b"\r\n\r\n")
         head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         writer.write(head.encode() + body)
@@ -68,7 +68,7 @@ async def test_what_the_monitoring_port_says_counts(monkeypatch: pytest.MonkeyPa
         probe = DurabilityProbe(f"http://127.0.0.1:{port}/", sync_always=False)
         assert "it was not asked yet" in (probe.degraded(MODERN) or "")
         await probe.look()
-    assert asked == [b"GET /varz HTTP/1.1\r\n"]
+    assert requests == [b"GET /varz HTTP/1.1\r\n"]
     assert (probe.degraded(MODERN), probe.certainty(MODERN)) == (None, Certainty.YES)
 
 

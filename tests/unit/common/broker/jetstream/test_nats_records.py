@@ -47,7 +47,7 @@ def test_headers_on_the_wire_are_counted_whole() -> None:
 
 
 def test_dead_letter_that_just_fits_keeps_all_headers() -> None:
-    def kept(filling: int) -> set[str]:
+    def remaining(filling: int) -> set[str]:
         headers = {"foreign": "x" * filling, "x-solstice-reason": "bad"}
         value = dead_letter_record("dlx", "key", b"", {}, headers).header("0" * 64)
         assert header_bytes(value) <= HEADER_BYTES
@@ -55,8 +55,8 @@ def test_dead_letter_that_just_fits_keeps_all_headers() -> None:
 
     empty = dead_letter_record("dlx", "key", b"", {}, {"foreign": "", "x-solstice-reason": "bad"})
     room = HEADER_BYTES - header_bytes(empty.header("0" * 64))
-    assert kept(room) == {"foreign", "x-solstice-reason"}
-    assert kept(room + 1) == {"x-solstice-reason"}
+    assert remaining(room) == {"foreign", "x-solstice-reason"}
+    assert remaining(room + 1) == {"x-solstice-reason"}
 
 
 def test_of_our_own_headers_a_sixteenth_of_the_room_is_kept_each() -> None:

@@ -26,13 +26,13 @@ class Server:
     def __init__(self) -> None:
         self.connections: list[Connection] = []
         self.problems: list[Exception] = []
-        self.asked: list[Host] = []
+        self.dialled: list[Host] = []
         self.down: set[Host] = set()
 
     @asynccontextmanager
     async def connect(self, host: Host, name: str) -> AsyncIterator[Connection]:
         assert name == "here (publish)"
-        self.asked.append(host)
+        self.dialled.append(host)
         if host in self.down:
             raise ConnectionLost("refused")
         self.connections.append(connection := Connection())
@@ -81,7 +81,7 @@ async def test_a_lost_connection_is_closed_and_another_takes_its_place(
     assert second is not first
     assert [first.is_closed, second.is_closed] == [True, False]
     assert link.detail == "one:1: cut"
-    assert (server.asked, link.host) == ([FIRST, SECOND], "two:2")
+    assert (server.dialled, link.host) == ([FIRST, SECOND], "two:2")
 
 
 async def test_a_connection_that_has_ended_is_given_to_nobody(
@@ -135,7 +135,7 @@ async def test_every_host_is_tried_before_a_pause_and_each_says_why(
     assert await link.connected() is server.connections[0]
     task.cancel()
     await asyncio.wait([task])
-    assert server.asked == [FIRST, SECOND] * 3
+    assert server.dialled == [FIRST, SECOND] * 3
     # No pause before the second host, and one after each whole round.
     assert [pause > 0 for pause in pauses] == [False, True, False, True, False]
     assert link.detail == "one:1: refused"

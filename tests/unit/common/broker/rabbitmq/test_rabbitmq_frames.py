@@ -151,17 +151,17 @@ def marshalled(*sent: pamqp.frame.FrameTypes) -> bytes:
 
 
 async def test_what_is_taken_is_not_passed_on_and_the_end_is_shared() -> None:
-    taken: list[tuple[int, object]] = []
+    read_frames: list[tuple[int, object]] = []
     half = marshalled(spec.Channel.CloseOk())[:-3]
     stream = marshalled(spec.Basic.Ack(1), spec.Basic.ConsumeOk("tag"), spec.Basic.Ack(2)) + half
 
     def take(channel: int, frame: object) -> bool:
-        taken.append((channel, frame))
+        read_frames.append((channel, frame))
         return take_acks(channel, frame)
 
     frames = filtered(stream, take=take)
     await frames.run()
-    assert [getattr(frame, "delivery_tag", None) for _, frame in taken] == [1, None, 2]
+    assert [getattr(frame, "delivery_tag", None) for _, frame in read_frames] == [1, None, 2]
     assert await frames.rest.read() == marshalled(spec.Basic.ConsumeOk("tag")) + half
     assert frames.rest.at_eof()
 

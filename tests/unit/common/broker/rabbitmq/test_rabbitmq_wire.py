@@ -36,7 +36,7 @@ class Peer:
         self.writes: asyncio.Queue[bytes] = asyncio.Queue()
         self.connection = aiormq.Connection("amqp://guest:guest@broker/", transport_factory=_Given(self))
 
-    def says(self, *frames: FrameTypes, channel: int = 0) -> None:
+    def sends(self, *frames: FrameTypes, channel: int = 0) -> None:
         self.to_aiormq.feed_data(b"".join(pamqp.frame.marshal(frame, channel) for frame in frames))
 
     async def hears(self) -> list[tuple[int, str]]:
@@ -67,7 +67,7 @@ async def peer() -> AsyncIterator[Peer]:
     """A peer of an aiormq that has just connected."""
     peer = Peer()
     capabilities: FieldTable = {"publisher_confirms": True}
-    peer.says(
+    peer.sends(
         spec.Connection.Start(server_properties={"capabilities": capabilities}),
         spec.Connection.Tune(2047, 131072, 10),
         spec.Connection.OpenOk(),
@@ -90,38 +90,38 @@ class TestAiormq:
     async def test_a_socket_of_ours_is_all_it_reads_and_writes(self, peer: Peer) -> None:
         opening = asyncio.create_task(peer.connection.channel(publisher_confirms=True))
         assert await peer.hears() == [(1, "Channel.Open")]
-        peer.says(spec.Channel.OpenOk(), channel=1)
+        peer.sends(spec.Channel.OpenOk(), channel=1)
         assert await peer.hears() == [(1, "Confirm.Select")]
-        peer.says(spec.Confirm.SelectOk(), channel=1)
+        peer.sends(spec.Confirm.SelectOk(), channel=1)
         assert (await opening).number == 1
 
     async def test_every_write_is_whole_frames_so_that_ours_may_stand_between(self, peer: Peer) -> None:
         opening = asyncio.create_task(peer.connection.channel(publisher_confirms=False))
         await peer.hears()
-        peer.says(spec.Channel.OpenOk(), channel=1)
+        peer.sends(spec.Channel.OpenOk(), channel=1)
         channel = await opening
         arguments: dict[str, Any] = {"x": "y" * 100_000}
         declaring = asyncio.create_task(channel.queue_declare("q", arguments=arguments))
         assert await peer.hears() == [(1, "Queue.Declare")]
-        peer.says(spec.Queue.DeclareOk("q", 0, 0), channel=1)
+        peer.sends(spec.Queue.DeclareOk("q", 0, 0), channel=1)
         await declaring
 
     async def test_a_number_is_used_again_once_its_channel_is_closed(self, peer: Peer) -> None:
         for _ in range(3):
             opening = asyncio.create_task(peer.connection.channel(publisher_confirms=False))
             assert await peer.hears() == [(1, "Channel.Open")]
-            peer.says(spec.Channel.OpenOk(), channel=1)
+            peer.sends(spec.Channel.OpenOk(), channel=1)
             closing = asyncio.create_task((await opening).close())
             assert await peer.hears() == [(1, "Channel.Close")]
-            peer.says(spec.Channel.CloseOk(), channel=1)
+            peer.sends(spec.Channel.CloseOk(), channel=1)
             await closing
 
     async def test_a_channel_that_the_broker_closes_says_why(self, peer: Peer) -> None:
         opening = asyncio.create_task(peer.connection.channel(publisher_confirms=False))
         await peer.hears()
-        peer.says(spec.Channel.OpenOk(), channel=1)
+        peer.sends(spec.Channel.OpenOk(), channel=1)
         closing = (await opening).closing
-        peer.says(spec.Channel.Close(404, "NOT_FOUND - no queue", 60, 20), channel=1)
+        peer.sends(spec.Channel.Close(404, "NOT_FOUND - no queue", 60, 20), channel=1)
         with pytest.raises(aiormq.exceptions.ChannelNotFoundEntity, match="no queue"):
             await closing
         assert await peer.hears() == [(1, "Channel.CloseOk")]
@@ -155,7 +155,7 @@ def header(size: int, message_id: str) -> UnreadHeader:
 async def opened(peer: Peer, user: ChannelUser, error: Exception | None = None) -> WireChannel:
     opening = asyncio.create_task(peer.connection.channel(publisher_confirms=False))
     await peer.hears()
-    peer.says(spec.Channel.OpenOk(), channel=1)
+    peer.sends(spec.Channel.OpenOk(), channel=1)
     writer = create_autospec(asyncio.StreamWriter, instance=True)
     writer.write.side_effect = error
     return WireChannel(await opening, writer, user, 4088)

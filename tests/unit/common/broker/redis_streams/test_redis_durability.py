@@ -65,7 +65,7 @@ def test_a_policy_that_may_evict_queues_is_refused(policy: str, refused: bool, f
 
 
 @pytest.mark.parametrize(
-    ("info", "says"),
+    ("info", "detail"),
     [
         ({"loading": 1}, "loading"),
         ({"role": "slave"}, "replica"),
@@ -73,8 +73,8 @@ def test_a_policy_that_may_evict_queues_is_refused(policy: str, refused: bool, f
         ({"maxmemory": 100, "used_memory": 100}, "out of memory"),
     ],
 )
-def test_a_server_that_takes_nothing_now_is_blocked(info: dict[str, Any], says: str) -> None:
-    assert says in (judged(ALWAYS, info).blocked or "")
+def test_a_server_that_takes_nothing_now_is_blocked(info: dict[str, Any], detail: str) -> None:
+    assert detail in (judged(ALWAYS, info).blocked or "")
 
 
 def test_a_server_without_a_limit_or_below_it_is_not_blocked() -> None:

@@ -36,7 +36,7 @@ def test_everything_that_a_url_may_say_is_read_and_no_secret_is_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "advice"),
     [
         ("redis://", "must look like redis://"),
         ("redis://[::1", "cannot be taken apart"),
@@ -48,11 +48,11 @@ def test_everything_that_a_url_may_say_is_read_and_no_secret_is_shown() -> None:
         ("redis://h?lease=soon", "lease=soon: write the seconds"),
     ],
 )
-def test_a_wrong_url_is_refused_with_what_to_write(url: str, says: str) -> None:
+def test_a_wrong_url_is_refused_with_what_to_write(url: str, advice: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         redis_address(url)
     assert str(raised.value).startswith("AMQP_URL: ")
-    assert says in str(raised.value)
+    assert advice in str(raised.value)
 
 
 def test_a_password_is_not_repeated_in_the_error() -> None:

@@ -58,7 +58,7 @@ def test_the_idempotency_key_stands_beside_the_entry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "says"),
+    ("refused", "detail"),
     [
         (message(bytes(MAX_BODY_BYTES + 1)), f"its body has {MAX_BODY_BYTES + 1} bytes"),
         (message(headers={"h": "x" * 200_000}), "its headers take 200"),
@@ -67,11 +67,11 @@ def test_the_idempotency_key_stands_beside_the_entry() -> None:
     ],
     ids=["body", "headers", "half a character", "too large a number"],
 )
-def test_what_no_queue_can_carry_is_rejected_with_the_reason(refused: Message, says: str) -> None:
+def test_what_no_queue_can_carry_is_rejected_with_the_reason(refused: Message, detail: str) -> None:
     outcome = entry_of(refused, "m-1")
     assert isinstance(outcome, Published)
     assert outcome.status is PublishStatus.REJECTED
-    assert says in outcome.detail
+    assert detail in outcome.detail
 
 
 def test_what_just_fits_is_carried() -> None:

@@ -45,11 +45,11 @@ async def test_the_body_of_a_request_that_was_answered_is_not_held(
             opened.append((protocol, socket))
             protocol.data_received(HEAD + b"x" * BODY_BYTES)
             await loop_iterations()
-        held, _ = tracemalloc.get_traced_memory()
+        allocated, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert all(b"".join(socket.written).startswith(b"HTTP/1.1 " + status) for _, socket in opened)
     assert shared.bodies.total == 0
-    assert held < CONNECTIONS * BODY_BYTES / 4
+    assert allocated < CONNECTIONS * BODY_BYTES / 4
     for protocol, _ in opened:
         protocol.connection_lost(ConnectionResetError())

@@ -31,7 +31,7 @@ DEPLOY = Concurrency(group="deploy")
 
 def unit_of(request: dict[str, Any] | None = None, **changes: Any) -> tuple[UnitOfWork, PlanningTask]:
     """A run that its first attempt plans, and that attempt."""
-    asked = job_request(**(request or {}))
+    request_message = job_request(**(request or {}))
     run = replace(
         run_of_one_job(1).run,
         **{
@@ -41,12 +41,12 @@ def unit_of(request: dict[str, Any] | None = None, **changes: Any) -> tuple[Unit
             "plan_attempt": 1,
             "plan_worker": "w",
             "plan_since": 900.0,
-            "request": asked.encode(),
+            "request": request_message.encode(),
             **changes,
         },
     )
     unit = UnitOfWork(moment(NOW, retry_base_seconds=4.0), [run])
-    return unit, PlanningTask(run_id=RUN_ID, attempt=1, request=asked)
+    return unit, PlanningTask(run_id=RUN_ID, attempt=1, request=request_message)
 
 
 def states_after(

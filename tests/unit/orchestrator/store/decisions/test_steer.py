@@ -57,11 +57,13 @@ def test_the_holder_of_a_running_job_is_asked_and_the_first_request_counts() -> 
     assert unit.jobs["job-0"] == job
 
 
-@pytest.mark.parametrize("asked", [cancel_job, lambda unit, job_id: prioritise(unit, job_id, Priority.HIGH)])
+@pytest.mark.parametrize(
+    "steering", [cancel_job, lambda unit, job_id: prioritise(unit, job_id, Priority.HIGH)]
+)
 @pytest.mark.parametrize("job_id", ["job-0", "unknown"])
-def test_what_has_ended_or_is_not_there_stays_as_it_is(asked: Any, job_id: str) -> None:
+def test_what_has_ended_or_is_not_there_stays_as_it_is(steering: Any, job_id: str) -> None:
     unit = unit_of(JobState.SUCCEEDED)
-    asked(unit, job_id)
+    steering(unit, job_id)
     assert not unit.changes().jobs
 
 
@@ -138,10 +140,12 @@ def test_every_rerun_has_an_id_of_its_own() -> None:
 
 
 def test_an_end_that_was_asked_for_has_the_reason_of_the_request() -> None:
-    asked = replace(RUNNING_JOB.job, cancel_asked=True, ending="run_timeout", ending_detail="after 2 h")
-    end = as_requested(asked, CANCELLED)
+    cancelled_row = replace(
+        RUNNING_JOB.job, cancel_asked=True, ending="run_timeout", ending_detail="after 2 h"
+    )
+    end = as_requested(cancelled_row, CANCELLED)
     assert (end.state, end.reason, end.detail) == (JobState.TIMED_OUT, Reason.RUN_TIMEOUT, "after 2 h")
-    by_a_person = requested_end(replace(asked, ending="", ending_detail=""), CANCELLED)
+    by_a_person = requested_end(replace(cancelled_row, ending="", ending_detail=""), CANCELLED)
     assert (by_a_person.state, by_a_person.reason) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED)
 
 

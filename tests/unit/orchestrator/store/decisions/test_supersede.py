@@ -39,7 +39,7 @@ RULES = moment(NOW).rules
 
 def run(run_id: str, *, state: RunState = RunState.RUNNING, seconds: int = 0, **request: Any) -> Run:
     """A run of a branch, requested so many seconds after midnight."""
-    asked = job_request(
+    given_request = job_request(
         **{
             "ref": TOPIC,
             "commit_sha": run_id[0] * 40,
@@ -48,7 +48,12 @@ def run(run_id: str, *, state: RunState = RunState.RUNNING, seconds: int = 0, **
         }
     )
     return replace(
-        run_of_one_job(1).run, run_id=run_id, state=state, created_at=NOW, request=asked.encode(), job_count=1
+        run_of_one_job(1).run,
+        run_id=run_id,
+        state=state,
+        created_at=NOW,
+        request=given_request.encode(),
+        job_count=1,
     )
 
 
@@ -214,8 +219,8 @@ def placed(
     own: Run, history: RefHistory, *others: Run, rule: SupersedeRule = SupersedeRule.RUNNING, **given: Any
 ) -> RefRun | OrderQuestion | None:
     unit = unit_of(own, *others, rule=rule)
-    asked = {"rerun": False, "answers": None, **given}
-    return place_run(unit, own, RunSpec(supersede=True), history, **asked)
+    placement = {"rerun": False, "answers": None, **given}
+    return place_run(unit, own, RunSpec(supersede=True), history, **placement)
 
 
 def test_the_first_run_of_a_branch_leads_it() -> None:
@@ -333,7 +338,7 @@ def related_run(*supersede_flags: bool | None) -> list[RefRun]:
 
 
 @pytest.mark.parametrize(
-    ("ref", "asked", "known", "rule", "expected"),
+    ("ref", "requested", "known", "rule", "expected"),
     [
         ("refs/heads/topic", None, related_run(None, False), SupersedeRule.RUNNING, 2),
         ("refs/heads/topic", None, related_run(None, False), SupersedeRule.OFF, 0),
@@ -345,6 +350,6 @@ def related_run(*supersede_flags: bool | None) -> list[RefRun]:
     ids=["branch", "off", "default branch", "it asks", "another asked", "asked in vain"],
 )
 def test_they_are_looked_at_where_somebody_may_be_ended(
-    ref: str, asked: bool | None, known: list[RefRun], rule: SupersedeRule, expected: int
+    ref: str, requested: bool | None, known: list[RefRun], rule: SupersedeRule, expected: int
 ) -> None:
-    assert len(runs_to_load(job_request(ref=ref), known, rule, requested=asked)) == expected
+    assert len(runs_to_load(job_request(ref=ref), known, rule, requested=requested)) == expected

@@ -202,7 +202,7 @@ def test_a_job_that_waits_for_its_group_holds_up_no_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "own", "asked"),
+    ("run", "own", "requested"),
     [
         ({"group_key": b"r", "group_acquired": False}, b"g", b"r"),
         ({"group_key": b"r", "group_acquired": True}, b"g", b"g"),
@@ -212,20 +212,20 @@ def test_a_job_that_waits_for_its_group_holds_up_no_other() -> None:
     ids=["the run's first", "then its own", "its run holds it", "none"],
 )
 def test_a_job_asks_for_its_runs_group_before_its_own(
-    run: dict[str, Any], own: bytes | None, asked: bytes | None
+    run: dict[str, Any], own: bytes | None, requested: bytes | None
 ) -> None:
     unit = unit_of(job("a", JobState.BLOCKED, group_key=own), **run)
-    assert unit.request_group("a") is (asked is not None)
-    assert unit.changes().groups == ([] if asked is None else [asked])
+    assert unit.request_group("a") is (requested is not None)
+    assert unit.changes().groups == ([] if requested is None else [requested])
 
 
 def test_a_job_whose_run_got_the_group_may_start_as_planned() -> None:
     blocked = job("a", JobState.BLOCKED, reason=Reason.CONCURRENCY_GROUP)
-    for held in (False, True):
-        unit = unit_of(blocked, state=RunState.WAITING, group_key=b"r", group_acquired=held)
+    for has_group in (False, True):
+        unit = unit_of(blocked, state=RunState.WAITING, group_key=b"r", group_acquired=has_group)
         unit.settle(["run-1"])
-        state = JobState.WAITING if held else JobState.BLOCKED
-        assert states_of(unit)["a"] == (state, Reason.PLANNED if held else Reason.CONCURRENCY_GROUP)
+        state = JobState.WAITING if has_group else JobState.BLOCKED
+        assert states_of(unit)["a"] == (state, Reason.PLANNED if has_group else Reason.CONCURRENCY_GROUP)
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------

@@ -107,8 +107,8 @@ def test_a_new_process_inherits_from_the_last_one_of_its_name() -> None:
 
 
 def test_an_order_changes_the_row_or_is_refused() -> None:
-    held = steered(ROW, QuarantineOrder(seconds=50.0), NOW, LEASE)
-    assert held == ROW._replace(quarantined_until=NOW + 50)
+    quarantined = steered(ROW, QuarantineOrder(seconds=50.0), NOW, LEASE)
+    assert quarantined == ROW._replace(quarantined_until=NOW + 50)
     assert steered(ROW._replace(ended_at=NOW), DrainOrder(), NOW, LEASE) is OrderRefusal.IS_GONE
 
 

@@ -34,7 +34,7 @@ def key(single_job_run: SingleJobRun) -> AttemptKey:
     return AttemptKey(job_id=single_job_run.job.job_id, number=single_job_run.job.attempt)
 
 
-def taken_run(single_job_run: SingleJobRun, outcome: Outcome = DONE) -> SingleJobRun | None:
+def known_run(single_job_run: SingleJobRun, outcome: Outcome = DONE) -> SingleJobRun | None:
     """What is known at its end of an attempt that was kept at its claim."""
     in_hand = ClaimCache()
     in_hand.keep([single_job_run])
@@ -84,14 +84,14 @@ def taken_run(single_job_run: SingleJobRun, outcome: Outcome = DONE) -> SingleJo
 def test_what_an_end_would_change_elsewhere_is_not_remembered(
     single_job_run: SingleJobRun, known: bool
 ) -> None:
-    assert taken_run(single_job_run) == (single_job_run if known else None)
+    assert known_run(single_job_run) == (single_job_run if known else None)
 
 
 @pytest.mark.parametrize(
     ("reason", "known"), [(Reason.COMPLETED, True), (Reason.RELEASED, False), (Reason.AGENT_LOST, False)]
 )
 def test_an_end_for_which_more_is_looked_at_is_not_as_known(reason: Reason, known: bool) -> None:
-    assert (taken_run(run_of_one_job(1), Outcome(state=JobState.ERRORED, reason=reason)) is not None) is known
+    assert (known_run(run_of_one_job(1), Outcome(state=JobState.ERRORED, reason=reason)) is not None) is known
 
 
 def test_what_is_in_hand_is_taken_once_forgotten_when_changed_and_bounded() -> None:

@@ -140,8 +140,8 @@ async def test_jobs_are_found_in_indexes_that_hold_what_is_asked_for(
         "label": "linux",
         "priority": Priority.HIGH,
     }
-    for asked in ({}, *({name: value} for name, value in filters.items()), filters):
-        job_filters = JobFilters(**asked, state=state)  # type: ignore[typeddict-item]  # of a dict only that its values are objects is known
+    for chosen in ({}, *({name: value} for name, value in filters.items()), filters):
+        job_filters = JobFilters(**chosen, state=state)  # type: ignore[typeddict-item]  # of a dict only that its values are objects is known
         await watched.store.jobs(limit=9, **job_filters)
         await watched.store.jobs(limit=9, after="0190a5b2-0000-7000-8000-000000000000", **job_filters)
     # No index holds what waits in the order of its ids: that is what is sorted, and no more.

@@ -145,8 +145,8 @@ async def test_what_ran_before_the_upgrade_counts_for_its_owner(tmp_path: Path) 
     path, clock = tmp_path / "store.db", ManualClock(NOW)
     with closing(first_version(path)) as old:
         add_run(old, id_of(1), "running", 2, "lantern/harbour")
-        held = {"attempt": 1, "worker_id": WORKER, "lease_until": NOW + 30, "reason": "claimed"}
-        add_job(old, id_of(10), id_of(1), 0, "running", started_at=NOW - 20, **held)
+        lease = {"attempt": 1, "worker_id": WORKER, "lease_until": NOW + 30, "reason": "claimed"}
+        add_job(old, id_of(10), id_of(1), 0, "running", started_at=NOW - 20, **lease)
         add_run(old, id_of(2), "waiting", 1, "lantern/pier")
         add_job(old, id_of(20), id_of(2), 0, "waiting")
         add_run(old, id_of(3), "waiting", 1, "reef/tide")

@@ -116,7 +116,7 @@ def test_another_name_needs_no_interim_queue() -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "target", "interim"),
+    ("found_queue", "target", "interim"),
     [
         (OLD_THERE, NEW, "classic"),
         (NEW_THERE, OLD, "classic"),
@@ -125,9 +125,9 @@ def test_another_name_needs_no_interim_queue() -> None:
     ids=["classic to quorum", "quorum to classic", "quorum to quorum"],
 )
 def test_the_interim_queue_is_as_durable_as_the_less_durable_of_both(
-    theirs: FoundQueue, target: Queue, interim: str
+    found_queue: FoundQueue, target: Queue, interim: str
 ) -> None:
-    (first, *_) = plan(replace(MIGRATION, target=target), found(old=theirs))
+    (first, *_) = plan(replace(MIGRATION, target=target), found(old=found_queue))
     assert first.queue.arguments["x-queue-type"] == interim
     assert first.queue.arguments[MARK] == NAME
     # It has no dead letters, so nothing in it may reach a limit of deliveries.

@@ -159,9 +159,16 @@ def test_jobs_are_updated_in_what_changed_and_in_nothing_else(
     before = {f"j-{number}": new_job(number) for number in range(len(reported))}
     after = [
         structs.replace(
-            job, cancel_asked=asked, detail=detail, lease_until=until, state=state, sequence=sequence
+            job,
+            cancel_asked=cancel_requested,
+            detail=detail,
+            lease_until=until,
+            state=state,
+            sequence=sequence,
         )
-        for job, (asked, detail, until, state, sequence) in zip(before.values(), reported, strict=True)
+        for job, (cancel_requested, detail, until, state, sequence) in zip(
+            before.values(), reported, strict=True
+        )
     ]
     changes = RowChanges(jobs=after, jobs_before=before)
     changed = [
