@@ -8,27 +8,23 @@ import asyncio
 import os
 import random
 import sqlite3
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from asyncio.subprocess import STDOUT
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from solstice_common.broker import Broker, open_broker
-from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.stages.intake import Intake
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_common.broker import open_broker
+from solstice_orchestrator.store import open_store
 from tests.brokers import broker_url, pytest_generate_tests
 from tests.contract.test_broker import ready_count
-from tests.integration.cli.test_dlq_commands import JOBS, TOPOLOGY, environment, refused
+from tests.dead_letter_replays import JOBS, fill, refused, running_intake, start_replay
 
 __all__ = ["broker_url", "pytest_generate_tests"]
 
 COUNT = int(os.environ.get("REPLAYS", "900"))
 KILLS = 3
-AT_ONCE = 500
 PATIENCE_SECONDS = 600
 
 
@@ -63,12 +59,12 @@ async def test_killed_replays_lose_nothing_and_nothing_counts_twice(broker_url: 
         open_broker(broker_url, name="test") as broker,
         open_store(f"sqlite:///{database}") as store,
     ):
-        await fill(broker)
+        await fill(broker, *(refused(number) for number in range(COUNT)))
         began = time.monotonic()
-        async with intake(broker, store):
+        async with running_intake(broker, store, prefetch=256):
             for _ in range(KILLS):
                 await killed_replay(broker_url, database, rng.randrange(COUNT // 30, COUNT // 10))
-            last, before = await start(broker_url), stored(database)
+            last, before = Watched(await start_replay(broker_url, "--all", stderr=STDOUT)), stored(database)
             resumed = time.monotonic()
             report = await last.ended()
             took = time.monotonic() - resumed
@@ -88,46 +84,17 @@ async def test_killed_replays_lose_nothing_and_nothing_counts_twice(broker_url: 
     assert (runs, requests) == (COUNT, COUNT), "one run for each dead letter: none lost, none twice"
 
 
-async def fill(broker: Broker) -> None:
-    await broker.ready(30)
-    await broker.declare(TOPOLOGY)
-    for start_at in range(0, COUNT, AT_ONCE):
-        numbers = range(start_at, min(start_at + AT_ONCE, COUNT))
-        outcomes = await broker.publish([refused(number) for number in numbers])
-        assert all(each.confirmed for each in outcomes)
-    await ready_count(broker, JOBS.dlq, COUNT)
-
-
-@asynccontextmanager
-async def intake(broker: Broker, store: JobStore) -> AsyncIterator[None]:
-    stage = Intake(broker=broker, store=store, metrics=Metrics(), rng=random.Random(1))
-    running = asyncio.create_task(stage.run(JOBS.queue, TOPOLOGY, prefetch=256))
-    try:
-        yield
-    finally:
-        running.cancel()
-        await asyncio.wait([running])
-
-
 async def killed_replay(url: str, database: Path, more: int) -> None:
     """Start a replay, and kill it once `more` further requests are stored.
 
     It is slowed down, so that it cannot be through before, however far the stores lag behind.
     """
     before = stored(database)
-    replay = await start(url, "--rate", str(max(60, COUNT // 12)))
-    await until(lambda: stored(database) >= before + more or replay.process.returncode is not None)
-    assert replay.process.returncode is None, "it was to be killed on its way"
-    replay.process.kill()
-    await replay.process.wait()
-
-
-async def start(url: str, *words: str) -> Watched:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "solstice_cli", "dlq", "replay", "--all", "--watch", "0", *words),
-        env=environment(url), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    return Watched(process)
+    process = await start_replay(url, "--all", "--rate", str(max(60, COUNT // 12)), stderr=STDOUT)
+    await until(lambda: stored(database) >= before + more or process.returncode is not None)
+    assert process.returncode is None, "it was to be killed on its way"
+    process.kill()
+    await process.wait()
 
 
 def stored(database: Path) -> int:

@@ -135,7 +135,7 @@ def test_inbox_on_postgresql_does_what_the_model_does(postgresql_database: Scrat
         return postgresql_database.url
 
     run_state_machine_as_test(
-        lambda: Machine(fresh),  # type: ignore[arg-type]  # as above
+        lambda: Machine(fresh),  # type: ignore[arg-type]  # a factory is documented, its type says a class
         settings=settings(
             max_examples=10,
             stateful_step_count=15,

@@ -364,7 +364,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def a_job_has_at_most_one_open_attempt_and_only_while_it_runs(self) -> None:
         for view in self.jobs():
-            attempts = self.do(lambda view=view: self.store.attempts(view.job_id))  # type: ignore[misc]  # as above
+            attempts = self.do(lambda view=view: self.store.attempts(view.job_id))  # type: ignore[misc]  # mypy does not infer a lambda with a default
             still_open = [attempt.number for attempt in attempts if attempt.finished_at is None]
             assert still_open == ([view.attempt] if view.state is JobState.RUNNING else [])
             assert [attempt.number for attempt in attempts] == list(range(1, view.attempt + 1))
@@ -466,7 +466,7 @@ def test_lives_in_a_postgresql_store(postgresql: PostgreSQLServer, monkeypatch: 
             yield database.url
 
     run_state_machine_as_test(
-        lambda: StoreMachine(postgresql_store),  # type: ignore[arg-type]  # as above
+        lambda: StoreMachine(postgresql_store),  # type: ignore[arg-type]  # a factory is documented, its type says a class
         settings=settings(
             max_examples=10,
             stateful_step_count=30,

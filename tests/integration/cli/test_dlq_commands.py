@@ -2,38 +2,22 @@
 
 import asyncio
 import json
-import random
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from solstice_common.broker import Broker, Message, open_broker
+from solstice_common.broker import Message, open_broker
 from solstice_common.broker.delivery import Ack
-from solstice_common.settings import BrokerSettings
-from solstice_common.topology import STATUSES, full_topology, jobs_route
-from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.stages.intake import Intake
+from solstice_common.topology import STATUSES
 from solstice_orchestrator.store import open_store
 from tests.brokers import broker_url, pytest_generate_tests
-from tests.builders import job_request
 from tests.contract.test_broker import collect, ready_count
-from tests.servers.service_process import base_environment
+from tests.dead_letter_replays import JOBS, environment, fill, refused, running_intake
 
 __all__ = ["broker_url", "pytest_generate_tests"]
-
-JOBS = jobs_route(BrokerSettings())
-TOPOLOGY = full_topology(BrokerSettings())
-KILLED_REPLAYS = 3
-REPLAYED = 300
-
-
-def environment(url: str) -> dict[str, str]:
-    return {**base_environment(), "AMQP_URL": url, "NO_COLOR": "1", "COLUMNS": "200"}
 
 
 def solstice(url: str, *words: str, check: int = 0, stdin: str = "") -> "subprocess.CompletedProcess[str]":
@@ -54,33 +38,6 @@ def solstice(url: str, *words: str, check: int = 0, stdin: str = "") -> "subproc
 async def answer(url: str, *words: str, check: int = 0) -> Any:
     done = await asyncio.to_thread(solstice, url, *words, "--json", check=check)
     return json.loads(done.stdout)
-
-
-def refused(number: int, *, reason: str = "internal_error", **changes: Any) -> Message:
-    """A dead letter whose request can be read."""
-    request = job_request(request_id=f"00000000-0000-4000-8000-{number:012}", **changes)
-    return Message(
-        exchange=JOBS.dlx,
-        routing_key=JOBS.routing_key,
-        body=request.encode(),
-        type="jobrequest.v1",
-        correlation_id=request.request_id,
-        headers={
-            "x-solstice-reason": reason,
-            "x-solstice-detail": "KeyError: 'x'",
-            "x-solstice-refused-at": f"2026-03-01T12:{number // 60 % 60:02}:{number % 60:02}.000Z",
-            "x-solstice-idempotency-key": request.request_id,
-        },
-        priority=4,
-    )
-
-
-async def fill(broker: Broker, *messages: Message) -> None:
-    await broker.ready(30)
-    await broker.declare(TOPOLOGY)
-    outcomes = await broker.publish(messages)
-    assert all(each.confirmed for each in outcomes)
-    await ready_count(broker, JOBS.dlq, len(messages))
 
 
 async def test_dead_letters_are_listed_counted_and_shown(broker_url: str) -> None:
@@ -157,13 +114,10 @@ async def test_a_message_that_comes_back_dead_is_reported(broker_url: str, tmp_p
             ),
             refused(1),
         )
-        intake = Intake(broker=broker, store=store, metrics=Metrics(), rng=random.Random(1))
-        running = asyncio.create_task(intake.run(JOBS.queue, TOPOLOGY, prefetch=64))
-        (report,) = (await answer(broker_url, "replay", "--queue", "requests", "--watch", "3", check=1))[
-            "replays"
-        ]
-        running.cancel()
-        await asyncio.wait([running])
+        async with running_intake(broker, store):
+            (report,) = (await answer(broker_url, "replay", "--queue", "requests", "--watch", "3", check=1))[
+                "replays"
+            ]
     assert len(report["sent"]) == 2
     assert [each["reason"] for each in report["came_back"]] == ["invalid_field"]
 
@@ -277,48 +231,3 @@ def test_a_broker_that_is_away_is_named() -> None:
     done = solstice("amqp://guest:secret@127.0.0.1:9/%2f", "list", check=3)
     assert "127.0.0.1:9" in done.stderr
     assert "secret" not in done.stderr
-
-
-async def test_killed_replays_lose_nothing_and_double_nothing(broker_url: str, tmp_path: Path) -> None:
-    """Each replay is killed on its way, while the intake stores what arrives."""
-    rng = random.Random(20260301)
-    async with (
-        open_broker(broker_url, name="test") as broker,
-        open_store(f"sqlite:///{tmp_path / 's.db'}") as store,
-    ):
-        await fill(broker, *(refused(number) for number in range(REPLAYED)))
-        intake = Intake(broker=broker, store=store, metrics=Metrics(), rng=rng)
-        running = asyncio.create_task(intake.run(JOBS.queue, TOPOLOGY, prefetch=64))
-        for _ in range(KILLED_REPLAYS):
-            await _killed_replay(broker_url, lambda: store_size(store), rng.randrange(20, 60))
-        done = await asyncio.to_thread(solstice, broker_url, "replay", "--all", "--watch", "0")
-        assert "failed 0" in done.stdout
-        await ready_count(broker, JOBS.dlq, 0)
-        await ready_count(broker, JOBS.queue, 0)
-        async with asyncio.timeout(60):
-            while await store_size(store) < REPLAYED:  # noqa: ASYNC110  asks a store
-                await asyncio.sleep(0.1)
-        running.cancel()
-        await asyncio.wait([running])
-        runs = (await store.runs(limit=REPLAYED * 2)).runs
-    assert len(runs) == REPLAYED, "one run for each dead letter: none lost, none twice"
-    assert len({run.request_id for run in runs}) == REPLAYED
-
-
-async def store_size(store: Any) -> int:
-    return len((await store.runs(limit=REPLAYED * 2)).runs)
-
-
-async def _killed_replay(url: str, count: Callable[[], Any], more: int) -> None:
-    """Start a replay, and kill it once `more` further requests have arrived."""
-    before = await count()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "solstice_cli", "dlq", "replay", "--all", "--rate", "60",
-        env=environment(url), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    async with asyncio.timeout(60):
-        while await count() < before + more and process.returncode is None:  # noqa: ASYNC110  asks a store
-            await asyncio.sleep(0.01)
-    assert process.returncode is None, "it was to be killed on its way"
-    process.send_signal(signal.SIGKILL)
-    await process.wait()

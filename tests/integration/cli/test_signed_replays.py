@@ -10,7 +10,8 @@ from solstice_common.signing.jws import sign
 from solstice_orchestrator.store import open_store
 from tests.brokers import broker_url, pytest_generate_tests
 from tests.contract.test_broker import ready_count
-from tests.integration.cli.test_dlq_commands import JOBS, answer, fill, refused
+from tests.dead_letter_replays import JOBS, fill, refused
+from tests.integration.cli.test_dlq_commands import answer
 from tests.integration.orchestrator.test_signed_intake import Verifying
 
 __all__ = ["broker_url", "pytest_generate_tests"]

@@ -48,9 +48,9 @@ class Verifying:
     async def running(self, broker: Broker, store: JobStore, settings: BrokerSettings) -> AsyncIterator[None]:
         keys, topology = KeyFile(self.path, read_public), full_topology(settings)
         rules = SignatureRules(keys=keys, v1_trust=V1_TRUST, max_age_seconds=None)
-        parts = {"broker": broker, "store": store, "metrics": Metrics(), "rng": random.Random(1)}
-        intake = Intake(**parts, signatures=rules)  # type: ignore[arg-type]  # one dictionary for both
-        cancels = CancelIntake(**parts, verify_keys=keys)  # type: ignore[arg-type]  # as above
+        metrics, rng = Metrics(), random.Random(1)
+        intake = Intake(broker=broker, store=store, metrics=metrics, rng=rng, signatures=rules)
+        cancels = CancelIntake(broker=broker, store=store, metrics=metrics, rng=rng, verify_keys=keys)
         async with (
             task_of(asyncio.create_task(intake.run(settings.amqp_queue, topology, prefetch=64))),
             task_of(asyncio.create_task(cancels.run(CANCELS.queue, topology, prefetch=64))),

@@ -71,7 +71,7 @@ class UnreadHeader:
         """Read the table of headers alone, likewise."""
         try:
             return read_headers(self._data)
-        except Exception:  # noqa: BLE001  as above
+        except Exception:  # noqa: BLE001  a mistake of ours in reading must not end the process either
             return {}
 
 

@@ -103,7 +103,7 @@ class Webhooks:
         def end(outcome: "asyncio.Future[KeepResult | Refused | Exception]") -> None:
             try:
                 ended = self._concluded(name, _outcome_in(outcome.result()), began)
-            except Exception as error:  # noqa: BLE001  as above
+            except Exception as error:  # noqa: BLE001  every error is answered with 500 and logged
                 ended = broken(f"/webhooks/{name}", error)
             answer(ended)
 
