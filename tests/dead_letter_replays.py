@@ -1,4 +1,4 @@
-"""Dead letters of requests, and the commands and the intake that take them from their queues."""
+"""Dead letters of requests, the command that replays them, and the intake that stores them."""
 
 import asyncio
 import random
