@@ -1,13 +1,17 @@
 """What the README tells first is right, and its table names every command there is."""
 
+import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from solstice_cli.demo import __main__ as demo
 from solstice_cli.demo.steps import WORKFLOW
+from solstice_cli.demo.stops import WIDTH
 from solstice_common.cli.lazy import loaded
 from solstice_orchestrator.workflow.reader import parse_workflow
-from tests.docs_pages import PROGRAMS, ROOT, shell_lines, text_of
+from tests.docs_pages import PROGRAMS, ROOT, blocks, shell_lines, text_of
 
 
 def table_rows() -> list[str]:
@@ -34,6 +38,22 @@ def test_table_names_every_command_and_no_other() -> None:
 
 def test_first_two_commands_come_first() -> None:
     assert list(shell_lines("README.md"))[:2] == ["./just demo", "./just test"]
+
+
+def test_the_sample_has_the_lines_that_the_demo_prints() -> None:
+    """The names of the stops in order, each as wide as `Stops` prints it."""
+    code = ast.parse(Path(demo.__file__).read_text("utf-8"))
+    calls = [node for node in ast.walk(code) if isinstance(node, ast.Call)]
+    names = [
+        str(ast.literal_eval(call.args[0]))
+        for call in sorted(calls, key=lambda call: call.lineno)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "stop"
+    ]
+    (sample,) = (text for text in blocks("README.md", "text") if "✓" in text)
+    lines = [line for line in sample.splitlines() if "✓" in line]
+    assert [re.sub(r"[ \d]{3}\.\d s$", "", line) for line in lines] == [
+        f"{number:2} ✓ {name:<{WIDTH}} " for number, name in enumerate(names, 1)
+    ]
 
 
 def test_our_own_workflow_is_one() -> None:
