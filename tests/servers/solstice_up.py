@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx2
 
+from solstice_common.runtime import public_interfaces
 from tests.servers.ports import free_ports
 
 READY_SECONDS = 60
@@ -34,8 +35,15 @@ SETTINGS = (
 
 
 def clean_environment(home: Path) -> dict[str, str]:
-    """The environment of a person without settings, with this state directory."""
-    stored = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
+    """The environment of a person without settings, with this state directory.
+
+    Whether the inside of libraries is used is a question about the installation, and no setting.
+    """
+    stored = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(SETTINGS) or name == public_interfaces.VARIABLE
+    }
     # Machines on which tests run are busy with them.
     stored["GOVERNOR"] = "off"
     return {**stored, "SOLSTICE_HOME": str(home), "NO_COLOR": "1", "COLUMNS": "200"}

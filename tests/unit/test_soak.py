@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from solstice_common.runtime.public_interfaces import public_only
 from tests.soak.readings import Reading
 from tests.soak.verdict import events_of, figures, of_events, of_jobs, of_log, of_readings
 
@@ -59,6 +60,7 @@ def test_what_happens_before_the_end_of_the_warm_up_is_not_growth() -> None:
         ('{"event": "attempt.finished", "level": "info"}', False),
         ('{"event": "workspace.not_removed", "level": "error"}', True),
         ('{"event": "anything.new", "level": "warning"}', True),
+        ('{"event": "http.unbounded", "level": "warning"}', not public_only("uvicorn")),
         ('{"event": "x", "level": "info", "detail": "OSError(9, \'Bad file descriptor\')"}', True),
         ("Traceback (most recent call last):", True),
         ("[1, 2]", True),

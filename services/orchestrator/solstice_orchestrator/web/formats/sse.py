@@ -103,7 +103,10 @@ class ChangePacer:
 
 
 class EventStream(StreamingResponse):
-    """Sends events as they come, and a comment after HEARTBEAT_SECONDS without one."""
+    """Sends events as they come, and a comment after HEARTBEAT_SECONDS without one.
+
+    The head of the answer is sent after the first look: a client that has it is sent every change from then on.
+    """
 
     media_type = "text/event-stream"
 
@@ -114,14 +117,22 @@ class EventStream(StreamingResponse):
     async def stream_response(self, send: Send) -> None:
         # Closed here, in the task that serves the request, in whichever state the client left it.
         async with aclosing(self._lines):
+            self.body_iterator = _resumed(await anext(self._lines), self._lines)
             await super().stream_response(send)
+
+
+async def _resumed(first: bytes, rest: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    yield first
+    async for lines in rest:
+        yield lines
 
 
 async def _encoded(events: Events) -> AsyncGenerator[bytes, None]:
     clock = asyncio.get_running_loop().time
     sent_at = clock()
     async with aclosing(events):
-        yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
+        first = await anext(events, None)
+        yield f"retry: {RETRY_MILLISECONDS}\n\n".encode() + (b"" if first is None else first.encode())
         async for event in events:
             if event is not None:
                 yield event.encode()
