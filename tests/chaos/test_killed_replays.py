@@ -25,7 +25,7 @@ __all__ = ["broker_url", "pytest_generate_tests"]
 
 COUNT = int(os.environ.get("REPLAYS", "900"))
 KILLS = 3
-PATIENCE_SECONDS = 600
+WAIT_SECONDS = 600
 
 
 @dataclass
@@ -103,6 +103,6 @@ def stored(database: Path) -> int:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(WAIT_SECONDS):
         while not holds():  # noqa: ASYNC110  asks a file
             await asyncio.sleep(0.02)

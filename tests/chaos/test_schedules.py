@@ -21,7 +21,7 @@ from tests.schedules import added_schedule
 from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
 from tests.servers.postgresql import ScratchDatabase
 
-PATIENCE_SECONDS: Final = 90.0
+WAIT_SECONDS: Final = 90.0
 SLOW, FAST = "*/10 * * * * *", "*/2 * * * * *"
 START: Final = """
 import asyncio, os, sys, time
@@ -68,9 +68,9 @@ class Host:
 
 
 async def wait_until_true(what: str, fact: Callable[[], Awaitable[bool]]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS
     while not await fact():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {WAIT_SECONDS:g} s: {what}"
         await asyncio.sleep(0.05)
 
 

@@ -46,7 +46,7 @@ GONE: Final = "f" * 40
 CALL_SECONDS: Final = 3.0
 SLOW_SECONDS: Final = 3.3
 """Longer than we wait for an answer, shorter than an unanswered call is reckoned with."""
-PATIENCE_SECONDS: Final = 150.0
+WAIT_SECONDS: Final = 150.0
 TROUBLES: Final[Sequence[Trouble | None]] = (
     None,
     Reply(status=500, document={"message": "Server Error"}),
@@ -73,10 +73,10 @@ Ends = Mapping[Source, Mapping[tuple[str, str, str], str]]
 async def wait_until(
     what: str, fact: Callable[[], bool], forges: Mapping[Source, ForgeApi], ends: Ends = MappingProxyType({})
 ) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS
     while not fact():
         late = time.monotonic() > deadline
-        assert not late, f"not within {PATIENCE_SECONDS:g} s: {what}: {untrue(forges, ends)}"
+        assert not late, f"not within {WAIT_SECONDS:g} s: {what}: {untrue(forges, ends)}"
         await asyncio.sleep(0.05)
 
 

@@ -26,7 +26,7 @@ from tests.servers.orchestrator_web import WORKER, WebServer, serve_web, spec
 
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")
 LOST = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
-PATIENCE_SECONDS = 20.0
+WAIT_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
 
 @pytest.fixture
 async def http(web: WebServer) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=web.url, timeout=PATIENCE_SECONDS, trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=web.url, timeout=WAIT_SECONDS, trust_env=False) as client:
         yield client
 
 
@@ -527,7 +527,7 @@ async def test_client_that_goes_away_leaves_nothing_behind(
 
 
 async def test_server_that_stops_ends_its_streams(tmp_path: Path) -> None:
-    async with httpx2.AsyncClient(timeout=PATIENCE_SECONDS, trust_env=False) as client:
+    async with httpx2.AsyncClient(timeout=WAIT_SECONDS, trust_env=False) as client:
         async with serve_web(tmp_path) as served:
             key = await served.running()
             await served.prints(key, "x")

@@ -32,6 +32,7 @@ METAPHORS: Final = frozenset(
         "heir",
         "house",
         "kin",
+        "lab",
         "letter",
         "letters",
     }

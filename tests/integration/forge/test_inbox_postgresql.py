@@ -18,7 +18,7 @@ from tests.builders import job_request
 from tests.inboxes import delivery
 from tests.servers.postgresql import ScratchDatabase
 
-PATIENCE_SECONDS = 120
+WAIT_SECONDS = 120
 
 HOLDERS = (
     "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objid = ($1::bigint & 4294967295)::oid"
@@ -33,7 +33,7 @@ WAITERS = (
 
 def holder(database: ScratchDatabase) -> int:
     """The server process whose session has the relay's lock."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS
     while not (found := database.query(HOLDERS, LOCK)):
         # It may be lost, and taken again, at any time.
         assert time.monotonic() < deadline
@@ -42,7 +42,7 @@ def holder(database: ScratchDatabase) -> int:
 
 async def until_pending(inbox: PostgreSQLInbox) -> None:
     """Wait until the inbox says what is pending."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(WAIT_SECONDS):
         while True:
             with suppress(StoreUnavailable):
                 if await inbox.pending(10):
@@ -62,7 +62,7 @@ async def test_relay_whose_connection_is_lost_gives_way_and_says_nothing(
             assert len(await inbox.pending(10)) == 1
             waiting = asyncio.create_task(other.execute("SELECT pg_advisory_lock($1)", LOCK))
             own = holder(postgresql_database)
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(WAIT_SECONDS):
                 while not postgresql_database.query(WAITERS):  # noqa: ASYNC110  the server sends no notification
                     await asyncio.sleep(0.02)
                 postgresql_database.query("SELECT pg_terminate_backend($1)", own)
@@ -84,7 +84,7 @@ async def test_turn_of_a_silent_process_ends(
     async with PostgreSQLInbox.open(postgresql_database.url) as inbox, inbox.relaying():
         await inbox.keep(delivery("d-1"))
         silent = holder(postgresql_database)
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(WAIT_SECONDS):
             while (silent,) in [tuple(row) for row in postgresql_database.query(HOLDERS, LOCK)]:  # noqa: ASYNC110  the server sends no notification
                 await asyncio.sleep(0.1)
         await until_pending(inbox)
@@ -98,7 +98,7 @@ async def test_server_that_was_away_is_used_again(own_postgresql_database: Scrat
         with pytest.raises(StoreUnavailable):
             await inbox.keep(delivery("meanwhile"))
         server.start()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 with suppress(StoreUnavailable):
                     await inbox.keep(delivery("after"))
@@ -141,7 +141,7 @@ async def test_delivery_is_not_kept_waiting_by_a_lock(
             await inbox.keep(delivery("d-1"))
         leave.set()
         await locking
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 with suppress(StoreUnavailable):
                     await inbox.keep(delivery("d-2"))

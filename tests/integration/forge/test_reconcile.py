@@ -521,7 +521,7 @@ TROUBLES: dict[str, Trouble] = {
     "half": Truncated(),
     "slow": Delayed(seconds=30),
 }
-PATIENCE_WITH_THE_SLOW = 2.5
+SLOW_SECONDS = 2.5
 """Short enough to be waited for, long enough for the good answers that are under way on a busy machine."""
 
 
@@ -531,7 +531,7 @@ async def test_trouble_with_one_repository_is_told_and_the_others_go_on(
     origin: Origin, name: str, tmp_path: Path
 ) -> None:
     rule = Rule(name="r", repositories=("river/heron", OTTER))
-    whole = PATIENCE_WITH_THE_SLOW if name == "slow" else LIMIT_WAIT_SECONDS
+    whole = SLOW_SECONDS if name == "slow" else LIMIT_WAIT_SECONDS
     async with reconcile_setup(origin, f"sqlite:///{tmp_path / 'inbox.db'}", rule, whole=whole) as setup:
         setup.forge.behave(lambda request: TROUBLES[name] if "river/heron" in request.path else None)
         if origin is Origin.GITEA:

@@ -30,7 +30,7 @@ from tests.statuses import SHA, job_status, reportable_status, run_id
 from tests.traffic import drain
 
 RULES = RetryRules(first_retry=0.02, last_retry=0.1, give_up=3600.0, horizon=1.0)
-PATIENCE = CallTimeouts(connect=5.0, read=5.0, whole=10.0)
+TIMEOUTS = CallTimeouts(connect=5.0, read=5.0, whole=10.0)
 KEY = ("river/app", SHA, "solstice/build")
 
 
@@ -45,7 +45,7 @@ async def running_reporter(
     forge: ForgeApi,
     *,
     rules: RetryRules = RULES,
-    timeouts: CallTimeouts = PATIENCE,
+    timeouts: CallTimeouts = TIMEOUTS,
     by_way_of: Callable[[Broker], Any] = lambda broker: broker,
     **access: Any,
 ) -> AsyncIterator[StatusReporter]:

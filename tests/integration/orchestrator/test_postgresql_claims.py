@@ -14,7 +14,7 @@ from tests.builders import job
 from tests.servers.postgresql import ScratchDatabase
 from tests.stores import SUCCEEDED, WORKER, claimed, planned
 
-PATIENCE = "20s"
+LOCK_TIMEOUT = "20s"
 """Of a claim that waits for a lock; those held in these tests are held for longer."""
 
 
@@ -22,7 +22,7 @@ PATIENCE = "20s"
 def url(postgresql_database: ScratchDatabase) -> str:
     """Of a database in which whoever waits for a lock fails."""
     postgresql_database.query(
-        f"ALTER DATABASE \"{postgresql_database.name}\" SET lock_timeout = '{PATIENCE}'"
+        f"ALTER DATABASE \"{postgresql_database.name}\" SET lock_timeout = '{LOCK_TIMEOUT}'"
     )
     return postgresql_database.url
 

@@ -72,15 +72,15 @@ async def held_by_consumers(connection: NatsConnection, queue: str) -> list[Held
         subscription = await client.subscribe(inbox, cb=answers.take)
         try:
             await client.publish(presence_subject(queue), reply=inbox)
-            patience = FIRST_ANSWER_SECONDS
+            wait_seconds = FIRST_ANSWER_SECONDS
             while not answers.no_responders:
                 answers.arrived.clear()
                 try:
-                    async with asyncio.timeout(patience):
+                    async with asyncio.timeout(wait_seconds):
                         await answers.arrived.wait()
                 except TimeoutError:
                     break
-                patience = QUIET_SECONDS
+                wait_seconds = QUIET_SECONDS
         finally:
             await subscription.unsubscribe()
     except nats.errors.Error as error:

@@ -56,7 +56,7 @@ class _Request:
         self._is_complete = False
         self._is_answered = False
         self._silence_seconds = silence_seconds
-        self._patience = asyncio.timeout(None)
+        self._silence = asyncio.timeout(None)
         self._receive = receive
         self._send = send
 
@@ -87,7 +87,7 @@ class _Request:
             return await self._receive()
         if self.refusal is None:
             try:
-                async with asyncio.timeout(self._silence_seconds) as self._patience:
+                async with asyncio.timeout(self._silence_seconds) as self._silence:
                     message = await self._receive()
                 self._body.grow(len(message.get("body", b"")))
             except TimeoutError:
@@ -108,5 +108,5 @@ class _Request:
     def _give_up(self) -> None:
         """Too many bytes of bodies: refuse at the application's next read, or the present one."""
         self._is_given_up = True
-        if self._patience.when() is not None and not self._patience.expired():
-            self._patience.reschedule(asyncio.get_running_loop().time())
+        if self._silence.when() is not None and not self._silence.expired():
+            self._silence.reschedule(asyncio.get_running_loop().time())

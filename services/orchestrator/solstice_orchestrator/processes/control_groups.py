@@ -23,7 +23,7 @@ from typing import Final
 from solstice_orchestrator.processes.children import run
 
 PREFIX: Final = "solstice-"
-PATIENCE_SECONDS: Final = 20.0
+WAIT_SECONDS: Final = 20.0
 PAUSE_SECONDS: Final = 0.002
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 _JOINS: Final = 'echo 0 > "$1/cgroup.procs"'
@@ -53,12 +53,12 @@ class ControlGroup:
 
         Returns False when a process does not end or the group cannot be removed.
         """
-        patience = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + WAIT_SECONDS
         while True:
             self.kill()
             if not self.is_populated and self.remove():
                 return True
-            if time.monotonic() > patience:
+            if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(PAUSE_SECONDS)
 

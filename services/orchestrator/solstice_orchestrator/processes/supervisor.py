@@ -274,8 +274,8 @@ def signal_all(pids: set[int], number: int) -> None:
 
 def kill_descendants(ancestor: int) -> None:
     """Kill all processes below `ancestor`, until none is left that could fork."""
-    patience = time.monotonic() + 20.0
-    while time.monotonic() < patience:
+    deadline = time.monotonic() + 20.0
+    while time.monotonic() < deadline:
         below = descendants(ancestor)
         if not below:
             break

@@ -193,11 +193,11 @@ def kill_marked(directory: Path) -> int:
     This finds processes that outlived their supervisor. It does not find one that also cleared its environment; control
     groups do, where there are any.
     """
-    mark, killed, patience = f"={directory}/".encode(), set[int](), time.monotonic() + KILL_SECONDS
+    mark, killed, deadline = f"={directory}/".encode(), set[int](), time.monotonic() + KILL_SECONDS
     while marked := {pid for pid in process_ids() if mark in _environment(pid)}:
         killed |= marked
         signal_all(marked, signal.SIGKILL)
-        if time.monotonic() > patience:
+        if time.monotonic() > deadline:
             LOG.error(LogEvent.PROCESSES_NOT_ENDED, directory=str(directory), count=len(marked))
             break
         time.sleep(0.002)

@@ -47,7 +47,7 @@ def lock(file: Path, broker: EmbeddedBroker) -> Iterator[sqlite3.Connection]:
 
 
 @pytest.fixture
-async def short_of_patience(file: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EmbeddedBroker]:
+async def short_timeout_broker(file: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EmbeddedBroker]:
     """A broker that gives up waiting for the file's lock after some milliseconds."""
     real = SqliteDatabase.open
     monkeypatch.setattr(
@@ -169,30 +169,30 @@ async def test_publishes_of_one_turn_are_one_transaction(broker: EmbeddedBroker)
 
 
 async def test_while_the_file_is_locked_publishing_is_unknown_and_the_health_says_so(
-    broker: EmbeddedBroker, short_of_patience: EmbeddedBroker, lock: sqlite3.Connection
+    broker: EmbeddedBroker, short_timeout_broker: EmbeddedBroker, lock: sqlite3.Connection
 ) -> None:
     lock.execute("BEGIN IMMEDIATE")
-    (outcome,) = await short_of_patience.publish([message()])
+    (outcome,) = await short_timeout_broker.publish([message()])
     assert outcome.status is PublishStatus.UNKNOWN
     assert "locked" in outcome.detail
-    assert "locked" in str(short_of_patience.health.blocked)
+    assert "locked" in str(short_timeout_broker.health.blocked)
     with pytest.raises(BrokerUnavailable, match="locked"):
-        await short_of_patience.declare(TOPOLOGY)
+        await short_timeout_broker.declare(TOPOLOGY)
     lock.execute("ROLLBACK")
-    (outcome,) = await short_of_patience.publish([message()])
+    (outcome,) = await short_timeout_broker.publish([message()])
     assert outcome.confirmed
-    assert short_of_patience.health.blocked is None
+    assert short_timeout_broker.health.blocked is None
 
 
 async def test_a_consumer_sits_out_a_locked_file(
-    broker: EmbeddedBroker, short_of_patience: EmbeddedBroker, lock: sqlite3.Connection, impatient: None
+    broker: EmbeddedBroker, short_timeout_broker: EmbeddedBroker, lock: sqlite3.Connection, impatient: None
 ) -> None:
     await broker.publish([message(b"1"), message(b"2")])
-    async with short_of_patience.consume(STATUSES.queue, prefetch=1) as consumer, asyncio.timeout(30):
+    async with short_timeout_broker.consume(STATUSES.queue, prefetch=1) as consumer, asyncio.timeout(30):
         (first,) = await consumer.batch()
         lock.execute("BEGIN IMMEDIATE")
         settling = asyncio.create_task(consumer.settle([(first, Ack())]))
-        while short_of_patience.health.blocked is None:  # noqa: ASYNC110  no event tells of it
+        while short_timeout_broker.health.blocked is None:  # noqa: ASYNC110  no event tells of it
             await asyncio.sleep(0.001)
         assert not settling.done()
         lock.execute("ROLLBACK")
