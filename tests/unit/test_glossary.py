@@ -32,7 +32,6 @@ METAPHORS: Final = frozenset(
         "heir",
         "house",
         "kin",
-        "lab",
         "letter",
         "letters",
     }

@@ -1,4 +1,4 @@
-"""Streams of events begin with what there is, so that no change falls between them and a page."""
+"""The answer of a stream of events begins after its first look."""
 
 import asyncio
 from collections.abc import AsyncGenerator
