@@ -30,6 +30,7 @@ from solstice_common.broker.jetstream.nats_address import NatsAddress, read_addr
 from solstice_common.broker.jetstream.nats_connection import NatsConnection, NatsLost, open_connection_at
 from solstice_common.broker.jetstream.nats_records import HEADER_BYTES, NatsRecord, record_of
 from solstice_common.broker.links.background import background
+from solstice_common.broker.links.declared_topologies import DECLARE_WAIT_SECONDS, DeclaredTopologies
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import (
     IDEMPOTENCY_HEADER,
@@ -42,7 +43,6 @@ from solstice_common.errors import BrokerUnavailable, TopologyMismatch
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Topology
 
-DECLARE_WAIT_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 60.0
 """Between two looks at the server's monitoring port."""
 DEFAULT_MAX_PAYLOAD: Final = 1 << 20
@@ -86,8 +86,7 @@ class JetStreamBroker:
         self._address = address
         self._probe = probe
         self._rng = rng
-        self._topologies: list[Topology] = []
-        self._mismatches: dict[str, TopologyMismatch] = {}
+        self.declared = DeclaredTopologies(self._declare, log=log)
         self._link = SupervisedLink(
             partial(open_connection_at, address),
             hosts=HostChoice(address.hosts),
@@ -145,8 +144,7 @@ class JetStreamBroker:
     def health(self) -> BrokerHealth:
         """See `protocol.Broker.health`."""
         connection = self._link.connection
-        mismatch = next(iter(self._mismatches.values()), None)
-        detail = self._link.detail if connection is None else "" if mismatch is None else str(mismatch)
+        detail = self._link.detail if connection is None else self.declared.first_mismatch or ""
         return BrokerHealth(
             connected=connection is not None,
             degraded=None if connection is None else self._probe.degraded(connection.server_version),
@@ -177,13 +175,9 @@ class JetStreamBroker:
             stream_of(queue.name)
         connection = await self._link.connected_within(DECLARE_WAIT_SECONDS)
         try:
-            await self._declare(connection, topology)
+            await self.declared.declare(connection, topology)
         except NatsLost as lost:
             raise BrokerUnavailable(self.url, str(lost)) from lost
-        if topology not in self._topologies:
-            self._topologies.append(topology)
-        for queue in topology.queues:
-            self._mismatches.pop(queue.name, None)
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
         """See `protocol.Broker.publish`."""
@@ -220,43 +214,12 @@ class JetStreamBroker:
             oldest_seconds=oldest,
         )
 
-    def dead_letter_exchange(self, queue: str) -> str | None:
-        """The exchange for refused messages of `queue`, as declared."""
-        for topology in self._topologies:
-            for declared in topology.queues:
-                if declared.name == queue:
-                    return declared.dead_letter_exchange
-        return None
-
-    def mismatch(self, queue: str) -> TopologyMismatch | None:
-        """Why `queue` differs, since the last reconnect, from its declaration."""
-        return self._mismatches.get(queue)
-
     async def reread(self, connection: NatsConnection) -> None:
         """Read the exchanges and bindings from the server. Raises NatsLost."""
         try:
             self.table = await jetstream_streams.read_routes(connection)
         except TopologyMismatch as mismatch:
             raise NatsLost(str(mismatch)) from None
-
-    async def redeclare(self, connection: NatsConnection) -> None:
-        """Declare everything again: a server may have returned empty.
-
-        An object that has changed stops only its own consumer; NatsLost when the server does not answer.
-        """
-        mismatches: dict[str, TopologyMismatch] = {}
-        for topology in self._topologies:
-            try:
-                await self._declare(connection, topology)
-            except TopologyMismatch as mismatch:
-                mismatches[mismatch.name] = mismatch
-                log.error(  # noqa: TRY400  the trace tells nothing that its fields do not
-                    LogEvent.BROKER_MISMATCHED,
-                    kind=mismatch.kind,
-                    name=mismatch.name,
-                    detail=mismatch.on_broker,
-                )
-        self._mismatches = mismatches
 
     async def _declare(self, connection: NatsConnection, topology: Topology) -> None:
         self.table = await jetstream_streams.declare(
@@ -270,7 +233,7 @@ class JetStreamBroker:
         """Make a new connection ready: JetStream must answer, and the topology stand."""
         await jetstream_streams.require_jetstream(connection)
         await self.reread(connection)
-        await self.redeclare(connection)
+        await self.declared.again(connection)
 
     async def _watch_durability(self) -> None:
         """Look at every new connection and every minute, and log once what the server lacks."""

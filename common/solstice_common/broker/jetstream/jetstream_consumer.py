@@ -26,6 +26,7 @@ from solstice_common.broker.jetstream.jetstream_subscription import (
 from solstice_common.broker.jetstream.nats_connection import NatsConnection, NatsLost, described
 from solstice_common.broker.jetstream.nats_records import NatsRecord, dead_letter_record
 from solstice_common.broker.links.background import background
+from solstice_common.broker.links.declared_topologies import DeclaredTopologies
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import Delivery, Published, PublishStatus
 from solstice_common.errors import TopologyMismatch
@@ -63,13 +64,8 @@ class JetStreamConsumerBroker(Protocol):
         """Given where poison is dropped in place of becoming a dead letter."""
         ...
 
-    def dead_letter_exchange(self, queue: str) -> str | None: ...
-
-    def mismatch(self, queue: str) -> TopologyMismatch | None:
-        """Why the server's queue differs from its declaration."""
-        ...
-
-    async def redeclare(self, connection: NatsConnection) -> None: ...
+    @property
+    def declared(self) -> DeclaredTopologies[NatsConnection]: ...
 
     async def publish_records(self, records: Sequence[NatsRecord]) -> Sequence[Published]: ...
 
@@ -140,7 +136,7 @@ class JetStreamConsumer:
             connection = await self._link.connected()
             began = time.monotonic()
             try:
-                self._mismatch = self._broker.mismatch(self._queue)
+                self._mismatch = self._broker.declared.mismatch(self._queue)
                 if self._mismatch is None:
                     await self._subscribe(connection)
             except TopologyMismatch as mismatch:
@@ -180,7 +176,10 @@ class JetStreamConsumer:
 
     def _is_for_batch(self, delivery: JetStreamDelivery) -> bool:
         """Whether a delivery goes to the caller; poison does not."""
-        if delivery.count > MAX_DELIVERIES and self._broker.dead_letter_exchange(self._queue) is not None:
+        if (
+            delivery.count > MAX_DELIVERIES
+            and self._broker.declared.dead_letter_exchange(self._queue) is not None
+        ):
             self._poison.put_nowait(delivery)
             return False
         self._arrived.set()
@@ -203,7 +202,7 @@ class JetStreamConsumer:
 
     async def _redeclare(self, connection: NatsConnection) -> None:
         try:
-            await self._broker.redeclare(connection)
+            await self._broker.declared.again(connection)
         except NatsLost as lost:
             log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
 
@@ -219,7 +218,7 @@ class JetStreamConsumer:
 
     async def _dead_letter(self, refused: Sequence[tuple[JetStreamDelivery, Refuse]]) -> list[Decision]:
         """Publish refused messages to the dead-letter exchange; return what becomes of each."""
-        exchange = self._broker.dead_letter_exchange(self._queue)
+        exchange = self._broker.declared.dead_letter_exchange(self._queue)
         outcomes: Sequence[Published | None] = [None] * len(refused)
         if exchange is not None:
             records = [self._record_or_none(exchange, delivery, why) for delivery, why in refused]

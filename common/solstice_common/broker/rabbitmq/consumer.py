@@ -13,6 +13,7 @@ from pamqp.common import FieldTable
 
 from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.broker.headers import refusal_headers
+from solstice_common.broker.links.declared_topologies import DeclaredTopologies
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import Delivery, Published, PublishStatus
 from solstice_common.broker.rabbitmq.acks import AckAction
@@ -48,13 +49,8 @@ class ConsumerBroker(Protocol):
     @property
     def name(self) -> str: ...
 
-    def dead_letter_exchange(self, queue: str) -> str | None: ...
-
-    def mismatch(self, queue: str) -> TopologyMismatch | None:
-        """Why the broker's queue differs from its declaration."""
-        ...
-
-    async def redeclare(self, wire: Wire) -> None: ...
+    @property
+    def declared(self) -> DeclaredTopologies[Wire]: ...
 
     async def publish_envelopes(self, envelopes: Sequence[Envelope]) -> Sequence[Published]: ...
 
@@ -122,7 +118,7 @@ class RabbitMQConsumer:
             wire = await self._link.connected()
             began = time.monotonic()
             try:
-                self._mismatch = self._broker.mismatch(self._queue)
+                self._mismatch = self._broker.declared.mismatch(self._queue)
                 if self._mismatch is None:
                     await self._subscribe(wire)
                 else:
@@ -151,7 +147,7 @@ class RabbitMQConsumer:
 
     async def _redeclare(self, wire: Wire) -> None:
         try:
-            await self._broker.redeclare(wire)
+            await self._broker.declared.again(wire)
         except LinkLost as lost:
             log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
 
@@ -172,7 +168,7 @@ class RabbitMQConsumer:
         """Publish refused messages to the dead-letter exchange; return the ack action of each."""
         # A message that the broker delivers again anyway is refused then, once.
         refused = [(delivery, why) for delivery, why in refused if not delivery.subscription.over]
-        exchange = self._broker.dead_letter_exchange(self._queue)
+        exchange = self._broker.declared.dead_letter_exchange(self._queue)
         outcomes: Sequence[Published | None] = [None] * len(refused)
         if exchange is not None:
             envelopes = [self._envelope_or_none(exchange, delivery, why) for delivery, why in refused]

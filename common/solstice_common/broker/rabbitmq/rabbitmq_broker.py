@@ -21,6 +21,7 @@ import structlog
 from solstice_common.addresses.hosts import HostChoice
 from solstice_common.broker.capabilities import Capabilities, Certainty, DelayedRetry
 from solstice_common.broker.links.background import background
+from solstice_common.broker.links.declared_topologies import DECLARE_WAIT_SECONDS, DeclaredTopologies
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import BrokerHealth, Message, Published, QueueDepth
 from solstice_common.broker.rabbitmq import declare as topology_declaration
@@ -28,12 +29,10 @@ from solstice_common.broker.rabbitmq.consumer import RabbitMQConsumer
 from solstice_common.broker.rabbitmq.properties import of_message
 from solstice_common.broker.rabbitmq.publisher import Envelope, Publisher
 from solstice_common.broker.rabbitmq.rabbitmq_address import rabbitmq_address
-from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, open_wire_at
-from solstice_common.errors import BrokerUnavailable, TopologyMismatch
-from solstice_common.telemetry.log_events import LogEvent
+from solstice_common.broker.rabbitmq.wire import LinkLost, open_wire_at
+from solstice_common.errors import BrokerUnavailable
 from solstice_common.topology import Topology
 
-DECLARE_WAIT_SECONDS = 10.0
 CAPABILITIES: Final = Capabilities(
     transport="rabbitmq",
     durable_on_confirm=Certainty.YES,
@@ -65,15 +64,14 @@ class RabbitMQBroker:
         self._url = address.shown
         hosts = HostChoice(address.hosts)
         self._rng = rng
-        self._topologies: list[Topology] = []
-        self._mismatches: dict[str, TopologyMismatch] = {}
+        self.declared = DeclaredTopologies(topology_declaration.declare, log=log)
         self._publishing, self._consuming = (
             SupervisedLink(
                 partial(open_wire_at, address),
                 hosts=hosts,
                 shown_url=self._url,
                 name=f"{name} ({purpose})",
-                prepare=self.redeclare,
+                prepare=self.declared.again,
                 rng=rng,
             )
             for purpose in ("publish", "consume")
@@ -105,11 +103,11 @@ class RabbitMQBroker:
         """See `protocol.Broker.health`."""
         publishing = self._publishing.connection
         down = [link for link in (self._publishing, self._consuming) if link.connection is None]
-        trouble = [link.detail for link in down] or [str(each) for each in self._mismatches.values()]
+        trouble = down[0].detail if down else self.declared.first_mismatch
         return BrokerHealth(
             connected=not down,
             blocked=None if publishing is None else publishing.blocked,
-            detail=trouble[0] if trouble else "",
+            detail=trouble or "",
             transport=CAPABILITIES.transport,
             host=self._consuming.host,
         )
@@ -117,8 +115,7 @@ class RabbitMQBroker:
     @property
     def capabilities(self) -> Capabilities:
         """See `protocol.Broker.capabilities`. A classic queue lives on one node alone."""
-        queues = [queue for topology in self._topologies for queue in topology.queues]
-        quorum = all(queue.arguments.get("x-queue-type") == "quorum" for queue in queues)
+        quorum = all(queue.arguments.get("x-queue-type") == "quorum" for queue in self.declared.queues())
         return replace(CAPABILITIES, failover_safe=quorum)
 
     async def ready(self, timeout_seconds: float) -> None:
@@ -131,13 +128,9 @@ class RabbitMQBroker:
         """See `protocol.Broker.declare`; what was declared is declared again after every reconnect."""
         wire = await self._consuming.connected_within(DECLARE_WAIT_SECONDS)
         try:
-            await topology_declaration.declare(wire, topology)
+            await self.declared.declare(wire, topology)
         except LinkLost as lost:
             raise BrokerUnavailable(self._url, str(lost)) from lost
-        if topology not in self._topologies:
-            self._topologies.append(topology)
-        for queue in topology.queues:
-            self._mismatches.pop(queue.name, None)
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
         """See `protocol.Broker.publish`."""
@@ -161,37 +154,6 @@ class RabbitMQBroker:
             return await topology_declaration.depth(wire, queue)
         except LinkLost as lost:
             raise BrokerUnavailable(self._url, str(lost)) from lost
-
-    def dead_letter_exchange(self, queue: str) -> str | None:
-        """The exchange for refused messages of `queue`, as declared."""
-        for topology in self._topologies:
-            for declared in topology.queues:
-                if declared.name == queue:
-                    return declared.dead_letter_exchange
-        return None
-
-    def mismatch(self, queue: str) -> TopologyMismatch | None:
-        """Why `queue` differs, since the last reconnect, from its declaration."""
-        return self._mismatches.get(queue)
-
-    async def redeclare(self, wire: Wire) -> None:
-        """Declare everything again: a broker may have returned empty.
-
-        An object that has changed stops only its own consumer; LinkLost when the broker does not answer.
-        """
-        mismatches: dict[str, TopologyMismatch] = {}
-        for topology in self._topologies:
-            try:
-                await topology_declaration.declare(wire, topology)
-            except TopologyMismatch as mismatch:
-                mismatches[mismatch.name] = mismatch
-                log.error(  # noqa: TRY400  the trace tells nothing that its fields do not
-                    LogEvent.BROKER_MISMATCHED,
-                    kind=mismatch.kind,
-                    name=mismatch.name,
-                    detail=mismatch.on_broker,
-                )
-        self._mismatches = mismatches
 
 
 def _envelope(message: Message) -> Envelope:

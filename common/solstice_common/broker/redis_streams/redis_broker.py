@@ -21,6 +21,7 @@ from solstice_common.addresses.hosts import HostChoice
 from solstice_common.broker.capabilities import Capabilities, Certainty, DelayedRetry
 from solstice_common.broker.dropping import OnDropped
 from solstice_common.broker.links.background import background
+from solstice_common.broker.links.declared_topologies import DECLARE_WAIT_SECONDS, DeclaredTopologies
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import BrokerHealth, Message, Published, QueueDepth
 from solstice_common.broker.redis_streams.redis_consumer import LEAVE_SECONDS, RedisConsumer
@@ -40,7 +41,6 @@ from solstice_common.runtime.pausing import pause
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Queue, Topology
 
-DECLARE_WAIT_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 60.0
 """Seconds between looks at the server's settings: an operator may change them at any time."""
 RETRY_LOOK_SECONDS: Final = 2.0
@@ -80,8 +80,7 @@ class RedisBroker:
         self.on_dropped = on_dropped
         self._address = address
         self._rng = rng
-        self._topologies: list[Topology] = []
-        self._mismatches: dict[str, TopologyMismatch] = {}
+        self.declared = DeclaredTopologies(self._declare, log=log)
         self._durability = Durability(durable=Certainty.UNKNOWN)
         self._look_soon = asyncio.Event()
         self._hosts = HostChoice(address.hosts)
@@ -134,12 +133,12 @@ class RedisBroker:
     def health(self) -> BrokerHealth:
         """See `protocol.Broker.health`."""
         down = [link for link in (self._publishing, self.control) if link.connection is None]
-        trouble = [link.detail for link in down] or [str(each) for each in self._mismatches.values()]
+        trouble = down[0].detail if down else self.declared.first_mismatch
         return BrokerHealth(
             connected=not down,
             blocked=self._durability.blocked,
             degraded=self._durability.degraded,
-            detail=trouble[0] if trouble else "",
+            detail=trouble or "",
             transport=CAPABILITIES.transport,
             host=self.control.host,
         )
@@ -159,13 +158,9 @@ class RedisBroker:
         """See `protocol.Broker.declare`; what was declared is declared again after every reconnect."""
         wire = await self.control.connected_within(DECLARE_WAIT_SECONDS)
         try:
-            await self._declare(wire, topology)
+            await self.declared.declare(wire, topology)
         except (RedisLost, RedisRefusal) as lost:
             raise BrokerUnavailable(self.url, str(lost)) from lost
-        if topology not in self._topologies:
-            self._topologies.append(topology)
-        for queue in topology.queues:
-            self._mismatches.pop(queue.name, None)
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
         """See `protocol.Broker.publish`."""
@@ -205,29 +200,6 @@ class RedisBroker:
             oldest_seconds=None if oldest_ms < 0 else oldest_ms / 1000,
             lease_seconds=None if lease_ms < 0 else lease_ms / 1000,
         )
-
-    def mismatch(self, queue: str) -> TopologyMismatch | None:
-        """Why `queue` differs, since the last reconnect, from its declaration."""
-        return self._mismatches.get(queue)
-
-    async def redeclare(self, wire: RedisWire) -> None:
-        """Declare everything again: a server may have returned empty.
-
-        An object that has changed stops only its own consumer; RedisLost or RedisRefusal when that fails.
-        """
-        mismatches: dict[str, TopologyMismatch] = {}
-        for topology in self._topologies:
-            try:
-                await self._declare(wire, topology)
-            except TopologyMismatch as mismatch:
-                mismatches[mismatch.name] = mismatch
-                log.error(  # noqa: TRY400  the trace tells nothing that its fields do not
-                    LogEvent.BROKER_MISMATCHED,
-                    kind=mismatch.kind,
-                    name=mismatch.name,
-                    detail=mismatch.on_broker,
-                )
-        self._mismatches = mismatches
 
     def _link(
         self, purpose: str, prepare: Callable[[RedisWire], Awaitable[None]]
@@ -269,7 +241,7 @@ class RedisBroker:
     async def _prepare(self, wire: RedisWire) -> None:
         await self._check(wire)
         try:
-            await self.redeclare(wire)
+            await self.declared.again(wire)
         except RedisRefusal as refused:
             raise RedisLost(str(refused)) from None
 

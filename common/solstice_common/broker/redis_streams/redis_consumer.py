@@ -13,6 +13,7 @@ import structlog
 from redis.exceptions import ResponseError
 
 from solstice_common.broker.delivery import Refuse, Verdict
+from solstice_common.broker.links.declared_topologies import DeclaredTopologies
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import Delivered, Delivery
 from solstice_common.broker.redis_streams.redis_scripts import LEAVE, TAKE
@@ -48,11 +49,8 @@ log = structlog.get_logger(__name__)
 class RedisConsumerBroker(RedisSettlingBroker, Protocol):
     """What a consumer needs from its broker."""
 
-    def mismatch(self, queue: str) -> TopologyMismatch | None:
-        """Why the broker's queue differs from its declaration."""
-        ...
-
-    async def redeclare(self, wire: RedisWire) -> None: ...
+    @property
+    def declared(self) -> DeclaredTopologies[RedisWire]: ...
 
 
 class RedisConsumer:
@@ -116,7 +114,7 @@ class RedisConsumer:
             wire = await self._link.connected()
             began = time.monotonic()
             try:
-                self._mismatch = self._broker.mismatch(self._queue)
+                self._mismatch = self._broker.declared.mismatch(self._queue)
                 if self._mismatch is None:
                     await self._read(wire)
                 else:
@@ -261,7 +259,7 @@ class RedisConsumer:
 
     async def _redeclare(self, wire: RedisWire) -> None:
         try:
-            await self._broker.redeclare(wire)
+            await self._broker.declared.again(wire)
         except (RedisLost, RedisRefusal) as lost:
             log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
 
