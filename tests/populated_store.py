@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from solstice_common.messages.states import JobState
-from solstice_common.times import format_seconds
+from solstice_common.values.times import format_seconds
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.schedules.ticks import TickReason
 from solstice_orchestrator.store.protocol import Duplicate, JobStore

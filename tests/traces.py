@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from solstice_common.messages import Priority
-from solstice_common.times import format_timestamp
+from solstice_common.values.times import format_timestamp
 from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, RunSpec
 from solstice_orchestrator.scheduling.capacity import capacity
 from solstice_orchestrator.scheduling.caps import parse_caps

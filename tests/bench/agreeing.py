@@ -18,7 +18,7 @@ from typing import Any, Final
 import httpx2
 
 from solstice_common.messages import Priority
-from solstice_common.times import parse_timestamp
+from solstice_common.values.times import parse_timestamp
 from tests.bench.services import Services, services
 from tests.bench.simulating import solstice
 from tests.repositories import Repository

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx2
 
-from solstice_common.times import parse_timestamp
+from solstice_common.values.times import parse_timestamp
 from tests.bench import load
 from tests.bench.services import Services, services
 from tests.servers.rabbitmq import RabbitMQServer

@@ -16,8 +16,8 @@ from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.broker.protocol import IDEMPOTENCY_HEADER, NO_HEADERS, HeaderValue
 from solstice_common.errors import TopologyMismatch
 from solstice_common.settings import known_broker_url
-from solstice_common.times import parse_timestamp
 from solstice_common.topology import Binding, Exchange, Queue, QueueType, Route, Topology
+from solstice_common.values.times import parse_timestamp
 
 OpenBroker = Callable[[str], AbstractAsyncContextManager[Broker]]
 

@@ -8,7 +8,7 @@ import pytest
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import RunState
-from solstice_common.times import format_seconds
+from solstice_common.values.times import format_seconds
 from solstice_orchestrator.queue_times.explanation import explain
 from solstice_orchestrator.queue_times.waits import WaitExplanation, WaitReason
 from solstice_orchestrator.scheduling.workers import PauseOrder

@@ -8,7 +8,7 @@ import pytest
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState, RunState
-from solstice_common.times import format_seconds
+from solstice_common.values.times import format_seconds
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Cancelled

@@ -12,7 +12,7 @@ import pytest
 
 from solstice_common.messages import JobRequestV1, Priority
 from solstice_common.messages.states import JobState, RunState
-from solstice_common.times import format_timestamp
+from solstice_common.values.times import format_timestamp
 from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobSpec, Reason, RunSpec
 from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.store import JobStore

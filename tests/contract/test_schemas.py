@@ -16,8 +16,8 @@ from solstice_common.errors import InvalidMessage
 from solstice_common.messages import MESSAGES, JobCancelV1, JobRequestV1, JobStatusV1, Source
 from solstice_common.messages.schemas import render_schemas
 from solstice_common.settings import BrokerSettings
-from solstice_common.times import parse_timestamp
 from solstice_common.topology import QueueType, Topology, full_topology
+from solstice_common.values.times import parse_timestamp
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 EXAMPLES = sorted((SCHEMAS / "examples").glob("*.json"))

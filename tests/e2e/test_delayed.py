@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from solstice_common.times import parse_timestamp
+from solstice_common.values.times import parse_timestamp
 from tests.servers.solstice_up import Repository, SolsticeUp, repository, solstice_up
 
 WORKFLOW = 'job "night" { step "say" run="echo it is time"; }'

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from solstice_common.times import format_timestamp
+from solstice_common.values.times import format_timestamp
 from tests.servers.orchestrator_web import WebServer, serve_web, spec
 from tests.stores import worker_record
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, Self
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 TLS_OPTIONS: Final = ("cafile", "certfile", "keyfile", "server_name")
 """What the URL of every broker may say after its `?`."""

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from solstice_common.broker.headers import without_broker_headers
 from solstice_common.broker.protocol import NO_HEADERS, Published
-from solstice_common.times import format_timestamp
+from solstice_common.values.times import format_timestamp
 
 ID_DIGITS: Final = 16
 """Of SHA-256: two of a million dead letters share an id once in 37 million queues."""

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from solstice_common.broker.delivery import Refuse
 from solstice_common.broker.protocol import Delivery
-from solstice_common.times import format_timestamp
+from solstice_common.values.times import format_timestamp
 
 V = TypeVar("V")
 

@@ -17,7 +17,7 @@ import msgspec
 from solstice_common.broker.capabilities import Capabilities
 from solstice_common.broker.delivery import Verdict
 from solstice_common.topology import Topology
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 HeaderValue = str | int | bool
 IDEMPOTENCY_HEADER: Final = "x-solstice-idempotency-key"

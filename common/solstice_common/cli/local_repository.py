@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.repo_urls import REPO_URL_SCHEMES, from_scp, without_user
+from solstice_common.values.repo_urls import REPO_URL_SCHEMES, from_scp, without_user
 
 GIT_SECONDS: Final = 30
 _REMOTE_SCHEMES: Final = REPO_URL_SCHEMES - {"file"}

@@ -22,8 +22,8 @@ from solstice_common.errors import (
     first_of,
 )
 from solstice_common.settings import SolsticeSettings, state_directory
-from solstice_common.times import age_seconds
-from solstice_common.validation import in_words
+from solstice_common.values.times import age_seconds
+from solstice_common.values.validation import in_words
 
 S = TypeVar("S", bound=SolsticeSettings)
 _ALSO_FLAG: Final = "also_flag"

@@ -73,7 +73,7 @@ def silence_logs() -> None:
 def _in_our_words(cause: BaseException | None) -> str | None:
     from pydantic import ValidationError  # noqa: PLC0415  only wrong values cost its import
 
-    from solstice_common.validation import in_words  # noqa: PLC0415
+    from solstice_common.values.validation import in_words  # noqa: PLC0415
 
     return in_words(cause.errors(include_url=False)[0]) if isinstance(cause, ValidationError) else None
 

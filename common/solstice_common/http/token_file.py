@@ -16,8 +16,8 @@ from solstice_common.http.tokens import NAME, Token, TokenScope
 from solstice_common.messages.fields import Timestamp
 from solstice_common.runtime.replaced_file import OTHERS_WRITE, file_state, replace_file
 from solstice_common.telemetry.log_events import LogEvent
-from solstice_common.times import format_seconds, parse_timestamp
-from solstice_common.validation import in_words
+from solstice_common.values.times import format_seconds, parse_timestamp
+from solstice_common.values.validation import in_words
 
 log = structlog.get_logger("solstice_common.http.token_file")
 

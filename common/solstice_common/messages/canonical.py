@@ -14,7 +14,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from solstice_common.errors import InvalidMessage
-from solstice_common.validation import in_words
+from solstice_common.values.validation import in_words
 
 MAX_MESSAGE_BYTES: Final = 256 * 1024
 """Far above any honest request, far below the 16 MiB that RabbitMQ 4 allows."""

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
-from solstice_common.repo_urls import canonical, spelled
+from solstice_common.values.repo_urls import canonical, spelled
 
 RESERVED_IDS: Final = ("replay:", "reconcile:", "schedule:")
 """What ids and idempotency keys begin with that we make ourselves; from outside none may come."""

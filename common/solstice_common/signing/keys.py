@@ -19,10 +19,10 @@ from joserfc.errors import JoseError
 from joserfc.jwk import OKPKey
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from solstice_common.globs import EVERYTHING, fits, meaningful
 from solstice_common.messages import Source
 from solstice_common.messages.fields import Timestamp
-from solstice_common.validation import in_words
+from solstice_common.values.globs import EVERYTHING, fits, meaningful
+from solstice_common.values.validation import in_words
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -6,10 +6,10 @@ from solstice_common.broker.delivery import Refuse
 from solstice_common.broker.headers import SIGNATURE_HEADER
 from solstice_common.broker.protocol import Delivery
 from solstice_common.messages import JobCancelV1, JobRequestV1
-from solstice_common.repo_urls import name_of
 from solstice_common.signing.jws import SignatureReason, is_genuine, read_signature
 from solstice_common.signing.keys import Right, VerifyKey
-from solstice_common.times import parse_timestamp
+from solstice_common.values.repo_urls import name_of
+from solstice_common.values.times import parse_timestamp
 
 
 def signer_of(delivery: Delivery, version: str, keys: Mapping[str, VerifyKey]) -> VerifyKey | Refuse:

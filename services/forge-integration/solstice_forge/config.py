@@ -24,11 +24,11 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.globs import meaningful
 from solstice_common.messages import Priority
 from solstice_common.messages import Source as Origin
 from solstice_common.messages.fields import Label
-from solstice_common.references import References
+from solstice_common.values.globs import meaningful
+from solstice_common.values.references import References
 from solstice_forge.decisions.rules import ALL_EVENTS, ALWAYS, Forks, Rule, RuleEvent
 from solstice_forge.decisions.sources import (
     FORGES,

@@ -8,7 +8,6 @@ from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from solstice_common.repo_urls import REPO_URL_SCHEMES
 from solstice_common.settings import (
     AccessSettings,
     BrokerSettings,
@@ -19,6 +18,7 @@ from solstice_common.settings import (
     WebAddress,
     state_directory,
 )
+from solstice_common.values.repo_urls import REPO_URL_SCHEMES
 from solstice_orchestrator.domain.trust import parse_sources
 from solstice_orchestrator.scheduling.capacity import parse_slots
 from solstice_orchestrator.scheduling.caps import parse_caps

@@ -13,8 +13,8 @@ from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobCancelV1
 from solstice_common.messages.states import RunState
 from solstice_common.settings import BrokerSettings
-from solstice_common.times import format_seconds
 from solstice_common.topology import CANCELS, full_topology
+from solstice_common.values.times import format_seconds
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.stages.cancel_intake import CancelIntake
 from solstice_orchestrator.store import JobStore, open_store

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from solstice_common.messages.states import RunState
-from solstice_common.times import format_seconds, parse_timestamp
+from solstice_common.values.times import format_seconds, parse_timestamp
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.stages import planning
 from solstice_orchestrator.stages.planning import run_planning

@@ -14,8 +14,8 @@ from solstice_common.broker.delivery import Ack
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_common.settings import BrokerSettings
-from solstice_common.times import format_seconds
 from solstice_common.topology import STATUSES, Route, full_topology
+from solstice_common.values.times import format_seconds
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS
 from solstice_orchestrator.metrics import Metrics

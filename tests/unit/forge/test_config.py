@@ -11,7 +11,7 @@ from solstice_common.cli.options import load_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
 from solstice_common.messages import Source as Origin
-from solstice_common.references import References
+from solstice_common.values.references import References
 from solstice_forge.config import configured_sources, parse_sources
 from solstice_forge.decisions.rules import ALL_EVENTS, Forks, Rule, RuleEvent
 from solstice_forge.decisions.sources import FORGES, Source, SourceApp

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from solstice_common.broker.dead_letter_queue import DeadLetter
 from solstice_common.broker.dead_letters.findings import Finding
-from solstice_common.times import format_timestamp, parse_timestamp
+from solstice_common.values.times import format_timestamp, parse_timestamp
 
 FOR_PEOPLE: Final = frozenset({"id", "reason", "dead_since"})
 """What an import does not read: it is in the headers, or follows from the rest."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from solstice_common.broker.dead_letter_queue import DeadLetter
 from solstice_common.messages import Priority
-from solstice_common.times import format_timestamp, parse_timestamp
+from solstice_common.values.times import format_timestamp, parse_timestamp
 
 UNKNOWN: Final = "unknown"
 """The reason where neither we nor the broker gave one."""

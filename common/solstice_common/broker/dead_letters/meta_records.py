@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from solstice_common.broker.dead_letter_queue import DeadLetter, plain
 from solstice_common.broker.headers import BROKER_COUNTERS
-from solstice_common.times import format_timestamp, parse_timestamp
+from solstice_common.values.times import format_timestamp, parse_timestamp
 
 HIGHEST_PRIORITY: Final = 255
 """AMQP's, an octet."""

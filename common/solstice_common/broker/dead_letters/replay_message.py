@@ -9,8 +9,8 @@ from solstice_common.broker.dead_letter_queue import DeadLetter
 from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.broker.headers import without_broker_headers
 from solstice_common.broker.protocol import Message
-from solstice_common.times import format_timestamp
 from solstice_common.topology import Route
+from solstice_common.values.times import format_timestamp
 
 HISTORY: Final = "x-solstice-history"
 REPLAY: Final = "x-solstice-replay"

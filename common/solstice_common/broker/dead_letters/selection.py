@@ -9,8 +9,8 @@ from typing import Final
 
 from solstice_common.broker.dead_letter_queue import ID_DIGITS
 from solstice_common.broker.dead_letters.findings import Finding
-from solstice_common.globs import InvalidGlob, compiled
 from solstice_common.messages import Priority
+from solstice_common.values.globs import InvalidGlob, compiled
 
 LEAST_OF_AN_ID: Final = 4
 """Characters of an id that are enough to name a dead letter."""

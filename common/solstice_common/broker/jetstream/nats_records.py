@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from solstice_common.broker.headers import without_broker_headers
 from solstice_common.broker.protocol import Message
-from solstice_common.times import format_timestamp
+from solstice_common.values.times import format_timestamp
 
 META_HEADER: Final = "Solstice-Meta"
 MESSAGE_ID_HEADER: Final = "Nats-Msg-Id"

@@ -18,7 +18,7 @@ from solstice_common.broker.rabbitmq.frames import BODY, HEADER, UnreadHeader, c
 from solstice_common.broker.rabbitmq.properties import Encode
 from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, WireChannel
 from solstice_common.telemetry.log_events import LogEvent
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 WINDOW: Final = 500
 """Unconfirmed messages on the wire.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from solstice_common.broker.capabilities import Certainty
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 SETTINGS_READ: Final = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory-policy")
 """The settings to ask CONFIG GET for."""

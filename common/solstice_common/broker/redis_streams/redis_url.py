@@ -8,7 +8,7 @@ from solstice_common.addresses.hosts import Host, first_host_only, read_hosts
 from solstice_common.addresses.password_file import read_password, report_shared
 from solstice_common.addresses.tls import TLS_OPTIONS, TlsFiles, tls_files
 from solstice_common.errors import ConfigurationError
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 LEASE_SECONDS: Final = 30.0
 LEAST_LEASE_SECONDS: Final = 1.0

@@ -19,8 +19,8 @@ from solstice_common.broker.protocol import (
     Published,
     PublishStatus,
 )
-from solstice_common.times import format_timestamp
-from solstice_common.values import Value
+from solstice_common.values.times import format_timestamp
+from solstice_common.values.value import Value
 
 MAX_BODY_BYTES: Final = 8 << 20
 HEADERS_BYTES: Final = 131_064

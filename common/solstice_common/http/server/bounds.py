@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 HEAD_BYTES: Final = 64 * 1024
 """Bytes of a request's head, and again of its trailers."""

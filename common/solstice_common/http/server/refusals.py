@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Final
 
 from solstice_common.http.server.bounds import FIELDS, HEAD_BYTES, URL_BYTES, WAITING_REQUESTS
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 Field = tuple[bytes, bytes]
 """Name (in lower case) and value of a header."""

@@ -16,12 +16,12 @@ from solstice_common.cli.options import load_settings, with_settings
 from solstice_common.cli.output import AsJson, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.errors import ConfigurationError
-from solstice_common.globs import EVERYTHING, meaningful
 from solstice_common.messages import Source
 from solstice_common.settings import VerifySettings, state_directory
 from solstice_common.signing.key_file import change_public, read_public, write_private
 from solstice_common.signing.keys import KeyScope, Right, VerifyKey, new_key
-from solstice_common.times import format_timestamp
+from solstice_common.values.globs import EVERYTHING, meaningful
+from solstice_common.values.times import format_timestamp
 
 app = typer.Typer(
     help="Signing keys: create, list, revoke.",

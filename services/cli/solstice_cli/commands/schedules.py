@@ -15,8 +15,8 @@ from solstice_common.cli.subcommands import stands_alone
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
 from solstice_common.messages.schedules import Missed, Overlap
-from solstice_common.repo_urls import full_name_of
 from solstice_common.settings import ClientSettings
+from solstice_common.values.repo_urls import full_name_of
 
 app: Final = typer.Typer(
     help="Builds by cron expressions. Commands: list, show, next, add, edit, pause, resume, fire, remove.",

@@ -19,7 +19,7 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.http.token_file import change, read
 from solstice_common.http.tokens import RANDOM_BYTES, Token, TokenScope, lifetime_seconds, mint
 from solstice_common.settings import TokenSettings
-from solstice_common.times import format_seconds
+from solstice_common.values.times import format_seconds
 
 app = typer.Typer(
     help="Access tokens: create, list, revoke.",

@@ -20,7 +20,7 @@ from solstice_common.cli.output import json_option, note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import Source
-from solstice_common.repo_urls import from_scp, full_name_of
+from solstice_common.values.repo_urls import from_scp, full_name_of
 
 app = typer.Typer(
     help="Try webhooks without a forge.", no_args_is_help=True, context_settings=CONTEXT_SETTINGS

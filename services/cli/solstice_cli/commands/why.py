@@ -15,7 +15,7 @@ from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import AsJson, print_json
 from solstice_common.messages.states import FINAL, JobState
 from solstice_common.settings import ClientSettings
-from solstice_common.times import duration, parse_timestamp
+from solstice_common.values.times import duration, parse_timestamp
 
 MAX_JOBS: Final = 20
 """Of a run: so many of its jobs that wait are asked about."""

@@ -19,7 +19,7 @@ from solstice_common.broker.dead_letters.replaying import Replayed
 from solstice_common.cli.output import one_line, print_facts, print_json
 from solstice_common.cli.terminal import HarmlessText
 from solstice_common.errors import ConfigurationError
-from solstice_common.times import format_timestamp
+from solstice_common.values.times import format_timestamp
 
 EVERY_SECONDS: Final = 0.5
 SHOWN_DETAIL: Final = 120

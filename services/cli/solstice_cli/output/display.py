@@ -15,7 +15,7 @@ from solstice_common.cli import output
 from solstice_common.cli.api_client import Document
 from solstice_common.cli.tables import Layout, print_table
 from solstice_common.messages.states import JobState
-from solstice_common.times import duration, parse_timestamp
+from solstice_common.values.times import duration, parse_timestamp
 
 SHORT_SHA: Final = 10
 SHORT_ID: Final = 8

@@ -4,7 +4,6 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from solstice_common.delays import MAX_DELAY, MOMENT_PATTERN, parse_moment
 from solstice_common.messages import Priority
 from solstice_common.messages.fields import (
     MAX_INTEGER,
@@ -16,7 +15,8 @@ from solstice_common.messages.fields import (
     Timestamp,
     WorkflowPath,
 )
-from solstice_common.times import format_seconds, format_timestamp
+from solstice_common.values.delays import MAX_DELAY, MOMENT_PATTERN, parse_moment
+from solstice_common.values.times import format_seconds, format_timestamp
 from solstice_forge.inbox.log import DeliveryEntry
 from solstice_forge.inbox.protocol import Decision
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from solstice_common.http.access import Caller
-from solstice_common.times import parse_timestamp
+from solstice_common.values.times import parse_timestamp
 from solstice_forge.api.access import json, refused
 from solstice_forge.api.api_models import Deliveries, DeliveriesQuery, Delivery, WholeDelivery, fields_of
 from solstice_forge.api.request_delivery import problems_of

@@ -15,12 +15,12 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from solstice_common.delays import MAX_DELAY, too_far
 from solstice_common.http.access import LOCAL
 from solstice_common.messages import JobRequestV1, derive_request_id
-from solstice_common.repo_urls import full_name_of
-from solstice_common.times import format_seconds, parse_timestamp
-from solstice_common.validation import in_words
+from solstice_common.values.delays import MAX_DELAY, too_far
+from solstice_common.values.repo_urls import full_name_of
+from solstice_common.values.times import format_seconds, parse_timestamp
+from solstice_common.values.validation import in_words
 from solstice_forge.api.api_models import JobInput
 from solstice_forge.decisions.triage import Refused
 from solstice_forge.inbox.protocol import Decision, KeepResult, NewDelivery

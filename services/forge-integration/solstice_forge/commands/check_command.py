@@ -17,7 +17,7 @@ from solstice_common.cli.output import json_option, print_json, print_pairs, pri
 from solstice_common.cli.program import Exit
 from solstice_common.cli.tables import Layout, print_table
 from solstice_common.errors import ConfigurationError
-from solstice_common.times import parse_timestamp
+from solstice_common.values.times import parse_timestamp
 from solstice_forge.config import configured_sources
 from solstice_forge.decisions.dry_run import check, described, read_headers, source_named
 from solstice_forge.decisions.sources import Source

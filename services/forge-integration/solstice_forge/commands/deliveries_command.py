@@ -25,7 +25,7 @@ from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.cli.tables import Layout, print_table
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import without_password
-from solstice_common.times import age_seconds, format_seconds, parse_timestamp
+from solstice_common.values.times import age_seconds, format_seconds, parse_timestamp
 from solstice_forge.api.api_models import fields_of
 from solstice_forge.config import configured_sources
 from solstice_forge.decisions.replay import NotReplayable, replay

@@ -14,15 +14,15 @@ from pydantic import Field
 
 from solstice_common.broker import Published, PublishStatus, open_broker
 from solstice_common.cli.local_repository import as_url
-from solstice_common.delays import MAX_DELAY, parse_delay, parse_moment, too_far
 from solstice_common.errors import ConfigurationError, InvalidMessage
 from solstice_common.messages import JobRequestV1, derive_request_id
 from solstice_common.messages.fields import RESERVED_IDS
-from solstice_common.repo_urls import full_name_of
 from solstice_common.settings import BrokerSettings, ClientSettings, SigningSettings
 from solstice_common.signing.signer import signing
-from solstice_common.times import format_timestamp
 from solstice_common.topology import QueueType, jobs_route
+from solstice_common.values.delays import MAX_DELAY, parse_delay, parse_moment, too_far
+from solstice_common.values.repo_urls import full_name_of
+from solstice_common.values.times import format_timestamp
 from solstice_forge.relay.publication import publication
 
 TRIES: Final = 3

@@ -1,6 +1,6 @@
 """Plans what an event asks for, by the rules of its source. Pure."""
 
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 from solstice_forge.decisions.requests import PlannedCancel, PlannedRun, build_request
 from solstice_forge.decisions.ruling import ruling
 from solstice_forge.decisions.sources import Source

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobCancelV1, JobRequestV1, derive_request_id
-from solstice_common.repo_urls import spelled
-from solstice_common.times import format_seconds
-from solstice_common.values import Value
+from solstice_common.values.repo_urls import spelled
+from solstice_common.values.times import format_seconds
+from solstice_common.values.value import Value
 from solstice_forge.decisions.rules import BUILT, Ruling
 from solstice_forge.decisions.sources import Source
 from solstice_forge.forges.events import (

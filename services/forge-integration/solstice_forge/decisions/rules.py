@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from solstice_common.globs import EVERYTHING, fits
 from solstice_common.messages import Priority
-from solstice_common.values import Value
+from solstice_common.values.globs import EVERYTHING, fits
+from solstice_common.values.value import Value
 from solstice_forge.forges.events import Ignored, IgnoreReason
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from solstice_common.messages.fields import RESERVED_IDS
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 from solstice_forge.decisions.lockstep import Steps, walk
 from solstice_forge.decisions.plan import PlanOptions, UnderstoodDelivery, understand
 from solstice_forge.decisions.sources import Source

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from solstice_common.http.server.refusals import Field
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 JSON: Final = "application/json"
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 
 class Url(Value, frozen=True):

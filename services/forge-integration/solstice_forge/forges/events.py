@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from msgspec.json import Decoder, encode
 
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 
 class IgnoreReason(StrEnum):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from solstice_common.messages import Source
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 from solstice_forge.forges.events import Event, Ignored, Malformed
 
 Headers = Mapping[str, str]

@@ -6,7 +6,7 @@ It is the interface for readers of the inbox.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 from solstice_forge.inbox.protocol import Decision
 
 

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import Protocol
 
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 
 class Decision(StrEnum):

@@ -7,7 +7,7 @@ built: the keys in `Inbox.keep` decide that.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 ANYTHING: Final = ""
 """The kind of a repository of which a delivery of any kind came."""

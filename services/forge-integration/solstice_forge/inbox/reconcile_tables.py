@@ -13,7 +13,7 @@ import orjson
 from msgspec import DecodeError
 from msgspec.json import Decoder
 
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 from solstice_forge.inbox.frames import decompressed
 from solstice_forge.inbox.reconcile_state import (
     ANYTHING,

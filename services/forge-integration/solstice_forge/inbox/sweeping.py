@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 DAY_SECONDS: Final = 86_400.0
 

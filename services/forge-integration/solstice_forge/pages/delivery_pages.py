@@ -14,7 +14,7 @@ from solstice_common.errors import StoreUnavailable
 from solstice_common.http.access import REALM, Access, Denied
 from solstice_common.http.pages import page_environment, static_files
 from solstice_common.http.tokens import TokenScope
-from solstice_common.times import format_seconds
+from solstice_common.values.times import format_seconds
 from solstice_forge.api.access import is_local
 from solstice_forge.decisions import verdict_words
 from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, DeliveryLog

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 
 class ResentDelivery(Value, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from solstice_common.broker.headers import DETAIL_CHARACTERS
-from solstice_common.times import format_timestamp
 from solstice_common.topology import STATUSES
+from solstice_common.values.times import format_timestamp
 from solstice_forge.statuses.call_endings import CallEnding, Reported, RetryLater, Undeliverable
 from solstice_forge.statuses.protocol import OutgoingStatus, Phase
 from solstice_forge.statuses.reportable_status import place

@@ -14,9 +14,9 @@ from solstice_common.broker.dead_letters.replaying import Replay
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobStatusV1
-from solstice_common.times import format_timestamp
 from solstice_common.topology import STATUSES
-from solstice_common.values import Value
+from solstice_common.values.times import format_timestamp
+from solstice_common.values.value import Value
 
 
 class DeadStatus(Value, frozen=True, kw_only=True):

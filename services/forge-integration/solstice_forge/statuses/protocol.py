@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import Final, Protocol
 
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 from solstice_forge.remote.call_pacing import CallLimits
 from solstice_forge.statuses.call_endings import CallEnding
 from solstice_forge.statuses.reportable_status import ReportableStatus

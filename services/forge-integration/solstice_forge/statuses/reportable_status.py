@@ -12,7 +12,7 @@ from solstice_common.broker.delivery import Refuse
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobStatusV1
 from solstice_common.messages.states import FINAL
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 from solstice_forge.remote.protocol import CommitStatus
 
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from solstice_common.cli.output import print_facts
-from solstice_common.times import duration
+from solstice_common.values.times import duration
 from solstice_orchestrator.simulation.comparison import ExtraSlotEffect
 from solstice_orchestrator.simulation.report import SimulationReport, WaitStatistics
 

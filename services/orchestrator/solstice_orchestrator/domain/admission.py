@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 
 from solstice_common.broker.delivery import Refuse
-from solstice_common.delays import CLOCK_TOLERANCE, MAX_DELAY, too_far
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobCancelV1, JobRequestV1, decode_request
-from solstice_common.times import parse_timestamp
+from solstice_common.values.delays import CLOCK_TOLERANCE, MAX_DELAY, too_far
+from solstice_common.values.times import parse_timestamp
 
 
 def examine(body: bytes, now: float) -> JobRequestV1 | Refuse:

@@ -10,7 +10,7 @@ from msgspec.json import Decoder, Encoder
 
 from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_common.messages.states import JobState, RunState
-from solstice_common.times import format_seconds
+from solstice_common.values.times import format_seconds
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, Outcome, Reason
 
 RUN_CONTEXT: Final = "solstice"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from solstice_common.messages import JobRequestV1
-from solstice_common.repo_urls import canonical
+from solstice_common.values.repo_urls import canonical
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressPin, AddressRefused, pinned
 from solstice_orchestrator.git.command import SSH, CheckoutFailed, Git, GitPolicy, GitResult, stderr_tail

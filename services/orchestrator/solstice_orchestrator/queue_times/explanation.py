@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from solstice_common.messages.states import JobState
-from solstice_common.times import format_seconds
+from solstice_common.values.times import format_seconds
 from solstice_orchestrator.queue_times.expectation import bounds, estimated_start
 from solstice_orchestrator.queue_times.forecast import Forecast
 from solstice_orchestrator.queue_times.waits import (

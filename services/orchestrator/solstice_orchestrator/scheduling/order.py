@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from solstice_common.messages import Priority
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 
 PRIORITY_ORDER: Final = tuple(Priority)
 """Most urgent first."""

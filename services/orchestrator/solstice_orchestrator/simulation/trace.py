@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 from solstice_orchestrator.domain.jobs import GroupMode
 
 Name = Annotated[str, Meta(min_length=1)]

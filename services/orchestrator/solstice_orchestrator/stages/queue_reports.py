@@ -15,8 +15,8 @@ from solstice_common.broker.protocol import Broker, Message
 from solstice_common.messages import JobStatusV1
 from solstice_common.messages.states import JobState
 from solstice_common.runtime.periodic import Sleep, periodic
-from solstice_common.times import format_seconds
 from solstice_common.topology import STATUSES
+from solstice_common.values.times import format_seconds
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.statuses import Status, context_of, encode_status
 from solstice_orchestrator.log_events import LogEvent

@@ -16,7 +16,7 @@ import structlog
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.runtime.periodic import on_notification
-from solstice_common.times import format_seconds
+from solstice_common.values.times import format_seconds
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import CheckoutFailed
 from solstice_orchestrator.git.heads import Branch

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, stored_request
-from solstice_common.values import Value
+from solstice_common.values.value import Value
 from solstice_orchestrator.domain.jobs import DEFAULT_RUN_SPEC, JobSpec, Outcome, Reason, RunSpec
 from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.scheduling.workers import WorkerState

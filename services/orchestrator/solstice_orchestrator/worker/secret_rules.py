@@ -21,11 +21,11 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.globs import fits, meaningful
 from solstice_common.messages import JobRequestV1, Source
-from solstice_common.references import References, split
-from solstice_common.repo_urls import name_of
-from solstice_common.validation import in_words
+from solstice_common.values.globs import fits, meaningful
+from solstice_common.values.references import References, split
+from solstice_common.values.repo_urls import name_of
+from solstice_common.values.validation import in_words
 from solstice_orchestrator.domain.trust import V1_TRUST, is_trusted
 from solstice_orchestrator.worker.masking import LEAST_CHARACTERS
 

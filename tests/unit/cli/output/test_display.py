@@ -7,7 +7,7 @@ import pytest
 from solstice_cli.output import display
 from solstice_common.cli.api_client import Document
 from solstice_common.messages.states import FINAL, JobState, RunState
-from solstice_common.times import duration
+from solstice_common.values.times import duration
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 

@@ -23,7 +23,7 @@ from solstice_common.messages import (
 )
 from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
 from solstice_common.messages.fields import MAX_INTEGER
-from solstice_common.times import format_seconds, format_timestamp, parse_timestamp
+from solstice_common.values.times import format_seconds, format_timestamp, parse_timestamp
 
 REQUEST: dict[str, Any] = {
     "schema_version": "jobrequest.v1",

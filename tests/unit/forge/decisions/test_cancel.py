@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from solstice_common.messages import JobCancelV1
 from solstice_common.settings import BrokerSettings
-from solstice_common.times import parse_timestamp
 from solstice_common.topology import CANCELS, jobs_route
+from solstice_common.values.times import parse_timestamp
 from solstice_forge.decisions.plan import UnderstoodDelivery
 from solstice_forge.decisions.requests import PlannedCancel, build_request
 from solstice_forge.decisions.rules import BUILT, Rule, RuleEvent

@@ -3,7 +3,7 @@ from msgspec.structs import replace
 
 from solstice_common.messages import JobRequestV1, Priority
 from solstice_common.messages import Source as Origin
-from solstice_common.times import parse_timestamp
+from solstice_common.values.times import parse_timestamp
 from solstice_forge.decisions.requests import PlannedCancel, PlannedRun, build_request, content_key, kind_of
 from solstice_forge.decisions.rules import BUILT, Ruling
 from solstice_forge.decisions.sources import FORGES, Source

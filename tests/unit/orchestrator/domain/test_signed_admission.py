@@ -12,7 +12,7 @@ from solstice_common.broker.headers import SIGNATURE_HEADER
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, Source
 from solstice_common.signing.jws import SignatureReason, sign
 from solstice_common.signing.keys import KeyScope, Right
-from solstice_common.times import parse_timestamp
+from solstice_common.values.times import parse_timestamp
 from solstice_orchestrator.domain.signed_admission import (
     Verified,
     examine_signed,

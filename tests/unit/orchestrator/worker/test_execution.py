@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages.states import JobState
-from solstice_common.references import References
+from solstice_common.values.references import References
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason, StepSpec
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore

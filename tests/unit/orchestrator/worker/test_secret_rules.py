@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.references import References
-from solstice_common.repo_urls import name_of
+from solstice_common.values.references import References
+from solstice_common.values.repo_urls import name_of
 from solstice_orchestrator.worker.secret_rules import (
     GivenSecrets,
     SecretRules,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import RunState
-from solstice_common.times import parse_timestamp
+from solstice_common.values.times import parse_timestamp
 from solstice_orchestrator.domain.cancels import change_key
 from solstice_orchestrator.domain.statuses import (
     RUN_CONTEXT,

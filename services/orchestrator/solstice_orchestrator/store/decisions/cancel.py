@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from solstice_common.messages import JobCancelV1, stored_request
-from solstice_common.times import parse_timestamp
+from solstice_common.values.times import parse_timestamp
 from solstice_orchestrator.domain.cancels import cancel_applies, change_key, describe_cancel
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.domain.seniority import seniority

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Final, NamedTuple
 
 from solstice_common.messages import derive_request_id
-from solstice_common.times import format_seconds
+from solstice_common.values.times import format_seconds
 from solstice_orchestrator.schedules.cron import InvalidCron, Timing, timing
 from solstice_orchestrator.schedules.ticks import MissedTicks, TickReason, TickState, decide_ticks
 from solstice_orchestrator.store.decisions.tick import EVENT, ended

@@ -10,7 +10,7 @@ import orjson
 
 from solstice_common.messages import JobRequestV1, stored_request
 from solstice_common.messages.states import JobState
-from solstice_common.times import parse_timestamp
+from solstice_common.values.times import parse_timestamp
 from solstice_orchestrator.domain.jobs import Concurrency, Reason, RunSpec
 from solstice_orchestrator.domain.seniority import Seniority, seniority
 from solstice_orchestrator.domain.trust import awaits_approval, is_vouched_for

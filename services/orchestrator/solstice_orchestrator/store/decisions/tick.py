@@ -6,8 +6,8 @@ from typing import Final
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.schedules import Overlap
-from solstice_common.repo_urls import full_name_of
 from solstice_common.runtime.backoff import backoff_seconds
+from solstice_common.values.repo_urls import full_name_of
 from solstice_orchestrator.schedules.ticks import (
     ON_TIME_SECONDS,
     RETRY_BASE_SECONDS,

@@ -11,7 +11,7 @@ import orjson
 
 from solstice_common.messages import REMEMBERED_BYTES, Priority
 from solstice_common.messages.states import JobState, RunState
-from solstice_common.times import format_seconds, parse_timestamp
+from solstice_common.values.times import format_seconds, parse_timestamp
 from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, Reason, StepSpec
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
 from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, LogChunk, RunView

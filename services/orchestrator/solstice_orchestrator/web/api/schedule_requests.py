@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from solstice_common.messages import Priority
 from solstice_common.messages.fields import Label, Name, RepoUrl, WorkflowPath
 from solstice_common.messages.schedules import Missed, Overlap
-from solstice_common.repo_urls import full_name_of
+from solstice_common.values.repo_urls import full_name_of
 from solstice_orchestrator.git.fetching import plain_ref
 from solstice_orchestrator.git.heads import Branch
 from solstice_orchestrator.schedules.cron import MAX_LENGTH, timing

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from solstice_common.http.access import LOCAL
 from solstice_common.http.openapi import JSON
-from solstice_common.validation import in_words
+from solstice_common.values.validation import in_words
 from solstice_orchestrator.schedules.cron import timing
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.schedule_store import (

@@ -8,7 +8,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
-from solstice_common.times import format_seconds
+from solstice_common.values.times import format_seconds
 from solstice_orchestrator.queue_times.demand import Demand
 from solstice_orchestrator.queue_times.waits import Holder, WaitExplanation
 from solstice_orchestrator.scheduling.workers import WorkerJob, WorkerView

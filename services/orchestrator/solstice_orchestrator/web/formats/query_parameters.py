@@ -11,8 +11,8 @@ from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.messages import Priority
 from solstice_common.messages.fields import Label
 from solstice_common.messages.states import JobState, RunState
-from solstice_common.times import age_seconds
-from solstice_common.validation import in_words
+from solstice_common.values.times import age_seconds
+from solstice_common.values.validation import in_words
 from solstice_orchestrator.store.records.schedule_rows import full_ref
 from solstice_orchestrator.web.formats.refusals import HttpRefusal
 

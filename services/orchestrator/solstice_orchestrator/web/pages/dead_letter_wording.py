@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from solstice_common.broker.dead_letters.dead_letter_routes import CANCELLATIONS, REPORTS, REQUESTS
 from solstice_common.broker.dead_letters.findings import Finding
-from solstice_common.times import format_timestamp
+from solstice_common.values.times import format_timestamp
 
 LINE: Final = 200
 """The most characters of a detail that a list shows."""

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.delays import MAX_DELAY, parse_delay, parse_moment, too_far
-from solstice_common.times import format_timestamp
+from solstice_common.values.delays import MAX_DELAY, parse_delay, parse_moment, too_far
+from solstice_common.values.times import format_timestamp
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

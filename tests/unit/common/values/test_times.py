@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.times import age_seconds, duration, format_seconds, format_timestamp, parse_timestamp
+from solstice_common.values.times import (
+    age_seconds,
+    duration,
+    format_seconds,
+    format_timestamp,
+    parse_timestamp,
+)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.globs import InvalidGlob, compiled, fits
+from solstice_common.values.globs import InvalidGlob, compiled, fits
 
 TABLE = [
     ("main", "main", True),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from solstice_common.validation import in_words
+from solstice_common.values.validation import in_words
 
 
 class Size(StrEnum):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.repo_urls import canonical, from_scp, full_name_of, name_of, spelled, without_user
+from solstice_common.values.repo_urls import canonical, from_scp, full_name_of, name_of, spelled, without_user
 from tests.builders import job_request
 
 REFUSED = {

@@ -1,0 +1,1 @@
+"""Owns values as people and programs write them: times, delays, patterns, URLs, references to secrets."""
