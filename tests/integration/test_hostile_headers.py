@@ -21,12 +21,12 @@ from solstice_forge.statuses.intake import StatusIntake
 from solstice_forge.statuses.protocol import StatusStore
 from tests.polling import wait_until
 from tests.raw_amqp import BrokerClosed, field, long, nested, properties, raw_publisher
+from tests.recording_handler import GOOD, RecordingHandler
 from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.rabbitmq import Vhost
 from tests.traffic import WAIT_SECONDS, drain, wait_for_ready
 
 DEEP = properties(field(b"k", b"A", long(nested(1000))), correlation_id=b"poison")
-GOOD = b"good"
 
 kinds = st.sampled_from([bytes((kind,)) for kind in b"tbBsuIilLfdDTVSxAF\x00Qz"])
 values = st.one_of(
@@ -48,33 +48,6 @@ hostile = st.one_of(
         lambda size: properties(field(b"big", b"S", long(b"x" * 2 * size)), correlation_id=b"c")
     ),
 )
-
-
-class RecordingHandler:
-    """Takes GOOD, and refuses all else."""
-
-    def __init__(self) -> None:
-        self.consumed = 0
-        self.arrived = asyncio.Event()
-
-    def examine(self, delivery: Delivery) -> bytes | Refuse:
-        return delivery.body if delivery.body == GOOD else Refuse(reason="not_json", detail="é" * 2048)
-
-    async def save(self, messages: Sequence[bytes], deliveries: Sequence[Delivery]) -> Sequence[bytes]:
-        assert list(messages) == [delivery.body for delivery in deliveries]
-        return messages
-
-    def on_saved(self, messages: Sequence[bytes], results: Sequence[bytes]) -> None:
-        assert len(messages) == len(results)
-        self.consumed += len(messages)
-        self.arrived.set()
-
-    def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
-        assert refusal.reason
-        assert correlation_id is None or isinstance(correlation_id, str)
-
-    def on_error(self, message: bytes | None, error: Exception, refusal: Refuse) -> None:
-        raise AssertionError((message, error, refusal))
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from solstice_common.broker.delivery import Refuse
 from solstice_common.broker.protocol import Delivery
@@ -17,6 +17,10 @@ SIGNATURE_HEADER: Final = "x-solstice-signature"
 """Who signed the message (`solstice_common.signing`). It stays with the message wherever its body goes."""
 DETAIL_CHARACTERS: Final = 2048
 """The longest detail of a dead letter; all headers must fit one AMQP frame."""
+MAX_DEPTH: Final = 16
+"""The deepest nesting of tables and arrays in a header; RabbitMQ's own `x-death` has three levels."""
+MAX_FIELDS: Final = 2048
+"""The most values in all headers of a message, including nested ones."""
 
 
 def without_broker_headers(headers: Mapping[str, V]) -> dict[str, V]:
@@ -30,6 +34,31 @@ def without_broker_headers(headers: Mapping[str, V]) -> dict[str, V]:
         for key, value in headers.items()
         if key not in BROKER_HEADERS and not key.startswith(BROKER_HEADER_PREFIXES)
     }
+
+
+def bounded(fields: Mapping[str, V]) -> dict[str, V]:
+    """The fields that are not nested too deep, and at most MAX_FIELDS values."""
+    left, within = MAX_FIELDS, dict[str, V]()
+    for name, value in fields.items():
+        values = 1 + _nested_values(value) if isinstance(value, dict | list) else 1
+        if values > left:
+            continue
+        left -= values
+        within[name] = value
+    return within
+
+
+def bounded_meta(meta: object) -> dict[str, Any]:
+    """The properties of a message of Redis or NATS, and its headers, within bounds.
+
+    They came as one JSON object, which strangers may have written: what is no object has none.
+    """
+    if not isinstance(meta, dict):
+        return {}
+    headers = meta.get("headers")
+    if not isinstance(headers, dict):
+        return bounded(meta)
+    return {**bounded({**meta, "headers": None}), "headers": bounded(headers)}
 
 
 def refusal_headers(
@@ -53,3 +82,22 @@ def refusal_headers(
         "x-solstice-refused-by": by,
         "x-solstice-attempt": attempt if isinstance(attempt, int) and attempt > 0 else 1,
     }
+
+
+def _nested_values(value: Any) -> int:
+    """How many values it holds on all levels, without recursion.
+
+    More than MAX_FIELDS when it is too deep.
+    """
+    count, level = 0, [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            part
+            for each in level
+            if isinstance(each, dict | list)
+            for part in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return count
+        count += len(level)
+    return MAX_FIELDS + 1

@@ -113,6 +113,7 @@ def held_in(data: bytes) -> Held:
 
 
 def _expanded(ranges: Sequence[tuple[int, int]]) -> frozenset[int]:
-    if sum(last - first + 1 for first, last in ranges) > MOST_HELD:
+    # A range that goes backwards is empty, and makes no room for another.
+    if sum(max(0, last - first + 1) for first, last in ranges) > MOST_HELD:
         raise ValueError("no process holds so many")
     return frozenset(number for first, last in ranges for number in range(first, last + 1))

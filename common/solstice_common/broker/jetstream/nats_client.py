@@ -2,11 +2,13 @@
 
 `Client` connects in the clear to a server without TLS, whatever the URL says, and sends the password
 (github.com/nats-io/nats.py/issues/912, fixed only in its successor). `_connect_command` makes what carries the
-password, once the transport stands, so that is the last moment to refuse. And `close` waits until a server that reads
-no more has taken what was written.
+password, once the transport stands, so that is the last moment to refuse. `close` waits until a server that reads
+no more has taken what was written. And headers that nats-py cannot read (a head without an end of line, a status that
+is not UTF-8) end its reading of the connection, again whenever the server delivers the message again.
 
 `SOLSTICE_PUBLIC_INTERFACES=nats` does without this module: `tls://` then needs a server with `handshake_first: true`,
-and a frozen server's socket stays until the process ends.
+a frozen server's socket stays until the process ends, and a message with such a head keeps its queue waiting until it
+is removed by hand (`nats stream rmm`).
 """
 
 import contextlib
@@ -32,6 +34,13 @@ class FencedClient(Client):
                     # Before Python 3.11.3 a TLS connection that has ended cannot be aborted: it lost its protocol.
                     with contextlib.suppress(AttributeError):
                         writer.transport.abort()
+
+    async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
+        """The headers of a message; none where they cannot be read."""
+        try:
+            return await super()._process_headers(headers)
+        except (ValueError, IndexError):
+            return None
 
     def _connect_command(self) -> bytes:
         if self._tls_only and not self._is_encrypted():

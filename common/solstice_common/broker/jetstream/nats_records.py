@@ -9,9 +9,10 @@ docs/messages.md describes the layout for publishers in other languages.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 
-from solstice_common.broker.headers import without_broker_headers
+from solstice_common.broker.headers import bounded_meta, without_broker_headers
 from solstice_common.broker.protocol import Message
 from solstice_common.values.times import format_timestamp
 
@@ -75,21 +76,38 @@ def dead_letter_record(
 ) -> NatsRecord:
     """The record of a dead letter: the message's own properties, with the refusal's headers.
 
-    Its own headers give way where both do not fit: the refusal must reach the dead-letter queue.
+    Its own headers and properties give way where all do not fit, the largest first: the refusal must reach the
+    dead-letter queue.
     """
-    properties = {**meta, "exchange": exchange, "routing_key": routing_key}
-    properties.pop("message_id", None)
+    properties = {**meta, "routing_key": routing_key}
+    for replaced in ("message_id", "exchange", "headers"):
+        properties.pop(replaced, None)
     own_headers = {name: value for name, value in headers.items() if isinstance(value, str | int | bool)}
-    record = NatsRecord(
-        exchange=exchange, routing_key=routing_key, body=body, meta={**properties, "headers": own_headers}
-    )
+
+    def record() -> NatsRecord:
+        return NatsRecord(
+            exchange=exchange,
+            routing_key=routing_key,
+            body=body,
+            meta={**properties, "exchange": exchange, "headers": own_headers},
+        )
+
     foreign = sorted(
-        (name for name in own_headers if not name.startswith(OWN_PREFIX)),
-        key=lambda name: _size(own_headers, name),
+        [(_size(properties, name), name, properties) for name in properties]
+        + [
+            (_size(own_headers, name), name, own_headers)
+            for name in own_headers
+            if not name.startswith(OWN_PREFIX)
+        ],
+        key=itemgetter(0),
     )
-    while header_bytes(record.header("0" * 64)) > HEADER_BYTES:
+    while (excess := header_bytes(record().header("0" * 64)) - HEADER_BYTES) > 0:
         if foreign:
-            del own_headers[foreign.pop()]
+            # Several at once: a stranger may have written thousands.
+            while foreign and excess > 0:
+                size, name, where = foreign.pop()
+                del where[name]
+                excess -= size
         elif len(str(own_headers.get(_DETAIL, ""))) > _SHORT_DETAIL_CHARACTERS:
             own_headers[_DETAIL] = str(own_headers[_DETAIL])[:_SHORT_DETAIL_CHARACTERS]
         else:
@@ -99,9 +117,7 @@ def dead_letter_record(
                 if _size(own_headers, name) <= HEADER_BYTES // 16
             }
             break
-    return NatsRecord(
-        exchange=exchange, routing_key=routing_key, body=body, meta={**properties, "headers": own_headers}
-    )
+    return record()
 
 
 def header_bytes(value: str) -> int:
@@ -110,12 +126,12 @@ def header_bytes(value: str) -> int:
 
 
 def read_meta(headers: Mapping[str, str] | None) -> dict[str, Any]:
-    """The properties of a received message; none where the header is no JSON object."""
+    """The properties of a received message, within bounds; none without a JSON object."""
     try:
-        meta = json.loads((headers or {}).get(META_HEADER, "{}"))
-    except ValueError:
+        # As text: of a header that is not UTF-8, nats-py gives an `email.header.Header`.
+        return bounded_meta(json.loads(str((headers or {}).get(META_HEADER, "{}"))))
+    except (ValueError, RecursionError):
         return {}
-    return meta if isinstance(meta, dict) else {}
 
 
 def text_of(meta: Mapping[str, Any], name: str) -> str | None:

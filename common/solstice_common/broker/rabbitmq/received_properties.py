@@ -14,10 +14,7 @@ from typing import Any, Final
 from pamqp import commands as spec
 from pamqp import decode, encode
 
-MAX_DEPTH: Final = 16
-"""The deepest nesting of tables and arrays; RabbitMQ's own `x-death` has three levels."""
-MAX_FIELDS: Final = 2048
-"""The most values in a header table, including nested tables."""
+from solstice_common.broker.headers import MAX_DEPTH, MAX_FIELDS
 
 _PROPERTIES_AT: Final = 12
 _LENGTH: Final = struct.Struct(">I")

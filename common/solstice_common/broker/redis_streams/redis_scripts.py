@@ -32,7 +32,7 @@ class Script:
 
 
 _COMMON: Final = """
-local GROUP, RETURNED = 'solstice', '$returned'
+local GROUP, RETURNED, MOST_VALUES = 'solstice', '$returned', 4000
 local prefix = ARGV[1]
 local topology = prefix .. 'solstice:topology'
 
@@ -210,10 +210,15 @@ local function dead_letter(id, routing_key, meta)
   local found = redis.call('XRANGE', key, id, id)
   if #found == 0 then return true end
   local fields = {'meta', '{"exchange":' .. cjson.encode(exchange) .. ',' .. string.sub(meta, 2)}
-  for index = 1, #found[1][2], 2 do
-    if found[1][2][index] ~= 'meta' then
-      fields[#fields + 1] = found[1][2][index]
-      fields[#fields + 1] = found[1][2][index + 1]
+  local entry = found[1][2]
+  -- Lua's `unpack` fails for some thousand values: then the body alone goes along.
+  local is_large = #entry > MOST_VALUES
+  for index = 1, #entry, 2 do
+    if entry[index] == 'body' and is_large then
+      fields[3], fields[4] = 'body', entry[index + 1]
+    elseif entry[index] ~= 'meta' and not is_large then
+      fields[#fields + 1] = entry[index]
+      fields[#fields + 1] = entry[index + 1]
     end
   end
   for _, target in ipairs(targets) do redis.call('XADD', prefix .. target, '*', unpack(fields)) end

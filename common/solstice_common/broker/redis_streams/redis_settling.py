@@ -159,9 +159,17 @@ class RedisSettling:
             await self._carry_out([("retry", _id(one), "", b"")])
 
     def _dead_letter(self, one: Delivered, fields: Fields, why: Refuse) -> Settlement:
-        headers = refusal_headers(one, why, queue=self._queue, by=self._broker.name, at=datetime.now(UTC))
-        meta = dead_meta(fields, routing_key=one.routing_key, message_id=new_message_id(), headers=headers)
+        try:
+            meta = self._dead_meta(one, fields, why)
+        except Exception:
+            # A mistake of ours costs the properties of this message: the reason must arrive, and the process go on.
+            log.exception(LogEvent.DEAD_LETTER_FAILED, queue=self._queue, reason=why.reason)
+            meta = self._dead_meta(Delivered(body=b"", tag=one.tag), {}, why)
         return ("dead", _id(one), one.routing_key, meta)
+
+    def _dead_meta(self, one: Delivered, fields: Fields, why: Refuse) -> bytes:
+        headers = refusal_headers(one, why, queue=self._queue, by=self._broker.name, at=datetime.now(UTC))
+        return dead_meta(fields, routing_key=one.routing_key, message_id=new_message_id(), headers=headers)
 
     def _log_failed(self, homeless: Sequence[bytes], dropped: int) -> None:
         if dropped:

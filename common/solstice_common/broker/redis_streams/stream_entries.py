@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from solstice_common.broker.headers import without_broker_headers
+from solstice_common.broker.headers import bounded_meta, without_broker_headers
 from solstice_common.broker.protocol import (
     IDEMPOTENCY_HEADER,
     NO_HEADERS,
@@ -103,12 +103,11 @@ def delivered(entry_id: bytes, fields: Mapping[bytes, bytes], *, count: int, aga
 
 
 def meta_of(fields: Mapping[bytes, bytes]) -> dict[str, Any]:
-    """The object in `meta`; empty when there is none."""
+    """The object in `meta`, within bounds; empty when there is none."""
     try:
-        meta = orjson.loads(fields.get(b"meta", b"{}"))
+        return bounded_meta(orjson.loads(fields.get(b"meta", b"{}")))
     except ValueError:
         return {}
-    return meta if isinstance(meta, dict) else {}
 
 
 def dead_meta(

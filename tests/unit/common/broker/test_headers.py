@@ -1,10 +1,19 @@
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from solstice_common.broker import Delivered
 from solstice_common.broker.delivery import Refuse, unreadable
-from solstice_common.broker.headers import DETAIL_CHARACTERS, refusal_headers, without_broker_headers
+from solstice_common.broker.headers import (
+    DETAIL_CHARACTERS,
+    MAX_DEPTH,
+    MAX_FIELDS,
+    bounded,
+    bounded_meta,
+    refusal_headers,
+    without_broker_headers,
+)
 
 AT = datetime(2026, 1, 31, 12, 0, 0, 500_000, tzinfo=UTC)
 REFUSE = Refuse(reason="not_json", detail="line 1")
@@ -59,3 +68,35 @@ def test_delivery_that_a_mistake_of_ours_made_unreadable_names_the_mistake_brief
     assert refusal.reason == "internal_error"
     assert refusal.detail.startswith("KeyError: 'xxx")
     assert len(refusal.detail) == 1000
+
+
+def nested(depth: int, *, within: str) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value] if within == "list" else {"k": value}
+    return value
+
+
+@pytest.mark.parametrize("within", ["list", "object"])
+def test_what_is_nested_too_deep_is_left_out_alone(within: str) -> None:
+    deepest = nested(MAX_DEPTH, within=within)
+    fields = {"a": 1, "deep": nested(MAX_DEPTH + 1, within=within), "deepest": deepest, "b": 2}
+    assert bounded(fields) == {"a": 1, "deepest": deepest, "b": 2}
+    assert bounded({"a": nested(100_000, within="list")}) == {}
+
+
+def test_what_does_not_fit_any_more_is_left_out() -> None:
+    fields = {f"k{number}": number for number in range(MAX_FIELDS)}
+    assert bounded(fields) == fields
+    assert bounded({**fields, "one more": 1}) == fields
+    assert bounded({"many": [0] * MAX_FIELDS, "few": [0, 0]}) == {"few": [0, 0]}
+    most = {"many": [0] * (MAX_FIELDS - 1)}
+    assert bounded({**most, "one more": 1}) == most
+
+
+def test_properties_and_headers_have_bounds_of_their_own() -> None:
+    many = {f"k{number}": number for number in range(MAX_FIELDS)}
+    assert bounded_meta({"headers": many, "type": "t"}) == {"headers": many, "type": "t"}
+    assert bounded_meta({"headers": {"deep": nested(17, within="list"), "k": 1}}) == {"headers": {"k": 1}}
+    assert bounded_meta({"headers": "none"}) == {"headers": "none"}
+    assert bounded_meta(["headers"]) == {}

@@ -29,6 +29,7 @@ def test_an_older_process_says_only_how_many() -> None:
         b'{"held": 3, "sequences": [[1]]}',
         b'{"held": 3, "sequences": 7}',
         b'{"held": 3, "sequences": [[1, 1000000000000]]}',
+        b'{"held": 3, "sequences": [[1, 2000000], [2000000, 1]]}',
         b'{"held": 3, "sequences": [["a", "b"]]}',
         b'{"held": 3, "reader": 1}',
         b"[]",

@@ -33,6 +33,19 @@ def test_transport_has_its_writers() -> None:
     FencedClient(tls_only=True).abort()
 
 
+@pytest.mark.parametrize("head", [b"NATS/1.0", b"xyz\r\n\r\n", b"NATS/1.0 \xff\xff\xff\r\n\r\n"])
+async def test_head_that_nats_py_cannot_read_has_no_headers(head: bytes) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        await Client()._process_headers(head)
+    assert await FencedClient(tls_only=False)._process_headers(head) is None
+    assert "await self._process_headers(headers)" in inspect.getsource(Client._process_msg)
+
+
+async def test_head_that_nats_py_can_read_is_read_by_it() -> None:
+    client = FencedClient(tls_only=False)
+    assert await client._process_headers(b"NATS/1.0\r\nA: b\r\n\r\n") == {"A": "b"}
+
+
 @asks_for_inside("nats")
 def test_fence_that_is_left_out_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     address = read_address("tls://host")

@@ -1,9 +1,11 @@
 """A message's properties travel in one ASCII header."""
 
 import json
+from email.parser import BytesParser
 
 import pytest
 
+from solstice_common.broker.headers import MAX_DEPTH
 from solstice_common.broker.jetstream.nats_records import (
     HEADER_BYTES,
     dead_letter_record,
@@ -105,3 +107,45 @@ def test_dead_letter_whose_own_words_are_too_long_is_shortened() -> None:
     value = dead_letter_record("dlx", "key", b"", {}, headers).header("new")
     assert header_bytes(value) <= HEADER_BYTES
     assert json.loads(value)["headers"]["x-solstice-reason"] == "bad"
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"type": "x" * 65_000},
+        {"routing_key": "x" * 65_000, "app_id": "a"},
+        {f"k{number}": number for number in range(4_000)},
+    ],
+    ids=["type", "routing key", "many"],
+)
+def test_dead_letter_fits_whatever_properties_the_message_had(meta: dict[str, object]) -> None:
+    headers: dict[str, object] = {
+        "small": "kept",
+        "x-solstice-reason": "bad",
+        "x-solstice-detail": "d" * 2048,
+    }
+    routing_key = str(meta.get("routing_key", "key"))
+    record = dead_letter_record("dlx", routing_key, b"", meta, headers)
+    value = record.header("0" * 64)
+    assert header_bytes(value) <= HEADER_BYTES
+    assert json.loads(value)["headers"].items() >= {"x-solstice-reason": "bad"}.items()
+    assert json.loads(value)["exchange"] == "dlx"
+    assert record.routing_key == routing_key
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "1" + "]" * depth
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 300, 900, 30_000])
+def test_what_is_nested_too_deep_is_absent_and_all_else_is_read(depth: int) -> None:
+    value = f'{{"type": "t", "k": {nested(depth)}, "headers": {{"l": {nested(depth)}, "m": 1}}}}'
+    meta = read_meta({"Solstice-Meta": value})
+    # Deeper than Python reads JSON, nothing is left of it.
+    assert meta == ({} if depth == 30_000 else {"type": "t", "headers": {"m": 1}})
+
+
+def test_header_that_is_not_utf_8_says_nothing() -> None:
+    read = BytesParser().parsebytes(b"Solstice-Meta: \xff\xfe\r\n\r\n")
+    assert not isinstance(read["Solstice-Meta"], str)
+    assert read_meta(dict(read.items())) == {}

@@ -7,14 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pamqp import commands as spec
 
+from solstice_common.broker.headers import MAX_DEPTH, MAX_FIELDS
 from solstice_common.broker.rabbitmq.dead_letters import fitting
-from solstice_common.broker.rabbitmq.received_properties import (
-    MAX_DEPTH,
-    MAX_FIELDS,
-    publishable,
-    read_headers,
-    read_properties,
-)
+from solstice_common.broker.rabbitmq.received_properties import publishable, read_headers, read_properties
 from tests.raw_amqp import CORRELATION_ID_FLAG, field, long, nested, properties, short
 
 HEAD = struct.pack(">HHQ", 60, 0, 0)

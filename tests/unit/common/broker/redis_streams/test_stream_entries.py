@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from solstice_common.broker.headers import MAX_DEPTH
 from solstice_common.broker.protocol import IDEMPOTENCY_HEADER, Message, Published, PublishStatus
 from solstice_common.broker.redis_streams.stream_entries import (
     HEADERS_BYTES,
@@ -108,3 +109,15 @@ def test_a_dead_letter_keeps_what_the_message_brought_but_its_exchange() -> None
     meta = orjson.loads(dead_meta({b"meta": made.meta}, routing_key="order.v1", message_id="m-2", headers={}))
     assert "exchange" not in meta
     assert (meta["type"], meta["priority"], meta["message_id"], meta["headers"]) == ("order.v1", 7, "m-2", {})
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 300, 900, 30_000])
+def test_what_is_nested_too_deep_is_absent_and_all_else_is_read(depth: int) -> None:
+    nested = "[" * depth + "1" + "]" * depth
+    meta = f'{{"type": "t", "k": {nested}, "headers": {{"l": {nested}, "m": 1}}}}'.encode()
+    read = delivered(b"1-0", {b"meta": meta}, count=0, again=False)
+    # Deeper than orjson reads JSON, nothing is left of it.
+    expected: tuple[str | None, dict[str, int]] = (None, {}) if depth == 30_000 else ("t", {"m": 1})
+    assert (read.type, dict(read.headers)) == expected
+    written = orjson.loads(dead_meta({b"meta": meta}, routing_key="k", message_id="m-2", headers={}))
+    assert "k" not in written
