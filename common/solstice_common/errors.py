@@ -21,7 +21,7 @@ from collections.abc import Mapping
 
 
 class SolsticeError(Exception):
-    """Something went wrong that Solstice CI has a name for."""
+    """The base class of the errors of Solstice CI."""
 
 
 class ConfigurationError(SolsticeError):
@@ -122,11 +122,11 @@ class SchemaTooNew(StoreError):
 
 
 class ServiceError(SolsticeError):
-    """Another service of Solstice CI did not do what it was asked for over HTTP."""
+    """Another service of Solstice CI did not carry out an HTTP request."""
 
 
 class ServiceUnavailable(ServiceError):
-    """Nobody answers at the URL, or not in time.
+    """No service answers at the URL, or not in time.
 
     It may come back, so try again later.
     """
@@ -151,7 +151,7 @@ class ServiceRefused(ServiceError):
 def first_of(error: BaseException) -> BaseException:
     """Return the error itself, or the first one inside a TaskGroup's group.
 
-    The others are usually its echo.
+    The others are usually consequences of the first.
     """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

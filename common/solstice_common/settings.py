@@ -22,7 +22,7 @@ from solstice_common.errors import ConfigurationError
 
 
 class SolsticeSettings(BaseSettings):
-    """The ground of every settings object: frozen, read from the environment, unknown variables left alone."""
+    """The base class of all settings: frozen, read from the environment, unknown variables ignored."""
 
     model_config = SettingsConfigDict(
         frozen=True, extra="ignore", populate_by_name=True, validate_default=True
@@ -45,7 +45,7 @@ BROKER_URLS: Final = (
     "amqp:// or amqps:// for RabbitMQ, redis:// or rediss:// for Redis and Valkey, nats:// or tls:// for NATS, "
     "sqlite:///FILE for the embedded one"
 )
-"""The same for people: every description and error says it in these words."""
+"""The schemes in words for people, for all descriptions and errors."""
 BROKER_URL_DESCRIPTION: Final = f"Broker: {BROKER_URLS}."
 
 
@@ -83,7 +83,7 @@ def _web_address(url: str) -> str:
     except ValueError:
         is_address = False
     if url and (not is_address or re.search(r"[\s@?#\\]", url)):
-        # It is sent to forges and shown to everybody; the value is not repeated, as it may hold a password.
+        # It is sent to forges and shown publicly; the message does not repeat it, as it may hold a password.
         raise ValueError("must be a URL for browsers, without user and password: https://HOST/PATH")
     return url
 
@@ -93,7 +93,7 @@ WebAddress = Annotated[str, AfterValidator(_web_address)]
 
 
 class BrokerSettings(SolsticeSettings):
-    """Where the broker is and what things are called there.
+    """The address of the broker, and the names of its objects.
 
     The names are part of the published v1 contract.
     """
@@ -170,13 +170,13 @@ class BrokerSettings(SolsticeSettings):
     @model_validator(mode="after")
     def _name_password_file(self) -> Self:
         if self.amqp_password_file:
-            # In the URL, so that all that opens a broker by it needs nothing else.
+            # In the URL, so that code which opens a broker needs nothing else.
             object.__setattr__(self, "amqp_url", with_password_file(self.amqp_url, self.amqp_password_file))
         return self
 
 
 class SigningSettings(SolsticeSettings):
-    """With which keys requests are signed."""
+    """The keys that sign requests."""
 
     signing_keys: SecretStr = Field(
         default=SecretStr(""),
@@ -186,7 +186,7 @@ class SigningSettings(SolsticeSettings):
 
 
 class VerifySettings(SolsticeSettings):
-    """Whose signatures count."""
+    """The keys that verify requests."""
 
     verify_keys: str = Field(
         default="",
@@ -218,7 +218,7 @@ class AccessSettings(TokenSettings):
 
 
 class HttpSettings(SolsticeSettings):
-    """What strangers can make a service hold."""
+    """Limits on the resources that HTTP callers can take."""
 
     http_connections: int = Field(
         default=512,
@@ -254,7 +254,7 @@ class LogSettings(SolsticeSettings):
 
 
 class ClientSettings(SolsticeSettings):
-    """Where the commands that read or steer runs find an orchestrator."""
+    """The orchestrator's address and token, for commands that read or change runs."""
 
     solstice_url: str = Field(
         default="http://127.0.0.1:8081", description="Orchestrator whose HTTP API is asked."
@@ -283,7 +283,7 @@ def sqlite_path(url: str) -> Path:
     """The file that a `sqlite:` URL names; the one rule for brokers, inboxes and stores.
 
     Three slashes and a relative path, or four and an absolute one: `sqlite:///state/broker.db`,
-    `sqlite:////var/lib/solstice/broker.db`. A leading `~` is the home directory. The path is taken as it stands:
+    `sqlite:////var/lib/solstice/broker.db`. A leading `~` is the home directory. The path is used as it is:
     no percent escapes, no query. Raises ConfigurationError for anything else; memory cannot be shared, so
     `:memory:` is no file either.
     """
@@ -300,7 +300,8 @@ def sqlite_path(url: str) -> Path:
 def without_password(url: str) -> str:
     """The URL of a database as it may be printed: without password and options.
 
-    Of a URL that cannot be taken apart, a '#', '/' or '[' in a password say, only the scheme is shown.
+    Only the scheme is shown of a URL that cannot be parsed, for example one with '#', '/' or '[' in its
+    password.
     """
     scheme = url.partition("://")[0]
     hidden = f"{scheme}://..." if "://" in url and scheme.isalnum() else "..."
@@ -311,7 +312,7 @@ def without_password(url: str) -> str:
         return hidden
     if "@" in parts.path + parts.query + parts.fragment:
         return hidden
-    # What stands alone before the host of a NATS server is a token.
+    # A user without a password before the host of a NATS server is a token.
     is_token = parts.scheme in {"nats", "tls"} and parts.password is None
     user = f"{parts.username}@" if parts.username and not is_token else ""
     return f"{parts.scheme}://{user}{parts.netloc.rpartition('@')[2]}{parts.path}"

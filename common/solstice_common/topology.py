@@ -68,7 +68,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """The path of one kind of message: exchange, queue and their dead-letter pair."""
+    """The exchange, queue and dead-letter pair of one kind of message."""
 
     exchange: str
     queue: str
@@ -124,7 +124,7 @@ def full_topology(settings: BrokerSettings) -> Topology:
 
 
 def asking_topology(settings: BrokerSettings) -> Topology:
-    """What forge-integration publishes to: requests, and requests to cancel."""
+    """The topology that forge-integration publishes to: requests and cancel requests."""
     return _together(settings, jobs_route(settings), CANCELS)
 
 
@@ -140,7 +140,8 @@ def _together(settings: BrokerSettings, *routes: Route) -> Topology:
 def _arguments(dlx: str, queue_type: QueueType) -> tuple[Mapping[str, Argument], Mapping[str, Argument]]:
     """The arguments of a work queue and of its dead-letter queue."""
     if queue_type is QueueType.CLASSIC:
-        # Exactly those of the published v1 services: one argument more, and they could not share the queue with us.
+        # Exactly the arguments of the published v1 services: with one more, they could not share the queue
+        # with us.
         return MappingProxyType({"x-dead-letter-exchange": dlx}), MappingProxyType({})
     work: dict[str, Argument] = {
         "x-queue-type": "quorum",

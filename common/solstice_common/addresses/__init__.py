@@ -1,1 +1,1 @@
-"""Owns what addresses of servers name: several hosts, certificates, files of passwords."""
+"""Owns the parts of server addresses: several hosts, certificates, password files."""

@@ -18,9 +18,9 @@ class Host(NamedTuple):
 
 
 class HostChoice:
-    """Which host is used now.
+    """The host that all links of a process use now.
 
-    All links of a process share it, so that they meet at one host.
+    They share this object, so that they all connect to one host.
     """
 
     def __init__(self, hosts: Sequence[Host]) -> None:
@@ -29,17 +29,17 @@ class HostChoice:
 
     @property
     def current(self) -> Host:
-        """The host to try, or to stay at."""
+        """The host to connect to."""
         return self.hosts[self._number]
 
     def leave(self, host: Host) -> None:
-        """Turn to the next host, unless another link has done so already."""
+        """Switch to the next host, unless another link has done so already."""
         if host == self.current:
             self._number = (self._number + 1) % len(self.hosts)
 
 
 class HostRound:
-    """The hosts that a link tried in vain since it was last connected."""
+    """The hosts that a link tried without success since it was last connected."""
 
     def __init__(self, choice: HostChoice) -> None:
         self._choice = choice
@@ -51,7 +51,7 @@ class HostRound:
         """Note why a host failed; returns the reasons of this round."""
         if self.is_over:
             self.begin()
-        # Another link may have moved the choice: a host that comes twice ends the round as well.
+        # Another link may have switched to the next host: a host that fails twice ends the round as well.
         self.is_over = host in self._reasons or len(self._reasons) + 1 == len(self._choice.hosts)
         self._reasons[host] = why
         self._choice.leave(host)
@@ -60,7 +60,7 @@ class HostRound:
         return "; ".join(f"{each}: {reason}" for each, reason in self._reasons.items())
 
     def begin(self) -> None:
-        """Forget what failed."""
+        """Forget the failed hosts."""
         self._reasons.clear()
         self.is_over = False
 

@@ -1,4 +1,4 @@
-"""Verifies servers and shows them our certificate, for every broker alike."""
+"""Verifies servers and sends them our certificate, in the same way for every broker."""
 
 import os
 import ssl
@@ -9,7 +9,7 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.values.value import Value
 
 TLS_OPTIONS: Final = ("cafile", "certfile", "keyfile", "server_name")
-"""What the URL of every broker may say after its `?`."""
+"""The options that the URL of every broker may have after its `?`."""
 _REMEDIES: Final[Mapping[str, str]] = {
     "certificate has expired": "renew the certificate of the server",
     "certificate is not yet valid": "look at the clocks of both machines",
@@ -25,7 +25,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "wrong_version_number": "the server speaks no TLS at that port: name its port for TLS",
     "record layer failure": "the server speaks no TLS at that port: name its port for TLS",
 }
-"""What to do about words of OpenSSL; the first that is found counts."""
+"""What to do about an error of OpenSSL; the first text that the error contains counts."""
 _HUNG_UP: Final = (
     "connection reset",
     "connection lost",
@@ -37,7 +37,7 @@ _HUNG_UP: Final = (
 
 
 class TlsFiles(Value, frozen=True, kw_only=True):
-    """How a server is verified, and what it is shown."""
+    """The files that verify a server, and the certificate that we send it."""
 
     cafile: str | None = None
     """The authorities that may sign; the system's without one."""
@@ -70,7 +70,7 @@ class TlsFiles(Value, frozen=True, kw_only=True):
 
 
 def tls_files(options: Mapping[str, str]) -> TlsFiles:
-    """What the options of a URL say of TLS.
+    """The TLS files that the options of a URL name.
 
     ConfigurationError for a key without its certificate.
     """
@@ -80,7 +80,7 @@ def tls_files(options: Mapping[str, str]) -> TlsFiles:
 
 
 def explained(text: str, tls: TlsFiles | None) -> str:
-    """Why signing in failed, where the server may have hung up over our certificate. Pure.
+    """Explains a failed login that our certificate may have caused. Pure.
 
     TLS 1.3 refuses a client after its handshake; the reason is often lost with the connection.
     """
@@ -92,7 +92,7 @@ def explained(text: str, tls: TlsFiles | None) -> str:
 
 
 def with_remedy(text: str) -> str:
-    """The reason of a failed connection; one of TLS with what to do. Pure."""
+    """The reason of a failed connection; a TLS error also says what to do. Pure."""
     plain = text.casefold().replace("_", " ")
     for words, remedy in _REMEDIES.items():
         if words.replace("_", " ") in plain:
@@ -101,9 +101,9 @@ def with_remedy(text: str) -> str:
 
 
 class _NamingContext(ssl.SSLContext):
-    """Expects one name, whatever host is connected to.
+    """Expects one name in the server's certificate, for every host.
 
-    Not every client library lets one say it.
+    Some client libraries have no option for it.
     """
 
     _name = ""

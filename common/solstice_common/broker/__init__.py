@@ -60,8 +60,9 @@ async def open_broker(
 ) -> AsyncIterator[Broker]:
     """The broker at `url`, under the connection name `name`.
 
-    Returns at once and connects in the background. With `on_dropped` there are no dead letters: what would become one
-    is dropped, and its reason given to that. What concerns NATS alone is for its health, see `BrokerSettings`.
+    Returns at once and connects in the background. With `on_dropped` there are no dead letters: a message
+    that would become one is dropped, and its reason is passed to `on_dropped`. The two NATS options concern
+    its health, see `BrokerSettings`.
 
     Raises ConfigurationError for a URL of no known scheme.
     """
@@ -129,9 +130,9 @@ async def _open(
 async def read_topology(
     url: str, topology: Topology, *, management_url: str | None = None, user: str | None = None
 ) -> FoundTopology:
-    """What the broker at `url` holds of a topology; changes nothing there.
+    """The objects of a topology that exist on the broker at `url`; changes nothing there.
 
-    RabbitMQ is asked through its management API, as `management_api.found_topology` says.
+    RabbitMQ answers through its management API, see `management_api.found_topology`.
 
     Raises ConfigurationError for a URL of no known scheme, and what the broker's own reader raises.
     """

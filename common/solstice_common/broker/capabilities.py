@@ -1,6 +1,6 @@
-"""Declares what a broker can promise beyond the contract that all keep. Pure.
+"""Declares what a broker promises beyond the contract of all brokers. Pure.
 
-`docs/reference/brokers.md` shows these declarations as a table, `/readyz` what a server lacks.
+`docs/reference/brokers.md` shows these declarations as a table, `/readyz` names what a server lacks.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Certainty(StrEnum):
-    """Whether something holds, as far as that can be known."""
+    """Whether something is true, as far as that can be known."""
 
     YES = "yes"
     NO = "no"
@@ -19,7 +19,7 @@ class DelayedRetry(StrEnum):
     """Where a retried delivery waits for its backoff."""
 
     AT_ONCE = "at once"
-    """Nowhere: it is requeued at once."""
+    """Nowhere: the broker requeues it at once."""
     HELD = "held"
     """In the consumer that retried it."""
     NATIVE = "native"
@@ -35,7 +35,7 @@ class Capabilities:
     durable_on_confirm: Certainty
     """Whether a confirmed message survives the loss of power. Never YES while the health says `degraded`."""
     durable_when: str
-    """What that takes, in words."""
+    """The condition for that, in words."""
     failover_safe: bool | None
     """Whether another server takes over without losing what was confirmed; None for a broker without servers."""
     delayed_retry: DelayedRetry
@@ -44,7 +44,7 @@ class Capabilities:
     max_message_bytes: int | None
     """The largest body that every such broker takes; None without a limit of its own."""
     dedupe_window_seconds: float
-    """How long the relay's repeat of a message is recognised as such; 0: never."""
+    """How long the broker recognises that the relay repeats a message; 0: never."""
     counts_interruptions: Certainty
     """Whether a delivery that was returned unsettled raises the count that makes a message poison."""
     atomic_dead_letter: bool

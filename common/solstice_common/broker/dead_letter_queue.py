@@ -1,6 +1,7 @@
 """The contract of dead-letter queues: look at dead letters, take them out, put them back.
 
-It is beside `protocol.Broker`, because only tools for people need it: the services publish and consume alone.
+It is separate from `protocol.Broker`, because only tools for people need it: the services only publish and
+consume.
 """
 
 import json
@@ -17,7 +18,7 @@ from solstice_common.broker.protocol import NO_HEADERS, Published
 from solstice_common.values.times import format_timestamp
 
 ID_DIGITS: Final = 16
-"""Of SHA-256: two of a million dead letters share an id once in 37 million queues."""
+"""Digits of SHA-256: in one of 37 million queues with a million dead letters, two share an id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +45,8 @@ class DeadLetter:
     def id(self) -> str:
         """The identity: equal for copies of this message, on every broker and in every export.
 
-        The broker's own headers are no part of it, since a look may change them. Nor is the queue: an export may be
-        imported under another name.
+        The broker's own headers are not part of it, since reading a queue may change them. The queue is not
+        part of it either: an export may be imported into a queue of another name.
         """
         parts = [
             self.message_id,
@@ -60,7 +61,7 @@ class DeadLetter:
 
 
 Handle = Callable[[Sequence[DeadLetter]], Awaitable[Collection[str]]]
-"""Gets a group of dead letters; returns the ids of those that may be removed now."""
+"""Handles a group of dead letters; returns the ids of those that may be removed now."""
 
 
 class DeadLetterQueue(Protocol):
@@ -76,8 +77,9 @@ class DeadLetterQueue(Protocol):
     async def browse(self, limit: int) -> Sequence[DeadLetter]:
         """Return up to `limit` dead letters, in the queue's order; all stay there.
 
-        However often it is called: none is lost, and none changes its place, its id or its contents. A copy that an
-        interrupted `take` or `browse` left behind has the id of its original. What another reader holds is not seen.
+        Repeated calls lose no dead letter, and change no place, id or content. A copy that an interrupted
+        `take` or `browse` left behind has the id of its original. Messages that another reader holds are not
+        returned.
         """
         ...
 
@@ -94,12 +96,12 @@ class DeadLetterQueue(Protocol):
         ...
 
     async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
-        """Add dead letters at the queue's end, under the same ids; one outcome each."""
+        """Add dead letters to the queue's end, under the same ids; returns one outcome each."""
         ...
 
 
 class DeadLetterQueues(Protocol):
-    """A connection for looking after dead letters.
+    """A connection for managing dead letters.
 
     Opened by `solstice_common.broker.open_dead_letter_queues`.
     """
@@ -113,7 +115,7 @@ class DeadLetterQueues(Protocol):
 
 
 def plain(value: Any) -> Any:
-    """A header's value in what JSON can hold: numbers, text, truths, lists and objects.
+    """A header's value as JSON can hold it: numbers, text, booleans, lists and objects.
 
     Times become RFC 3339; bytes become text, with escapes for what is not UTF-8.
     """

@@ -1,6 +1,6 @@
 """The verdicts on a delivery: ack, retry, refuse.
 
-They are decided as values, and carried out in one place (`Consumer.settle`).
+Handlers return them as values; `Consumer.settle` alone carries them out.
 """
 
 from dataclasses import dataclass
@@ -38,5 +38,5 @@ Verdict = Ack | Retry | Refuse
 
 
 def unreadable(error: Exception) -> Refuse:
-    """The refusal of a delivery that triggered a mistake of ours."""
+    """The refusal of a delivery that triggered a bug."""
     return Refuse(reason="internal_error", detail=f"{type(error).__name__}: {error}"[:1000])

@@ -1,4 +1,4 @@
-"""Asks how full all queues of a topology are."""
+"""Reads the depths of all queues of a topology."""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from solstice_common.errors import BrokerUnavailable
 from solstice_common.topology import Topology
 
 ASK_SECONDS: Final = 2.0
-"""The longest wait for all answers: who scrapes metrics does not wait for a broker that hangs."""
+"""The longest wait for all answers: a scrape of the metrics must not wait for a broker that hangs."""
 
 
 async def depths_of(broker: Broker, topology: Topology) -> Mapping[str, QueueDepth]:

@@ -21,7 +21,7 @@ from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Topology
 
 OnDropped = Callable[[str], None]
-"""Hears the reason of each message that was dropped in place of becoming a dead letter."""
+"""Called with the reason of each message that was dropped instead of becoming a dead letter."""
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 class DroppingBroker:
     """A broker without dead letters.
 
-    What would become one is acked, or not published; it is logged and counted.
+    A message that would become one is acked, or not published; it is logged and counted.
     """
 
     def __init__(self, broker: Broker, on_dropped: OnDropped) -> None:

@@ -33,19 +33,19 @@ Two hundred keep a broker busy; more would only repeat more after a crash.
 CONNECT_SECONDS: Final = 1.0
 """Seconds of one wait for the connection.
 
-While the broker is down, `finish` is noticed that soon.
+While the broker is down, `finish` takes effect within that time.
 """
 LEAST_RETRY_SECONDS: Final = 0.01
 """The shortest pause before a retry.
 
-Jitter may be zero, and a broker that refuses at once must not be asked in a tight loop.
+Jitter may be zero, and a broker that refuses at once must not be called in a tight loop.
 """
 FIRST_RETRY_SECONDS: Final = 0.5
 LAST_RETRY_SECONDS: Final = 15.0
 STORE_FAILURES: Final = 3
 """The most failures in a row that count for the backoff of reading.
 
-The store is ours, and may be asked every other second.
+The store is local, so reading it every other second is cheap.
 """
 
 
@@ -53,9 +53,9 @@ class Backlog(Protocol[Row]):
     """The rows that wait to be forwarded, and their outcomes. Its methods raise only StoreUnavailable."""
 
     def lead(self) -> AbstractAsyncContextManager[asyncio.Event]:
-        """Enter while rows are forwarded; gives an event for new rows.
+        """The block in which this process forwards; yields an event for new rows.
 
-        Entering may wait until no other process forwards them.
+        Entering may wait until no other process forwards.
         """
         ...
 
@@ -77,14 +77,14 @@ class Backlog(Protocol[Row]):
         ...
 
     async def ended(self, group: Sequence[Row], failed: Sequence[tuple[Row, Published]]) -> None:
-        """The done rows are marked.
+        """Called once the confirmed rows are marked.
 
-        `failed` are those of the group that were not confirmed, often none.
+        `failed` are the rows of the group that were not confirmed, often none.
         """
         ...
 
     def interrupted(self, detail: str) -> None:
-        """Publishing has stopped; called once, until `resumed`."""
+        """Called once when publishing stops, until `resumed`."""
         ...
 
     def resumed(self, paused_seconds: float) -> None: ...
@@ -96,7 +96,7 @@ def reason_of(outcome: Published) -> str:
 
 
 class _Result(Enum):
-    """What one look at the backlog came to."""
+    """The result of one step."""
 
     IDLE = "nothing waits"
     FORWARDED = "a group is with the broker"
@@ -108,11 +108,12 @@ class Forwarder(Generic[Row]):
 
     `run` publishes until cancelled, or, once `finish` was called, until nothing more can be done.
 
-    `noun` says what a row is, for `problem`. The backlog is looked at again after `look_again_seconds`, in case a
-    notification was lost. With `declare_early`, the topology is made also while nothing waits.
+    `noun` says what a row is, for `problem`. The forwarder polls the backlog after `look_again_seconds`, in
+    case a notification was lost. With `declare_early`, it declares the topology even while no rows wait.
 
-    A group begins `gather_seconds` after the one before, or later: rows that come close behind one another then share a
-    group, and what a group costs. A row that comes alone waits for nothing, nor does a backlog that fills whole groups.
+    A group begins at least `gather_seconds` after the previous one, so that rows which arrive shortly after
+    one another share the cost of a group. A single row does not wait, nor does a backlog that fills whole
+    groups.
     """
 
     def __init__(
@@ -147,10 +148,10 @@ class Forwarder(Generic[Row]):
         self.problem: str | None = None
         """Why nothing can be published now; None when publishing works."""
         self.is_leader = False
-        """Whether this process forwards; until then there is nothing to finish."""
+        """Whether this process is the leader, which forwards; until then there is nothing to finish."""
 
     def finish(self) -> None:
-        """Publish what waits and can be published, then let `run` return."""
+        """Publish the waiting rows as far as possible, then let `run` return."""
         self._finishing = True
         self._wake.set()
 
@@ -172,7 +173,8 @@ class Forwarder(Generic[Row]):
                     await self._pause(self._retry_seconds())
 
     async def _step(self) -> _Result:
-        # Confirmed, but the store does not know yet: mark these first, or they would be published again.
+        # These are confirmed but not marked in the store yet: mark them first, or they would be published
+        # again.
         await self._mark()
         await self._pause(self._gather_until - time.monotonic())
         group = await self._backlog.next_group(GROUP)
@@ -183,7 +185,7 @@ class Forwarder(Generic[Row]):
         return await self._publish(group) if group else _Result.IDLE
 
     def _repeat_of(self, message: Message) -> Message:
-        """The message, marked as a repeat when nobody knows what became of the attempt before."""
+        """The message, marked as a repeat when the previous attempt's outcome is unknown."""
         if message.headers.get(IDEMPOTENCY_HEADER) in self._uncertain:
             return msgspec.structs.replace(message, repeat=True)
         return message
@@ -223,7 +225,7 @@ class Forwarder(Generic[Row]):
             (row, outcome) for row, outcome in zip(group, outcomes, strict=True) if not outcome.confirmed
         ]
         if failed:
-            # What is missing may have to be declared again, for example on a broker that lost its queues.
+            # A broker that lost its queues needs them declared again.
             self._declared = False
             self._failures += 1
             self.problem = f"the broker did not take a {self._noun} ({reason_of(failed[0][1])})"
@@ -236,7 +238,7 @@ class Forwarder(Generic[Row]):
         """Report once that publishing has stopped."""
         self.problem = str(error)
         self._declared = False
-        # Waiting for a connection took its time already: look often, so that its return is soon noticed.
+        # The wait for a connection was long already: retry soon, so that its return is noticed quickly.
         self._failures = 1 if isinstance(error, BrokerUnavailable) else self._failures + 1
         if isinstance(error, StoreUnavailable):
             self._failures = min(self._failures, STORE_FAILURES)

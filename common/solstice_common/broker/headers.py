@@ -1,4 +1,4 @@
-"""Headers of messages: those of brokers, and those of a dead letter."""
+"""Names the headers of messages, and makes those of a dead letter."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,7 +14,7 @@ BROKER_COUNTERS: Final = frozenset({"x-delivery-count", "x-acquired-count"})
 BROKER_HEADERS: Final = BROKER_COUNTERS | {"x-death"}
 BROKER_HEADER_PREFIXES: Final = ("x-first-death-", "x-last-death-")
 SIGNATURE_HEADER: Final = "x-solstice-signature"
-"""Who signed the message (`solstice_common.signing`). It stays with the message wherever its body goes."""
+"""Who signed the message (`solstice_common.signing`). Every copy of the message keeps it."""
 DETAIL_CHARACTERS: Final = 2048
 """The longest detail of a dead letter; all headers must fit one AMQP frame."""
 MAX_DEPTH: Final = 16
@@ -64,12 +64,12 @@ def bounded_meta(meta: object) -> dict[str, Any]:
 def refusal_headers(
     delivery: Delivery, refusal: Refuse, *, queue: str, by: str, at: datetime
 ) -> dict[str, object]:
-    """The headers of a dead letter.
+    """The headers of a dead letter: the message's own and the refusal's.
 
-    Those of the message, and what, why, where, when, by whom, which attempt.
+    The refusal's say the reason, detail, queue, time, service and attempt.
 
-    `x-solstice-attempt` is the sender's, 1 when it gave none: ours, because a broker's own counters do not survive a
-    republish.
+    `x-solstice-attempt` is the sender's, or 1. We count ourselves, because a broker's own counters do not
+    survive a republish.
     """
     own_headers = without_broker_headers(delivery.headers)
     attempt = own_headers.get("x-solstice-attempt")

@@ -1,6 +1,6 @@
-"""The contract of every broker; one contract suite tests all.
+"""The contract of every broker, which one contract suite tests.
 
-What a broker promises beyond it is declared in `capabilities`.
+`capabilities` declares what a broker promises beyond it.
 """
 
 import uuid
@@ -21,7 +21,7 @@ from solstice_common.values.value import Value
 
 HeaderValue = str | int | bool
 IDEMPOTENCY_HEADER: Final = "x-solstice-idempotency-key"
-"""Stays the same over all attempts to publish one message."""
+"""The header that stays the same over all attempts to publish one message."""
 NO_HEADERS: Final[Mapping[str, HeaderValue]] = MappingProxyType({})
 
 
@@ -48,7 +48,7 @@ class Message(Value, frozen=True, kw_only=True):
     content_type: str = "application/json"
     app_id: str = "solstice-ci"
     repeat: bool = False
-    """Whether an attempt before this one ended as UNKNOWN: it may be recognised by its idempotency key."""
+    """Whether an earlier attempt ended as UNKNOWN: the broker may recognise it by the idempotency key."""
 
 
 class PublishStatus(StrEnum):
@@ -57,9 +57,9 @@ class PublishStatus(StrEnum):
     CONFIRMED = "confirmed"
     """The broker has stored it in at least one queue."""
     UNROUTABLE = "unroutable"
-    """No queue is bound for it: the broker does not have it."""
+    """No queue is bound for the message: the broker does not have it."""
     REJECTED = "rejected"
-    """The broker rejected it (queue full, exchange missing): it does not have it."""
+    """The broker rejected the message (queue full, exchange missing) and does not have it."""
     UNKNOWN = "unknown"
     """Timeout or lost link: the broker may have it.
 
@@ -85,7 +85,7 @@ CONFIRMED: Final = Published(PublishStatus.CONFIRMED)
 class Delivery(Protocol):
     """One delivery of one message.
 
-    `tag` has a meaning only for the consumer that made it.
+    Only the consumer that made the delivery can interpret `tag`.
     """
 
     @property
@@ -134,8 +134,9 @@ class Consumer(Protocol):
 
         At most `prefetch` are returned.
 
-        It waits through lost connections, restarts and cancelled consumers, for ever if need be; deliveries that
-        were not settled before such a loss come again, with `redelivered` set. It raises only TopologyMismatch.
+        It waits through lost connections, restarts and cancelled consumers, without a limit; the broker
+        delivers unsettled messages again after such a loss, with `redelivered` set. It raises only
+        TopologyMismatch.
         """
         ...
 
@@ -144,17 +145,18 @@ class Consumer(Protocol):
 
         The broker gets them in groups where it allows that.
 
-        Ack: forgotten by the broker. Retry: requeued. Refuse: published to the queue's dead-letter exchange with
-        headers `x-solstice-reason`, `-detail`, `-queue`, `-refused-at`, `-refused-by`, `-attempt`, confirmed, and
-        then acked; if that publish fails it is rejected, so that the broker dead-letters it itself.
-        A delivery whose connection is gone is left alone: the broker delivers it again. Never raises for that.
+        Ack: forgotten by the broker. Retry: requeued. Refuse: published to the queue's dead-letter exchange
+        with headers `x-solstice-reason`, `-detail`, `-queue`, `-refused-at`, `-refused-by`, `-attempt`,
+        confirmed, and then acked; if that publish fails it is rejected, so that the broker dead-letters it
+        itself. A delivery whose connection is lost is ignored: the broker delivers it again. Never raises for
+        that.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHealth:
-    """What `/readyz` and the gauges say of the broker."""
+    """The broker's health as `/readyz` and the gauges show it."""
 
     connected: bool
     blocked: str | None = None
@@ -169,22 +171,22 @@ class BrokerHealth:
 
     @property
     def notices(self) -> Mapping[str, str]:
-        """What `/readyz` tells the operator of a broker that is ready."""
+        """The notices of `/readyz` about a broker that is ready."""
         return {} if self.degraded is None else {"broker": f"degraded: {self.degraded}"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDepth:
-    """How full a queue is; None where the broker cannot say."""
+    """How full a queue is; None where the broker does not know."""
 
     ready: int
     consumers: int
     pending: int | None = None
     """Delivered and not settled."""
     oldest_seconds: float | None = None
-    """Age of the oldest message, delivered or not; None also without one."""
+    """Age of the oldest message, delivered or not; None also for an empty queue."""
     lease_seconds: float | None = None
-    """How long the lease that ends next still lasts; None also without one."""
+    """How long the lease that ends first still lasts; None also without leases."""
 
 
 class Broker(Protocol):
@@ -205,7 +207,7 @@ class Broker(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can promise; what only a connection shows is unknown until then."""
+        """What it can promise; properties that need a connection are unknown before the first one."""
         ...
 
     async def ready(self, timeout_seconds: float) -> None:
@@ -225,13 +227,14 @@ class Broker(Protocol):
 
         Returns one outcome per message, in order. Never raises because of the broker.
 
-        Calls made in one turn of the event loop, from any number of tasks, travel as one group. Messages of one
-        call reach a queue in the order given. Bounded by the broker's confirm timeout, after which: UNKNOWN.
+        Calls made in one iteration of the event loop, from any number of tasks, are one group. Messages of
+        one call reach a queue in the order given. The broker's confirm timeout bounds the call; after it, the
+        outcome is UNKNOWN.
         """
         ...
 
     def consume(self, queue: str, *, prefetch: int) -> AbstractAsyncContextManager[Consumer]:
-        """Consume `queue`. Leaving returns what was delivered and not settled to the queue."""
+        """Consume `queue`. Leaving returns unsettled deliveries to the queue."""
         ...
 
     async def depth(self, queue: str) -> QueueDepth | None:

@@ -26,14 +26,14 @@ CONNECT_SECONDS: Final = 5.0
 FIRST_RETRY_SECONDS: Final = 0.2
 LAST_RETRY_SECONDS: Final = 10.0
 LAST_STORE_RETRY_SECONDS: Final = 2.0
-"""The longest pause while the store is away: its return is soon noticed."""
+"""The longest pause while the store is unavailable, so that its return is noticed soon."""
 
 
 class MessageHandler(Protocol[M, R]):
     """Examines and stores messages of one queue: `M` is a message, `R` its result."""
 
     def examine(self, delivery: Delivery) -> M | Refuse:
-        """Return the message, or the refusal of a delivery that is none."""
+        """Return the message, or the refusal of an invalid delivery."""
         ...
 
     async def save(self, messages: Sequence[M], deliveries: Sequence[Delivery]) -> Sequence[R]:
@@ -52,7 +52,7 @@ class MessageHandler(Protocol[M, R]):
         ...
 
     def on_error(self, message: M | None, error: Exception, refusal: Refuse) -> None:
-        """Record a delivery that brought out a bug, and becomes a dead letter.
+        """Record a delivery that triggered a bug, and becomes a dead letter.
 
         `message` is None when the delivery could not even be read.
         """
@@ -75,7 +75,7 @@ class Gate(Protocol):
 class Receiver(Generic[M, R]):
     """The consumer of one queue.
 
-    While the store is away, deliveries stay unacked at the broker.
+    While the store is unavailable, deliveries stay unacked at the broker.
 
     At most `at_once` batches are stored at a time. Without a gate, messages may always be taken.
     """
@@ -99,7 +99,7 @@ class Receiver(Generic[M, R]):
     async def run(self, queue: str, topology: Topology, *, prefetch: int) -> None:
         """Take messages until cancelled.
 
-        The broker delivers again what was under way then; messages that were stored already are duplicates.
+        The broker then delivers unacked messages again; those that were stored already are duplicates.
 
         Raises TopologyMismatch.
         """
@@ -107,7 +107,8 @@ class Receiver(Generic[M, R]):
         while True:
             if self._gate is not None:
                 await self._gate.room()
-            # Left, not only unread: RabbitMQ closes the channel of a consumer that holds a delivery for half an hour.
+            # The consumer is closed, not only unread: RabbitMQ closes the channel of a consumer that holds a
+            # delivery for half an hour.
             async with (
                 self._broker.consume(queue, prefetch=prefetch) as consumer,
                 asyncio.TaskGroup() as tasks,
@@ -117,8 +118,9 @@ class Receiver(Generic[M, R]):
                     tasks.create_task(self._take_while_room(consumer, reading), name=f"intake of {queue}")
                     for _ in range(self._at_once)
                 ]
-                # In the group's body: a failure after it leaves this task half cancelled, and the next time limit that
-                # expires ends it without a word before Python 3.11.3 (github.com/python/cpython/issues/102780).
+                # In the group's body: a failure after it would leave this task half cancelled, and the next
+                # timeout that expires would end it silently before Python 3.11.3
+                # (github.com/python/cpython/issues/102780).
                 await asyncio.wait(taking)
 
     async def _take_while_room(self, consumer: Consumer, reading: asyncio.Lock) -> None:
@@ -140,7 +142,8 @@ class Receiver(Generic[M, R]):
             else:
                 messages.append((delivery, examined))
         if verdicts:
-            # At once: the store may be away for long, and refused deliveries need not wait for it.
+            # Before storing: the store may be unavailable for long, and refused deliveries need not wait for
+            # it.
             await consumer.settle(verdicts)
         if messages:
             await self._save_and_ack(consumer, messages)
@@ -167,7 +170,7 @@ class Receiver(Generic[M, R]):
         try:
             results = await self._save(messages)
         except Exception as error:  # noqa: BLE001  the handler logs it
-            # A bug that one message brings out must not stop the others, now or at every new start.
+            # A bug that one message triggers must not stop the others, now or at every new start.
             if len(messages) > 1:
                 for one in messages:
                     await self._save_and_ack(consumer, [one])
@@ -180,7 +183,7 @@ class Receiver(Generic[M, R]):
             await consumer.settle([(delivery, ack) for delivery, _ in messages])
 
     async def _save(self, messages: Sequence[tuple[Delivery, M]]) -> Sequence[R]:
-        """Store the messages durably; try again for as long as the store is away."""
+        """Store the messages durably; retry while the store is unavailable."""
         received = [message for _, message in messages]
         deliveries = [delivery for delivery, _ in messages]
         failures = 0

@@ -1,4 +1,4 @@
-"""Compares a broker with what must be there; names each difference with its remedy. Pure.
+"""Compares a broker with the expected topology; names each difference with its remedy. Pure.
 
 Sources: rabbitmq.com/docs/parameters (which policy applies), rabbitmq.com/docs/quorum-queues (dead-letter-strategy,
 overflow, delivery-limit), rabbitmq.com/docs/ae, rabbitmq.com/docs/access-control (what each operation asks for).
@@ -55,7 +55,7 @@ class FoundQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permissions:
-    """Regular expressions, one per kind of operation, of a user of the broker."""
+    """The permissions of a user of the broker: one regular expression per operation."""
 
     user: str
     configure: str
@@ -65,26 +65,26 @@ class Permissions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTopology:
-    """What exists on a broker of the objects that a topology names."""
+    """The objects of a topology that exist on a broker."""
 
     exchanges: Mapping[str, FoundExchange]
     queues: Mapping[str, FoundQueue]
     bindings: frozenset[Binding]
     policies: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: MappingProxyType({}))
-    """What a queue of a name has or would have from policies, whatever its type."""
+    """The policies that a queue of a name has or would have, for either type."""
     permissions: Permissions | None = None
-    """None: the broker has none, or did not say."""
+    """None: the broker has no permissions, or did not show them."""
     major_version: int | None = None
-    """Of RabbitMQ; None for a broker without policies and limits."""
+    """RabbitMQ's major version; None for a broker without policies and limits."""
     unknown: tuple[str, ...] = ()
-    """What the broker did not say, each as a sentence with its reason."""
+    """What the broker did not show, each as a sentence with its reason."""
     drifts: "tuple[TopologyDifference, ...]" = ()
-    """What only the broker's own reader can compare."""
+    """Differences that only the broker's own reader can find."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyDifference:
-    """One difference: of which object, what differs and what it costs, and the remedy."""
+    """One difference: its object, what differs, what that costs, and the remedy."""
 
     object: str
     """Kind and name: `queue solstice.jobs.v1`."""
@@ -137,7 +137,7 @@ def _lower(declared: object, on_broker: object) -> object:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    # The broker's expressions are Erlang's; what Python cannot read cannot be judged here, and matches nothing.
+    # The broker uses Erlang's expressions; one that Python cannot read counts as matching nothing.
     try:
         return re.search(pattern, name) is not None
     except re.error:
@@ -219,7 +219,8 @@ def _shown(arguments: Mapping[str, object], name: str) -> str:
 def _of_limits(
     label: str, queue: Queue, there: FoundQueue, major_version: int | None
 ) -> Iterator[TopologyDifference]:
-    # The policy's overflow wins over the argument's (rabbit_quorum_queue); of limits the lower one counts.
+    # The policy's overflow overrides the argument's (rabbit_quorum_queue); of two limits, the lower one
+    # applies.
     overflow = there.policy.get("overflow", there.arguments.get("x-overflow", "drop-head"))
     for limit, cost in LIMITS.items():
         is_length = limit.startswith("max-length")
@@ -296,7 +297,7 @@ def _of_permissions(topology: Topology, permissions: Permissions | None) -> Iter
 def missing_permissions(
     permissions: Permissions, names: Sequence[str], *, also_write: Sequence[str] = ()
 ) -> Iterator[TopologyDifference]:
-    """What the user may not do to the objects of those names."""
+    """The permissions for the objects of these names that the user lacks."""
     for kind, pattern, objects in (
         ("configure", permissions.configure, names),
         ("write", permissions.write, [*names, *also_write]),

@@ -1,7 +1,7 @@
 """A client of the orchestrator's HTTP API, for `solstice` and `enqueue --wait`.
 
-Answers are the JSON objects of the API as they came, so that a field of a newer orchestrator is shown, not lost. Raises
-ServiceUnavailable when there is no answer, ServiceRefused when the answer is an error.
+Answers are the unchanged JSON objects of the API, so that commands show the fields of a newer orchestrator,
+too. Raises ServiceUnavailable when there is no answer, ServiceRefused when the answer is an error.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class OrchestratorClient:
 
         An event stream that breaks is resumed for `resume_seconds`.
         """
-        # A proxy of the environment is for the world outside, never for this machine.
+        # A proxy of the environment is for other machines, never for this one.
         is_local = urlsplit(url).hostname in {"127.0.0.1", "::1", "localhost"}
         async with httpx2.AsyncClient(
             base_url=url,
@@ -114,7 +114,7 @@ class OrchestratorClient:
     ) -> Document:
         """One page of jobs: `{"jobs": [...], "next": CURSOR | null}`.
 
-        Of one run in workflow order, else newest first.
+        Those of one run are in workflow order, others newest first.
         """
         return await self._get(
             "/api/v1/jobs", {"run_id": run_id, "limit": limit, "after": after, **_parameters(filters)}
@@ -154,8 +154,8 @@ class OrchestratorClient:
     ) -> AsyncGenerator[ApiEvent, None]:
         """The log from its beginning and as it grows.
 
-        Events are `attempt`, `chunk`, `gap`, and one `end`, the last. Of the newest attempt and those that follow it,
-        unless `after` names a place (`1.0`: of all attempts).
+        Events are `attempt`, `chunk`, `gap`, and one `end`, the last. It has the newest attempt and those
+        that follow it, unless `after` names a position (`1.0`: all attempts).
         """
         parameters = {} if attempt is None else {"attempt": str(attempt)}
         if after is not None:
@@ -163,15 +163,15 @@ class OrchestratorClient:
         return self._events(f"/api/v1/jobs/{job_id}/log/events", parameters)
 
     def run_events(self, run_id: str) -> AsyncGenerator[ApiEvent, None]:
-        """The run whenever it changed, beginning with the present state, until its end."""
+        """The run at each change until its end, beginning with its current state."""
         return self._events(f"/api/v1/runs/{run_id}/events", {})
 
     async def cancel_job(self, job_id: str) -> Document:
-        """Ask for the end of a job; returns how it is now."""
+        """Cancel a job; return its state now."""
         return await self._post(f"/api/v1/jobs/{job_id}/cancel")
 
     async def cancel_run(self, run_id: str) -> Document:
-        """Ask for the end of every job of a run; returns how it is now."""
+        """Cancel every job of a run; return its state now."""
         return await self._post(f"/api/v1/runs/{run_id}/cancel")
 
     async def approve_run(self, run_id: str) -> Document:
@@ -189,18 +189,18 @@ class OrchestratorClient:
         return await self._ask("POST", f"/api/v1/jobs/{job_id}/rerun", {})
 
     async def prioritise(self, job_id: str, priority: str) -> Document:
-        """Put a job into another class; return its state now."""
+        """Change the priority class of a job; return its state now."""
         return await self._ask("POST", f"/api/v1/jobs/{job_id}/priority", {"priority": priority})
 
     async def scale(self, *, label: str | None = None, target_seconds: int | None = None) -> Document:
         """How much work there is, in total and by `labels`.
 
-        Of one label alone if given.
+        With `label`, only of that label.
         """
         return await self._get("/api/v1/scale", {"label": label, "target_seconds": target_seconds})
 
     async def workers(self) -> list[Document]:
-        """Every worker that is, or recently was, connected, by name."""
+        """Every worker that is or recently was connected, by name."""
         answer = await self._get("/api/v1/workers")
         workers: list[Document] = answer["workers"]
         return workers
@@ -239,11 +239,11 @@ class OrchestratorClient:
         return await self._ask("POST", "/api/v1/schedules", {}, schedule_input)
 
     async def edit_schedule(self, which: str, changes: Document) -> Document:
-        """Change what `changes` names; returns how it is now."""
+        """Change the fields that `changes` names; return the schedule now."""
         return await self._ask("POST", f"/api/v1/schedules/{quote(which, safe='')}", {}, changes)
 
     async def steer_schedule(self, which: str, action: str) -> Document:
-        """`pause`, `resume`, `fire` or `remove` a schedule; return its state now, or last."""
+        """`pause`, `resume`, `fire` or `remove` a schedule; return its state now, or its last one."""
         return await self._post(f"/api/v1/schedules/{quote(which, safe='')}/{action}")
 
     async def _get(self, path: str, parameters: dict[str, str | int | None] | None = None) -> Document:

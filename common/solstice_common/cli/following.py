@@ -15,7 +15,7 @@ from solstice_common.messages.states import FINAL, NEVER_STARTED, JobState
 Write = Callable[[str], None]
 
 FROM_THE_FIRST: Final = "1.0"
-"""The place before everything in a job's logs: attempt 1, no chunk."""
+"""The position before everything in a job's logs: attempt 1, no chunk."""
 
 SILENCE_SECONDS: Final = 2.0
 """How long a run may wait before its follower asks why."""
@@ -31,7 +31,7 @@ _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a run waits for while none of its jobs runs.
+    """The reason why a run waits while none of its jobs runs.
 
     `job` is empty for a run without jobs.
     """
@@ -45,7 +45,7 @@ class Wait:
 
 
 def once_per_reason(say: Callable[[str], None]) -> Callable[[Wait], None]:
-    """Say a wait when its job or its reason is another than before.
+    """Report a wait when its job or its reason changed.
 
     Figures in it change all the time.
     """
@@ -70,10 +70,10 @@ async def follow_job(
 ) -> Document:
     """Write a job's log as it comes; return the data of its `end`.
 
-    That is `state`, `reason` and `exit_code`. Without `attempt` it is the log of every attempt, each but the first
-    behind a line `attempt 2`.
+    The data has `state`, `reason` and `exit_code`. Without `attempt` it writes the logs of all attempts, each
+    but the first after a line such as `attempt 2`.
 
-    With `terminal`, only what may be shown on one: colours, and no other command to it.
+    With `terminal`, only text and colours are written, no other control sequences.
     """
     return await _follow(api, job_id, LogWriter(write, terminal=terminal), attempt)
 
@@ -109,9 +109,9 @@ async def follow_run(
 ) -> Document:
     """Wait for the end of a run; return it with its jobs.
 
-    `write` gets the logs of its jobs as they come, each line behind `label(job name)` when there are several jobs. With
-    `terminal`, only what may be shown on one. `changed` is called with the run and its jobs at every change, `waits`
-    about every two seconds while no job runs.
+    `write` gets the logs of its jobs as they come, each line after `label(job name)` when there are several
+    jobs. `terminal` is as in `follow_job`. `changed` is called with the run and its jobs at every change,
+    `waits` about every two seconds while no job runs.
     """
     try:
         async with asyncio.TaskGroup() as tasks, aclosing(api.run_events(run_id)) as events:
@@ -142,14 +142,14 @@ async def follow_run(
 async def _ask_why(api: OrchestratorClient, run_id: str, waits: Callable[[Wait], None]) -> None:
     while True:
         await asyncio.sleep(SILENCE_SECONDS)
-        # The command that follows the run reports what is wrong with the orchestrator.
+        # The command that follows the run reports errors of the orchestrator.
         with suppress(ServiceRefused, ServiceUnavailable):
             if wait := await _wait_of(api, await api.run(run_id)):
                 waits(wait)
 
 
 async def _wait_of(api: OrchestratorClient, run: Document) -> Wait | None:
-    """What the first job that could start next waits for; None while a job runs."""
+    """Why the first startable job waits; None while a job runs."""
     open_jobs = [job for job in run["jobs"] if job["state"] not in FINAL]
     if any(job["state"] == JobState.RUNNING for job in open_jobs):
         return None
@@ -165,8 +165,9 @@ async def _wait_of(api: OrchestratorClient, run: Document) -> Wait | None:
 class LogWriter:
     """Writes a log, with our marks at the margin and a job's output indented.
 
-    So a job cannot imitate a mark. Each line follows `label`. With `whole_lines`, so that several logs can share one
-    output, a line is written once it has ended. With `terminal`, only what colours a terminal and does not command it.
+    So a job cannot imitate a mark. Each line follows `label`. With `whole_lines`, so that several logs can
+    share one output, a line is written once it has ended. With `terminal`, only text and colours are written,
+    no other control sequences.
     """
 
     def __init__(
@@ -186,7 +187,7 @@ class LogWriter:
             self.output(chunk["text"])
 
     def output(self, text: str) -> None:
-        """Write a piece of what the job printed, however cut."""
+        """Write a piece of the job's output, cut anywhere."""
         if self._harmless:
             text = self._harmless.feed(text)
             self._coloured = self._coloured or ESCAPE in text
@@ -211,7 +212,7 @@ class LogWriter:
         self.mark(f"! Output is missing here: pieces {gap['first']} to {gap['last']} were never stored.")
 
     def finish(self) -> None:
-        """The log has ended."""
+        """Write the rest: the log has ended."""
         self._end_line()
 
     def _end_line(self) -> None:

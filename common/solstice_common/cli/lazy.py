@@ -22,7 +22,7 @@ class Deferred:
     """`package.module:attribute`, a function with Typer's annotations or a `typer.Typer`."""
 
     def load(self) -> Any:
-        """The command itself."""
+        """Import the command, and return it."""
         module, _, attribute = self.place.partition(":")
         loaded = getattr(import_module(module), attribute)
         group = typer.Typer(add_completion=False)

@@ -74,7 +74,7 @@ def _is_given(name: str, flags: Mapping[str, object]) -> bool:
 
 @contextmanager
 def _default_named(settings: Sequence[str]) -> Iterator[None]:
-    """Add to an unavailable place's error where its address came from.
+    """Add to a ServiceUnavailable where its address came from.
 
     And how to name another one.
     """

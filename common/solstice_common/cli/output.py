@@ -1,4 +1,4 @@
-"""Prints a command's result, and what a slow command waits for."""
+"""Prints a command's result, and the reason why a command waits."""
 
 import sys
 import threading
@@ -24,9 +24,9 @@ AsJson = Annotated[bool, json_option()]
 
 @contextmanager
 def note_when_slow(what: str) -> Iterator[Callable[[], None]]:
-    """Say on a terminal what a command waits for after two seconds.
+    """Print on a terminal what a command waits for after two seconds.
 
-    Yields what ends the wait early. Nothing is written in a pipe, nor with --json.
+    Yields a function that ends the wait early. Nothing is written in a pipe, nor with --json.
     """
     if JSON_FLAG in sys.argv or not (sys.stderr.isatty() and sys.stdout.isatty()):
         yield lambda: None
@@ -54,7 +54,7 @@ def print_rows(rows: Iterable[Sequence[object]]) -> None:
 
 
 def one_line(text: str) -> str:
-    """Return the text as one line that steers no terminal; it may be a stranger's."""
+    """Return the text as one line without control sequences; it may be untrusted."""
     return " ".join(without_controls(text).split())
 
 

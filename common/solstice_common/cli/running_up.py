@@ -1,4 +1,4 @@
-"""Says where this machine's running `solstice up` listens and keeps its data.
+"""Stores the addresses of the running `solstice up` of this machine in a file.
 
 `solstice up` writes the file once it is ready and holds a lock on `up.lock` beside it for as long as it lives. The file
 counts only while the lock is held: a killed process leaves the file, but no lock.
@@ -43,7 +43,7 @@ class RunningUp:
     inbox: str | None
     store: str | None
     forge_config: str = ""
-    """The file of its sources; empty: every forge, with secrets that it made, and no rules."""
+    """The file of its sources; empty: every forge, with generated secrets, and no rules."""
 
     def setting(self, name: str) -> str:
         """The value of a setting of `FOUND`. ConfigurationError when its URL has a password."""
@@ -66,7 +66,7 @@ def shareable(url: str) -> str | None:
         return None
     # A '#', '/' or '?' in a password ends the host too early: the '@' then stands behind it.
     odd = "@" in parts.path + parts.query + parts.fragment
-    # What stands alone before the host of a NATS server is a token.
+    # A user without a password before the host of a NATS server is a token.
     options = dict(parse_qsl(parts.query))
     is_token = parts.scheme in {"nats", "tls"} and parts.username is not None
     odd = odd or (is_token and "password_file" not in options)
@@ -89,13 +89,13 @@ def write(state: Path, running: RunningUp) -> None:
 
 
 def remove(state: Path) -> None:
-    """Remove the file, if it is there; only the holder of the lock may."""
+    """Remove the file, if it exists; only the holder of the lock may do so."""
     with contextlib.suppress(OSError):
         (state / FILE_NAME).unlink(missing_ok=True)
 
 
 def read() -> RunningUp | None:
-    """The `solstice up` that runs with this state directory.
+    """The addresses of the `solstice up` that runs with this state directory.
 
     None when none runs, or it is not ready yet.
     """
@@ -114,7 +114,7 @@ def _is_locked(lock: Path) -> bool:
     except OSError:
         return False
     try:
-        # Shared, so that commands do not see each other; a starting `up` tries again for a moment.
+        # A shared lock, so that commands do not block each other; a starting `up` retries for a moment.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True

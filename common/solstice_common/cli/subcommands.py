@@ -11,7 +11,7 @@ from solstice_common.errors import ConfigurationError
 def stands_alone(context: typer.Context) -> bool:
     """Whether no second word was given.
 
-    ConfigurationError when options precede one: they would be lost silently.
+    ConfigurationError when options precede a second word: they would be ignored silently.
     """
     word = context.invoked_subcommand
     if word is not None and any(_is_given(context, name) for name in context.params):

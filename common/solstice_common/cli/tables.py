@@ -28,7 +28,7 @@ class Layout:
 def print_table(
     console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], layout: Layout
 ) -> None:
-    """Print the rows under their headings, then the columns without room.
+    """Print the rows under their headings, then the columns that did not fit.
 
     Rows are in rich's markup.
     """
@@ -51,7 +51,7 @@ def print_table(
 
 
 def fitting(columns: Sequence[str], widths: Sequence[int], room: int, layout: Layout) -> Sequence[int]:
-    """The places of the columns that fit. Pure."""
+    """The indexes of the columns that fit. Pure."""
     shown = list(range(len(columns)))
 
     def needed() -> int:

@@ -1,14 +1,14 @@
-"""Makes a job's output safe for a terminal: colours stay, other control sequences go. Pure.
+"""Removes control sequences other than colours from a job's output. Pure.
 
-A log may come from code that is not trusted; it must not set titles, move the cursor over other text, show text in another
-order than it stands, or answer for the keyboard. Obeys ECMA-48 for the shape of control sequences.
+A log may come from untrusted code; it must not set titles, move the cursor over other text, show text in
+another order, or send keyboard input. ECMA-48 defines the form of control sequences.
 """
 
 import re
 from typing import Final
 
 MAX_UNFINISHED: Final = 4096
-"""The longest beginning of a sequence that is held back; no honest one is longer."""
+"""The longest beginning of a sequence that is held back; no legitimate one is longer."""
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*m")
 _CONTROL: Final = re.compile(
@@ -25,7 +25,7 @@ _UNFINISHED: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b
 
 
 class HarmlessText:
-    """Takes text in pieces, however cut; returns what a terminal may show."""
+    """Takes text in pieces, cut anywhere; returns the text that a terminal may show."""
 
     def __init__(self) -> None:
         self._unfinished = ""

@@ -1,1 +1,1 @@
-"""Says who may call, and serves HTTP for both services."""
+"""Owns access control and the HTTP server of both services."""

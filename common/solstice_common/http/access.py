@@ -1,6 +1,6 @@
 """Decides who may use a service's API and pages.
 
-A caller needs a token. While there are no tokens, only this machine is answered.
+A caller needs a token. While there are no tokens, only callers on this machine are answered.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ WATCH_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A caller who may do what was asked; `name` is the token's."""
+    """A caller whose request is allowed; `name` is the token's."""
 
     name: str
 
@@ -87,7 +87,7 @@ class Access:
     ) -> Caller | Denied:
         """Whether a request with this `Authorization` may do what needs that scope.
 
-        A refusal is logged, unless `logged` is false: nothing was asked for yet that needs the scope.
+        A refusal is logged, unless `logged` is false, for a check before any request that needs the scope.
         """
         if self.is_open:
             return Caller(name=LOCAL)
@@ -105,8 +105,7 @@ class Access:
                 detail=f"{NONE_LEFT}: {_MAKE_ONE.format(needed)}",
                 challenge=f"Bearer {REALM}",
             )
-        # A caller that sends nothing is a stranger, and there are many; one that sends a wrong token needs help or
-        # attention.
+        # Callers without a token are many and unknown; one with a wrong token needs help or attention.
         if logged and isinstance(verdict, Denied) and authorization is not None:
             log.warning(
                 LogEvent.ACCESS_DENIED, needed=needed.value, reason=verdict.reason, detail=verdict.detail
@@ -124,10 +123,10 @@ def admit(
 ) -> Caller | Denied:
     """Decide whether a caller may do this.
 
-    Without any token, callers on this machine may do everything, and others nothing.
+    Without any tokens, callers on this machine may do everything, and others nothing.
 
-    A bearer token that is sent has to be right in any case. A login is not looked at as long as there are no tokens:
-    it may be one for a proxy in front of us.
+    A bearer token must be valid in any case. A login is ignored while there are no tokens: it may be one for
+    a proxy in front of us.
     """
     scheme, presented = _credentials(authorization)
     if presented is None or (not tokens and scheme != "bearer"):
@@ -149,7 +148,7 @@ def admit(
 
 
 def check_listening(access: Access, *, host: str, setting: str) -> None:
-    """ConfigurationError when we would listen to other machines without a token."""
+    """Raise ConfigurationError when we would serve other machines without a token."""
     if access.is_local_only and not is_loopback(host):
         raise ConfigurationError(
             f"{setting} is {host!r}, but there is no token in {access.file.path}, so nobody there could be told from a "
@@ -159,7 +158,7 @@ def check_listening(access: Access, *, host: str, setting: str) -> None:
 
 
 def log_access(access: Access, *, service: str) -> bool:
-    """Log who is answered when tokens do not decide; return whether no caller is."""
+    """Log who may call when tokens do not decide; return whether no caller may."""
     if access.is_open:
         log.warning(LogEvent.ACCESS_OPEN, service=service)
     elif access.is_shut:
@@ -218,9 +217,8 @@ def _denied(reason: str, detail: str) -> Denied:
 def _credentials(authorization: str | None) -> tuple[str, str | None]:
     """The scheme in lower case, and the token that was sent.
 
-    It comes by itself (RFC 6750), or as the password of a login.
-
-    A browser can be asked for a login (RFC 7617) but for no bearer token; the name beside the password says nothing.
+    A token comes as a bearer token (RFC 6750), or as the password of a login (RFC 7617), since a browser can
+    ask for a login but not for a bearer token. The user name of the login is ignored.
     """
     scheme, _, rest = (authorization or "").strip().partition(" ")
     scheme, rest = scheme.lower(), rest.strip()

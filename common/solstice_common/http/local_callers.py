@@ -32,7 +32,7 @@ _FORWARDED_PREFIXES: Final = (
     "x-azure-",
     "cf-",
 )
-"""Headers that proxies and content networks add: each says that another caller asked."""
+"""Headers that proxies and content networks add: each shows that the request comes from another caller."""
 
 
 def is_loopback(address: str | None) -> bool:
@@ -54,7 +54,7 @@ def is_loopback_host(host: str) -> bool:
 
 
 def is_local(*, peer: str | None, headers: Iterable[tuple[bytes, bytes]], http_version: str) -> bool:
-    """Whether a program on this machine asks directly.
+    """Whether the request comes directly from a program on this machine.
 
     A peer without an address (a Unix socket) does not count.
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI 3.1 documents of both services have in common. Pure. Source: spec.openapis.org/oas/v3.1.1."""
+"""Owns the common parts of both services' OpenAPI 3.1 documents. Pure. Source: spec.openapis.org/oas/v3.1.1."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -60,7 +60,7 @@ def document(
 
 
 def text_of(shown: Node) -> bytes:
-    """The document as text, as it is served and checked in."""
+    """The document as text, as it is served and stored in the repository."""
     return json.dumps(shown, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
@@ -85,7 +85,7 @@ def content(model: type[BaseModel]) -> Node:
 
 
 def refusals(scope: TokenScope, problem: type[BaseModel]) -> Node:
-    """The answers for a caller without the right token."""
+    """The answers for a caller without a suitable token."""
     return {
         "401": answer("No token, or one that is not valid.", problem, WWW_AUTHENTICATE),
         "403": answer(f"The token lacks the scope `{scope.value}`.", problem, WWW_AUTHENTICATE),

@@ -41,11 +41,11 @@ class _Document(BaseModel):
 
 
 class TokenFile:
-    """The tokens of a file, as they are now.
+    """The current tokens of a file.
 
-    A file that cannot be read, or that others may write to, changes nothing: the tokens that were read last stay
-    valid, and the log says so once for every such state of the file. A file that is not there holds no tokens.
-    Raises ConfigurationError when it cannot be read the first time.
+    A file that cannot be read, or that other users may write to, changes nothing: the tokens that were read
+    last stay valid, and one log line per such state of the file says so. A missing file has no tokens. Raises
+    ConfigurationError when it cannot be read the first time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,8 +60,8 @@ class TokenFile:
 
         That is so when the file exists, or existed while this process ran.
 
-        Only 'solstice token' makes the file, and never without a token: an empty one lost its last. Deleting the file,
-        and starting the services anew, says that this machine is to be answered without tokens again.
+        Only 'solstice token' makes the file, and never without a token: an empty file has lost its last one.
+        To allow callers on this machine without tokens again, delete the file and restart the services.
         """
         return self._had_tokens
 
@@ -121,7 +121,7 @@ def read(path: Path) -> Tokens:
 
 
 def change(path: Path, decide: Callable[[Tokens], Sequence[Token]]) -> None:
-    """Write what `decide` makes of the present tokens, under a lock.
+    """Write the tokens that `decide` returns for the present ones, under a lock.
 
     Durable on return, and a reader sees the old file or the new one. ConfigurationError when it cannot be written.
     """

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Final
 
 PREFIX: Final = "solstice_"
-"""The prefix by which people and secret scanners recognise a token."""
+"""The prefix of every token, for people and secret scanners."""
 RANDOM_BYTES: Final = 32
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 

@@ -29,11 +29,11 @@ from solstice_common.messages.fields import (
 )
 
 REMEMBERED_BYTES: Final = 4096
-"""Requests up to this length are remembered by `decode_request`; a forge's is a quarter of that."""
+"""The longest request that `decode_request` caches; a forge's request is a quarter of that."""
 
 
 class Source(StrEnum):
-    """Who asked."""
+    """The origin of a request."""
 
     GITHUB = "github"
     FORGEJO = "forgejo"
@@ -121,7 +121,7 @@ def decode_request(body: bytes) -> JobRequestV1:
 
     A request is read when it arrives, planned a moment later, and run after that.
 
-    Large ones are read each time, so that what is remembered stays small.
+    Large requests are not cached, so that the cache stays small.
     """
     return _remembered_request(body) if len(body) <= REMEMBERED_BYTES else JobRequestV1.decode(body)
 
@@ -134,9 +134,9 @@ def _cached_request(body: bytes) -> JobRequestV1:
 def stored_request(body: bytes) -> JobRequestV1:
     """Return a stored request, which an older version may have accepted.
 
-    The rules for URLs may have been others.
+    That version may have had other rules for URLs.
 
-    Its URL may be one that is refused today: whoever fetches from it or gives it secrets asks `canonical` first.
+    Today's rules may refuse its URL: call `canonical` before you fetch from it or give it secrets.
     """
     try:
         return decode_request(body)
@@ -145,7 +145,7 @@ def stored_request(body: bytes) -> JobRequestV1:
 
 
 class JobCancelV1(WireMessage):
-    """The request to end what was asked for a change request before this moment."""
+    """The request to end all earlier runs of a change request."""
 
     VERSION: ClassVar[str] = "jobcancel.v1"
 

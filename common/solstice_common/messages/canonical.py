@@ -17,14 +17,14 @@ from solstice_common.errors import InvalidMessage
 from solstice_common.values.validation import in_words
 
 MAX_MESSAGE_BYTES: Final = 256 * 1024
-"""Far above any honest request, far below the 16 MiB that RabbitMQ 4 allows."""
+"""Far larger than any real request, far below the 16 MiB that RabbitMQ 4 allows."""
 
 _URLS: Final = ("repo_url", "head_repo_url")
-"""Fields that validation brings into their canonical form."""
+"""Fields that validation changes into their canonical form."""
 
 
 class WireMessage(BaseModel):
-    """A message on the wire: strict in known fields, silent about unknown ones."""
+    """A message on the wire: strict in known fields, lenient with unknown ones."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, use_attribute_docstrings=True)
 
@@ -58,7 +58,7 @@ class WireMessage(BaseModel):
         message = cls.model_validate(fields)
         if message.model_extra:
             raise InvalidMessage("invalid_field", f"not known here: {', '.join(message.model_extra)}")
-        # Strict validation changed no value but URLs, so the fields as they were given are what it would dump.
+        # Strict validation changed no value but URLs, so it would dump the fields as they were given.
         changed = {
             name: url
             for name in _URLS
@@ -84,7 +84,7 @@ class WireMessage(BaseModel):
 
 
 def _diagnose(expected: str, body: bytes, error: ValidationError) -> InvalidMessage:
-    """Why `body` is no `expected`, in words for its author."""
+    """Why `body` is not an `expected`, in words for its author."""
     try:
         body.decode("utf-8")
     except UnicodeDecodeError as undecodable:
@@ -111,18 +111,18 @@ def _diagnose(expected: str, body: bytes, error: ValidationError) -> InvalidMess
 
 
 def _refuse_doubled(body: bytes) -> None:
-    """Refuse a key that stands twice in an object.
+    """Refuse an object with a repeated key.
 
     Readers disagree about which of the two counts.
 
-    What is written out of a dictionary holds no key twice. Nearly every message is exactly that, without white space,
-    and comes out of orjson as it went in; any other one is read once more, with every key looked at.
+    A message that orjson writes back unchanged has no repeated key, and nearly every message is such a one.
+    Any other message is read once more, with a check of every key.
     """
     try:
         if orjson.dumps(orjson.loads(body)) == body:
             return
     except ValueError:
-        pass  # it holds what orjson does not read, and pydantic does: NaN, an odd surrogate
+        pass  # it holds values that pydantic reads and orjson does not: NaN, half a surrogate pair
     json.loads(body, object_pairs_hook=_once_each, parse_int=str, parse_float=str)
 
 
@@ -137,7 +137,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> None:
 def _refuse_infinite(extra: Mapping[str, Any] | None) -> None:
     """Refuse `NaN`, `Infinity` and 1e999 in unknown fields.
 
-    They would come out as null.
+    They would be written as null.
     """
     for name, value in (extra or {}).items():
         if not _finite(value):

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from solstice_common.values.repo_urls import canonical, spelled
 
 RESERVED_IDS: Final = ("replay:", "reconcile:", "schedule:")
-"""What ids and idempotency keys begin with that we make ourselves; from outside none may come."""
+"""The prefixes of the ids and idempotency keys that we make ourselves; none may come from outside."""
 
 MAX_INTEGER: Final = 2**53 - 1
 """The largest integer that every JSON reader keeps exactly (RFC 8259, section 6)."""
@@ -39,16 +39,17 @@ def _timestamp(text: str) -> str:
     return text
 
 
-# What comes in together was made in the same second, or in a few.
+# Messages that arrive together were made within a few seconds.
 @lru_cache(maxsize=64)
 def _check_second(text: str) -> None:
     datetime.fromisoformat(text)  # ValueError: there is no such moment
 
 
 STORED: Final = "stored"
-"""The context of a message that was accepted long ago: parts of a URL that today's rules refuse stay as they were stored.
+"""The context of a message that was accepted long ago: parts of a URL that today's rules refuse stay
+unchanged.
 
-Nothing is fetched from such a URL, and no secret is given to it: git and the rules ask `canonical` themselves.
+Nothing is fetched from such a URL, and it gets no secret: git and the rules call `canonical` themselves.
 """
 
 
@@ -74,7 +75,7 @@ Timestamp = Annotated[
     Field(json_schema_extra={"format": "date-time", "pattern": _TIMESTAMP_PATTERN}),
 ]
 """RFC 3339 in UTC, stored as the sender wrote it."""
-# Lengths stand before the function: behind it, pydantic measures them with functions of its own in Python.
+# Lengths stand before the function: after it, pydantic would check them with Python functions.
 RepoUrl = Annotated[
     str,
     Field(min_length=1, max_length=2048, json_schema_extra={"format": "iri", "pattern": _REPO_URL_PATTERN}),

@@ -1,4 +1,4 @@
-"""What a schedule may say about missed and overlapping ticks. Pure.
+"""Names the policies of a schedule for missed and overlapping ticks. Pure.
 
 The API and the command use these names.
 """
@@ -7,18 +7,18 @@ from enum import StrEnum
 
 
 class Missed(StrEnum):
-    """What becomes of ticks for which no orchestrator was there."""
+    """What happens to ticks during which no orchestrator ran."""
 
     ONCE = "once"
-    """However many they are, one run makes up for them."""
+    """One run makes up for all of them."""
     SKIP = "skip"
     """They are recorded, and not made up for."""
 
 
 class Overlap(StrEnum):
-    """What becomes of a tick while the schedule's last run has not ended."""
+    """What happens to a tick while the schedule's last run has not ended."""
 
     QUEUE = "queue"
-    """It is one more run."""
+    """It starts one more run."""
     SKIP = "skip"
     """It is recorded, and does not fire."""

@@ -5,7 +5,7 @@ from typing import Final
 
 
 class JobState(StrEnum):
-    """Where a job is in its life."""
+    """The states of a job."""
 
     BLOCKED = "blocked"
     """Waits for the jobs it `needs`."""
@@ -37,7 +37,7 @@ class JobState(StrEnum):
 
 
 class RunState(StrEnum):
-    """What the jobs of a run amount to."""
+    """The states of a run."""
 
     DELAYED = "delayed"
     """Accepted and stored; planned when its time comes."""
@@ -67,7 +67,7 @@ FINAL: Final = frozenset(
         JobState.SKIPPED,
     }
 )
-"""The states of ended jobs; a run ends in the state of the same name."""
+"""The final states of jobs; a run ends in the state of the same name."""
 NEVER_STARTED: Final = frozenset(
     {JobState.BLOCKED, JobState.WAITING, JobState.BACKOFF, JobState.APPROVAL, JobState.SKIPPED}
 )

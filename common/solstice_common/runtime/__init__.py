@@ -1,1 +1,1 @@
-"""What both services run on: the process, backoff, pauses, batches and notifications."""
+"""Owns what both services run on: the process, backoff, pauses, batches, notifications."""

@@ -1,6 +1,6 @@
 """Handles the items of many callers in batches.
 
-What comes during one batch is the next.
+Items that arrive during one batch form the next.
 """
 
 import asyncio
@@ -23,12 +23,13 @@ _Waiting = tuple[A, asyncio.Future[R]]
 class Batcher(Generic[A, R]):
     """Call it with an item, and await its answer.
 
-    `handle` gets the items of a batch in the order they came, and returns their answers in that order. At most
-    `at_once` batches are under way, each of at most `most` items; UNLIMITED batches are those of one iteration of the
-    event loop each. `name` is that of its tasks, and of what StoreUnavailable says is away.
+    `handle` gets the items of a batch in the order they came, and returns their answers in that order. At
+    most `at_once` batches are under way, each of at most `most` items; with `most` UNLIMITED, a batch has all
+    items of one iteration of the event loop. `name` names its tasks, and the unavailable store in
+    StoreUnavailable.
 
-    After an error each item of the batch is handled alone, so that an item that brings out a bug fails alone. Only
-    StoreUnavailable fails all of them at once. A caller that is cancelled cancels no other.
+    After an error each item of the batch is handled alone, so that an item that triggers a bug fails alone.
+    Only StoreUnavailable fails all of them at once. A caller that is cancelled cancels no other.
 
     With `answer_seconds`, callers of a batch get StoreUnavailable after that time, and the next batch begins: whether
     the items were handled is then unknown.
@@ -51,7 +52,7 @@ class Batcher(Generic[A, R]):
         self._waiting: list[_Waiting[A, R]] = []
         self._writing = 0
         self._begins = False
-        """Whether a batch of what waits begins in the next iteration of the event loop."""
+        """Whether a batch of the waiting items begins in the next iteration of the event loop."""
         self._tasks: set[asyncio.Future[Any]] = set()
 
     def __call__(self, item: A) -> "asyncio.Future[R]":
@@ -64,7 +65,7 @@ class Batcher(Generic[A, R]):
         return answer
 
     async def aclose(self) -> None:
-        """Wait briefly for the batches under way; the callers of the rest get StoreUnavailable."""
+        """Wait briefly for the running batches; the callers of the rest get StoreUnavailable."""
         if self._tasks:
             _, left = await asyncio.wait(self._tasks, timeout=END_SECONDS)
             for task in left:
@@ -82,7 +83,7 @@ class Batcher(Generic[A, R]):
             self._waiting.clear()
             raise
         finally:
-            # In the iteration in which nothing waited any more: the next item starts a new task.
+            # No item waited in this iteration: the next item starts a new task.
             self._writing -= 1
 
     async def _answer(self, batch: Sequence[_Waiting[A, R]]) -> None:
@@ -101,7 +102,7 @@ class Batcher(Generic[A, R]):
                 caller.set_result(answer)
 
     async def _in_time(self, items: Sequence[A]) -> Sequence[R]:
-        # In a task of its own, which is abandoned when a server hangs: to undo the work would hang as well.
+        # In a task of its own, which is abandoned when a server hangs: a rollback would hang as well.
         handling = asyncio.ensure_future(self._handle(items))
         self._keep(handling)
         done, _ = await asyncio.wait({handling}, timeout=self._answer_seconds)

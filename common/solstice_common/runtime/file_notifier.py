@@ -1,8 +1,8 @@
 """Wakes other processes of this machine that wait for a change.
 
-Each listening process owns a FIFO in a shared directory; `notify` writes one byte to every FIFO there. A notification
-without a listener is lost, so a listener looks at the data once after it began to listen, and again at a slow interval
-in case a notification was lost.
+Each listening process owns a FIFO in a shared directory; `notify` writes one byte to every FIFO there. A
+notification without a listener is lost, so a listener reads the data once after it began to listen, and again
+at a slow interval in case a notification was lost.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import structlog
 from solstice_common.telemetry.log_events import LogEvent
 
 RETRY_SECONDS: Final = 1.0
-"""Between two tries to open a FIFO on a machine that has no descriptor or no space for one."""
+"""Seconds between two tries to open a FIFO on a machine without a free descriptor or space."""
 
 _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger(__name__)
 
@@ -44,10 +44,12 @@ class FileNotifier:
 
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[asyncio.Event]:
-        """An event that is set at every notification. The listener clears it before it looks.
+        """An event that is set at every notification.
 
-        All listeners of one FileNotifier share a FIFO, and belong to one event loop. Where no FIFO can be opened yet,
-        listeners look at their slow interval until one can.
+        The listener clears it before it reads the data.
+
+        All listeners of one FileNotifier share a FIFO, and belong to one event loop. While no FIFO can be
+        opened, listeners read the data at their slow interval.
         """
         notified = asyncio.Event()
         self._listeners.add(notified)
@@ -73,7 +75,7 @@ class FileNotifier:
         if self._retry is not None:
             self._retry = None
             _log.info(LogEvent.NOTIFIER_RECOVERED, path=str(self._directory))
-            self._set_all()  # what was notified meanwhile was lost
+            self._set_all()  # notifications of the meantime were lost
 
     def _end_reading(self) -> None:
         if self._retry is not None:
@@ -86,7 +88,7 @@ class FileNotifier:
 
     def _open_fifo(self) -> tuple[int, Path]:
         """A FIFO where every notifier finds it, open for reading."""
-        # Opened under a name that no notifier looks for, then renamed: a notifier must not find it without a reader.
+        # Opened under a temporary name, then renamed: a notifier must not find it without a reader.
         name = uuid.uuid4().hex
         hidden, visible = self._directory / f"{name}.new", self._directory / f"{name}.fifo"
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -116,8 +118,8 @@ def _wake_listener(fifo: Path) -> None:
     try:
         descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
-        # ENXIO: no process has it open for reading, since its owner died without removing it. Any other error (too many
-        # open files, not our user's) says nothing about the listener: leave its FIFO alone.
+        # ENXIO: no process has it open for reading, since its owner died without removing it. Any other error
+        # (too many open files, another user's file) says nothing about the listener: keep its FIFO.
         if error.errno == errno.ENXIO:
             with contextlib.suppress(OSError):
                 fifo.unlink()

@@ -1,4 +1,4 @@
-"""A pause that a notification cuts short."""
+"""Pauses until a time has passed or an event is set."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Work that a service repeats until it is cancelled, whatever goes wrong in one round."""
+"""Repeats a service's work until it is cancelled, also after failed rounds."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from solstice_common.errors import BrokerUnavailable, StoreUnavailable
 from solstice_common.runtime.pausing import pause
 
 JITTER: Final = 0.2
-"""A share of the interval: processes that started together drift apart."""
+"""The random part of the interval, by which processes that started together drift apart."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -31,8 +31,9 @@ async def periodic(
 ) -> None:
     """Do `work` about every `every_seconds` until cancelled.
 
-    A round that fails is logged as the event `failed` and does not end the loop: StoreUnavailable and BrokerUnavailable at
-    the level `unavailable`, since the next round may find them back; anything else with its traceback, since it is a bug.
+    A round that fails is logged as the event `failed` and does not end the loop: StoreUnavailable and
+    BrokerUnavailable at the level `unavailable`, since the next round may succeed; any other error with its
+    traceback, since it is a bug.
     """
     if first_after != "nothing":
         await sleep(
@@ -54,13 +55,13 @@ async def on_notification(
     failed: StrEnum,
     ended: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Look at once, at each notification, and after the seconds that the last look returned.
+    """Call `look` at once, at each notification, and after the seconds that it returned.
 
-    That goes on until cancelled, or until `ended`. A look that fails is logged as `periodic` does, at the level warning,
-    and the next one comes after about `retry_seconds`.
+    It repeats that until it is cancelled, or until `ended`. A failed call is logged as `periodic` does, at
+    the level warning, and the next one comes after about `retry_seconds`.
     """
     while not ended():
-        # Before the look: a notification during it asks for another one, and must not be lost.
+        # Before the call: a notification during it requires another call, and must not be lost.
         notified.clear()
         seconds = _about(retry_seconds, rng)
         with _failures_logged(log, failed, "warning"):

@@ -23,9 +23,10 @@ URLS_WITH_PASSWORDS: Final = frozenset({"amqp_url", "database_url"})
 def hide_secrets(settings: BaseSettings) -> None:
     """Prevent this user's other processes from reading this one's memory and environment.
 
-    Call it once settings are read. The kernel keeps the environment of the start in memory, also after changes of
-    `os.environ`: so the process is made undumpable (prctl(2), Linux), and its files in /proc belong to root. Besides,
-    secrets are removed from `os.environ`, except for names that a file of sources or secrets may refer to.
+    Call it once settings are read. The kernel keeps the environment of the start in memory, also after
+    changes of `os.environ`: so the process is made undumpable (prctl(2), Linux), and its files in /proc
+    belong to root. Secrets are also removed from `os.environ`, except for names that a file of sources or
+    secrets may refer to.
     """
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError, AttributeError):
@@ -56,10 +57,10 @@ def run_until_signalled(
 def tune_garbage_collection() -> None:
     """Search for cycles less often; call it once everything is opened.
 
-    What is there by then lives as long as the process.
+    The objects of the start live as long as the process.
 
-    It is not searched for cycles again, and what comes later is, less often: a service makes many objects and hardly
-    a cycle, and looking for them was a tenth of its work (docs.python.org/3/library/gc.html).
+    They are not searched for cycles again, and later objects less often: a service makes many objects and
+    hardly any cycles, and the search took a tenth of its work (docs.python.org/3/library/gc.html).
     """
     gc.collect()
     gc.freeze()

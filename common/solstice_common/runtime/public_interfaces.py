@@ -1,7 +1,8 @@
 """Chooses between the inside of a library and its public interface.
 
-Where the public interface costs speed or bounds, we use the inside, in one module for each library. When a new version
-changes it, `SOLSTICE_PUBLIC_INTERFACES` names the libraries to be used by their public interface alone, or `all`.
+Where the public interface costs speed or bounds, we use the inside, in one module for each library. When a
+new version changes it, `SOLSTICE_PUBLIC_INTERFACES` names the libraries that are used only by their public
+interface, or `all`.
 """
 
 import os

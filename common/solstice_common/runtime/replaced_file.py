@@ -1,4 +1,4 @@
-"""Replaces a small file whole, under a lock, and notices when it was replaced."""
+"""Replaces a small file atomically, under a lock, and detects a replaced file."""
 
 import contextlib
 import fcntl
@@ -14,7 +14,7 @@ OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def file_state(path: Path) -> tuple[int, ...] | None:
-    """A value that differs whenever the file's content may; None without a file."""
+    """A value that changes whenever the file's content may have; None without a file."""
     try:
         status = path.stat()
     except OSError:
@@ -23,7 +23,7 @@ def file_state(path: Path) -> tuple[int, ...] | None:
 
 
 def replace_file(path: Path, content: Callable[[], bytes]) -> None:
-    """Write what `content` returns, under a lock.
+    """Write the bytes that `content` returns, under a lock.
 
     Durable on return, and a reader sees the old file or the new one. Raises OSError.
     """

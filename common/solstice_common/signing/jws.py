@@ -26,9 +26,9 @@ from solstice_common.signing.keys import KEY_NAME, SigningKey, VerifyKey
 GROUP: Final = 16
 """Bodies under one signature. More would save little, and each makes the header 43 characters longer."""
 MAX_CHARACTERS: Final = 1100
-"""Of a whole signature: one of a group has about 850."""
+"""The longest signature; one of a group has about 850 characters."""
 MAX_PROTECTED: Final = 256
-"""Of its protected header: a name of 63 characters makes it 155 long."""
+"""The longest protected header; with a name of 63 characters it has 155."""
 _PARTS: Final = 3
 _SIGNATURE_CHARACTERS: Final = 86
 _DIGEST_BYTES: Final = 32
@@ -39,9 +39,9 @@ class SignatureReason(StrEnum):
     """Why a message is refused for its signature; one word in the dead letter."""
 
     UNSIGNED = "unsigned"
-    """It carries no signature."""
+    """The message has no signature."""
     MALFORMED_SIGNATURE = "malformed_signature"
-    """What it carries is none."""
+    """The header is no signature."""
     UNKNOWN_KEY = "unknown_key"
     """No key of that name is in VERIFY_KEYS (any more)."""
     WRONG_TYPE = "wrong_type"
@@ -51,13 +51,13 @@ class SignatureReason(StrEnum):
     OUTSIDE_SCOPE = "outside_scope"
     """The key is not for that source or repository."""
     MISSING_RIGHT = "missing_right"
-    """It says what its key may not say."""
+    """The message has a field that its key may not set."""
     TOO_OLD = "too_old"
-    """It was made so long ago that nobody remembers whether it was taken before."""
+    """It is so old that the store may have forgotten an earlier copy."""
 
 
 class Signature(NamedTuple):
-    """A signature as it was sent, taken apart; nothing in it is proven."""
+    """A parsed signature; nothing in it is verified."""
 
     key_name: str
     version: str
@@ -67,7 +67,7 @@ class Signature(NamedTuple):
 
 class _Protected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alg: Literal["Ed25519", "EdDSA"]
-    """`EdDSA` is the name that RFC 8037 gave it, and other libraries write."""
+    """`EdDSA` is the name in RFC 8037, which other libraries write."""
     kid: str
     typ: str
 
@@ -86,7 +86,7 @@ def sign(bodies: Sequence[bytes], version: str, key: SigningKey) -> Sequence[str
 
 
 def read_signature(text: object) -> Signature | None:
-    """Take a signature apart; None for what is none. Bounded, whatever it is given."""
+    """Parse a signature; None for anything else. Its work is bounded."""
     if not isinstance(text, str) or len(text) > MAX_CHARACTERS or not text.isascii():
         return None
     parts = text.split(".", _PARTS)
@@ -114,7 +114,7 @@ def is_genuine(signature: Signature, body: bytes, key: VerifyKey) -> bool:
 def _signed_digests(text: str, key: VerifyKey) -> frozenset[bytes]:
     """The digests under a signature; none when it is wrong.
 
-    The messages of a group come one behind the other, so that it is computed once for them.
+    The messages of a group follow one another, so the cache computes it once for them.
     """
     signed, _, proof = text.rpartition(".")
     if not _verifies(signed.encode(), proof, key):

@@ -1,7 +1,7 @@
 """Reads the files of keys, and reads them again whenever they change.
 
-Public keys with their scopes stand in one file, which nobody but its owner may write. A private key stands in a file
-of its own, which nobody but its owner may read.
+Public keys with their scopes are in one file, which only its owner may write. A private key is in a file of
+its own, which only its owner may read.
 """
 
 import os
@@ -25,10 +25,11 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class KeyFile(Generic[T]):
-    """What `read` makes of a file of keys, as the file is now.
+    """The current content of a key file, parsed by `read`.
 
-    A file that cannot be used, or is gone, changes nothing: what was read last stays, and the log says so once for
-    every such state of the file. Raises ConfigurationError when it cannot be read the first time.
+    A file that cannot be used, or is missing, changes nothing: the keys that were read last stay valid, and
+    one log line per such state of the file says so. Raises ConfigurationError when it cannot be read the
+    first time.
     """
 
     def __init__(self, path: Path, read: Callable[[Path], T]) -> None:
@@ -38,14 +39,14 @@ class KeyFile(Generic[T]):
         self._content = read(path)
 
     def current(self) -> T:
-        """What the file holds; it is read only when its inode or times have changed."""
+        """The current keys; the file is read only when its inode or times have changed."""
         state = file_state(self._path)
         if state != self._state:
             self._state = state
             try:
                 self._content = self._read(self._path)
             except ConfigurationError as error:
-                # A state of the world: one line, not a traceback.
+                # An expected failure: one line, not a traceback.
                 log.error(LogEvent.KEYS_UNREADABLE, path=str(self._path), detail=str(error))  # noqa: TRY400
             else:
                 log.info(LogEvent.KEYS_READ, path=str(self._path))
@@ -68,7 +69,7 @@ def read_public(path: Path) -> Mapping[str, VerifyKey]:
 def read_private(path: Path) -> Sequence[SigningKey]:
     """The private keys in a file.
 
-    ConfigurationError says what is wrong with it, and never what a key is.
+    ConfigurationError says what is wrong with it, and never contains a key.
     """
     mode, content = _content(path, "SIGNING_KEYS")
     if mode & _OTHERS:
@@ -82,9 +83,10 @@ def read_private(path: Path) -> Sequence[SigningKey]:
 
 
 def change_public(path: Path, decide: Callable[[Sequence[VerifyKey]], Sequence[VerifyKey]]) -> None:
-    """Write what `decide` makes of the present keys, under a lock.
+    """Write the keys that `decide` returns for the present ones, under a lock.
 
-    There are none without a file. Durable on return, and a reader sees the old file or the new one. ConfigurationError when it cannot be written.
+    Without a file there are none. Durable on return, and a reader sees the old file or the new one.
+    ConfigurationError when it cannot be written.
     """
 
     def content() -> bytes:
@@ -122,7 +124,7 @@ def write_private(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        # A part of a key would be in the way of the next try.
+        # An incomplete file would block the next try.
         path.unlink(missing_ok=True)
         raise ConfigurationError(f"the private key cannot be written to {path}: {error.strerror}") from None
 

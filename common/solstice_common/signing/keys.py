@@ -1,8 +1,8 @@
 """Ed25519 keys as JSON Web Keys, and the scope of each: what it may sign. Pure.
 
-A public key is a JWK (RFC 7517, RFC 8037) with our members `sources`, `repositories` and `rights`; a private key is a
-JWK without them. Members we do not know are refused, although RFC 7517 would have them ignored: a misspelt scope would
-be none.
+A public key is a JWK (RFC 7517, RFC 8037) with our members `sources`, `repositories` and `rights`; a private
+key is a JWK without them. Unknown members are refused, although RFC 7517 says to ignore them: a misspelt
+scope would be ignored, too.
 """
 
 import json
@@ -31,21 +31,21 @@ KEY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class Right(StrEnum):
-    """What a request may say only when its key has the right."""
+    """The rights of a key: fields of a request that need one."""
 
     TRUSTED = "trusted"
-    """That its code is trusted: it is given secrets, and runs where strangers' code does not."""
+    """Its code is trusted: it gets secrets, and runs where untrusted code does not."""
     PRIORITY = "priority"
-    """That it is critical or high."""
+    """Its priority is critical or high."""
     APPROVALS = "approvals"
-    """That a person approved a change request's commit."""
+    """A person approved a change request's commit."""
     CANCELS = "cancels"
-    """That the runs of a change request are to end."""
+    """It ends the runs of a change request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyScope:
-    """What a key may sign: requests from these sources, for these repositories, with these rights."""
+    """The requests that a key may sign, by source, repository and rights."""
 
     sources: frozenset[Source]
     repositories: tuple[str, ...]
@@ -86,7 +86,7 @@ class VerifyKey:
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A private key, and the name by which verifiers know its public one."""
+    """A private key, and the name of its public key."""
 
     name: str
     private: Ed25519PrivateKey = field(repr=False)
@@ -142,7 +142,7 @@ def new_key(name: str, scope: KeyScope, *, now: str) -> tuple[VerifyKey, str]:
 def parse_private(content: bytes) -> Sequence[SigningKey]:
     """Read a private JWK, or a set of them.
 
-    ValueError says what is wrong, and never what the key is.
+    ValueError says what is wrong, and never contains the key.
     """
     try:
         document = json.loads(content)
@@ -199,12 +199,12 @@ def _verify_key(jwk: _PublicJwk) -> VerifyKey:
         sources=frozenset(jwk.sources), repositories=tuple(jwk.repositories), rights=frozenset(jwk.rights)
     )
     key = VerifyKey(name=jwk.kid, x=jwk.x, scope=scope, created_at=jwk.created_at)
-    _ = key.public  # read now: a key that is none is told at start, not at the first message
+    _ = key.public  # read now: an invalid key is reported at the start, not at the first message
     return key
 
 
 def _imported(**parts: str) -> object:
-    """The key of these members of a JWK; ValueError when they are none."""
+    """The key of these members of a JWK; ValueError when they are not one."""
     try:
         return OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", **parts}).raw_value
     except (JoseError, ValueError) as error:

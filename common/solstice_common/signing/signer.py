@@ -1,4 +1,4 @@
-"""Signs what is published: a broker that adds signatures to requests and cancel requests."""
+"""Wraps a broker that adds signatures to requests and cancel requests."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -20,13 +20,13 @@ from solstice_common.signing.keys import SigningKey, parse_private
 from solstice_common.topology import Topology
 
 SIGNED_TYPES: Final = frozenset({JobRequestV1.VERSION, JobCancelV1.VERSION})
-"""What an orchestrator takes from a queue and acts on."""
+"""The types of messages that an orchestrator acts on."""
 
 
 class SigningBroker:
     """A Broker that signs requests and cancel requests as it publishes them.
 
-    `key` gives the key of that moment.
+    `key` returns the current key.
     """
 
     def __init__(self, broker: Broker, key: Callable[[], SigningKey]) -> None:
@@ -62,7 +62,7 @@ class SigningBroker:
 
 
 def signed(messages: Iterable[Message], key: SigningKey) -> Iterable[Message]:
-    """The same messages in the same order; those of SIGNED_TYPES with their signatures."""
+    """The messages in the same order; those of SIGNED_TYPES with their signatures."""
     for version, alike in groupby(messages, lambda message: message.type):
         group = list(alike)
         if version not in SIGNED_TYPES:
@@ -73,7 +73,7 @@ def signed(messages: Iterable[Message], key: SigningKey) -> Iterable[Message]:
 
 
 def signing(broker: Broker, settings: SigningSettings) -> Broker:
-    """The broker, signing if SIGNING_KEYS says so.
+    """The broker, which signs if SIGNING_KEYS is set.
 
     ConfigurationError for keys that cannot be used.
     """

@@ -1,4 +1,4 @@
-"""Decides whether a key that may sign a delivery has signed it. Pure."""
+"""Decides whether an allowed key has signed a delivery. Pure."""
 
 from collections.abc import Collection, Mapping
 
@@ -50,7 +50,7 @@ def signer_of(delivery: Delivery, version: str, keys: Mapping[str, VerifyKey]) -
 def overstep(key: VerifyKey, message: JobRequestV1 | JobCancelV1, needed: Collection[Right]) -> Refuse | None:
     """The refusal of a message that its key may not sign.
 
-    None for one that it may. `needed` are the rights for what the message says.
+    None for an allowed one. `needed` are the rights that the message's fields need.
     """
     place = name_of(message.repo_url)
     if not key.scope.covers(message.source, place, message.repo_full_name):
@@ -69,7 +69,7 @@ def overstep(key: VerifyKey, message: JobRequestV1 | JobCancelV1, needed: Collec
 def outlived(request: JobRequestV1, *, now: float, max_age_seconds: float | None) -> Refuse | None:
     """The refusal of a request whose run the store may have forgotten.
 
-    None for a younger one. Until then a repeated request is recognised as one. `now` in seconds since the epoch.
+    None for a younger request. Until then a repeated request is recognised. `now` in seconds since the epoch.
     """
     if max_age_seconds is None or now - parse_timestamp(request.submitted_at).timestamp() <= max_age_seconds:
         return None

@@ -1,4 +1,4 @@
-"""A lock on a file: one process of this machine holds it until it ends."""
+"""Locks a file for one process of this machine until the process ends."""
 
 import asyncio
 import contextlib

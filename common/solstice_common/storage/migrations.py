@@ -1,8 +1,9 @@
-"""Numbered SQL files that build a schema, each applied once, in order.
+"""Applies numbered SQL files that build a schema, each once, in order.
 
-All that are missing are applied in one transaction.
+All missing ones are applied in one transaction.
 
-The rules are the same for every database; this module also applies them on SQLite. PostgreSQL has `postgresql_schema`.
+The rules are the same for every database. This module also applies them on SQLite; `postgresql_schema` does
+so on PostgreSQL.
 """
 
 import hashlib
@@ -37,7 +38,7 @@ def migrations_of(package: str) -> tuple[Migration, ...]:
 def missing(where: str, applied: Mapping[int, str], migrations: Sequence[Migration]) -> Sequence[Migration]:
     """The steps that a database still needs.
 
-    `applied` has those it went through (version: checksum).
+    `applied` has the applied ones (version: checksum).
 
     `where` is for messages. Raises SchemaTooNew when the database knows a version that we do not,
     ConfigurationError when a step that was applied has another text here.
@@ -73,7 +74,7 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mig
 
 
 def applied_to(connection: sqlite3.Connection) -> Mapping[int, str]:
-    """The version and checksum of every step that an SQLite file went through.
+    """The version and checksum of every step that was applied to an SQLite file.
 
     None when it was never migrated.
     """
@@ -96,5 +97,5 @@ def statements(script: str) -> Iterator[str]:
             yield statement
             statement = ""
     if statement.strip():
-        # A last statement without its semicolon; what is only a comment does nothing when executed.
+        # A last statement without its semicolon; a mere comment does nothing when executed.
         yield statement

@@ -1,8 +1,8 @@
 """One PostgreSQL database: a pool that reconnects, and transactions that are retried.
 
-A write is durable when its call returns, unless the server says otherwise (`synchronous_commit`). Every connection has
-time limits on what would delay others: a process that was frozen in the middle of a transaction loses it after
-`IDLE_SECONDS`, a machine that vanished is noticed after a minute.
+A write is durable when its call returns, unless the server says otherwise (`synchronous_commit`). Every
+connection has time limits, so that it cannot delay others for long: a process that freezes in the middle of a
+transaction loses it after `IDLE_SECONDS`, and a lost machine is noticed after a minute.
 
 Source: magicstack.github.io/asyncpg; postgresql.org/docs/current/errcodes-appendix.html,
 .../runtime-config-client.html.
@@ -38,7 +38,8 @@ T = TypeVar("T")
 Work = Callable[[Connection], Awaitable[T]]
 """Runs inside a transaction that it neither begins nor ends.
 
-It may run again from the start when PostgreSQL undid it in favour of another, so it touches only the connection.
+It may run again from the start when PostgreSQL rolled it back in favour of another, so it uses only the
+connection.
 """
 
 CONNECTIONS: Final = 8
@@ -101,8 +102,9 @@ class PostgreSQLDatabase:
 
         `applied` is as in `postgresql_schema`.
 
-        Raises StoreUnavailable, SchemaTooNew, ConfigurationError (also for a user, password or database that the
-        server does not know). Once open, a database that goes away is StoreUnavailable for each call until it is back.
+        Raises StoreUnavailable, SchemaTooNew, ConfigurationError (also for a user, password or database that
+        the server does not know). Once open, each call raises StoreUnavailable while the database is
+        unavailable.
         """
         where = without_password(url)
         async with connected(url) as connection:
@@ -117,12 +119,13 @@ class PostgreSQLDatabase:
     async def transaction(self, work: Work[T], *, urgent: bool = False) -> T:
         """Run `work` in a transaction (read committed); return its result once that is durable.
 
-        `urgent` has a connection of its own: it does not wait behind others that wait for a lock, perhaps one that a
-        frozen process holds. An exception of `work` undoes it and is raised here. After a deadlock or a serialization
-        failure it runs again.
+        `urgent` has a connection of its own: it does not wait for transactions that wait for a lock, perhaps
+        of a frozen process. An exception of `work` rolls it back and is raised here. After a deadlock or a
+        serialization failure it runs again.
 
-        StoreUnavailable: nothing was changed, except that a connection lost during the very commit leaves it unknown
-        whether it was, as does the caller's own cancellation; so repeat only what is safe to repeat.
+        StoreUnavailable: nothing was changed. But when the connection is lost during the commit, or the
+        caller is cancelled, it is unknown whether the transaction was committed; so repeat only operations
+        that are safe to repeat.
         """
         return await self._carry_out(work, TransactionMode.WRITING, self._urgent if urgent else self._usual)
 
@@ -144,7 +147,7 @@ class PostgreSQLDatabase:
     async def at_once(self, statement: str, *arguments: object) -> "Sequence[asyncpg.Record] | None":
         """The rows of a single statement that changes something.
 
-        None when PostgreSQL undid it in favour of another.
+        None when PostgreSQL rolled it back in favour of another.
 
         Not tried again; StoreUnavailable as with `transaction`.
         """
@@ -164,7 +167,7 @@ class PostgreSQLDatabase:
         return self._notifier.listen(channel)
 
     def notify(self, channel: str) -> None:
-        """Wake all listeners of `channel`, in every process; see `PostgreSQLNotifier.notify`."""
+        """Wake all listeners of `channel` in every process; see `PostgreSQLNotifier.notify`."""
         self._notifier.notify(channel)
 
     async def _carry_out(self, work: Work[T], mode: TransactionMode, pool: ConnectionPool) -> T:

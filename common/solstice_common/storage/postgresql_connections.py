@@ -36,20 +36,20 @@ SESSION: Final = {
     "tcp_keepalives_count": "3",
 }
 PREFER_INDEXES: Final = {
-    # Planning the statements of a claim anew each time takes a quarter as long as carrying them out.
+    # Planning the statements of a claim each time would take a quarter as long as executing them.
     "plan_cache_mode": "force_generic_plan",
-    # A plan is made when a table may still be empty, and kept until its statistics change: what suits a few rows must
-    # not be chosen for the hundred thousand that come in the next minute.
+    # A plan is made when a table may still be empty, and kept until its statistics change: a plan for a few
+    # rows must not be kept for the hundred thousand of the next minute.
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
-    # Parallel workers would have to be started first, and by then the statement is over.
+    # A statement ends before its parallel workers would have started.
     "max_parallel_workers_per_gather": "0",
 }
 """Settings of the pool's sessions alone.
 
-Every statement there finds its rows by an index that was made for it.
+There, every statement has an index of its own.
 """
 
 ASYNCPG_ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
@@ -80,7 +80,7 @@ class ConnectionPool:
             timeout=CONNECT_SECONDS,
             command_timeout=STATEMENT_SECONDS,
             server_settings={**SESSION, **PREFER_INDEXES},
-            # Nothing here leaves state on a session that a round trip would have to clear.
+            # No statement here leaves state on a session, so no round trip needs to reset it.
             reset=_nothing_to_reset,
         )
         await pool
@@ -88,7 +88,8 @@ class ConnectionPool:
         try:
             yield connections
         finally:
-            # A server that does not answer must not hold us; closing ends what it cannot close in good order.
+            # A server that does not answer must not block us; `close` terminates connections that it cannot
+            # close cleanly.
             with suppress(*CONNECTION_ERRORS):
                 await asyncio.wait_for(connections.close(), CLOSE_SECONDS)
 
@@ -105,10 +106,11 @@ class ConnectionPool:
         try:
             yield connection
         except BaseException as error:
-            # A connection that ended between two statements has left us, and its next use is called a misuse.
+            # asyncpg reports a connection that was lost between two statements as misuse.
             lost = isinstance(error, asyncpg.InterfaceError) and is_closed(connection)
             if isinstance(error, asyncpg.InternalClientError):
-                # Such as the server's last message arriving together with our next statement: of no further use.
+                # For example, the server's last message arrived together with our next statement: the
+                # connection is lost.
                 _end(connection)
             await self._release(connection)
             if lost:
@@ -122,9 +124,9 @@ class ConnectionPool:
     async def _release(self, connection: Connection) -> None:
         """Return a connection to the pool.
 
-        The pool waits for a statement that was cut short, or ends the connection.
+        The pool waits for an interrupted statement, or ends the connection.
         """
-        # This is not the caller's trouble any more, and must not replace the error that is being raised.
+        # This error does not concern the caller, and must not replace the error that is being raised.
         with suppress(*CONNECTION_ERRORS):
             await self._pool.release(connection, timeout=CLOSE_SECONDS)
 
@@ -144,8 +146,8 @@ class ConnectionPool:
 async def undo(connection: Connection) -> None:
     """Roll back; end the connection when it does not confirm that soon.
 
-    Both have the same effect. A statement that was cancelled goes on when the server heard of that before it had begun;
-    and a cancelled caller must end nevertheless.
+    Both have the same effect. A cancelled statement still runs when the server received the cancellation
+    before the statement; a cancelled caller must end nevertheless.
     """
     # In a task of its own: `asyncio.timeout` is not reliable in a cancelled task, nor is the library's, before Python
     # 3.11.3 (github.com/python/cpython/issues/102780).
@@ -162,7 +164,7 @@ def is_closed(connection: Connection) -> bool:
     try:
         return connection.is_closed()
     except asyncpg.InterfaceError:
-        return True  # and the pool has taken it back by itself
+        return True  # and the pool has taken it back already
 
 
 def _end(connection: Connection) -> None:

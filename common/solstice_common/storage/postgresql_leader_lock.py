@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS: Final = 1.0
 SPEAK_SECONDS: Final = 10.0
-"""How often the holder runs a statement to keep its session."""
+"""Seconds between the statements by which the holder keeps its session."""
 IDLE_SECONDS: Final = 45
 ANSWER_SECONDS: Final = 10.0
 RETRY_BASE_SECONDS: Final = 0.1
@@ -43,9 +43,9 @@ class LeaderLock:
     ) -> AsyncIterator["LeaderLock"]:
         """Hold the lock, and take it again whenever it was lost.
 
-        Call `taken` each time it is taken.
+        `on_acquired` is called each time the lock is acquired.
 
-        `lock` is a number of its user's own, the same in every version; locks are per database.
+        `lock` is a number that its user chooses, the same in every version; locks are per database.
         """
         leader_lock = cls(url, on_acquired, lock)
         keeping = asyncio.create_task(leader_lock._keep(), name="leader-lock")

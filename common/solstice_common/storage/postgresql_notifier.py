@@ -2,10 +2,10 @@
 
 It uses LISTEN and NOTIFY on one connection.
 
-Notifications are sent after the change was committed, not in its transaction: a transaction with a NOTIFY in it holds a
-lock of the whole server until its commit is on the disk, and so makes all commits wait for each other. One may
-therefore be lost with the process that had to send it; as with `file_notifier`, a listener looks again at a slow
-interval.
+Notifications are sent after the change was committed, not in its transaction: a transaction with a NOTIFY
+holds a lock of the whole server until its commit is on disk, so that all commits would wait for each other. A
+notification may therefore be lost with its process; as with `file_notifier`, a listener also reads the data
+at a slow interval.
 
 Source: postgresql.org/docs/current/sql-notify.html; PostgreSQL's src/backend/commands/async.c on the lock.
 """
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 Connect = Callable[[], AbstractAsyncContextManager["asyncpg.Connection[asyncpg.Record]"]]
 
 NOTIFY_PAUSE_SECONDS: Final = 0.02
-"""The least seconds between two notifications to other processes.
+"""The shortest time in seconds between two notifications to other processes.
 
-Changes in between make one notification, afterwards.
+Changes in between become one later notification.
 """
 LONGEST_PAUSE_SECONDS: Final = 0.1
-"""The same interval while notifications come without end.
+"""The longest such time, while notifications come without end.
 
-Each costs every listener a look, and each look finds all that has changed.
+Each makes every listener read the data, and each read finds all changes.
 """
 CHECK_SECONDS: Final = 20.0
 """Seconds of silence after which the connection is checked."""
@@ -66,7 +66,7 @@ class PostgreSQLNotifier:
     async def open(cls, connect: Connect, answer_seconds: float) -> AsyncIterator["PostgreSQLNotifier"]:
         """Open a notifier; it connects at the first use.
 
-        Leaving sends what is still unsent.
+        Leaving sends the pending notifications.
 
         `answer_seconds` is how long the database may take to answer before the connection counts as lost.
         """
@@ -86,10 +86,10 @@ class PostgreSQLNotifier:
     async def listen(self, channel: str) -> AsyncIterator[asyncio.Event]:
         """An event that is set at every notification.
 
-        The listener clears it before it looks.
+        The listener clears it before it reads the data.
 
-        It is also set when listening has begun, after each reconnect, and again and again while there is no
-        connection: so no notification of the meantime is missed.
+        It is also set when listening has begun, after each reconnect, and regularly while there is no
+        connection, so that no notification is missed.
         """
         notified = asyncio.Event()
         self._listeners.setdefault(channel, set()).add(notified)
@@ -109,7 +109,7 @@ class PostgreSQLNotifier:
             return
         self._closing = True
         self._wake.set()
-        # A notification that cannot be sent now is made up for by the slow look.
+        # The slow interval makes up for a notification that cannot be sent now.
         await asyncio.wait([self._task], timeout=FLUSH_SECONDS if self._unsent else 0)
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -168,7 +168,7 @@ class PostgreSQLNotifier:
     def _on_notification(
         self, _connection: "AnyConnection", _pid: int, channel: str, payload: object
     ) -> None:
-        # Our own notifications woke our own listeners at once.
+        # `notify` has woken our own listeners already.
         if payload != self._name:
             self._wake_here(channel)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import asyncpg
 
 LOCK: Final = 5_075_117_323
-"""The advisory lock of the migrating process; our own number, the same in every version."""
+"""The advisory lock of the migrating process: a number that is the same in every version."""
 
 APPLIED: Final = "schema_migrations"
 
@@ -27,13 +27,13 @@ async def migrate(
     *,
     applied: str = APPLIED,
 ) -> None:
-    """Apply what is missing, in one transaction; `where` is for messages.
+    """Apply missing steps in one transaction; `where` is for messages.
 
-    `applied` is the table of what was applied: two schemas in one database have one each.
+    `applied` is the table of the applied steps: two schemas in one database have one each.
 
     Raises what `migrations.missing` raises.
     """
-    # A database that is up to date is only read: no lock, and a role that may not create tables will do.
+    # A database that is up to date is only read: without a lock, and by a role that may not create tables.
     if not missing(where, await applied_to(connection, applied), migrations):
         return
     async with connection.transaction():
@@ -54,7 +54,7 @@ async def migrate(
 async def applied_to(
     connection: "asyncpg.Connection[asyncpg.Record]", applied: str = APPLIED
 ) -> Mapping[int, str]:
-    """The version and checksum of every step that a database went through.
+    """The version and checksum of every step that was applied to a database.
 
     None when it was never migrated.
     """

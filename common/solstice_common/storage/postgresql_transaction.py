@@ -1,12 +1,12 @@
 """Begins PostgreSQL transactions with their first statement, which saves a round trip.
 
-Nobody needs the answer to `BEGIN` at once, so it goes with what follows. asyncpg cannot send anything without waiting
-for the answer, so we write to its transport: this module alone relies on its inside. pyproject.toml bounds its version,
-`tests/unit/common/storage/test_postgresql_transaction.py` fails when the inside changes, and
-`SOLSTICE_PUBLIC_INTERFACES=asyncpg` waits for the answer.
+No code needs the answer to `BEGIN` at once, so it is sent together with the next statement. asyncpg cannot
+send without waiting for the answer, so we write to its transport: this module alone relies on its inside.
+pyproject.toml bounds its version, `tests/unit/common/storage/test_postgresql_transaction.py` fails when the
+inside changes, and `SOLSTICE_PUBLIC_INTERFACES=asyncpg` waits for the answer.
 
-Source: postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY: messages are carried out as they come,
-and answered up to the next Sync.
+Source: postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY: the server executes messages
+in order, and answers them up to the next Sync.
 """
 
 from collections.abc import AsyncIterator
@@ -27,16 +27,16 @@ class TransactionMode(Enum):
 
 @asynccontextmanager
 async def transaction(connection: Connection, mode: TransactionMode) -> AsyncIterator[None]:
-    """A transaction: its block happens completely or not at all.
+    """A transaction: its block takes effect completely or not at all.
 
-    It is durable when the block is left, and undone by any exception. It begins with the first statement.
+    It is durable when the block is left; any exception rolls it back. It begins with the first statement.
     Raises `CONNECTION_ERRORS`.
     """
     try:
         if public_only("asyncpg"):
             await connection.execute(mode.value)
         else:
-            # The pool's proxy passes on what its connection has, which its type does not say.
+            # The pool's proxy has the attributes of its connection, which its type does not show.
             connection._transport.write(_MESSAGES[mode])  # type: ignore[attr-defined]  # noqa: SLF001  see the top
         yield
     except BaseException:

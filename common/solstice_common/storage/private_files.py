@@ -1,6 +1,6 @@
 """Makes files and directories that only their owner may use.
 
-It also narrows those that an older version made wider.
+It also narrows the modes of those that an older version made.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ log = structlog.get_logger("solstice_common.storage.private_files")
 
 
 def open_private(path: Path, flags: int) -> int:
-    """A descriptor of our file, which only we may use from now on.
+    """Open a file that only we may use from now on.
 
     OSError ELOOP for a symbolic link and EPERM for a file of another user: its maker would choose what we read, or
     which file we write to.
@@ -72,13 +72,13 @@ def make_state_directory() -> Path:
 def check_state_directory() -> None:
     """Narrow the default state directory; only report one that the operator named.
 
-    We alone make the default one; another may be `/srv`.
+    Only we make the default one; another may be `/srv`.
     """
     path = state_directory()
     try:
         status = path.stat()
     except OSError:
-        return  # its user says what is wrong
+        return  # its user reports what is wrong
     if not stat.S_ISDIR(status.st_mode) or not status.st_mode & _OTHERS:
         return
     if "SOLSTICE_HOME" not in os.environ and status.st_uid == os.geteuid():

@@ -1,10 +1,10 @@
 """One SQLite file whose calls are committed in groups.
 
-What is asked for while one commit is under way is the next commit.
+Calls that arrive during one commit form the next.
 
 The embedded broker, the inbox and the job store all use this. A write is durable when its call returns (WAL,
-`synchronous=FULL`); a group costs one fsync however many calls it holds. Several processes may share a file: SQLite's
-own lock puts their groups one after the other.
+`synchronous=FULL`); a group costs one fsync however many calls it holds. Several processes may share a file:
+SQLite's own lock serialises their groups.
 
 Source: sqlite.org/wal.html, sqlite.org/lang_transaction.html (errors that end a transaction).
 """
@@ -34,7 +34,7 @@ Work = Callable[[sqlite3.Connection], T]
 
 Returns plain values.
 
-It may run once more when another call of its group failed, so it touches nothing but the connection.
+It may run once more when another call of its group failed, so it uses only the connection.
 """
 
 BUSY_TIMEOUT_SECONDS: Final = 10.0
@@ -58,7 +58,7 @@ class _Call:
 
 
 _WAKE: Final = _Call(lambda _: None, cast("asyncio.Future[Any]", None))
-"""A call that only lets the callers of `write_along` wait no longer."""
+"""A call that only ends the wait of the callers of `write_along`."""
 _Settled = tuple[_Call, Any, BaseException | None]
 _Calls = queue.SimpleQueue[_Call | None]
 
@@ -88,8 +88,8 @@ class SqliteDatabase:
     ) -> AsyncIterator["SqliteDatabase"]:
         """Open or create the file, update its schema, and serve calls until left.
 
-        `busy_seconds` bounds the wait for another process's write. Leaving carries out what was already asked for;
-        what is asked for later is StoreUnavailable. Raises StoreUnavailable, SchemaTooNew, ConfigurationError.
+        `busy_seconds` bounds the wait for another process's write. Leaving executes the calls made so far;
+        later calls raise StoreUnavailable. Raises StoreUnavailable, SchemaTooNew, ConfigurationError.
         """
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         database = cls(path, asyncio.get_running_loop())
@@ -116,8 +116,8 @@ class SqliteDatabase:
     async def write(self, work: Work[T]) -> T:
         """Run `work` in the next group's transaction; return its result once durable.
 
-        An exception of `work` undoes only `work` and is raised here. StoreUnavailable: nothing was changed.
-        A caller that is cancelled cannot know whether its work was done.
+        An exception of `work` rolls back only `work` and is raised here. StoreUnavailable: nothing was
+        changed. A caller that is cancelled cannot know whether its work was done.
         """
         return await self.submit(work)
 
@@ -128,8 +128,8 @@ class SqliteDatabase:
     async def write_along(self, work: Work[T], *, within_seconds: float) -> T:
         """`write` with the next group of another call; alone only after `within_seconds`.
 
-        For writes that no caller waits for: on a busy database it costs no commit of its own. It may take effect after
-        what was submitted later.
+        For writes that no caller waits for: on a busy database they cost no commit of their own. They may
+        take effect after later calls.
         """
         self._refuse_when_closed()
         future: asyncio.Future[T] = self._loop.create_future()
@@ -167,7 +167,7 @@ class SqliteDatabase:
                         self._answer([_read(connection, self.path, call)])
 
     def _answer(self, settled: Sequence[_Settled]) -> None:
-        # One wake-up of the loop for the whole group. A closed loop has no task left to answer.
+        # One wake-up of the loop for the whole group. On a closed loop, no task waits for an answer.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(_settle, settled)
 
@@ -177,8 +177,8 @@ def insert_many(
 ) -> int:
     """Insert rows in as few statements as possible; return how many were inserted.
 
-    Python's SQLite module gives up the interpreter once per row of `executemany`, and takes it back from a busy
-    event loop each time; of a statement with many rows it does so once.
+    Python's SQLite module releases the interpreter lock once per row of `executemany`, and has to get it back
+    from a busy event loop each time; for a statement with many rows it does so once.
     """
     inserted = 0
     for start in range(0, len(rows), ROWS_PER_STATEMENT):
@@ -192,7 +192,7 @@ def insert_many(
 def _next_group(calls: _Calls, patient: deque[_Call]) -> list[_Call] | None:
     """Wait for a call; return it with all others that wait.
 
-    None means: no more will come.
+    None means: there are no more calls.
     """
     group: list[_Call] = []
     call = calls.get()
@@ -230,7 +230,7 @@ def _commit(connection: sqlite3.Connection, path: Path, calls: Sequence[_Call]) 
 
     None, and nothing was done, when one of several failed.
 
-    Without savepoints: nearly always nothing fails, and each would be two statements more for every call.
+    Without savepoints: failures are rare, and savepoints would cost every call two more statements.
     """
     settled: list[_Settled] = []
     try:

@@ -19,9 +19,9 @@ from solstice_common.storage.private_files import OWNER_ONLY, narrow
 CACHED_STATEMENTS: Final = 512
 """The cached statements: enough for every row count of a few kinds of insert."""
 WAL_KEEP_BYTES: Final = 64 * 1024 * 1024
-"""The size above which a copied write-ahead log is cut back.
+"""The size above which a checkpointed write-ahead log is truncated.
 
-A log grows so far only behind a long reader.
+A log grows so far only during a long read.
 """
 
 _CREATING: Final = threading.Lock()
@@ -76,13 +76,13 @@ def open_connections(
 
 
 def named(path: Path, error: BaseException) -> BaseException:
-    """The error as callers know it."""
+    """Convert an error of SQLite into one of ours."""
     if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNAVAILABLE:
         unavailable = StoreUnavailable(str(path), str(error))
         unavailable.__cause__ = error
         return unavailable
     if isinstance(error, StopIteration):
-        return RuntimeError("the work raised StopIteration")  # a future cannot carry that
+        return RuntimeError("the work raised StopIteration")  # a future cannot hold that exception
     return error
 
 
@@ -98,7 +98,7 @@ def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
-        # What a large insert would need to undo itself is kept in memory: SQLite writes it to a file in /tmp otherwise.
+        # Keep a large insert's rollback data in memory: SQLite would write it to a file in /tmp.
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute(f"PRAGMA journal_size_limit = {WAL_KEEP_BYTES}")
     except BaseException:
@@ -112,8 +112,9 @@ def _for_its_owner(path: Path) -> None:
 
     SQLite gives a WAL the mode of its file. A file of another user is left unchanged.
     """
-    # Only a new file is opened here, and no other code of this process runs before it is closed: closing any descriptor
-    # of a file drops all POSIX locks that the process has on it, also those of another connection of SQLite's.
+    # Only a new file is opened here, and no other code of this process runs before it is closed: closing any
+    # descriptor of a file drops all POSIX locks of the process on it, also those of SQLite's other
+    # connections.
     with _CREATING, contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY))
     for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
@@ -123,7 +124,7 @@ def _for_its_owner(path: Path) -> None:
 def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
     """Switch the file to a write-ahead log.
 
-    SQLite does not wait for the lock here by itself.
+    SQLite itself does not wait for the lock here.
     """
     deadline = time.monotonic() + busy_seconds
     while True:

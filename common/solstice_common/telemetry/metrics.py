@@ -28,7 +28,7 @@ class DeclaredMetric(Generic[Kind]):
     if TYPE_CHECKING:
 
         def __get__(self, table: "MetricsTable", owner: object) -> Kind:
-            """Return what the attribute is on an instance.
+            """Return the metric of an instance.
 
             Each instance has a metric of its own under that name.
             """
@@ -59,7 +59,7 @@ def gauge(
 def histogram(
     name: str, help_text: str, *, labels: tuple[str, ...] = (), buckets: tuple[float, ...]
 ) -> DeclaredMetric[Histogram]:
-    """Declare a metric of how values spread over `buckets`."""
+    """Declare a metric of the distribution of values over `buckets`."""
     return DeclaredMetric(functools.partial(Histogram, buckets=buckets), "histogram", name, help_text, labels)
 
 
@@ -71,7 +71,7 @@ class MetricsTable:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        # Those of a parent class are the child's as well.
+        # A child class has the metrics of its parent, too.
         inherited = [item for each in reversed(type(self).__mro__) for item in vars(each).items()]
         for attribute, declared in inherited:
             if isinstance(declared, DeclaredMetric):

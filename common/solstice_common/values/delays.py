@@ -8,7 +8,7 @@ from typing import Final
 MAX_DELAY: Final = timedelta(days=366)
 """The latest start that is accepted.
 
-A later one is probably a typing error, and would stay here for ever.
+A later one is probably a typing error, and would stay here forever.
 """
 CLOCK_TOLERANCE: Final = timedelta(days=1)
 """The tolerance of the limit, for a check by another clock."""

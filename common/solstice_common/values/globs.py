@@ -1,8 +1,9 @@
 """Matches names of repositories, branches and paths with patterns. Pure.
 
-A pattern and a name are split at `/`. `*` matches any characters of one part, `?` one character, `[abc]`, `[a-z]` and
-`[!abc]` one of a set; `**` as a whole part matches any number of parts, also none, and at the end everything below. A
-pattern has to match the whole name, upper and lower case differ, and there is no escape but a set: `[*]`.
+A pattern and a name are split at `/`. `*` matches any characters of one part, `?` one character, `[abc]`,
+`[a-z]` and `[!abc]` one of a set; `**` as a whole part matches any number of parts, also none, and at the end
+everything below. A pattern has to match the whole name, upper and lower case differ, and a set is the only
+escape: `[*]`.
 """
 
 import re
@@ -23,9 +24,9 @@ class InvalidGlob(ValueError):
 def compiled(pattern: str) -> re.Pattern[str]:
     """The pattern as a regular expression.
 
-    InvalidGlob says what is wrong with it. Names come from strangers: matching takes time in proportion to their
-    length. Between two stars, or two `**`, the first match is as good as any later one, so what was found once is never
-    looked for again (atomic groups).
+    InvalidGlob says what is wrong with it. Names are untrusted: matching takes time in proportion to their
+    length. Between two stars, or two `**`, the first match is as good as any later one, so the expression
+    never backtracks there (atomic groups).
     """
     if not pattern:
         raise InvalidGlob("an empty pattern fits nothing: write ** for everything")
@@ -39,7 +40,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def meaningful(pattern: str) -> str:
-    """The pattern itself. InvalidGlob says what is wrong with it."""
+    """Return the pattern when it is valid. InvalidGlob says what is wrong with it."""
     compiled(pattern)
     return pattern
 

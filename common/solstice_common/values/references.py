@@ -1,4 +1,4 @@
-"""Resolves references to secrets: `env:NAME`, `file:PATH`, or `plain:VALUE` for trials."""
+"""Resolves references to secrets: `env:NAME`, `file:PATH`, or `plain:VALUE` for tests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class References:
     def value(self, reference: str) -> str:
         """The value of the reference, without line breaks at its end.
 
-        ValueError says what is missing and what to do, and never what a secret is.
+        ValueError says what is missing and what to do, and never contains a secret.
         """
         kind, rest = split(reference)
         match kind:

@@ -20,7 +20,7 @@ _DEFAULT_PORTS: Final = {"https": 443, "http": 80, "ssh": 22, "git": 9418}
 _ESCAPES: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HIDDEN: Final = re.compile(rb"%(?:[01][0-9a-f]|7f|2f|5c|c[01])", re.IGNORECASE)
-"""Control characters, slashes and backslashes; also 0xC0 and 0xC1, which begin only overlong forms."""
+"""Control characters, slashes and backslashes; also 0xC0 and 0xC1, which begin only overlong encodings."""
 _HOST: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
 _NUMBER: Final = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -30,7 +30,7 @@ _SCP: Final = re.compile(
 _WRONG_ADDRESS: Final = "must write an address as 192.0.2.1 or [2001:db8::1]"
 _LONGEST_NAME: Final = 255
 _MOST_LAYERS: Final = 4
-"""How often a path may be percent-encoded; honest paths are encoded at most twice."""
+"""How often a path may be percent-encoded; legitimate paths are encoded at most twice."""
 
 
 # Few repositories are pushed to repeatedly, and parsing a URL costs more than the rest of a message.
@@ -38,7 +38,8 @@ _MOST_LAYERS: Final = 4
 def canonical(url: str) -> str:
     """The one spelling of a repository's URL; ValueError says what is not allowed.
 
-    Idempotent. The scheme stays, and so does a trailing `.git`: some servers know a repository by one of both alone.
+    Idempotent. The scheme stays, and so does a trailing `.git`: some servers know a repository only with it,
+    or only without it.
     """
     scheme = _scheme(url)
     try:
@@ -65,7 +66,7 @@ def name_of(repo_url: str) -> str:
 def full_name_of(repo_url: str) -> str | None:
     """The forge's name of the repository at this URL (`river/otter`); None when unknown.
 
-    Of a folder of this machine the last two parts, as nothing above them names it.
+    For a folder of this machine, these are the last two parts of its path.
     """
     try:
         parts = urlsplit(canonical(repo_url))
@@ -95,7 +96,7 @@ def without_user(url: str) -> str:
 def spelled(url: str) -> str:
     """The canonical URL, or the text itself when it has none.
 
-    For keys of requests that are refused a moment later.
+    Used for keys of requests that are refused a moment later.
     """
     try:
         return canonical(url)
@@ -163,7 +164,7 @@ def _name_or_address(parts: SplitResult) -> str:
         return f"[{IPv6Address(name)}]"
     name = name.removesuffix(".")
     if not name.isascii():
-        # Programs map such a name to an ASCII one, and must find nothing in it that becomes something else.
+        # Programs map such a name to an ASCII one, which must not change its meaning.
         if normalize("NFKC", name) != name or "\u3002" in name or ".." in name:
             raise ValueError("must name the host in its usual letters")
         return name
@@ -200,7 +201,7 @@ def _refuse_hidden(path: bytes) -> None:
 
 def _decoded(run: str) -> str:
     """Decode what needs no escape; write the rest as escapes in capitals."""
-    # Byte for byte, also beside what is no UTF-8: else a second look would find other pieces to decode.
+    # Byte for byte, also next to invalid UTF-8: otherwise a second pass would find other parts to decode.
     return "".join(map(_plain, unquote_to_bytes(run).decode("utf-8", "surrogateescape")))
 
 

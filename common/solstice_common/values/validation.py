@@ -1,4 +1,4 @@
-"""Explains in our words what is wrong with a value that pydantic refused. Pure."""
+"""Explains in words of our own why pydantic refused a value. Pure."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

@@ -9,5 +9,5 @@ from msgspec import Struct
 class Value(Struct, frozen=True, kw_only=True, gc=False):
     """Like a frozen, keyword-only dataclass; `msgspec.structs.replace` makes a changed copy.
 
-    The collector of cycles does not look at it, so it holds nothing that could lead back to it.
+    The garbage collector does not track it, so it must not hold anything that refers back to it.
     """

@@ -1,4 +1,4 @@
-"""Which dead-letter queues there are, and the route that a replay takes. Pure."""
+"""Lists the dead-letter queues, and the route of a replay from each. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

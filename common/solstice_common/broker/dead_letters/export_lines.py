@@ -10,9 +10,9 @@ from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.values.times import format_timestamp, parse_timestamp
 
 FOR_PEOPLE: Final = frozenset({"id", "reason", "dead_since"})
-"""What an import does not read: it is in the headers, or follows from the rest."""
+"""Fields that an import does not read: they repeat the headers, or follow from other fields."""
 SHOWN: Final = 80
-"""Characters of a wrong value that its message repeats."""
+"""How many characters of a wrong value an error message shows."""
 _TEXTS: Final = ("type", "correlation_id", "message_id", "content_type", "app_id")
 _KNOWN: Final = FOR_PEOPLE | {*_TEXTS, "queue", "priority", "timestamp", "headers", "body", "body_base64"}
 
@@ -44,7 +44,7 @@ def exported(found: Finding) -> str:
     try:
         line.encode()
     except UnicodeEncodeError:
-        # A publisher may have written half a character, which only an escape can carry.
+        # A publisher may have written half a surrogate pair, which only an escape can represent.
         return json.dumps(fields)
     return line
 

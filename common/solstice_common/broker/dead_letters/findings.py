@@ -1,4 +1,4 @@
-"""Reads why a dead letter is dead, since when, and what it is about. Pure."""
+"""Reads from a dead letter why and when it was refused, and its request. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _LEAST: Final = ((9, Priority.CRITICAL), (7, Priority.HIGH), (4, Priority.DEFAUL
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A dead letter and its facts; empty or None where nothing was said."""
+    """A dead letter and its facts; empty or None where they are unknown."""
 
     dead_letter: DeadLetter
     reason: str
@@ -29,7 +29,7 @@ class Finding:
     repository: str
     """What the forge calls it, else its URL."""
     priority: Priority | None
-    """None for what has no class, such as statuses."""
+    """None for messages without a class, such as statuses."""
     request_id: str
     run_id: str
     """The run that failed for infrastructure reasons; a replay of its request would be a duplicate."""
@@ -71,7 +71,7 @@ class Finding:
 
 
 def finding(dead_letter: DeadLetter) -> Finding:
-    """Read a dead letter; never fails, whatever it holds."""
+    """Read a dead letter; never fails for any content."""
     headers, fields = dead_letter.headers, _fields(dead_letter.body)
     death = _first_death(headers)
     return Finding(
@@ -92,7 +92,7 @@ def finding(dead_letter: DeadLetter) -> Finding:
 
 
 def findings(dead_letters: Sequence[DeadLetter]) -> list[Finding]:
-    """Read dead letters, the longest dead first; each once, however many copies there are."""
+    """Read dead letters, the oldest first; copies of one count once."""
     distinct = {each.id: each for each in reversed(dead_letters)}
     oldest = datetime.min.replace(tzinfo=UTC)
     in_order = [distinct[each] for each in dict.fromkeys(one.id for one in dead_letters)]

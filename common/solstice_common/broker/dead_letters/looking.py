@@ -1,4 +1,4 @@
-"""Looks at dead letters, removes chosen ones and puts exported ones back."""
+"""Lists dead letters, removes selected ones and puts exported ones back."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ AT_ONCE: Final = 500
 """How many dead letters an import adds at once."""
 
 Progress = Callable[[int], None]
-"""Is told how many are done."""
+"""Called with the number of dead letters that are done."""
 
 
 def no_progress(_done: int) -> None:
-    """Say nothing."""
+    """Report nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """What an import came to."""
+    """The result of an import."""
 
     added: int
     present: int
@@ -33,7 +33,7 @@ class Added:
 
 
 async def look(queues: DeadLetterQueues, routes: Iterable[Route], selection: Selection) -> list[Finding]:
-    """The chosen dead letters of each route, the longest dead first; changes nothing."""
+    """The selected dead letters of each route, the oldest first; changes nothing."""
     found: list[Finding] = []
     for route in routes:
         dead_letters = findings(await queues.queue(route.dlq).browse(EVERYTHING))
@@ -44,7 +44,7 @@ async def look(queues: DeadLetterQueues, routes: Iterable[Route], selection: Sel
 async def drop(
     queue: DeadLetterQueue, selection: Selection, *, on_progress: Progress = no_progress
 ) -> Sequence[str]:
-    """Remove the chosen dead letters for good; return their ids."""
+    """Remove the selected dead letters permanently; return their ids."""
     dropped: list[str] = []
 
     async def handle(group: Sequence[DeadLetter]) -> Collection[str]:

@@ -16,7 +16,7 @@ HIGHEST_PRIORITY: Final = 255
 def dead_letter_of(queue: str, body: bytes, meta: Mapping[str, Any], *, message_id: str | None) -> DeadLetter:
     """The dead letter of a message; `message_id` stands in for a missing one.
 
-    A foreign publisher may have written anything: what cannot be read of its `meta` is absent.
+    A foreign publisher may have written anything: properties that cannot be read are absent.
     """
     headers = meta.get("headers")
     return DeadLetter(

@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Two sentences for the person who reads a dead letter."""
+    """The meaning of a reason, and what a person should do about it."""
 
     meaning: str
     remedy: str
@@ -45,7 +45,7 @@ ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
         "internal_error": Advice(
             meaning="The service that read it made a mistake; its log has the traceback.", remedy=_UPGRADE
         ),
-        # Its signature does not count here.
+        # Its signature is not valid here.
         "unsigned": Advice(meaning="It is not signed, and VERIFY_KEYS asks for it.", remedy=_NOT_GENUINE),
         "malformed_signature": Advice(
             meaning="Its header x-solstice-signature holds no signature of ours.", remedy=_NOT_GENUINE
@@ -140,6 +140,6 @@ OTHER: Final = Advice(
 def advice(reason: str) -> Advice:
     """What a reason means and what to do.
 
-    Never fails: anybody can write a header.
+    Never fails: any publisher can write this header.
     """
     return ADVICE.get(reason, OTHER)

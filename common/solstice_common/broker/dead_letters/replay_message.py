@@ -1,4 +1,4 @@
-"""What a replay publishes: the message as it was, with one line more of history. Pure."""
+"""Makes the message that a replay publishes: the original with one more history line. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ HISTORY: Final = "x-solstice-history"
 REPLAY: Final = "x-solstice-replay"
 """The id of the replay: a message that comes back dead still has it."""
 MAX_HISTORY: Final = 4096
-"""Bytes, as of a run's history: all headers of a message must fit one AMQP frame."""
+"""In bytes; the same limit as for a run's history: all headers of a message must fit one AMQP frame."""
 MAX_DETAIL: Final = 400
 _OF_THE_REFUSAL: Final = frozenset(
     f"x-solstice-{name}"
@@ -26,7 +26,7 @@ _OF_THE_REFUSAL: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotReplayable:
-    """A message that would have no effect; it stays where it is."""
+    """A message whose replay would have no effect; it stays in its queue."""
 
     why: str
     """A sentence that says what to do instead."""
@@ -35,10 +35,10 @@ class NotReplayable:
 def replay_message(
     found: Finding, route: Route, *, replay_id: str, by: str, at: datetime
 ) -> Message | NotReplayable:
-    """The message to publish again, on the route that it came by.
+    """The message to publish again, on its original route.
 
-    It keeps its idempotency key and every other header that a message of ours can carry (texts, numbers, truths); the
-    broker's headers and those of the refusal are left out. `x-solstice-attempt` counts on.
+    It keeps its idempotency key and every other header that our messages can carry (texts, numbers,
+    booleans); the broker's headers and those of the refusal are left out. `x-solstice-attempt` counts on.
     """
     if found.run_id:
         return NotReplayable(
@@ -71,7 +71,7 @@ def replay_message(
 
 
 def newest(lines: Sequence[str]) -> Sequence[str]:
-    """All lines, or the last ones that fit, behind a count of the others."""
+    """All lines, or the last ones that fit, after a line that counts the others."""
     room, unchanged = MAX_HISTORY - 64, 0
     for line in reversed(lines):
         room -= len(line.encode(errors="replace")) + 1
@@ -83,7 +83,7 @@ def newest(lines: Sequence[str]) -> Sequence[str]:
 
 
 def came_back(dead_letter: DeadLetter, replay_id: str) -> bool:
-    """Whether this is a message of that replay, dead again."""
+    """Whether this message was published by that replay, and refused again."""
     return dead_letter.headers.get(REPLAY) == replay_id
 
 

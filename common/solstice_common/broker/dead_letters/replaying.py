@@ -18,26 +18,30 @@ from solstice_common.errors import BrokerUnavailable
 from solstice_common.topology import Route
 
 HOLD_SECONDS: Final = 300.0
-"""How long a slow replay holds the queue at once: RabbitMQ takes back what a consumer holds for half an hour."""
+"""How long a slow replay holds the queue's messages: RabbitMQ takes back what a consumer has held for half an
+hour.
+"""
 IN_FLIGHT: Final = 100
 
 
 @dataclass(kw_only=True)
 class Replayed:
-    """What a replay of one queue came to, by the ids of the dead letters."""
+    """The result of a replay of one queue, by the ids of the dead letters."""
 
     replay_id: str
     queue: str
     sent: list[str] = field(default_factory=list)
-    """Confirmed by the broker, and removed from the dead-letter queue unless it was broken off."""
+    """Confirmed by the broker, and removed from the dead-letter queue unless the replay was interrupted."""
     kept: dict[str, str] = field(default_factory=dict)
-    """Would have no effect, with what to do instead; they stay."""
+    """A replay would have no effect, with what to do instead; they stay."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Not taken by the broker, with its words; they stay."""
+    """The broker did not accept them, with its reason; they stay."""
     came_back: list[Finding] = field(default_factory=list)
-    """Dead again before we stopped watching, with new ids."""
+    """Refused again before we stopped watching, with their new ids."""
     broken_off: str = ""
-    """Why the broker could not be asked any further; what it had confirmed just before is sent once more by the next replay."""
+    """Why the connection to the broker was lost; the next replay sends again what the broker had confirmed
+    just before.
+    """
 
     @property
     def went_well(self) -> bool:
@@ -58,7 +62,8 @@ class Replayed:
 class Replay:
     """One replay of one dead-letter queue.
 
-    Interrupted at any moment, it loses nothing, and the next one goes on. A message may then be published twice, with the same idempotency key: the stores take it once.
+    Interrupted at any moment, it loses nothing, and the next one goes on. A message may then be published
+    twice, with the same idempotency key: the stores accept it once.
     """
 
     def __init__(
@@ -91,10 +96,10 @@ class Replay:
         self._report = Replayed(replay_id=replay_id, queue=route.dlq)
 
     async def run(self, *, watch_seconds: float = 0.0) -> Replayed:
-        """Replay every chosen dead letter that waits now.
+        """Replay every selected dead letter that waits now.
 
-        Then wait `watch_seconds`, and look which came back dead. A broker that goes away meanwhile ends the replay; the
-        report says so.
+        Then wait `watch_seconds`, and note which messages were refused again. A lost connection to the broker
+        ends the replay; the report says so.
         """
         try:
             await self._replay(watch_seconds)
@@ -117,7 +122,7 @@ class Replay:
         messages: dict[str, Message] = {}
         for found in map(finding, group):
             if found.id in self._sent:
-                gone.add(found.id)  # its copy, which a killed process left beside it
+                gone.add(found.id)  # its copy, which a killed process left in the queue
             elif self._is_due(found):
                 self._prepare(found, messages)
         waiting = list(messages.items())

@@ -1,4 +1,4 @@
-"""Which dead letters are meant: filters as a person writes them. Pure."""
+"""Selects dead letters by the filters that a person gives. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ LEAST_OF_AN_ID: Final = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """All of these at once; what is empty or None lets everything through."""
+    """Filters that must all match; an empty one or None matches everything."""
 
     ids: Sequence[str] = ()
     """Ids, or their beginnings."""
@@ -27,9 +27,9 @@ class Selection:
     """OWNER/NAME as the forge has it, a pattern of it (see `globs`), or the URL."""
     priority: Priority | None = None
     since: datetime | None = None
-    """Dead for no longer than since then."""
+    """Only dead letters that were refused since this moment."""
     where: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Headers, by name; a number or a truth as JSON writes it."""
+    """Headers, by name; a number or a boolean as JSON writes it."""
 
     @cached_property
     def _whole_ids(self) -> frozenset[str]:
@@ -41,11 +41,11 @@ class Selection:
 
     @property
     def takes_all(self) -> bool:
-        """Whether it names nothing."""
+        """Whether no filter is set."""
         return self == Selection()
 
     def fits(self, found: Finding) -> bool:
-        """Whether a dead letter is meant."""
+        """Whether a dead letter matches."""
         return (
             (not self.ids or found.id in self._whole_ids or found.id.startswith(self._beginnings))
             and self.reason in {None, found.reason}
@@ -57,7 +57,7 @@ class Selection:
 
 
 def died_since(now: datetime, seconds: float) -> datetime:
-    """The moment so many seconds ago, or the first that there is."""
+    """The moment so many seconds ago, or the earliest possible one."""
     try:
         return now - timedelta(seconds=seconds)
     except OverflowError:

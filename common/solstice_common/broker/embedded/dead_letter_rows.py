@@ -22,7 +22,7 @@ Numbered = tuple[int, DeadLetter]
 
 
 def waiting(connection: sqlite3.Connection, queue: str, limit: int) -> list[Numbered]:
-    """Up to `limit` dead letters that nobody holds, the oldest first."""
+    """Up to `limit` dead letters that no consumer holds, the oldest first."""
     rows = connection.execute(
         _WAITING,
         (queue, limit),
@@ -48,7 +48,7 @@ def waiting(connection: sqlite3.Connection, queue: str, limit: int) -> list[Numb
 
 
 def hold(connection: sqlite3.Connection, queue: str, consumer_id: int, limit: int) -> list[Numbered]:
-    """The same, and hold them for the consumer."""
+    """Like `waiting`, and assign them to the consumer."""
     held = waiting(connection, queue, limit)
     connection.executemany(
         "INSERT INTO unsettled VALUES (?, ?)", [(number, consumer_id) for number, _ in held]
@@ -66,14 +66,14 @@ def remove(connection: sqlite3.Connection, consumer_id: int, numbers: Collection
 
 
 def release(connection: sqlite3.Connection, consumer_id: int) -> int:
-    """Return uncounted what the consumer holds, and end the consumer; return how many."""
+    """Return the consumer's messages uncounted, and remove the consumer; return how many."""
     released = connection.execute("DELETE FROM unsettled WHERE consumer_id = ?", (consumer_id,)).rowcount
     connection.execute("DELETE FROM consumers WHERE consumer_id = ?", (consumer_id,))
     return released
 
 
 def purge(connection: sqlite3.Connection, queue: str) -> int:
-    """Remove every message of the queue that nobody holds; return how many."""
+    """Remove every message of the queue that no consumer holds; return how many."""
     return connection.execute(
         _PURGE,
         (queue,),

@@ -38,7 +38,7 @@ from solstice_common.topology import Topology
 T = TypeVar("T")
 
 TROUBLE_SECONDS: Final = 0.5
-"""The pause before the file is tried again when it could not be written."""
+"""The pause after a failed write before the next try."""
 
 CAPABILITIES: Final = Capabilities(
     transport="embedded",
@@ -113,7 +113,7 @@ class EmbeddedBroker:
                     yield broker
                 finally:
                     broker._close()
-                    with contextlib.suppress(StoreUnavailable):  # if not now, then as after a kill
+                    with contextlib.suppress(StoreUnavailable):  # otherwise it is cleaned up as after a kill
                         if await database.write(partial(rows.remove_owner, token=token)):
                             notifier.notify()
 
@@ -151,7 +151,8 @@ class EmbeddedBroker:
         outcome: asyncio.Future[Sequence[Published]] = loop.create_future()
         self._waiting.append((stored, outcome))
         if not self._sending:
-            # One turn of the loop later, so that everything else published in this turn is included.
+            # In the next iteration of the event loop, so that everything else published in this one is
+            # included.
             self._sending = True
             loop.call_soon(self._send)
         return await outcome
@@ -165,18 +166,18 @@ class EmbeddedBroker:
                 yield consumer
             finally:
                 consumer.close()
-                with contextlib.suppress(StoreUnavailable):  # if not now, then when the broker is left
+                with contextlib.suppress(StoreUnavailable):  # otherwise when the broker is closed
                     if await self._database.write(partial(rows.remove_consumer, consumer_id=consumer_id)):
                         self.notifier.notify()
 
     @asynccontextmanager
     async def holding(self, queue: str) -> AsyncIterator[int]:
-        """A consumer's id for holding messages of `queue`; leaving returns them as they were, uncounted."""
+        """The id of a consumer that may hold messages; leaving returns them uncounted."""
         consumer_id = await self._write(partial(rows.add_consumer, owner_id=self._owner_id, queue=queue))
         try:
             yield consumer_id
         finally:
-            with contextlib.suppress(StoreUnavailable):  # if not now, then as after a kill
+            with contextlib.suppress(StoreUnavailable):  # otherwise it is cleaned up as after a kill
                 if await self._database.write(partial(dead_letter_rows.release, consumer_id=consumer_id)):
                     self.notifier.notify()
 
@@ -203,7 +204,7 @@ class EmbeddedBroker:
                 return result
 
     async def pause_after(self, error: StoreUnavailable) -> None:
-        """Pause before the next try; raise `error` when there is none."""
+        """Pause before the next try; raise `error` when the broker is closed."""
         if self._closed:
             raise error
         self.note_trouble(error)
@@ -218,7 +219,7 @@ class EmbeddedBroker:
         self._trouble = "" if error is None else error.detail
 
     async def requeue_of_dead_processes(self) -> None:
-        """Requeue what killed processes held; looks at most once in `LOOK_SECONDS`."""
+        """Requeue the messages of killed processes; checks at most once in `LOOK_SECONDS`."""
         now = asyncio.get_running_loop().time()
         if now < self._sweep_at:
             return
@@ -226,13 +227,13 @@ class EmbeddedBroker:
         await self._remove_owners(self._process_locks.dead_tokens())
 
     async def _requeue_of_lost_owners(self) -> None:
-        """The same for owners whose lock file is missing (the directory was cleaned)."""
+        """Requeue the messages of owners whose lock file is missing (the directory was cleaned)."""
         tokens = await self._database.read(rows.owner_tokens)
         await self._remove_owners([token for token in tokens if not self._process_locks.alive(token)])
 
     async def _remove_owners(self, tokens: Iterable[str]) -> None:
         for token in tokens:
-            with contextlib.suppress(StoreUnavailable):  # the next look tries again
+            with contextlib.suppress(StoreUnavailable):  # the next check tries again
                 returned = await self._database.write(partial(rows.remove_owner, token=token))
                 self._process_locks.forget(token)
                 _log.info(LogEvent.BROKER_OWNER_LOST, url=self._url, owner=token, returned=returned)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 LOOK_SECONDS: Final = 1.0
 """Seconds between a waiting consumer's looks without a notification.
 
-It looks for messages and dead peers; that costs well under 0.1 % of a core.
+It polls for messages and dead processes; that costs well under 0.1 % of a core.
 """
 
 
@@ -51,12 +51,15 @@ class EmbeddedConsumerBroker(Protocol):
         ...
 
     async def requeue_of_dead_processes(self) -> None:
-        """Requeue what killed processes held."""
+        """Requeue the messages of killed processes."""
         ...
 
 
 class EmbeddedConsumer:
-    """`Consumer` of one queue of the file. Messages are taken when `batch` asks, not before."""
+    """`Consumer` of one queue of the file.
+
+    Messages are claimed when `batch` is called, not before.
+    """
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class EmbeddedConsumer:
                 partial(rows.claim, queue=self._queue, consumer_id=self._consumer_id, limit=credit)
             )
         try:
-            # A cancelled caller leaves the claim under way; the next call gets what it brings.
+            # A cancelled caller does not cancel the claim; the next call gets its messages.
             deliveries = await asyncio.shield(self._claim)
         except StoreUnavailable as error:
             self._claim = None
@@ -108,7 +111,7 @@ class EmbeddedConsumer:
         retried: list[int] = []
         refused: list[rows.RefusedMessage] = []
         for delivery, verdict in verdicts:
-            # A message's number may come again once it is settled: compare the delivery itself.
+            # A message's number may be used again once it is settled: compare the delivery itself.
             if self._unsettled.get(delivery.tag) is not delivery:
                 continue
             del self._unsettled[delivery.tag]
@@ -122,7 +125,8 @@ class EmbeddedConsumer:
                     refused.append(self._dead_letter(delivery.tag, delivery, verdict))
         if not (acked or retried or refused):
             return
-        with contextlib.suppress(StoreUnavailable):  # closed meanwhile: what is not settled comes again
+        # Once closed, unsettled messages are delivered again.
+        with contextlib.suppress(StoreUnavailable):
             await self._broker.persist(
                 partial(
                     rows.settle,

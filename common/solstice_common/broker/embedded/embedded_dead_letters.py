@@ -42,7 +42,7 @@ class EmbeddedDeadLetters:
 
 
 class EmbeddedDeadLetterQueue:
-    """See `dead_letter_queue.DeadLetterQueue`. A look reads the file and writes nothing."""
+    """See `dead_letter_queue.DeadLetterQueue`. `browse` reads the file and writes nothing."""
 
     def __init__(self, broker: EmbeddedBroker, name: str) -> None:
         self._broker = broker

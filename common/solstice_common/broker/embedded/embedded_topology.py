@@ -1,4 +1,4 @@
-"""What is declared in the file of the embedded broker."""
+"""Reads what is declared in the file of the embedded broker."""
 
 import json
 import sqlite3

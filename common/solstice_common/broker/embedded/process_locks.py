@@ -1,8 +1,8 @@
 """Finds out which processes of this machine are alive, by file locks.
 
-Each holder keeps a lock file in a shared directory locked while it lives. However it ends (also by SIGKILL), the kernel
-frees the lock at once, and the next look sees that. A restarted process cannot be mistaken for the old one, as its
-process id could.
+Each holder keeps a lock file in a shared directory locked while it lives. When it ends, even by SIGKILL, the
+kernel frees the lock at once, and the next check notices. A restarted process cannot be mistaken for the old
+one, as its process id could.
 
 Source: flock(2). Not for network file systems, where SQLite's write-ahead log does not work either.
 """
@@ -29,7 +29,7 @@ class ProcessLocks:
     def hold(self) -> Iterator[str]:
         """Hold a lock under a new token until the block is left."""
         token = uuid.uuid4().hex
-        # Locked under a name that no process looks for, then renamed: it must never be found without its lock.
+        # Locked under a temporary name, then renamed: no process may find the file without its lock.
         hidden, visible = self._directory / f"{token}.new", self._file(token)
         descriptor = os.open(hidden, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
@@ -42,11 +42,11 @@ class ProcessLocks:
             os.close(descriptor)
 
     def dead_tokens(self) -> list[str]:
-        """The tokens whose holders ended without leaving.
+        """The tokens whose holders ended without leaving, as far as known.
 
-        As far as that can be known now; a token stays until `forget`.
+        A token stays until `forget`.
         """
-        # Without a directory there are none; with too many open files the next look finds them.
+        # Without a directory there are none; with too many open files the next check finds them.
         with contextlib.suppress(OSError):
             return [
                 entry.stem
@@ -62,7 +62,8 @@ class ProcessLocks:
         except FileNotFoundError:
             return False
         except OSError:
-            return True  # Unknown (too many open files): take nothing from a living process by mistake.
+            # Unknown (too many open files): assume that it lives, so that it loses no message.
+            return True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -21,7 +21,7 @@ from solstice_common.errors import ConfigurationError, TopologyMismatch
 from solstice_common.topology import Binding, Exchange, Queue, Topology
 
 HEADERS_BYTES = 131_064
-"""As many bytes as RabbitMQ's default frame carries: what RabbitMQ refuses is refused here."""
+"""The size of RabbitMQ's default frame: headers that RabbitMQ refuses are refused here, too."""
 
 _HEADERS = 5
 MessageRow = tuple[Any, ...]
@@ -192,7 +192,7 @@ def depth(connection: sqlite3.Connection, queue: str) -> QueueDepth | None:
 
 
 def declare(connection: sqlite3.Connection, topology: Topology) -> None:
-    """Create what is missing, and route dead letters that waited for a queue."""
+    """Create missing objects, and route dead letters that waited for a queue."""
     for exchange in topology.exchanges:
         _declare_exchange(connection, exchange)
     for queue in topology.queues:
@@ -222,7 +222,7 @@ def _declare_queue(connection: sqlite3.Connection, queue: Queue) -> None:
 
 
 def _comparable(arguments: Mapping[str, object]) -> dict[str, object]:
-    # As on RabbitMQ, naming the default type is the same as naming none.
+    # As on RabbitMQ, the default type named and no type named are the same.
     return {key: value for key, value in arguments.items() if (key, value) != ("x-queue-type", "classic")}
 
 

@@ -1,7 +1,7 @@
 """NATS JetStream as a broker, over one supervised connection.
 
-NATS knows neither exchanges nor bindings: a table of them stands on the server (`jetstream_routes`), and the publisher
-writes a message to the stream of each queue that is bound.
+NATS has neither exchanges nor bindings: a table on the server holds them (`jetstream_routes`), and the
+publisher writes a message to the stream of each queue that is bound.
 
 Source: docs.nats.io/nats-concepts/jetstream, docs.nats.io/reference/reference-protocols/nats_api_reference.
 """
@@ -44,13 +44,13 @@ from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Topology
 
 LOOK_SECONDS: Final = 60.0
-"""Between two looks at the server's monitoring port."""
+"""Seconds between two requests to the server's monitoring port."""
 DEFAULT_MAX_PAYLOAD: Final = 1 << 20
 CAPABILITIES: Final = Capabilities(
     transport="nats",
     durable_on_confirm=Certainty.UNKNOWN,
     durable_when="`sync_interval: always` at the server, 2.10 or newer",
-    # Three replicas keep a quorum, but nats-server 6888 and 7545 tell of losses.
+    # Three replicas keep a quorum, but nats-server issues 6888 and 7545 report losses.
     failover_safe=False,
     delayed_retry=DelayedRetry.NATIVE,
     priorities=Certainty.NO,
@@ -115,7 +115,8 @@ class JetStreamBroker:
     ) -> AsyncIterator[Self]:
         """A broker that connects in the background; leaving closes its connection within a few seconds.
 
-        With `on_dropped`, poison is dropped and its reason given to that. `monitor_url` is the server's monitoring port, `sync_always` an operator's word that it syncs always.
+        With `on_dropped`, poison messages are dropped, and their reasons are passed to it. `monitor_url` is
+        the server's monitoring port; with `sync_always` the operator asserts that the server syncs always.
         Raises ConfigurationError for a wrong URL or certificates that cannot be read.
         """
         address = read_address(url)
@@ -184,7 +185,7 @@ class JetStreamBroker:
         return await self._publisher.publish([_record(message) for message in messages])
 
     async def publish_records(self, records: Sequence[NatsRecord]) -> Sequence[Published]:
-        """The same, for messages that bring properties of their own."""
+        """Publish messages that have their own properties."""
         return await self._publisher.publish(records)
 
     @asynccontextmanager
@@ -230,13 +231,13 @@ class JetStreamBroker:
         )
 
     async def _prepare(self, connection: NatsConnection) -> None:
-        """Make a new connection ready: JetStream must answer, and the topology stand."""
+        """Prepare a new connection: JetStream must answer, and the topology is declared."""
         await jetstream_streams.require_jetstream(connection)
         await self.reread(connection)
         await self.declared.again(connection)
 
     async def _watch_durability(self) -> None:
-        """Look at every new connection and every minute, and log once what the server lacks."""
+        """Check every new connection, and then every minute; log once what the server lacks."""
         logged: str | None = None
         while True:
             connection = await self._link.connected()

@@ -61,7 +61,7 @@ class JetStreamConsumerBroker(Protocol):
 
     @property
     def on_dropped(self) -> OnDropped | None:
-        """Given where poison is dropped in place of becoming a dead letter."""
+        """Set where poison messages are dropped instead of becoming dead letters."""
         ...
 
     @property
@@ -175,7 +175,7 @@ class JetStreamConsumer:
             self._left_over = subscription.unsettled
 
     def _is_for_batch(self, delivery: JetStreamDelivery) -> bool:
-        """Whether a delivery goes to the caller; poison does not."""
+        """Whether a delivery goes to the caller; a poison message does not."""
         if (
             delivery.count > MAX_DELIVERIES
             and self._broker.declared.dead_letter_exchange(self._queue) is not None
@@ -207,7 +207,7 @@ class JetStreamConsumer:
             log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
 
     def _later(self, delivery: JetStreamDelivery) -> bytes:
-        """The word that gives a delivery back after its backoff."""
+        """The answer that returns a delivery to the server until its backoff ends."""
         pause = backoff_seconds(
             delivery.count - 1,
             rng=self._rng,
@@ -217,7 +217,7 @@ class JetStreamConsumer:
         return NAK + b" " + json.dumps({"delay": int(pause * 1e9)}).encode()
 
     async def _dead_letter(self, refused: Sequence[tuple[JetStreamDelivery, Refuse]]) -> list[Decision]:
-        """Publish refused messages to the dead-letter exchange; return what becomes of each."""
+        """Publish refused messages to the dead-letter exchange; return the answer for each."""
         exchange = self._broker.declared.dead_letter_exchange(self._queue)
         outcomes: Sequence[Published | None] = [None] * len(refused)
         if exchange is not None:
@@ -238,12 +238,12 @@ class JetStreamConsumer:
                 reason=why.reason,
                 detail="no dead-letter exchange was declared" if outcome is None else outcome.detail,
             )
-            # JetStream dead-letters nothing by itself: the message comes again, and is refused again.
+            # JetStream dead-letters nothing by itself: it delivers the message again, and we refuse it again.
             decisions.append((delivery, self._later(delivery)))
         return decisions
 
     def _record_or_none(self, exchange: str, delivery: JetStreamDelivery, why: Refuse) -> NatsRecord | None:
-        """The dead letter; None when a mistake of ours prevents it."""
+        """The dead letter; None when a bug prevents it."""
         try:
             headers = refusal_headers(
                 delivery, why, queue=self._queue, by=self._broker.name, at=datetime.now(UTC)

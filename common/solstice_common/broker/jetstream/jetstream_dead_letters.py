@@ -1,8 +1,8 @@
 """The dead-letter queues of NATS JetStream, for people.
 
-Messages are read and removed by their sequence, past the durable consumer, so that a look changes no counter and
-leaves no trace. A reader that holds messages answers for them (`jetstream_presence`): what a killed one held is free
-at once.
+We read and remove messages by their sequence, without the durable consumer, so that reading changes no
+counter. A reader that holds messages answers the others for them (`jetstream_presence`): the messages of a
+killed reader are free at once.
 """
 
 import asyncio
@@ -58,7 +58,8 @@ class JetStreamDeadLetters:
         address = read_address(url)
         async with AsyncExitStack() as stack:
             with _reported(address.shown):
-                # Not a link, which connects again: a person's command reports a lost connection, and the next goes on.
+                # Not a link, which reconnects: a command reports a lost connection, and the next one
+                # continues.
                 connection = await stack.enter_async_context(open_connection(address, name))
                 await require_jetstream(connection)
             yield cls(connection, address.shown)
@@ -79,22 +80,23 @@ class _Hold:
         self._presence: Subscription | None = None
 
     async def announce(self) -> None:
-        """Answer from now on. Raises NatsLost."""
+        """Start to answer other readers. Raises NatsLost."""
         self._presence = await answer_presence(
             self._connection, self._queue, lambda: self.sequences, reader=self._reader
         )
 
     async def let_go(self) -> None:
-        """Hold nothing any more."""
+        """Release everything that it holds."""
         self.sequences.clear()
         if self._presence is not None:
             with suppress(nats.errors.Error):
                 await self._presence.unsubscribe()
 
     async def claim(self, sequences: Collection[int]) -> list[int]:
-        """Hold those that nobody else holds, and return them.
+        """Hold the sequences that no other reader holds, and return them.
 
-        Announced before it asks: of two readers at once, at least one learns of the other and lets go.
+        It announces its claim before it asks: of two readers at once, at least one learns of the other and
+        releases its claim.
         """
         self.sequences.update(sequences)
         for other in await held_by_consumers(self._connection, self._queue):
@@ -138,7 +140,7 @@ class JetStreamDeadLetterQueue:
         """See `dead_letter_queue.DeadLetterQueue.take`."""
         removed = 0
         with _reported(self._url):
-            # What arrives from now on is for another call: a handler may cause messages to come back dead.
+            # A later call takes the messages that arrive from now on: a handler may cause new dead letters.
             start, last = await self._bounds()
         if start > last:
             return 0
@@ -146,7 +148,7 @@ class JetStreamDeadLetterQueue:
             while start <= last and limit > 0:
                 window = range(start, min(start + WINDOW, last + 1))
                 with _reported(self._url):
-                    # First held, then read: what another reader removed in between is not read.
+                    # Hold first, then read: a message that another reader removed in between is not read.
                     messages = (await self._read(await hold.claim(window)))[:limit]
                     hold.sequences.difference_update(
                         set(window).difference(sequence for sequence, _ in messages)
@@ -207,7 +209,7 @@ class JetStreamDeadLetterQueue:
         return dead_letter_of(self._name, found.data or b"", meta, message_id=f"{self._name}/{sequence}")
 
     async def _next(self, sequence: int, last: int) -> int:
-        """The first sequence of a message from here on; behind `last` without one."""
+        """The sequence of the first message from here on; beyond `last` without one."""
         try:
             found = await self._connection.call(
                 self._connection.jetstream.get_msg(self._stream, seq=sequence, subject=self._name, next=True)
@@ -220,7 +222,7 @@ class JetStreamDeadLetterQueue:
         """Remove messages; return how many were still there."""
         subject = f"$JS.API.STREAM.MSG.DELETE.{self._stream}"
         with _reported(self._url):
-            # Without erasing: that would overwrite each on the disk.
+            # Without secure erase, which would overwrite each message on the disk.
             answers = await self._answers(
                 [
                     await self._connection.ask(
@@ -233,7 +235,7 @@ class JetStreamDeadLetterQueue:
             for sequence, answer in zip(sequences, answers, strict=True):
                 error = json.loads(answer.data).get("error")
                 removed += error is None
-                # Servers name what is gone already in several ways.
+                # Servers report a missing message in several ways.
                 if error is not None and await self._message(sequence) is not None:
                     raise NatsLost(f"a message cannot be removed: {error.get('description')}")
             return removed

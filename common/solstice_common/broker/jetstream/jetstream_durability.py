@@ -1,4 +1,4 @@
-"""Finds out whether what JetStream confirms survives the loss of power.
+"""Finds out whether messages that JetStream confirms survive the loss of power.
 
 An ordinary account cannot see the server's `sync_interval`; the monitoring port shows it. Its default is an fsync every
 two minutes (github.com/nats-io/nats-server/issues/7564).
@@ -16,7 +16,7 @@ _REMEDY: Final = "set sync_interval: always in the server's jetstream block"
 
 
 class DurabilityProbe:
-    """What is known of the server's durability; `look` brings it up to date."""
+    """What is known of the server's durability; `look` updates it."""
 
     def __init__(self, monitor_url: str, *, sync_always: bool) -> None:
         self._monitor_url = monitor_url
@@ -38,7 +38,7 @@ class DurabilityProbe:
         return lacking(version, syncs_always=self._seen)
 
     def certainty(self, version: tuple[int, int]) -> Certainty:
-        """The same in one word."""
+        """Whether the server is durable, as far as that can be known."""
         degraded = self.degraded(version)
         if degraded is None:
             return Certainty.YES

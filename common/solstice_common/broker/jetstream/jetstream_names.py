@@ -1,4 +1,4 @@
-"""The names of what stands for a queue in JetStream. Pure."""
+"""Names the objects that represent a queue in JetStream. Pure."""
 
 import re
 from typing import Final
@@ -28,5 +28,5 @@ def stream_of(queue: str) -> str:
 
 
 def presence_subject(queue: str) -> str:
-    """Where the consumers of a queue are asked what they hold."""
+    """The subject on which the consumers of a queue answer what they hold."""
     return f"{PRESENCE_PREFIX}{queue}"

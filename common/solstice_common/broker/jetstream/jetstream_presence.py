@@ -1,7 +1,7 @@
 """Lets the consumers of a queue answer what they hold, and asks them.
 
-JetStream's counters cannot say it: messages given back still count as pending acknowledgement, and a full consumer
-asks for nothing.
+JetStream's counters do not show it: returned messages still count as pending acknowledgement, and a full
+consumer requests nothing.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from solstice_common.broker.jetstream.nats_connection import NatsConnection, Nat
 
 FIRST_ANSWER_SECONDS: Final = 0.5
 QUIET_SECONDS: Final = 0.05
-"""So long after an answer, no other is expected."""
+"""The wait for another answer after each one."""
 MOST_HELD: Final = 1_000_000
-"""A foreign answer may name any range."""
+"""The most sequences of one answer: a foreign answer may name any range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a consumer, or a reader of dead letters, answered."""
+    """The answer of a consumer, or of a reader of dead letters."""
 
     count: int = 0
     sequences: frozenset[int] = frozenset()
-    """Those of the messages in their stream; empty from a process that is older than they are."""
+    """The sequences of the held messages in their stream; empty from a process of an older version."""
     reader: str = ""
     """An id that tells readers of dead letters apart."""
 
@@ -38,7 +38,7 @@ class Held:
 async def answer_presence(
     connection: NatsConnection, queue: str, held: Callable[[], Collection[int]], *, reader: str = ""
 ) -> Subscription:
-    """Answer, for as long as the subscription lasts, which messages are held here."""
+    """Answer which messages are held here, until the subscription ends."""
 
     async def answer(msg: Msg) -> None:
         if msg.reply:
@@ -65,7 +65,7 @@ class _Answers:
 
 
 async def held_by_consumers(connection: NatsConnection, queue: str) -> list[Held]:
-    """What each living consumer and reader of the queue holds. Raises NatsLost."""
+    """The messages that each living consumer and reader of the queue holds. Raises NatsLost."""
     client, answers = connection.client, _Answers()
     inbox = client.new_inbox()
     try:
@@ -89,7 +89,10 @@ async def held_by_consumers(connection: NatsConnection, queue: str) -> list[Held
 
 
 def presence_answer(sequences: Collection[int], reader: str) -> bytes:
-    """What `held_in` reads; `sequences` as ranges, each its first and last. Pure."""
+    """Writes the answer that `held_in` reads; sequences become ranges. Pure.
+
+    A range is its first and last sequence.
+    """
     ranges: list[list[int]] = []
     for sequence in sorted(sequences):
         if ranges and ranges[-1][1] == sequence - 1:
@@ -100,7 +103,7 @@ def presence_answer(sequences: Collection[int], reader: str) -> bytes:
 
 
 def held_in(data: bytes) -> Held:
-    """What an answer says; nothing held where it says nothing. Pure."""
+    """Reads an answer; unreadable parts count as nothing held. Pure."""
     try:
         answer = json.loads(data)
         count, ranges, reader = answer["held"], answer.get("sequences", ()), answer.get("reader", "")

@@ -1,4 +1,4 @@
-"""Publishes with PubAcks; everything of one turn of the event loop is one write."""
+"""Publishes with PubAcks; one iteration of the event loop makes one write."""
 
 import asyncio
 import json
@@ -28,10 +28,11 @@ from solstice_common.telemetry.log_events import LogEvent
 WINDOW: Final = 500
 """Unconfirmed messages on the wire.
 
-A stream drops what comes while 10,000 wait for it; with fewer, a lost link makes fewer of them unknown.
+A stream drops messages that arrive while 10,000 wait for it; with a smaller window, a lost link makes fewer
+outcomes unknown.
 """
 REMEMBERED: Final = 10_000
-"""Messages whose repeat can be recognised."""
+"""The number of messages whose repeat can be recognised."""
 REOPEN_SECONDS: Final = 0.2
 MISSING: Final = Published(
     PublishStatus.REJECTED, "its stream is missing, or JetStream is not available at the moment"
@@ -41,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 
 class Routes(Protocol):
-    """Where the publisher learns what is bound."""
+    """Gives the publisher the bindings."""
 
     @property
     def table(self) -> RoutingTable: ...
@@ -81,7 +82,7 @@ class JetStreamPublisher:
                 try:
                     await self._send(connection)
                 except NatsLost as lost:
-                    # nats-py takes nothing without a connection: what was not written waits for the next one.
+                    # nats-py accepts nothing without a connection: unwritten messages wait for the next one.
                     self._calls.wake.set()
                     log.warning(LogEvent.PUBLISHER_INTERRUPTED, detail=str(lost))
                     await asyncio.sleep(REOPEN_SECONDS)
@@ -89,7 +90,7 @@ class JetStreamPublisher:
             self._calls.close()
 
     async def _send(self, connection: NatsConnection) -> None:
-        """Write as many of the waiting messages as may be under way, in order."""
+        """Write the waiting messages in order, as many as the window allows."""
         self._calls.wake.clear()
         size = 0
         while self._calls.waiting and self._unanswered < WINDOW:
@@ -130,7 +131,7 @@ class JetStreamPublisher:
             return 0
         size = header_bytes(header) + len(MESSAGE_ID_HEADER) + 64
         if why := too_large(size, len(record.body), connection.client.max_payload):
-            # The server would close the connection, again at every retry.
+            # The server would close the connection, and again at every retry.
             pending.settle(Published(PublishStatus.REJECTED, why))
             return 0
         outcomes: list[Published] = []
@@ -149,7 +150,8 @@ class JetStreamPublisher:
     def _message_id(self, queue: str, key: str, *, repeat: bool) -> str:
         """The id by which the server recognises a repeat.
 
-        Of the same message, not of an equal one: a replayed dead letter has the key of the message that was refused, and must arrive.
+        The id tells apart equal messages: a replayed dead letter has the key of the refused message, and must
+        arrive.
         """
         known = self._ids.pop((queue, key), None)
         chosen = known if repeat and known is not None else f"{self._prefix}-{self._number}"
@@ -185,7 +187,7 @@ def together(outcomes: Sequence[Published]) -> Published:
         return outcomes[0]
     if len(failed) == len(outcomes) and all(each.status is PublishStatus.REJECTED for each in failed):
         return failed[0]
-    # Some queue has its copy, or may have it.
+    # Some queue has its copy of the message, or may have it.
     return Published(PublishStatus.UNKNOWN, failed[0].detail)
 
 

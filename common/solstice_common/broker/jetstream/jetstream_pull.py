@@ -1,7 +1,8 @@
 """Pulls messages over one connection, never more than there is room for.
 
-`fetch()` of nats-py leaves pulls behind that catch messages, and loses hold of some when it is cancelled. So there are
-pulls of our own: they last, they beat while nothing comes, and they are asked again when they end or fall silent.
+`fetch()` of nats-py leaves pull requests behind that receive messages, and loses some messages when it is
+cancelled. So we send our own pull requests: they last, they send heartbeats while no message comes, and we
+renew them when they end or fall silent.
 """
 
 import asyncio
@@ -20,13 +21,13 @@ from solstice_common.broker.jetstream.nats_connection import NatsConnection, Nat
 PULL_SECONDS: Final = 30.0
 HEARTBEAT_SECONDS: Final = 5.0
 SILENCE_SECONDS: Final = 12.0
-"""Without a message or a heartbeat for so long, the server has forgotten our pulls."""
+"""Without a message or a heartbeat for this long, the server has forgotten our pull requests."""
 _NANOSECONDS: Final = 1_000_000_000
 _OVER: Final = frozenset({"404", "408"})
 
 
 class PullEnded(Exception):
-    """The stream, its consumer or its leader is gone: subscribe again."""
+    """The stream, its consumer or its leader is missing: subscribe again."""
 
 
 class Puller:
@@ -52,9 +53,9 @@ class Puller:
         self._inbox = connection.client.new_inbox()
         self._number = 0
         self._oldest = 1
-        """The first pull since the last silence; what ends before it is forgotten already."""
+        """The first pull request since the last silence; earlier ones are forgotten already."""
         self._requested = 0
-        """Messages that all pulls together may still bring: a message does not say which pull brought it."""
+        """How many messages all pull requests together may still bring: a message does not name its request."""
         self._wake = asyncio.Event()
         self._received_at = time.monotonic()
         self._over = ""
@@ -64,7 +65,7 @@ class Puller:
         self._wake.set()
 
     async def run(self) -> None:
-        """Pull until cancelled, and then take what is on its way.
+        """Pull until cancelled, and then take the messages that are on their way.
 
         Raises NatsLost with the connection, PullEnded when there is nothing to pull from.
         """
@@ -82,13 +83,14 @@ class Puller:
                 await self._changed()
         finally:
             if not self._connection.ended.done():
-                # Not `unsubscribe`: what the server has sent already would be lost until its AckWait ends.
+                # Not `unsubscribe`: messages that the server has sent already would be lost until their
+                # AckWait ends.
                 with suppress(nats.errors.Error, OSError):
                     await subscription.drain()  # type: ignore[no-untyped-call]  # nats-py has no types here
 
     async def _pull(self) -> None:
         requested = self._room() - self._requested
-        # A few at a time would cost a request for nearly each message.
+        # Small pulls would cost almost one request per message.
         if requested <= 0 or (self._requested and requested < self._prefetch // 2):
             return
         self._number += 1
@@ -144,6 +146,6 @@ class Puller:
 
 
 def unfilled(headers: Mapping[str, str]) -> int | None:
-    """How many messages an ended pull did not bring, if it says so. Pure."""
+    """How many messages an ended pull request did not bring, if its headers say so. Pure."""
     left = headers.get("Nats-Pending-Messages", "")
     return int(left) if left.isdecimal() else None

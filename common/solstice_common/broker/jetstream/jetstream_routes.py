@@ -1,4 +1,4 @@
-"""Decides which queues a message reaches: the exchanges and bindings that JetStream does not know. Pure."""
+"""Decides which queues a message reaches, since JetStream has no exchanges and bindings. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class RoutingTable:
         )
 
     def encode(self) -> bytes:
-        """The table as it is kept on the server."""
+        """The table as the server stores it."""
         document = {
             "exchanges": dict(sorted(self.exchanges.items())),
             "bindings": [list(binding) for binding in sorted(self.bindings)],
@@ -62,7 +62,7 @@ class RoutingTable:
 
 
 def read_table(text: bytes | None) -> RoutingTable:
-    """The table that the server keeps, empty without one; else ValueError."""
+    """The table that the server stores, empty without one. Raises ValueError for anything else."""
     if not text:
         return RoutingTable()
     document = json.loads(text)

@@ -34,13 +34,13 @@ from solstice_common.errors import TopologyMismatch
 from solstice_common.topology import Queue, Topology
 
 ACK_WAIT_SECONDS: Final = 30.0
-"""How long a dead consumer keeps its messages; a living one renews that in time."""
+"""How long a dead consumer keeps its messages; a living one renews them in time."""
 DEDUPE_SECONDS: Final = 120.0
 """How long the server remembers the ids of messages."""
 MAX_WAITING: Final = 4096
 """Pulls at once on one queue, from all processes."""
 ARGUMENTS_KEY: Final = "solstice-arguments"
-"""Under it a stream's metadata have the arguments of its queue, as JSON."""
+"""The key of the queue's arguments, as JSON, in the metadata of its stream."""
 _NAME_IN_USE: Final = 10058
 _CONSUMER: Final[Mapping[str, object]] = {
     "ack_policy": "explicit",
@@ -115,7 +115,7 @@ async def oldest_seconds(connection: NatsConnection, stream: StreamInfo) -> floa
             connection.jetstream.get_msg(stream.config.name or "", seq=stream.state.first_seq)
         )
     except NotFoundError:
-        return None  # it was settled meanwhile
+        return None  # it was settled in the meantime
     except APIError as error:
         raise NatsLost(f"the oldest message cannot be read: {error.description}") from None
     return None if found.time is None else max(0.0, (datetime.now(UTC) - found.time).total_seconds())
@@ -124,7 +124,7 @@ async def oldest_seconds(connection: NatsConnection, stream: StreamInfo) -> floa
 async def ensure_consumer(connection: NatsConnection, queue: str, *, ack_wait_seconds: float) -> float:
     """Make sure that the durable consumer of a queue exists; return its AckWait in seconds.
 
-    `add_consumer` would silently change one that exists: an operator's AckWait stays. NotFoundError without a stream.
+    An operator's AckWait stays; `add_consumer` would silently change it. NotFoundError without a stream.
     """
     stream, jetstream = stream_of(queue), connection.jetstream
     try:
@@ -135,7 +135,8 @@ async def ensure_consumer(connection: NatsConnection, queue: str, *, ack_wait_se
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=ack_wait_seconds,
             deliver_policy=DeliverPolicy.ALL,
-            # A message whose deliveries are used up would stay for ever, without a dead letter: we count ourselves.
+            # We count deliveries ourselves: beyond the server's limit a message would stay forever, without a
+            # dead letter.
             max_deliver=-1,
             # The default is 1000 for all processes together.
             max_ack_pending=-1,
@@ -148,7 +149,7 @@ async def ensure_consumer(connection: NatsConnection, queue: str, *, ack_wait_se
 
 
 def consumer_differences(found: ConsumerConfig) -> list[str]:
-    """What a durable consumer has otherwise than we need it, in words. Pure."""
+    """The differences between a durable consumer and what we need, in words. Pure."""
     facts = {
         f"ack_policy={_plain(found.ack_policy)}": found.ack_policy in {None, AckPolicy.EXPLICIT},
         f"deliver_policy={_plain(found.deliver_policy)}": found.deliver_policy in {None, DeliverPolicy.ALL},
@@ -161,9 +162,10 @@ def consumer_differences(found: ConsumerConfig) -> list[str]:
 
 
 def stream_differences(found: StreamConfig, queue: Queue) -> list[str]:
-    """What a stream has otherwise than the queue needs it, in words. Pure.
+    """The differences between a stream and what the queue needs, in words. Pure.
 
-    Replicas and limits that reject are the operator's; limits that drop messages silently are not.
+    The operator may choose replicas and limits that reject messages, but no limits that drop messages
+    silently.
     """
     discards = found.discard == DiscardPolicy.OLD and any(
         limit not in {None, 0, -1} for limit in (found.max_msgs, found.max_bytes)
@@ -180,7 +182,7 @@ def stream_differences(found: StreamConfig, queue: Queue) -> list[str]:
         f"discard={_plain(found.discard)} with a limit (drops messages)": not discards,
     }
     differences = [fact for fact, holds in facts.items() if not holds]
-    # A stream that an operator made has none; what arguments say has no meaning for JetStream.
+    # A stream that an operator made has no arguments; they have no meaning for JetStream.
     stored_arguments = (found.metadata or {}).get(ARGUMENTS_KEY)
     if stored_arguments is not None and stored_arguments != _arguments(queue):
         differences.append(f"arguments={stored_arguments}")
@@ -210,7 +212,7 @@ async def _declare_queue(connection: NatsConnection, queue: Queue, *, replicas: 
         except APIError as error:
             if error.err_code != _NAME_IN_USE:
                 raise
-        # Another process may have been quicker, with other arguments.
+        # Another process may have created it first, with other arguments.
         found = await find_stream(connection, queue.name)
     if found is not None and (differences := stream_differences(found.config, queue)):
         own_settings = {**_STREAM, "subjects": [queue.name], **queue.arguments}
@@ -258,7 +260,7 @@ def _arguments(queue: Queue) -> str:
 
 
 def dead_letter_exchange(found: StreamInfo) -> str | None:
-    """The exchange for refused messages, as the stream was declared; None without one."""
+    """The exchange for refused messages that the stream was declared with; None without one."""
     try:
         arguments: Any = json.loads((found.config.metadata or {}).get(ARGUMENTS_KEY, "{}"))
     except ValueError:
@@ -268,5 +270,5 @@ def dead_letter_exchange(found: StreamInfo) -> str | None:
 
 
 def _plain(value: object) -> str:
-    """A word of nats-py's as the server writes it."""
+    """A value of nats-py as the server writes it."""
     return str(value.value) if isinstance(value, Enum) else str(value)

@@ -88,11 +88,11 @@ class JetStreamDelivery:
 
 
 Decision = tuple[JetStreamDelivery, bytes]
-"""A delivery, and the word for it that the server knows."""
+"""A delivery, and the answer to the server about it."""
 
 
 class JetStreamSubscription:
-    """One stay at a queue; a new connection has its own."""
+    """One subscription to a queue; a new connection has its own."""
 
     def __init__(
         self,
@@ -104,32 +104,32 @@ class JetStreamSubscription:
     ) -> None:
         self.connection = connection
         self.ready: deque[JetStreamDelivery] = deque()
-        """Deliveries that arrived and were not taken yet, oldest first."""
+        """Deliveries that arrived and that `batch` has not returned yet, oldest first."""
         self.over = False
-        """The stay is over: what was not settled comes again."""
+        """The subscription has ended: unsettled messages are delivered again."""
         self.unsettled: Sequence[JetStreamDelivery] = ()
-        """What it held when its connection was lost, in order."""
+        """The deliveries that it held when its connection was lost, in order."""
         self._queue = queue
         self._prefetch = prefetch
         self._arrived = arrived
         self._held: dict[int, JetStreamDelivery] = {}
         self._again: frozenset[int] = frozenset()
-        """What the lost connection held: a killed server may have forgotten that it delivered it."""
+        """Messages that the lost connection held: a killed server may have forgotten that it delivered them."""
         self._puller = Puller(
             connection, queue, prefetch=prefetch, room=lambda: prefetch - len(self._held), arrived=self._take
         )
 
     def holds(self, delivery: JetStreamDelivery) -> bool:
-        """Whether the delivery is of this stay, and not settled."""
+        """Whether the delivery belongs to this subscription, and is not settled."""
         return not self.over and self._held.get(delivery.tag) is delivery
 
     async def run(self, ack_wait_seconds: float, left_over: Sequence[JetStreamDelivery]) -> None:
-        """Take messages until cancelled, and then give back in order what is not settled.
+        """Take messages until cancelled, and then return the unsettled ones in order.
 
-        `left_over` is what a lost connection held. Raises NatsLost and PullEnded.
+        `left_over` are the messages that a lost connection held. Raises NatsLost and PullEnded.
         """
-        # These come again at once, not only after AckWait. They are never acked: if the server lost data, the same
-        # number may now be another message.
+        # Returned, these are delivered again at once, not only after AckWait. They are never acked: if the
+        # server lost data, the same number may now be another message.
         self._again = frozenset(delivery.tag for delivery in left_over)
         await self._write([(delivery, NAK) for delivery in left_over])
         presence = await answer_presence(self.connection, self._queue, self._held.keys)
@@ -148,9 +148,9 @@ class JetStreamSubscription:
                     await presence.unsubscribe()
 
     async def settle(self, decisions: Sequence[Decision]) -> None:
-        """Return when the server has answered all; never raises for what it does not answer.
+        """Return when the server has answered all; never raises when it does not answer.
 
-        A plain ack proves only that it was sent: a killed server forgets it.
+        An ack without an answer proves only that it was sent: a killed server forgets it.
         """
         if self.over or not decisions:
             return
@@ -161,7 +161,7 @@ class JetStreamSubscription:
         self._puller.wake()
 
     async def _write(self, decisions: Sequence[Decision]) -> list[JetStreamDelivery]:
-        """Tell the server, and wait; return what need not be held any longer."""
+        """Send the answers to the server, and wait; return the deliveries that are settled."""
         acks: dict[asyncio.Future[Msg], JetStreamDelivery] = {}
         try:
             for delivery, word in decisions:
@@ -173,7 +173,7 @@ class JetStreamSubscription:
         _, late = await asyncio.wait(acks, timeout=SETTLE_SECONDS)
         for answer in late:
             answer.cancel()
-        # Without an answer nothing is renewed: the server delivers it again after AckWait.
+        # Without an answer a delivery is not renewed: the server delivers it again after AckWait.
         return [
             delivery
             for answer, delivery in acks.items()
@@ -187,7 +187,7 @@ class JetStreamSubscription:
             self.ready.append(delivery)
 
     async def _renew(self, every_seconds: float) -> None:
-        """Tell the server that what is held is being worked on."""
+        """Renew the AckWait of the held deliveries."""
         while True:
             await asyncio.sleep(every_seconds)
             for delivery in list(self._held.values()):
@@ -201,5 +201,5 @@ class JetStreamSubscription:
             async with asyncio.timeout(PARTING_SECONDS):
                 await self._write([(delivery, NAK) for delivery in self.unsettled])
         except TimeoutError:
-            # Then the server gives them out again after AckWait.
+            # Then the server delivers them again after AckWait.
             return

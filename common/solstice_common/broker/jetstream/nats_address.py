@@ -17,14 +17,14 @@ _FORM: Final = "must look like nats://user:password@host:4222 or tls://host,host
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsAddress:
-    """Where the servers are, and how they are spoken to."""
+    """The addresses of the servers, and how to connect to them."""
 
     hosts: tuple[Host, ...]
     user: str | None
     password: str | None
     password_file: str | None
     token: str | None
-    """What stands before the `@` alone."""
+    """The token, which stands alone before the `@`."""
     tls_only: bool
     """Whether a connection without TLS is refused, as `tls://` asks."""
     tls: TlsFiles
@@ -41,11 +41,11 @@ class NatsAddress:
         self.tls_context()
 
     def password_now(self) -> str | None:
-        """The password as it is now; ConfigurationError when its file cannot be used."""
+        """The current password; ConfigurationError when its file cannot be used."""
         return self.password if self.password_file is None else read_password(self.password_file)
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """What to verify servers with; None where the URL asks for nothing.
+        """The context that verifies servers; None where the URL has no TLS options.
 
         Raises ConfigurationError when a file cannot be used.
         """
@@ -84,7 +84,7 @@ def read_address(url: str) -> NatsAddress:
     user, has_password, password = credentials.partition(":")
     hosts = read_hosts(url, default_port=DEFAULT_PORT, form=_FORM)
     password_file = options.get("password_file")
-    # With a file the user stands alone; without one it would be a token.
+    # With a password file, the user stands alone before the `@`; without one, that would be a token.
     is_user = bool(has_password) or password_file is not None
     if password_file is not None and not user:
         raise ConfigurationError("AMQP_URL: a password_file needs a user: nats://user@host:4222")

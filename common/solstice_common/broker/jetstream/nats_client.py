@@ -26,7 +26,7 @@ class FencedClient(Client):
         self._tls_only = tls_only
 
     def abort(self) -> None:
-        """Close the socket without waiting for what is still to be written."""
+        """Close the socket without waiting for unwritten data."""
         transport = self._transport
         if isinstance(transport, TcpTransport):
             for writer in (transport._io_writer, transport._bare_io_writer):  # noqa: SLF001  the fence

@@ -29,13 +29,13 @@ API_SECONDS: Final = 5.0
 """The longest wait for an answer of JetStream's API."""
 CLOSE_SECONDS: Final = 1.0
 WATCH_SECONDS: Final = 1.0
-"""The longest time for which a connection that nats-py has closed without a word counts as standing."""
+"""How long a connection that nats-py has closed silently may go unnoticed."""
 NO_JETSTREAM: Final = (
     "enable it by a jetstream block in the server's configuration (or -js), and for this account"
 )
 PING_SECONDS: Final = 5
 PINGS_OUTSTANDING: Final = 2
-"""With these, a server that is frozen is given up after about a quarter of a minute."""
+"""With these settings, we give up a frozen server after about a quarter of a minute."""
 _DENIED: Final = re.compile(r"permissions violation for publish to \"([^\"]+)\"", re.IGNORECASE)
 
 
@@ -48,7 +48,7 @@ class PublishDenied(Exception):
 
 
 class NatsConnection:
-    """A connection that stands. `ended` is done, with the reason, when it is gone."""
+    """An open connection. `ended` is done, with the reason, when the connection is lost."""
 
     def __init__(self, client: Client, ended: "asyncio.Future[str]") -> None:
         self.client = client
@@ -66,7 +66,7 @@ class NatsConnection:
         return version.major, version.minor
 
     async def listen(self) -> None:
-        """Subscribe to the answers; before that nothing may be asked."""
+        """Subscribe to the answers; `ask` and `call` need that first."""
         await self.client.subscribe(
             f"{self._prefix}.*", cb=self._answered, pending_msgs_limit=0, pending_bytes_limit=0
         )
@@ -76,7 +76,7 @@ class NatsConnection:
     ) -> "asyncio.Future[Msg]":
         """Write a request; the future has its answer.
 
-        NatsLost, raised here or by the future, when the connection is gone; PublishDenied by the future.
+        NatsLost, raised here or by the future, when the connection is lost; PublishDenied by the future.
         """
         if self.ended.done():
             raise NatsLost(self.ended.result())
@@ -110,7 +110,7 @@ class NatsConnection:
             raise NatsLost(why) from None
 
     def denied(self, error: Exception) -> None:
-        """Fail what was published to a subject that the server has just forbidden."""
+        """Fail the publishes to a subject that the server has just forbidden."""
         found = _DENIED.search(str(error))
         for subject, future in list(self._requests.values()) if found else ():
             if found is not None and subject.lower() == found[1].lower() and not future.done():
@@ -119,13 +119,14 @@ class NatsConnection:
     def notice_closed(self) -> None:
         """End when nats-py has closed.
 
-        It calls itself closed first and writes what is pending then; when that fails, it never calls `closed_cb`.
+        It sets its state to closed first and then writes pending data; when that fails, it never calls
+        `closed_cb`.
         """
         if self.client.is_closed and not self.ended.done():
             self.ended.set_result("the connection was lost while something was written")
 
     async def watch(self) -> None:
-        """Notice a connection that was closed without a word, also while nothing is asked."""
+        """Notice a connection that was closed silently, also while no request is pending."""
         while not self.ended.done():
             await asyncio.sleep(WATCH_SECONDS)
             self.notice_closed()
@@ -143,7 +144,7 @@ class NatsConnection:
 
 
 def open_connection(address: NatsAddress, name: str) -> AbstractAsyncContextManager[NatsConnection]:
-    """A connection to the first host that gives one; NatsLost says why none does.
+    """A connection to the first host that accepts one; NatsLost says why none does.
 
     ConfigurationError names a file that cannot be used.
     """
@@ -155,8 +156,9 @@ def open_connection(address: NatsAddress, name: str) -> AbstractAsyncContextMana
 async def open_connection_at(address: NatsAddress, host: Host, name: str) -> AsyncIterator[NatsConnection]:
     """A connection to a host under a client name.
 
-    Leaving closes it within two seconds, whatever the server does. It is never renewed by nats-py: its reconnecting forgets pulls, and keeps requests waiting that nobody will answer.
-    Raises NatsLost when no connection can be made.
+    Leaving closes it within two seconds, whatever the server does. nats-py never reconnects it: its
+    reconnecting forgets pull requests, and leaves requests waiting that will have no answer. Raises NatsLost
+    when no connection can be made.
     """
     ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     reported: list[Exception] = []
@@ -175,7 +177,7 @@ async def open_connection_at(address: NatsAddress, host: Host, name: str) -> Asy
     try:
         password, tls = address.password_now(), address.tls_context()
     except ConfigurationError as error:
-        # A file that was there at the start is being replaced, or was removed.
+        # A file that existed at the start is being replaced, or was removed.
         raise NatsLost(str(error)) from None
     client = _client(address)
     watching: asyncio.Task[None] | None = None
@@ -200,7 +202,8 @@ async def open_connection_at(address: NatsAddress, host: Host, name: str) -> Asy
                     reconnect_time_wait=0,
                     ping_interval=PING_SECONDS,
                     max_outstanding_pings=PINGS_OUTSTANDING,
-                    # What cannot be written now must not arrive later, after it was called unknown.
+                    # Data that cannot be written now must not arrive later, after its outcome was reported as
+                    # unknown.
                     pending_size=-1,
                 )
                 connection = NatsConnection(client, ended)
@@ -211,7 +214,7 @@ async def open_connection_at(address: NatsAddress, host: Host, name: str) -> Asy
                 described(reported[-1]) if reported else f"no answer within {CONNECT_SECONDS:g} s"
             ) from None
         except (nats.errors.Error, OSError) as error:
-            # nats-py says only that no servers are left; the reason went to the callback before.
+            # nats-py reports only that no servers are left; it passed the reason to the callback before.
             why = described(reported[-1] if reported else error)
             raise NatsLost(explained(why, None if tls is None else address.tls)) from None
         watching = asyncio.create_task(connection.watch(), name=f"{name} watches its connection")
@@ -225,7 +228,7 @@ async def open_connection_at(address: NatsAddress, host: Host, name: str) -> Asy
 
 
 def described(error: BaseException) -> str:
-    """What went wrong, in one line."""
+    """The error, in one line."""
     if isinstance(error, nats.errors.SecureConnRequiredError):
         return "the server offers no TLS, and AMQP_URL says tls://: nothing was sent to it"
     if isinstance(error, APIError) and error.description:
@@ -237,7 +240,7 @@ def described(error: BaseException) -> str:
 def _client(address: NatsAddress) -> "Client | FencedClient":
     if public_only("nats"):
         return Client()
-    # Imported late: a fence that is left out may be as broken as it likes.
+    # Imported late: without the fence, its module may fail to import.
     from solstice_common.broker.jetstream.nats_client import FencedClient  # noqa: PLC0415
 
     return FencedClient(tls_only=address.tls_only)
@@ -254,5 +257,5 @@ async def _close(client: "Client | FencedClient") -> None:
 
 def _fail(future: "asyncio.Future[Msg]", error: Exception) -> None:
     future.set_exception(error)
-    # Whoever asked may be gone: asyncio shall not complain of an error that nobody fetched.
+    # The caller may have been cancelled: mark the error as retrieved, so that asyncio logs nothing.
     future.exception()

@@ -1,7 +1,8 @@
 """Writes a message as a NATS message, and reads it again. Pure.
 
-The body is the payload, byte for byte. All else stands in one header, `Solstice-Meta`, as one JSON object in ASCII:
-the client library changes spaces and newlines in headers. A message without it is a message as well: its body decides.
+The body is the payload, byte for byte. Everything else is in one header, `Solstice-Meta`, as one JSON object
+in ASCII: the client library changes spaces and newlines in headers. A message without this header is valid,
+too: only its body is required.
 
 docs/messages.md describes the layout for publishers in other languages.
 """
@@ -19,7 +20,7 @@ from solstice_common.values.times import format_timestamp
 META_HEADER: Final = "Solstice-Meta"
 MESSAGE_ID_HEADER: Final = "Nats-Msg-Id"
 HEADER_BYTES: Final = 65_535
-"""What JetStream takes of headers (its error 10097)."""
+"""The size of headers that JetStream accepts (otherwise its error 10097)."""
 OWN_PREFIX: Final = "x-solstice-"
 _DETAIL: Final = "x-solstice-detail"
 _SHORT_DETAIL_CHARACTERS: Final = 256
@@ -28,14 +29,14 @@ _FIXED_BYTES: Final = len("NATS/1.0\r\n\r\n") + len(f"{META_HEADER}: \r\n")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsRecord:
-    """What is written: the payload, and the header's value without the message id."""
+    """A NATS message: the payload, and the header's value without the message id."""
 
     exchange: str
     routing_key: str
     body: bytes
     meta: Mapping[str, object]
     repeat_key: str | None = None
-    """By what the server may recognise the repeat of this message."""
+    """The key by which the server recognises a repeat of this message."""
     is_repeat: bool = False
 
     def header(self, message_id: str) -> str:

@@ -1,1 +1,1 @@
-"""What brokers with a server share: one supervised connection, its tasks, and calls of publish."""
+"""Owns what brokers with a server share: supervised connections, background tasks, pending publishes."""

@@ -1,4 +1,4 @@
-"""Runs the endless tasks of a broker beside what uses it."""
+"""Runs the endless tasks of a broker beside the code that uses it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -18,8 +18,8 @@ log = structlog.get_logger(__name__)
 async def background(works: Mapping[str, Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
     """Run endless tasks beside the body; leaving ends them within a few seconds.
 
-    Not a TaskGroup: that would wrap every error of the body in a group. An error of a task itself is a bug of ours; it
-    is logged when it happens and raised on leaving.
+    Not a TaskGroup: that would wrap every error of the body in a group. An error of a task is a bug; it is
+    logged when it happens and raised on leaving.
     """
     tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
     for task in tasks:

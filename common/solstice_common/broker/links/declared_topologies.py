@@ -1,4 +1,4 @@
-"""Remembers what a broker's user declared, and declares it again on each new connection."""
+"""Remembers the declared topologies of a broker, and declares them on each new connection."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Generic, TypeVar
@@ -34,9 +34,9 @@ class DeclaredTopologies(Generic[C]):
             self._mismatches.pop(queue.name, None)
 
     async def again(self, connection: C) -> None:
-        """Declare everything again: a server may have returned empty.
+        """Declare everything again: a restarted server may be empty.
 
-        An object that has changed stops only its own consumer; any other error of `declare_on` is raised.
+        A changed object stops only its own consumer; any other error of `declare_on` is raised.
         """
         mismatches: dict[str, TopologyMismatch] = {}
         for topology in self._topologies:
@@ -58,11 +58,11 @@ class DeclaredTopologies(Generic[C]):
             yield from topology.queues
 
     def dead_letter_exchange(self, queue: str) -> str | None:
-        """The exchange for refused messages of `queue`, as declared."""
+        """The declared exchange for refused messages of `queue`."""
         return next((each.dead_letter_exchange for each in self.queues() if each.name == queue), None)
 
     def mismatch(self, queue: str) -> TopologyMismatch | None:
-        """Why `queue` differs, since the last reconnect, from its declaration."""
+        """Why `queue` differs from its declaration since the last reconnect."""
         return self._mismatches.get(queue)
 
     @property

@@ -11,7 +11,7 @@ from solstice_common.broker.protocol import Published, PublishStatus
 T = TypeVar("T")
 
 GROUP_BYTES: Final = 1 << 20
-"""Bytes that are written at once; one message may exceed them."""
+"""The most bytes of one write; a single message may exceed them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +22,7 @@ class PublishCall:
     missing: int
     done: "asyncio.Future[None]"
     answers: list["asyncio.Future[Any]"] = field(default_factory=list)
-    """Answers of the broker that are awaited for it, and given up with it."""
+    """Answers of the broker that it awaits; they are cancelled with it."""
 
     def settle(self, index: int, outcome: Published) -> None:
         """Note the outcome of one message, unless it has one."""
@@ -54,7 +54,7 @@ class PendingMessage(Generic[T]):
 class PublishCalls(Generic[T]):
     """The messages that wait to be written, in order.
 
-    `why_overdue` says why one had no outcome in time.
+    `why_overdue` gives the reason when a message has no outcome in time.
     """
 
     def __init__(self, *, timeout_seconds: float, why_overdue: Callable[[], str]) -> None:
@@ -78,15 +78,15 @@ class PublishCalls(Generic[T]):
             overdue = Published(PublishStatus.UNKNOWN, self._why_overdue())
             return [outcome or overdue for outcome in call.outcomes]
         finally:
-            # What was not sent yet never will be: its future is done, or cancelled with this task. What has no answer
-            # makes room for others: a server under pressure drops without a word.
+            # Unsent messages are never sent: their futures are done, or cancelled with this task. Messages
+            # without an answer free their places: a server under pressure drops messages silently.
             call.done.cancel()
             for answer in call.answers:
                 answer.cancel()
         return [outcome for outcome in call.outcomes if outcome is not None]
 
     def close(self) -> None:
-        """Settle what was not written yet."""
+        """Settle the unwritten messages."""
         closed = Published(PublishStatus.UNKNOWN, "the connection to the broker was closed")
         for pending in self.waiting:
             pending.settle(closed)

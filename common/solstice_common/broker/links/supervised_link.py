@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class ConnectionLost(Exception):
-    """The connection is gone, or the broker does not answer; the text says why."""
+    """The connection is lost, or the broker does not answer; the text says why."""
 
 
 class BrokerConnection(Protocol):
@@ -33,7 +33,7 @@ class BrokerConnection(Protocol):
 
     @property
     def ended(self) -> "asyncio.Future[str]":
-        """Done, with the reason, when it is gone."""
+        """Done, with the reason, when the connection is lost."""
         ...
 
 
@@ -46,7 +46,7 @@ OpenConnection = Callable[[Host, str], AbstractAsyncContextManager[C]]
 async def open_at_any(
     hosts: Sequence[Host], open_connection: OpenConnection[C], name: str
 ) -> AsyncIterator[C]:
-    """A connection to the first host that gives one; ConnectionLost says why none does."""
+    """A connection to the first host that accepts one; ConnectionLost says why none does."""
     tried = HostRound(HostChoice(hosts))
     async with AsyncExitStack() as stack:
         for number, host in enumerate(hosts, start=1):
@@ -85,7 +85,7 @@ class SupervisedLink(Generic[C]):
         self.host = ""
         """The host of the last connection, as `name:port`."""
         self.detail = "not connected yet"
-        """Why there is no connection, when there is none."""
+        """The reason while there is no connection."""
 
     @property
     def connection(self) -> C | None:
@@ -95,7 +95,7 @@ class SupervisedLink(Generic[C]):
     async def connected(self) -> C:
         """Wait for a connection, without a limit."""
         while (connection := self.connection) is None:
-            # It may have ended, and `run` not have noticed yet.
+            # The connection may have ended before `run` noticed.
             self._up.clear()
             await self._up.wait()
         return connection
@@ -109,7 +109,7 @@ class SupervisedLink(Generic[C]):
             raise BrokerUnavailable(self._shown_url, self.detail) from None
 
     async def run(self) -> None:
-        """Connect, wait until the connection is lost, and again, for ever."""
+        """Connect, wait until the connection is lost, and connect again, until cancelled."""
         failures, tried, why = 0, HostRound(self._hosts), ""
         while True:
             self._connected_at = math.inf
@@ -119,7 +119,7 @@ class SupervisedLink(Generic[C]):
             except (ConnectionLost, ConfigurationError) as lost:
                 why = str(lost)
             except Exception as mistake:
-                # Ours; without this, there would never be a connection again.
+                # A bug; without this handler, there would never be a connection again.
                 why = f"an internal error: {mistake}"
                 log.exception(LogEvent.TASK_CRASHED, task=self._name)
             if time.monotonic() - self._connected_at > STABLE_SECONDS:

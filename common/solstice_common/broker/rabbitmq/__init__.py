@@ -1,1 +1,1 @@
-"""RabbitMQ as a broker: aiormq's connection, with our supervision, publisher and consumer."""
+"""RabbitMQ as a broker: aiormq's connection, with our own supervision, publisher and consumer."""

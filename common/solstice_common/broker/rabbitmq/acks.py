@@ -15,8 +15,8 @@ class AckAction(Enum):
     REQUEUE = "requeue"
     """Reject the delivery by `basic.reject`: the queue's delivery limit counts it.
 
-    Every version of RabbitMQ counts that; 4.3 no longer counts a `basic.nack`, so a message that can never be handled
-    would come again for ever.
+    Every version of RabbitMQ counts a reject; 4.3 no longer counts a `basic.nack`, so a message that can
+    never be handled would be delivered again forever.
     """
     DROP = "drop"
     """Reject without requeue: the broker dead-letters it, where the queue has a dead-letter exchange."""
@@ -24,16 +24,16 @@ class AckAction(Enum):
 
 @dataclass(eq=False)
 class AckLedger:
-    """Owns the tags of a channel: no tag is settled twice.
+    """Owns the tags of a channel, and settles no tag twice.
 
-    And no `multiple` settles a tag that was not decided.
+    No `multiple` settles a tag without a verdict.
 
     The broker answers an unknown tag by closing the channel, and then delivers everything on it again.
     """
 
     _highest: int = 0
     _lowest_open: int = 1
-    """Every tag below is settled."""
+    """All lower tags are settled."""
     _settled: set[int] = field(default_factory=set)
     """Settled tags at or above `_lowest_open`."""
 
@@ -53,12 +53,13 @@ class AckLedger:
     def settle(self, decisions: Mapping[int, AckAction]) -> list[spec.Basic.Ack | spec.Basic.Reject]:
         """The frames that carry out `decisions`, in order of writing.
 
-        What is settled already is left out.
+        Tags that are settled already are left out.
 
-        All acks up to the first undecided delivery become one with `multiple`; the few others one each.
+        All acks up to the first undecided delivery become one frame with `multiple`; each other ack is a
+        frame of its own.
         """
         if all(what is AckAction.ACK for what in decisions.values()) and self._is_next(decisions):
-            # Nearly always every delivery is acked, in the order it came.
+            # The usual case: every delivery is acked, in the order of arrival.
             self._lowest_open += len(decisions)
             return [spec.Basic.Ack(self._lowest_open - 1, multiple=len(decisions) > 1)]
         fresh = {tag: what for tag, what in sorted(decisions.items()) if self.is_open(tag)}
@@ -74,13 +75,13 @@ class AckLedger:
         acks = [tag for tag, what in fresh.items() if what is AckAction.ACK]
         prefix = [tag for tag in acks if tag < self._lowest_open]
         if prefix:
-            # The last tag must be one that is open at the broker until now; rejected ones in between are gone already.
+            # The last tag must still be open at the broker; rejected ones in between are settled already.
             frames.append(spec.Basic.Ack(prefix[-1], multiple=len(prefix) > 1))
         frames.extend(spec.Basic.Ack(tag) for tag in acks[len(prefix) :])
         return frames
 
     def _is_next(self, tags: Collection[int]) -> bool:
-        """Whether these are the next open tags, without gaps, and none behind is settled."""
+        """Whether these are the next open tags, without gaps, and no later tag is settled."""
         return (
             bool(tags)
             and not self._settled
@@ -91,8 +92,8 @@ class AckLedger:
     def give_back(self) -> spec.Basic.Nack | None:
         """The frame that returns every open delivery to the queue; None without one.
 
-        `basic.nack`, since nothing was wrong with these: a version that distinguishes it from `basic.reject` does not
-        count it.
+        It is a `basic.nack`, since these messages are good: a version that distinguishes it from
+        `basic.reject` does not count it.
         """
         if not self.open:
             return None

@@ -29,7 +29,7 @@ from solstice_common.telemetry.log_events import LogEvent
 RESUBSCRIBE_BASE_SECONDS: Final = 0.2
 RESUBSCRIBE_CAP_SECONDS: Final = 5.0
 REDECLARE_SECONDS: Final = 3.0
-"""Seconds before a vanished queue is declared again.
+"""Seconds before a missing queue is declared again.
 
 An operator who replaces it by another kind has that time.
 """
@@ -166,7 +166,7 @@ class RabbitMQConsumer:
 
     async def _dead_letter(self, refused: Sequence[tuple[ReceivedDelivery, Refuse]]) -> Decisions:
         """Publish refused messages to the dead-letter exchange; return the ack action of each."""
-        # A message that the broker delivers again anyway is refused then, once.
+        # The broker delivers this message again anyway; it is refused then, once.
         refused = [(delivery, why) for delivery, why in refused if not delivery.subscription.over]
         exchange = self._broker.declared.dead_letter_exchange(self._queue)
         outcomes: Sequence[Published | None] = [None] * len(refused)
@@ -187,13 +187,13 @@ class RabbitMQConsumer:
                     reason=why.reason,
                     detail="no dead-letter exchange was declared" if outcome is None else outcome.detail,
                 )
-            # The broker dead-letters it when we reject it: without our reason, but it is not lost.
+            # The broker dead-letters a message that we reject: without our reason, but it is not lost.
             settlement = AckAction.ACK if confirmed else AckAction.DROP
             decisions.setdefault(delivery.subscription, {})[delivery.tag] = settlement
         return decisions
 
     def _envelope_or_none(self, exchange: str, delivery: ReceivedDelivery, why: Refuse) -> Envelope | None:
-        """The dead letter; None when a mistake of ours prevents it."""
+        """The dead letter; None when a bug prevents it."""
         try:
             return self._dead_letter_envelope(exchange, delivery, why)
         except Exception:
@@ -210,12 +210,13 @@ class RabbitMQConsumer:
             exchange=exchange,
             routing_key=delivery.routing_key,
             body=delivery.body,
-            # Everything except what would make it expire, or be refused because of another user's name.
+            # All properties except those by which it would expire, or be refused because of another user's
+            # name.
             properties=of_properties(
                 spec.Basic.Properties(
                     content_type=properties_sent.content_type,
                     content_encoding=properties_sent.content_encoding,
-                    headers=cast("FieldTable", headers),  # they came as such a table
+                    headers=cast("FieldTable", headers),  # they arrived as such a table
                     delivery_mode=2,
                     priority=properties_sent.priority,
                     correlation_id=properties_sent.correlation_id,

@@ -17,7 +17,7 @@ from solstice_common.broker.rabbitmq.wire import CLOSE_SECONDS, RPC_SECONDS, Lin
 from solstice_common.errors import BrokerUnavailable
 
 ARRIVAL_SECONDS: Final = 3.0
-"""A dead letter that has not come by then is with another reader of the queue."""
+"""Another reader of the queue holds a dead letter that has not arrived by then."""
 CONFIRM_SECONDS: Final = 30.0
 RETURN_LOOKS: Final = 100
 RETURN_LOOK_SECONDS: Final = 0.02
@@ -50,9 +50,10 @@ class DeadLetterReader:
         return found.declaration_result.message_count or 0
 
     async def hold(self) -> list[Received]:
-        """Have every waiting message delivered, in the queue's order; all stay ours until settled.
+        """Have every waiting message delivered, in the queue's order; hold all until settled.
 
-        All of them, to one consumer: a quorum queue puts a part that comes back behind what came back before.
+        One consumer must hold all of them: a quorum queue puts returned messages behind those that were
+        returned before.
         """
         count = await self.ready()
         if not count:
@@ -77,10 +78,11 @@ class DeadLetterReader:
         return held
 
     async def remove(self, messages: Sequence[Received]) -> None:
-        """Remove messages that are held; return when the broker has taken that in.
+        """Remove held messages; return when the broker has processed that.
 
-        A quorum queue's channel sets acks aside when more than 32 are under way, and forgets those when it ends: the
-        messages would come back. So the first ones held go by one ack, and others in small groups.
+        A quorum queue's channel sets acks aside when more than 32 are pending, and forgets those when it
+        ends: the messages would come back. So one ack removes the first held messages, and others are removed
+        in small groups.
         """
         chosen = {message.delivery_tag or 0: message for message in messages}
         first = list(itertools.takewhile(chosen.__contains__, sorted(self._held)))
@@ -98,9 +100,9 @@ class DeadLetterReader:
         await self.ready()
 
     async def give_back(self, connection: AbstractConnection) -> None:
-        """Return what is held to its place, and end this channel.
+        """Return held messages to their places, and end this channel.
 
-        A quorum queue takes its time: the next reader would find the messages behind them first.
+        It waits, because a quorum queue returns them slowly: the next reader would find later messages first.
         """
         if not self._held:
             return
@@ -109,11 +111,12 @@ class DeadLetterReader:
             if _nack_is_uncounted(connection):
                 for message in self._held.values():
                     await message.nack(requeue=True)
-            # Else by the channel's end: before 4.0, a quorum queue puts what is nacked behind all others.
+            # Else the channel's end returns them: before 4.0, a quorum queue puts nacked messages behind all
+            # others.
             await self._channel.close()
             channel = await connection.channel()
         counting = DeadLetterReader(channel, self._url, self._queue)
-        for _ in range(RETURN_LOOKS):  # not for ever: another reader may have taken some at once
+        for _ in range(RETURN_LOOKS):  # not without a limit: another reader may have taken some already
             if (await counting.ready() or 0) >= before + len(self._held):
                 break
             await asyncio.sleep(RETURN_LOOK_SECONDS)
@@ -154,7 +157,7 @@ class DeadLetterReader:
 
 @asynccontextmanager
 async def reading(connection: AbstractConnection, url: str, queue: str) -> AsyncIterator[DeadLetterReader]:
-    """A new channel; leaving returns to the queue what was not removed."""
+    """A new channel; leaving returns the remaining messages to the queue."""
     with reported(url):
         channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
     reader = DeadLetterReader(channel, url, queue)
@@ -168,7 +171,7 @@ async def reading(connection: AbstractConnection, url: str, queue: str) -> Async
 
 
 def _nack_is_uncounted(connection: AbstractConnection) -> bool:
-    """Whether the broker counts no nack, but a channel's end: RabbitMQ from 4.3 on.
+    """Whether the broker counts the end of a channel, but no nack (RabbitMQ 4.3).
 
     Source: rabbitmq.com/docs/quorum-queues (delivery limits).
     """
@@ -180,7 +183,7 @@ def _nack_is_uncounted(connection: AbstractConnection) -> bool:
 
 @contextmanager
 def reported(url: str) -> Iterator[None]:
-    """Turn every error about a dead link into BrokerUnavailable."""
+    """Convert every error about a lost link into BrokerUnavailable."""
     try:
         with link_errors():
             yield

@@ -36,7 +36,7 @@ class IgnoringUser:
 
 
 async def declare(wire: Wire, topology: Topology) -> None:
-    """Make sure everything exists, on a separate channel: a refusal closes only that.
+    """Make sure everything exists, on a separate channel, which a refusal closes.
 
     Raises TopologyMismatch when an object exists with other properties, LinkLost when the broker does not answer or
     does not allow it.

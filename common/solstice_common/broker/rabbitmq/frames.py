@@ -1,8 +1,9 @@
 """Encodes AMQP frames, and splits a stream of bytes into frames.
 
-aiormq awaits three reads for each frame, and a delivery is three frames; here a piece of the stream is split into all
-the frames it holds, and aiormq gets what is left of them. The most frequent frames are read here, the rest by pamqp; the
-properties of a message only when they are needed: most readers want the body alone.
+aiormq awaits three reads for each frame, and a delivery is three frames. This module splits a piece of the
+stream into all its frames at once, and passes aiormq those that it needs. It decodes the most frequent frames
+itself, and lets pamqp decode the rest. The properties of a message are decoded only on demand: most readers
+need only the body.
 
 Source: the AMQP 0-9-1 specification, sections 2.3.5 (frames), 4.2.3 and 4.2.5 (their layout and field types).
 """
@@ -25,7 +26,9 @@ from solstice_common.broker.rabbitmq.received_properties import read_headers, re
 
 PIECE_BYTES: Final = 256 * 1024
 ALIVE_SECONDS: Final = 0.5
-"""Seconds after which aiormq, which sees no content, is given a heartbeat: by it aiormq knows that the link is alive."""
+"""Seconds after which aiormq, which sees no content, gets a heartbeat, so that it knows that the link is
+alive.
+"""
 
 _HEAD: Final = struct.Struct(">BHI")
 METHOD, HEADER, BODY = 1, 2, 3
@@ -60,7 +63,8 @@ class UnreadHeader:
     def read(self) -> spec.Basic.Properties:
         """Read the properties, as far as that is possible.
 
-        Never raises: a strange message must not end the connection, on which it would come again and again.
+        Never raises: a malformed message must not end the connection, since the broker would deliver it again
+        and again.
         """
         try:
             return read_properties(self._data)
@@ -68,7 +72,7 @@ class UnreadHeader:
             return spec.Basic.Properties()
 
     def read_headers(self) -> Mapping[str, object]:
-        """Read the table of headers alone, likewise."""
+        """Read only the table of headers, as far as that is possible."""
         try:
             return read_headers(self._data)
         except Exception:  # noqa: BLE001  a mistake of ours in reading must not end the process either
@@ -81,10 +85,10 @@ Take = Callable[[int, FrameTypes | UnreadHeader], bool]
 
 
 class FrameFilter:
-    """Reads a connection, and feeds `rest` with what others than `take` have to know.
+    """Reads a connection, and feeds `rest` with the frames that `take` does not accept.
 
-    A frame that `take` accepts, by channel, is not passed on to aiormq, which spends several calls on each frame. The
-    content of messages never is.
+    `take` is called by channel. A frame that it accepts is not passed on to aiormq, which spends several
+    calls on each frame. The content of messages is never passed on.
     """
 
     def __init__(self, reader: StreamReader, take: Take) -> None:

@@ -31,10 +31,10 @@ PORTS: Final[Mapping[str, tuple[str, int]]] = {"amqp": ("http", 15672), "amqps":
 async def found_topology(
     amqp_url: str, topology: Topology, *, management_url: str | None = None, user: str | None = None
 ) -> FoundTopology:
-    """What the virtual host of `amqp_url` holds of a topology; asks as the URL's user.
+    """The objects of a topology in a virtual host, as the URL's user sees them.
 
-    `management_url` is `http://HOST:15672` of the broker unless given. `user` is whose permissions are read, the
-    URL's own unless given.
+    `management_url` is `http://HOST:15672` of the broker unless given. `user` is the user whose permissions
+    are read, the URL's own unless given.
 
     Raises BrokerUnavailable without an answer, and ConfigurationError when the API refuses the user.
     """
@@ -76,7 +76,7 @@ async def found_topology(
 
 
 async def messages_in(amqp_url: str, queue: str, *, management_url: str | None = None) -> int | None:
-    """How many messages a queue has, held ones and dead letters under way included.
+    """How many messages a queue has, including unacked ones and dead letters in transit.
 
     The number is some seconds old; None when there is none yet. Raises as `found_topology` does.
     """
@@ -111,10 +111,10 @@ class _ManagementApi:
         self._http = http
         self._where = where
         self.unknown: list[str] = []
-        """What was refused to this user, as sentences."""
+        """The requests that this user was refused, as sentences."""
 
     async def get(self, path: str) -> Any:
-        """What the API answers; refused: ConfigurationError."""
+        """The API's answer; ConfigurationError when it refuses the user."""
         answer = await self._answer(path)
         if answer.status_code in {401, 403}:
             raise ConfigurationError(
@@ -126,7 +126,7 @@ class _ManagementApi:
         return answer.json()
 
     async def one(self, path: str) -> Any:
-        """An object, or None where there is none; refused to this user: noted, and None."""
+        """An object; None where it is missing, or the user refused, which is noted."""
         answer = await self._answer(path)
         if answer.status_code == httpx2.codes.NOT_FOUND:
             return None
@@ -138,7 +138,7 @@ class _ManagementApi:
         return answer.json()
 
     async def list_or_nothing(self, path: str) -> Sequence[Mapping[str, object]]:
-        """A list; empty, and noted, where this user may not ask."""
+        """A list; empty where the user is refused, which is noted."""
         return await self.one(path) or ()
 
     async def _answer(self, path: str) -> httpx2.Response:
@@ -190,7 +190,7 @@ def _queue(
 def _any_policy(
     name: str, policies: Sequence[Mapping[str, object]], operator_policies: Sequence[Mapping[str, object]]
 ) -> Mapping[str, object]:
-    """What applies to the name as a queue of the one type or the other."""
+    """The policies of a queue of this name, of either type."""
     return {
         key: value
         for kind in ("classic", "quorum")

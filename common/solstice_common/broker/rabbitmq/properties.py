@@ -2,7 +2,7 @@
 
 The message id is added last, when the message is written.
 
-pamqp checks and encodes each property through several calls, which was most of what a publish cost.
+pamqp checks and encodes each property through several calls, which was most of the cost of a publish.
 
 Source: the AMQP 0-9-1 specification, sections 2.3.5.2 (content headers) and 4.2.5 (strings, tables, timestamps);
 rabbitmq.com/docs/amqp-0-9-1-errata (the letters of field types).

@@ -1,4 +1,4 @@
-"""Publishes with confirms; everything of one turn of the event loop is one write."""
+"""Publishes with confirms; one iteration of the event loop makes one write."""
 
 import asyncio
 import re
@@ -21,9 +21,9 @@ from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.values.value import Value
 
 WINDOW: Final = 500
-"""Unconfirmed messages on the wire.
+"""The most unconfirmed messages on the wire.
 
-More gains nothing; with fewer, a lost link makes fewer of them unknown.
+More gains nothing; with fewer, a lost link makes fewer outcomes unknown.
 """
 ROUTES: Final = 64
 """Encoded `basic.publish` frames that are kept for reuse, by exchange and key."""
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class Envelope(Value, frozen=True, kw_only=True):
-    """What is written to the wire, under a message id of its own."""
+    """A message as it is written to the wire, under its own message id."""
 
     exchange: str
     routing_key: str
@@ -53,11 +53,11 @@ class Unconfirmed:
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex)
     _by_tag: dict[int, PendingMessage[Envelope]] = field(default_factory=dict)
     _returned: dict[int, str] = field(default_factory=dict)
-    """Why messages have no queue, by tag; a confirm of each follows."""
+    """Why returned messages have no queue, by tag; a confirm of each follows."""
     _last: int = 0
     _oldest: int = 1
     _proven: set[str] = field(default_factory=set)
-    """Exchanges that took a message of this channel, so they existed."""
+    """Exchanges that accepted a message of this channel, so they existed."""
 
     def __len__(self) -> int:
         return len(self._by_tag)
@@ -67,7 +67,7 @@ class Unconfirmed:
         return f"{self.prefix}-{self._last + 1}"
 
     def add(self, pending: PendingMessage[Envelope]) -> None:
-        """Add a message that is written now; the broker numbers them in this order."""
+        """Add a message that is written now; the broker numbers messages in this order."""
         self._last += 1
         self._by_tag[self._last] = pending
 
@@ -100,9 +100,9 @@ class Unconfirmed:
         self.has_room()
 
     def lost(self, why: str) -> None:
-        """The channel is gone.
+        """The channel is lost.
 
-        Messages that the broker's reason blames are rejected; all others may have arrived.
+        Messages that the broker gives as the reason are rejected; all others may have arrived.
         """
         pending = list(self._by_tag.values())
         self._by_tag.clear()
@@ -173,7 +173,7 @@ class Publisher:
         while not channel.ended.done():
             await self._calls.wake.wait()
             self._calls.wake.clear()
-            # A blocked broker reads nothing: what is not written yet can certainly still be given up.
+            # A blocked broker reads nothing: unwritten messages can still be cancelled safely.
             await wire.unblocked.wait()
             payload = self._next_group(channel, unconfirmed)
             if payload:

@@ -12,12 +12,12 @@ from solstice_common.errors import ConfigurationError
 
 PORTS: Final[Mapping[str, int]] = {"amqp": 5672, "amqps": 5671}
 _AIORMQ_ALONE: Final = frozenset({"capath", "cadata", "no_verify_ssl"})
-"""Options with which aiormq makes its TLS itself, as it always did."""
+"""Options with which aiormq makes its own TLS context."""
 _FORM: Final = "must look like amqp://user:password@host:5672/%2f, with further hosts between commas"
 
 
 class RabbitMQAddress:
-    """The hosts, and how one signs in; files are read anew for each connection."""
+    """The hosts and the login of RabbitMQ; each connection reads the files again."""
 
     def __init__(self, url: URL, hosts: tuple[Host, ...]) -> None:
         self._url = url
@@ -39,7 +39,7 @@ class RabbitMQAddress:
             self.tls.context()
 
     def credentials(self) -> tuple[str, str]:
-        """User and password as they are now; ConfigurationError when the file cannot be used."""
+        """The current user and password; ConfigurationError when the file cannot be used."""
         password = self._url.password if self.password_file is None else read_password(self.password_file)
         return self._url.user or "guest", password or "guest"
 

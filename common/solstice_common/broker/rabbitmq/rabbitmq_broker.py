@@ -2,7 +2,7 @@
 
 One publishes, the other consumes and declares.
 
-They are two because RabbitMQ stops reading from a connection that publishes while it is short of memory or disk: acks
+There are two, because RabbitMQ stops reading from a publishing connection while it lacks memory or disk: acks
 on the same connection would not arrive either, nor would the answer to a declaration.
 
 Source: rabbitmq.com/docs/alarms, rabbitmq.com/docs/confirms, rabbitmq.com/docs/consumer-cancel.
@@ -137,7 +137,7 @@ class RabbitMQBroker:
         return await self._publisher.publish([_envelope(message) for message in messages])
 
     async def publish_envelopes(self, envelopes: Sequence[Envelope]) -> Sequence[Published]:
-        """The same, for messages that bring properties of their own."""
+        """Publish messages that have their own properties."""
         return await self._publisher.publish(envelopes)
 
     @asynccontextmanager

@@ -1,9 +1,9 @@
-"""The dead-letter queues of RabbitMQ, for people: looks, removals and returns over aio-pika.
+"""The dead-letter queues of RabbitMQ, for people: reads, removals and returns over aio-pika.
 
-RabbitMQ has no look that takes nothing: a message is delivered and given back. A classic queue puts it back in its
-place. So does a quorum queue, but before 4.3 it counts each return, and from 4.0 on it removes a message that came back
-more than 20 times. `docs/decisions/0047-looks-at-dead-letters.md` says what was measured, and why the answer is to write
-a queue anew before it counts too much.
+RabbitMQ cannot show messages without delivering them: each is delivered and returned. A classic queue puts it
+back in its place. So does a quorum queue, but before 4.3 it counts each return, and from 4.0 on it removes a
+message that was returned more than 20 times. `docs/decisions/0047-looks-at-dead-letters.md` has the
+measurements, and explains why we copy a queue before its counts are too high.
 """
 
 import contextlib
@@ -27,15 +27,15 @@ CONNECT_SECONDS: Final = 10.0
 GROUP: Final = 100
 """How many dead letters `take` passes on at once."""
 RENEW_AT: Final = 5
-"""Returns after which a quorum queue is written anew.
+"""Returns after which a quorum queue is copied.
 
-Far below the limit of 20: killed readers, and looks on the management page, count on top.
+Far below the limit of 20: killed readers and reads on the management page count, too.
 """
 
 
 @asynccontextmanager
 async def tool_connection(url: str, name: str) -> AsyncIterator[tuple[AbstractConnection, str]]:
-    """A connection of a person's command, under a name, and the address to show.
+    """A command's connection, under a name, and the address to show.
 
     BrokerUnavailable when that fails.
     """
@@ -70,9 +70,9 @@ class RabbitMQDeadLetters:
 
 
 async def _connect(address: RabbitMQAddress, name: str) -> AbstractConnection:
-    """A connection to the first host that gives one, else the last one's error.
+    """A connection to the first host that accepts one, else the last host's error.
 
-    Not a robust one: a person's command reports a lost link, and the next one goes on (decision 0002).
+    Not a robust connection: a command reports a lost link, and the next one continues (decision 0002).
     """
     tls = None if address.tls is None else address.tls.context()
     for host in address.hosts:
@@ -115,7 +115,8 @@ class RabbitMQDeadLetterQueue:
     async def take(self, handle: Handle, limit: int) -> int:
         """See `dead_letter_queue.DeadLetterQueue.take`."""
         async with self._reading() as reader:
-            # First: were we killed while we hold these, some might come back once too often.
+            # Before anything else: if we are killed while we hold these, some might be returned once too
+            # often.
             await self._renew_if_due(reader, await reader.hold())
         removed = 0
         async with self._reading() as reader:
@@ -142,14 +143,15 @@ class RabbitMQDeadLetterQueue:
         return reading(self._connection, self._url, self._name)
 
     async def _renew_if_due(self, reader: DeadLetterReader, held: Sequence[Received]) -> None:
-        """Write the whole queue anew where a message came back often already.
+        """Copy the whole queue when a message was returned often already.
 
-        Each message is copied to the end, in order, and the original removed once its copy is confirmed. Killed in
-        between, copies remain beside their originals, with the same id.
+        Each message is copied to the end, in order, and the original removed once its copy is confirmed.
+        After a kill in between, copies remain beside their originals, with the same id.
         """
         if not any(map(_often_returned, held)):
             return
-        # All at once: a length limit counts only what nobody holds, so that no copy pushes another message out.
+        # All messages are held at once: a length limit counts only messages that no consumer holds, so that
+        # no copy pushes another message out.
         held = [*held, *await reader.hold()]
         outcomes = await reader.publish([unchanged_copy(message) for message in held])
         await reader.remove(
@@ -159,7 +161,7 @@ class RabbitMQDeadLetterQueue:
     def _dead_letter(self, message: Received) -> DeadLetter:
         headers = {str(name): plain(value) for name, value in message.headers.items()}
         if not message.redelivered:
-            # Some publisher's: a broker counts what came back.
+            # A publisher may have set it; the broker counts only returned messages.
             headers = {name: value for name, value in headers.items() if name not in BROKER_COUNTERS}
         return DeadLetter(
             queue=self._name,
@@ -182,7 +184,7 @@ def _often_returned(message: Received) -> bool:
 
 
 def unchanged_copy(message: Received) -> aio_pika.Message:
-    """The same message, without counters, time to live, and its user, who may be another."""
+    """The same message, without counters, time to live and user, who may be another."""
     return aio_pika.Message(
         message.body,
         headers=_publishable({k: v for k, v in message.headers.items() if k not in BROKER_COUNTERS}),

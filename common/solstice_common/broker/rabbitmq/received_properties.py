@@ -24,9 +24,9 @@ _HEADERS: Final = spec.Basic.Properties.flags["headers"]
 _BEFORE_HEADERS: Final = tuple(
     spec.Basic.Properties.flags[name] for name in ("content_type", "content_encoding")
 )
-"""Flags of the properties that stand before the table; both are short strings."""
+"""Flags of the properties before the table of headers; both are short strings."""
 _FIXED: Final = dict(zip(b"tbBsuIilLfdDTV\x00", (1, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 5, 8, 0, 0), strict=True))
-"""Bytes that a value takes, by the letter of its type."""
+"""The length of a value in bytes, by the letter of its type."""
 _TEXT: Final = ord("S")
 _SIZED: Final = frozenset(b"SxAF")
 _NESTED: Final = frozenset(b"AF")
@@ -34,7 +34,7 @@ _WIDTHS: Final = {"octet": 1, "timestamp": 8}
 
 
 class Malformed(ValueError):
-    """The bytes do not follow the layout; what follows them cannot be found."""
+    """The bytes do not follow the layout, so the following properties cannot be found."""
 
 
 def read_properties(header: bytes) -> spec.Basic.Properties:
@@ -46,7 +46,7 @@ def read_properties(header: bytes) -> spec.Basic.Properties:
 
 
 def read_headers(header: bytes) -> Mapping[str, Any]:
-    """The header table alone, in a third of the time: what `read_properties` finds in it."""
+    """The header table alone, in a third of the time that `read_properties` takes."""
     with suppress(Malformed):
         (flags,) = _unpack(_FLAGS, header, _PROPERTIES_AT)
         if flags & _HEADERS and not flags & _MORE_FLAGS:
@@ -126,7 +126,7 @@ def _fields(table: bytes) -> Iterator[tuple[str, int, int]]:
         start = at + 1 + table[at]
         text_at = start + 1 + _LENGTH.size
         if text_at <= size and table[start] == _TEXT:
-            # Nearly all headers are text, and a signature is long: without the calls, these take half the time.
+            # Nearly all headers are text, and a signature is long: inline, these take half the time.
             end = text_at + _LENGTH.unpack_from(table, start + 1)[0]
             if end > size:
                 raise Malformed("a length leads behind the end")
@@ -137,9 +137,9 @@ def _fields(table: bytes) -> Iterator[tuple[str, int, int]]:
 
 
 def _text(table: bytes, start: int, end: int) -> str | None:
-    """The text in a field; None for what pamqp has to decode.
+    """The text in a field; None for values that pamqp has to decode.
 
-    That is any other type, and bytes that are not UTF-8.
+    Those are other types, and bytes that are not UTF-8.
     """
     if table[start] != _TEXT:
         return None
@@ -189,7 +189,7 @@ def _decoded(read: Callable[[bytes], tuple[int, Any]], data: bytes) -> Any:
     try:
         return read(data)[1]
     except (ValueError, ArithmeticError, OSError, struct.error):
-        # A moment after the year 9999, a text that is not UTF-8: this value alone.
+        # A time after the year 9999, or a text that is not UTF-8, costs this value alone.
         return None
 
 

@@ -31,9 +31,9 @@ class Subscription:
 
     def __init__(self, arrived: Callable[[], None]) -> None:
         self.ready: deque[ReceivedDelivery] = deque()
-        """Deliveries that arrived and were not taken yet, oldest first."""
+        """Deliveries that arrived and that `batch` has not returned yet, oldest first."""
         self.over = False
-        """The channel is gone: the broker delivers again what was not settled."""
+        """The channel is lost: the broker delivers unsettled messages again."""
         self._arrived = arrived
         self._ledger = AckLedger()
         self._decided: dict[int, AckAction] = {}
@@ -46,7 +46,7 @@ class Subscription:
 
         Raises LinkLost at that end, and QueueMissing when the queue does not exist.
 
-        Cancelled, it hands everything that is not settled back to the queue.
+        When it is cancelled, it returns unsettled deliveries to the queue.
         """
         channel = await wire.open_channel(self)
         # A fresh one each time: RabbitMQ 4.3 answers the reuse of a cancelled tag by closing the connection.
@@ -64,7 +64,7 @@ class Subscription:
     async def settle(self, decisions: Mapping[int, AckAction]) -> None:
         """Return when the decisions are written.
 
-        One write carries all decisions of this turn of the event loop.
+        One write has all decisions of this iteration of the event loop.
         """
         if self.over or not decisions:
             return
@@ -131,7 +131,7 @@ class Subscription:
             written.set()
 
     async def _part(self, channel: WireChannel, consumer_tag: str) -> None:
-        """Stop new deliveries, write what was decided, and return the rest."""
+        """Stop new deliveries, write the decisions, and return the remaining deliveries."""
         try:
             with link_errors():
                 async with asyncio.timeout(PARTING_SECONDS):
@@ -209,7 +209,7 @@ class ReceivedDelivery:
         if self._properties is not None:
             return self._properties.headers or NO_HEADERS
         if self._headers is None:
-            # Of most messages, nothing else is asked.
+            # For most messages, this is the only property that is read.
             self._headers = self._header.read_headers()
         return self._headers
 

@@ -1,9 +1,10 @@
 """One AMQP connection on aiormq, on a socket that we also read and write.
 
-aiormq spends a task, a future and several small writes on each message. Our channel gets each frame when it is read,
-and writes many frames at once; a blocked connection has its reason here, and closing cannot hang. All this needs of
-aiormq is its public `transport_factory`. What is said of that here and nowhere promised (aiormq writes only whole
-frames, and asks its reader for nothing else) is held by `tests/unit/common/broker/rabbitmq/test_rabbitmq_wire.py`.
+aiormq spends a task, a future and several small writes on each message. Our channel gets each frame when it
+is read, and writes many frames at once; a blocked connection shows its reason, and closing cannot hang. We
+use only aiormq's public `transport_factory`. We rely on two properties that aiormq does not promise: it
+writes only whole frames, and uses its reader in one way.
+`tests/unit/common/broker/rabbitmq/test_rabbitmq_wire.py` checks both.
 """
 
 import asyncio
@@ -39,18 +40,19 @@ RPC_SECONDS: Final = 15.0
 
 
 class LinkLost(ConnectionLost):
-    """The connection or channel is gone, or did not answer in time."""
+    """The connection or channel is lost, or did not answer in time."""
 
 
 @contextmanager
 def link_errors() -> Iterator[None]:
-    """Turn every error of aiormq about a dead link into LinkLost.
+    """Convert every error of aiormq about a lost link into LinkLost.
 
     It surrounds each call to aiormq, and keeps cancellation intact.
 
-    aiormq reports a failed heartbeat to waiting callers as CancelledError, though nothing cancelled them: passed on, it
-    would end a task, or a whole TaskGroup, silently. And where an answer and a cancellation come in the same turn of
-    the event loop, `asyncio.wait_for` below aiormq keeps the answer and forgets the cancellation.
+    aiormq reports a failed heartbeat to waiting callers as CancelledError, though nothing cancelled them:
+    without this, it would silently end a task, or a whole TaskGroup. And where an answer and a cancellation
+    come in the same iteration of the event loop, `asyncio.wait_for` inside aiormq returns the answer and
+    loses the cancellation.
     """
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()
@@ -69,7 +71,7 @@ def link_errors() -> Iterator[None]:
 
 
 def describe(error: BaseException) -> str:
-    """The broker's or the system's own text."""
+    """The error text of the broker or of the system."""
     if isinstance(error, asyncio.CancelledError):
         return "the broker stopped answering (heartbeat)"
     words = " ".join(str(part) for part in error.args if part is not None and part != "")
@@ -98,7 +100,7 @@ class WireChannel:
         self.max_content_size: Final = frame_bytes
         """The most bytes of a message in one frame."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Done, with the broker's reason, as soon as nothing more may be written."""
+        """Done, with the broker's reason, as soon as writing is no longer allowed."""
         calls.closing.add_done_callback(lambda closing: self._end(_why(closing)))
         self._writer = writer
         self._user = user
@@ -118,7 +120,8 @@ class WireChannel:
             self._writer.write(payload)
             await self._writer.drain()
         except (OSError, RuntimeError) as error:
-            # aiormq ends the connection: its last frame is written, and that of the channel's end not read yet.
+            # aiormq is closing the connection: its last frame is written, and the end of the channel is not
+            # read yet.
             raise LinkLost(describe(error)) from error
 
     def take(self, frame: object) -> bool:
@@ -138,7 +141,7 @@ class WireChannel:
             self._user.confirmed(frame)
         else:
             if isinstance(frame, spec.Channel.Close):
-                # At once: a frame of ours behind aiormq's Close-Ok would end the whole connection.
+                # At once: a frame that we write after aiormq's Close-Ok would end the whole connection.
                 self._end(str(frame.reply_text))
             return False
         return True
@@ -160,7 +163,7 @@ class WireChannel:
 class FilteredTransport(TransportFactory):
     """Opens the socket as aiormq does, and keeps it.
 
-    aiormq reads from it what `take` leaves, and its close cannot hang.
+    aiormq reads the frames that `take` does not accept, and its close cannot hang.
     """
 
     def __init__(self, scheme: str, take: Take) -> None:
@@ -173,7 +176,7 @@ class FilteredTransport(TransportFactory):
         reader, writer = await self._factory.create(url, **options)
         self.writer = writer
         if writer.get_extra_info("sockname") == writer.get_extra_info("peername"):
-            # TCP lets a socket reach itself on a port of the ephemeral range that has no listener any more.
+            # TCP can connect a socket to itself on an ephemeral port without a listener.
             self.abort()
             raise ConnectionRefusedError("nobody listens there (the socket had connected to itself)")
         frames = FrameFilter(reader, self._take)
@@ -181,7 +184,7 @@ class FilteredTransport(TransportFactory):
         return frames.rest, writer
 
     def abort(self) -> None:
-        """Drop the socket: then nothing is read from it either."""
+        """Drop the socket, which also ends reading."""
         if self.writer is not None:
             self.writer.transport.abort()
         if self._reading is not None:
@@ -207,9 +210,9 @@ class Wire:
         self.unblocked = asyncio.Event()
         self.unblocked.set()
         self.refusal: str | None = None
-        """Why the broker closed the connection; aiormq tells it only once the connection stands."""
+        """Why the broker closed the connection; aiormq reports it only for an open connection."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Done, with the reason, when the connection is gone."""
+        """Done, with the reason, when the connection is lost."""
         self._channels: dict[int, WireChannel] = {}
 
     @property
@@ -218,12 +221,12 @@ class Wire:
         return max(self._connection.connection_tune.frame_max, LEAST_FRAME_BYTES) - 8
 
     async def connect(self) -> None:
-        """Connect, and agree with the broker on how to go on."""
+        """Connect, and negotiate with the broker."""
         await self._connection.connect()
         self._connection.closing.add_done_callback(lambda closing: self.ended.set_result(_why(closing)))
 
     async def open_channel(self, user: ChannelUser, *, publisher_confirms: bool = False) -> WireChannel:
-        """A new channel; LinkLost when the connection is gone or does not answer."""
+        """A new channel; LinkLost when the connection is lost or does not answer."""
         with link_errors():
             async with asyncio.timeout(RPC_SECONDS):
                 calls = await self._connection.channel(publisher_confirms=publisher_confirms)
@@ -277,7 +280,7 @@ async def open_wire_at(address: RabbitMQAddress, host: Host, name: str) -> Async
         tls = None if address.tls is None else address.tls.context()
         wire = Wire(address.at(host), name, tls)
     except ConfigurationError as error:
-        # A file that was there at the start is being replaced, or was removed.
+        # A file that existed at the start is being replaced, or was removed.
         raise LinkLost(str(error)) from None
     try:
         await _connect(wire)
@@ -292,13 +295,13 @@ async def open_wire_at(address: RabbitMQAddress, host: Host, name: str) -> Async
 async def _connect(wire: Wire) -> None:
     connecting = asyncio.ensure_future(wire.connect())
     try:
-        # Waited for beside, not inside: aiormq may hold on to a cancellation while it connects.
+        # In a task of its own: aiormq may suppress a cancellation while it connects.
         await asyncio.wait([connecting], timeout=CONNECT_SECONDS)
         with link_errors():
             try:
                 _result(connecting)
             except (StopAsyncIteration, EOFError) as error:
-                # aiormq says only this when the other side hangs up before the first frame is read.
+                # aiormq reports only this when the server disconnects before the first frame is read.
                 raise LinkLost("the connection was closed before the broker said hello") from error
             except AMQPError as error:
                 raise LinkLost(wire.refusal or describe(error)) from error

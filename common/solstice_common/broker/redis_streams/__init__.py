@@ -1,1 +1,1 @@
-"""Redis and Valkey as a broker: queues are streams, and every promise is one script."""
+"""Redis and Valkey as a broker: queues are streams, and each operation is one script."""

@@ -1,6 +1,7 @@
 """Redis or Valkey as a broker, over two supervised connections and one for each consumer.
 
-One publishes, the other settles, declares and looks: a large publish must not hold up the settling of deliveries.
+One publishes, the other settles, declares and reads: a large publish must not delay the settling of
+deliveries.
 """
 
 import asyncio
@@ -42,9 +43,9 @@ from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Queue, Topology
 
 LOOK_SECONDS: Final = 60.0
-"""Seconds between looks at the server's settings: an operator may change them at any time."""
+"""Seconds between checks of the server's settings, which an operator may change at any time."""
 RETRY_LOOK_SECONDS: Final = 2.0
-"""The same while it is blocked, and after it rejected a message."""
+"""Seconds between checks while it is blocked, and after it rejected a message."""
 CAPABILITIES: Final = Capabilities(
     transport="redis",
     durable_on_confirm=Certainty.UNKNOWN,
@@ -177,7 +178,7 @@ class RedisBroker:
             try:
                 yield consumer
             finally:
-                # A task of its own: who leaves may be cancelled again meanwhile.
+                # A task of its own: the leaving task may be cancelled again meanwhile.
                 leaving = asyncio.create_task(_leave(consumer, reading), name=f"broker-leave-{queue}")
                 await asyncio.shield(leaving)
 
@@ -246,7 +247,7 @@ class RedisBroker:
             raise RedisLost(str(refused)) from None
 
     async def _check(self, wire: RedisWire) -> None:
-        """Note what the server promises; RedisLost when it can never be our broker."""
+        """Note the server's durability; RedisLost when it can never be our broker."""
         info = await _info(wire)
         if why := unusable(info):
             raise RedisLost(why)
@@ -255,7 +256,7 @@ class RedisBroker:
     async def _keep_looking(self) -> None:
         while True:
             await pause(LOOK_SECONDS, unless=self._look_soon)
-            # Also after a rejection not at once: a server that is full rejects in a tight loop.
+            # Not at once, even after a rejection: a full server rejects in a tight loop.
             await asyncio.sleep(RETRY_LOOK_SECONDS)
             self._look_soon.clear()
             wire = await self.control.connected()
@@ -274,9 +275,9 @@ class RedisBroker:
             log.warning(LogEvent.BROKER_BLOCKED, url=self.url, detail=durability.blocked)
 
     def _rejected(self, why: str) -> None:
-        """Look soon whether it is better; until then a full server is blocked.
+        """Check soon whether there is room again; until then a full server counts as blocked.
 
-        INFO alone does not tell: what did not fit was freed again.
+        INFO alone does not show it: the rejected message's memory was freed again.
         """
         self._look_soon.set()
         if why.startswith("OOM"):
@@ -292,7 +293,7 @@ async def _as_it_is(wire: RedisWire) -> None:
 
 
 async def _leave(consumer: RedisConsumer, reading: "asyncio.Task[None]") -> None:
-    """Have the consumer return what it holds, within a few seconds."""
+    """Have the consumer return its entries, within a few seconds."""
     await consumer.leave()
     await asyncio.wait([reading], timeout=LEAVE_SECONDS)
     reading.cancel()
@@ -304,12 +305,12 @@ async def _info(wire: RedisWire) -> Mapping[str, Any]:
     try:
         found = await wire.command("INFO")
     except ResponseError:
-        return {}  # not allowed: then only what commands answer is known
+        return {}  # not allowed: only the answers of commands show the state
     return found if isinstance(found, Mapping) else {}
 
 
 async def _config(wire: RedisWire) -> Mapping[str, str] | None:
-    """The settings that durability rests on; None where CONFIG is not allowed."""
+    """The settings that decide the durability; None where CONFIG is not allowed."""
     settings: dict[str, str] = {}
     for name in SETTINGS_READ:
         try:

@@ -1,4 +1,4 @@
-"""Consumes one queue of Redis, after each loss of its connection under a new name."""
+"""Consumes one queue of Redis, under a new consumer name after each lost connection."""
 
 import asyncio
 import random
@@ -26,14 +26,14 @@ from solstice_common.runtime.backoff import backoff_seconds
 from solstice_common.telemetry.log_events import LogEvent
 
 BLOCK_MS: Final = 500
-"""How long a read waits for new entries: a blocked one is not woken by entries that are returned."""
+"""How long a read waits for new entries: returned entries do not wake a blocked read."""
 BLOCK_GRACE_SECONDS: Final = 5.0
 RENEWALS: Final = 6
-"""How often a lease is renewed while it lasts."""
+"""Renewals within one lease."""
 SWEEP_SECONDS: Final = 5.0
 """Seconds between looks for consumers whose lease has ended."""
 REDECLARE_SECONDS: Final = 3.0
-"""Seconds before a vanished queue is declared again.
+"""Seconds before a missing queue is declared again.
 
 An operator who replaces it has that time.
 """
@@ -41,7 +41,7 @@ RESUME_BASE_SECONDS: Final = 0.2
 RESUME_CAP_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 3.0
 MAX_DELIVERIES: Final = 20
-"""Deliveries in vain after which a message is poison, as RabbitMQ's default limit."""
+"""Failed deliveries after which a message is poison, as with RabbitMQ's default limit."""
 
 log = structlog.get_logger(__name__)
 
@@ -101,14 +101,14 @@ class RedisConsumer:
         """
         decided: list[tuple[Delivered, Fields, Verdict]] = []
         for delivery, verdict in verdicts:
-            # An entry that comes again has the same id: compare the delivery itself.
+            # An entry has the same id when it is delivered again: compare the delivery itself.
             known = self._unsettled.get(delivery.tag)
             if known is not None and known[0] is delivery:
                 decided.append((*self._unsettled.pop(delivery.tag), verdict))
         await self._settling.settle(decided)
 
     async def run(self) -> None:
-        """Read until `leave`, through every loss of link or queue; then return what is held."""
+        """Read until `leave`, through every loss of link or queue; then return the held entries."""
         failures, missing_since = 0, None
         while not self._leaving:
             wire = await self._link.connected()
@@ -147,7 +147,7 @@ class RedisConsumer:
                 await wire.command("CLIENT UNBLOCK", self._client_id, "TIMEOUT", seconds=LEAVE_SECONDS)
 
     async def _read(self, wire: RedisWire) -> None:
-        with suppress(ResponseError):  # not allowed: then leaving waits for the end of a read
+        with suppress(ResponseError):  # not allowed: leaving waits for the end of a read
             self._client_id = await wire.command("CLIENT ID")
         await self._give_back(wire)
         self._begin(f"{self._broker.name}-{uuid.uuid4().hex}")
@@ -174,7 +174,7 @@ class RedisConsumer:
                     returned=returned,
                 )
             if lease_had_ended and not first:
-                # Frozen for too long: what we held is with others by now.
+                # This process was frozen for too long: other consumers have its entries by now.
                 self._forget_held()
             first = False
             self._deliver(
@@ -192,7 +192,7 @@ class RedisConsumer:
                 await self._wait_for_new(wire)
 
     async def _wait_for_new(self, wire: RedisWire) -> None:
-        """Read what comes within a moment."""
+        """Read the entries that arrive within a moment."""
         found = await wire.command(
             *(
                 "XREADGROUP",
@@ -234,7 +234,7 @@ class RedisConsumer:
         return self._prefetch - len(self._unsettled) - len(self._settling.held)
 
     def _begin(self, name: str) -> None:
-        """Hold nothing, under a new name; what the former one holds is returned later."""
+        """Start empty under a new name; the entries of the old name are returned later."""
         if self._settling.name:
             self._former.append(self._settling.name)
         self._settling.name = name
@@ -246,7 +246,7 @@ class RedisConsumer:
         self._settling.held.clear()
 
     async def _give_back(self, wire: RedisWire | None = None) -> None:
-        """Return what former names hold; if not now, then when their leases end."""
+        """Return the entries of old names; a failed return happens when their leases end."""
         wire = wire or self._link.connection or self._broker.control.connection
         while self._former and wire is not None:
             try:
@@ -264,7 +264,7 @@ class RedisConsumer:
             log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
 
     async def _pause(self, failures: int) -> None:
-        """Wait before the next try, at most until we leave."""
+        """Wait before the next try, at most until `leave`."""
         if not self._leaving:
             pause = backoff_seconds(
                 failures, rng=self._rng, base_seconds=RESUME_BASE_SECONDS, cap_seconds=RESUME_CAP_SECONDS
@@ -272,6 +272,6 @@ class RedisConsumer:
             await asyncio.sleep(pause)
 
     def close(self) -> None:
-        """Give up what is under way; nothing is settled any more."""
+        """Cancel pending settlements; nothing is settled any more."""
         self._begin("")
         self._settling.close()

@@ -1,7 +1,8 @@
 """The dead-letter queues of Redis, for people.
 
-A look reads the stream and writes nothing. What `take` passes on is pending for a consumer whose name tells its
-connection: once that connection is gone, the next reader returns the entries, without waiting for the lease to end.
+`browse` reads the stream and writes nothing. The entries that `take` passes on are pending for a consumer
+whose name contains its connection: once that connection is closed, the next reader returns the entries
+without waiting for the end of the lease.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ from solstice_common.errors import BrokerUnavailable
 GROUP: Final = 100
 """How many dead letters are read, and passed on by `take`, at once."""
 READER: Final = "$dead-letters:"
-"""Stands before the connection's name in the names of our consumers."""
+"""The prefix of our consumers' names, before the connection's name."""
 
 
 class RedisDeadLetters:
@@ -57,7 +58,7 @@ class RedisDeadLetters:
     async def open(cls, url: str, *, name: str) -> AsyncIterator[Self]:
         """Connect under the connection name `name`; BrokerUnavailable when that fails."""
         address, own_name = redis_address(url), f"{name} {uuid.uuid4().hex}"
-        # Not a link, which connects again: a person's command reports a lost connection, and the next one goes on.
+        # Not a link, which reconnects: a command reports a lost connection, and the next one continues.
         with _reported(address.shown):
             async with open_redis_wire(address, own_name) as wire:
                 yield cls(wire, address, client_name(own_name))
@@ -106,7 +107,7 @@ class RedisDeadLetterQueue:
 
     async def take(self, handle: Handle, limit: int) -> int:
         """See `dead_letter_queue.DeadLetterQueue.take`."""
-        # No more than wait now: what a handler causes to come back dead stands behind, and is for another call.
+        # No more than wait now: a handler may cause new dead letters, which a later call takes.
         left, removed = min(limit, await self.count() or 0), 0
         if not left:
             return 0
@@ -163,13 +164,13 @@ class RedisDeadLetterQueue:
 
     @asynccontextmanager
     async def _consuming(self) -> AsyncIterator[str]:
-        """The name of a consumer; what it holds at the end is returned."""
+        """The name of a new consumer; at the end its entries are returned."""
         consumer = f"{READER}{self._connection_name}:{uuid.uuid4().hex}"
         try:
             async with background({"dead-letters-lease": self._renew(consumer)}):
                 yield consumer
         finally:
-            # Without an answer the next reader does it, since our connection will be gone.
+            # Without an answer the next reader returns them, since our connection will be closed.
             with suppress(RedisLost, RedisRefusal):
                 await self._wire.call(LEAVE, self._prefix, self._name, consumer, seconds=LEAVE_SECONDS)
 
@@ -182,7 +183,7 @@ class RedisDeadLetterQueue:
                 await self._wire.call(TAKE, self._prefix, self._name, consumer, self._lease_ms, 0, "")
 
     async def _return_of_dead_readers(self) -> None:
-        """Return what readers hold whose connections are gone, such as those of a killed replay."""
+        """Return the entries of readers whose connections are closed, such as a killed replay's."""
         names = [name.decode() for name in await self._wire.call(CONSUMERS, self._prefix, self._name)]
         readers = [name for name in names if name.startswith(READER)]
         if not readers:
@@ -190,7 +191,7 @@ class RedisDeadLetterQueue:
         try:
             clients = await self._wire.command("CLIENT LIST")
         except ResponseError:
-            return  # not allowed: then their leases have to end
+            return  # not allowed: their leases have to end
         living = {client.get("name") for client in clients}
         for reader in readers:
             if reader.removeprefix(READER).partition(":")[0] not in living:

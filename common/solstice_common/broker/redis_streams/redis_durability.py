@@ -1,7 +1,7 @@
 """Judges how durable a Redis server's replies are, by its settings. Pure.
 
-Measured with power cuts: only `appendonly yes` with `appendfsync always` lost nothing that was replied to; WAITAOF on
-top of `everysec` did lose (github.com/redis/redis/issues/13793), so it never counts.
+Measured with power cuts: only `appendonly yes` with `appendfsync always` lost no confirmed message; WAITAOF
+with `everysec` did (github.com/redis/redis/issues/13793), so it never counts.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ LEAST_VERSION: Final = (6, 2)
 
 
 class Durability(Value, frozen=True, kw_only=True):
-    """What a server promises, and what stands against using it."""
+    """How durable a server is, and why it may be unusable."""
 
     durable: Certainty
     degraded: str | None = None
-    """Why a reply is no promise of durability, with the setting to change."""
+    """Why a reply does not promise durability, with the setting to change."""
     blocked: str | None = None
     """Why nothing may be published now."""
 
@@ -61,7 +61,7 @@ def _durable(config: Mapping[str, str] | None, info: Mapping[str, Any]) -> tuple
 
 
 def _evicting(policy: str) -> str | None:
-    # volatile-* evicts keys with a time to live alone: ours are idempotency keys, which only save work.
+    # volatile-* evicts only keys with a time to live: ours are idempotency keys, whose loss costs only work.
     if not policy or policy == "noeviction" or policy.startswith("volatile-"):
         return None
     return f"refused: maxmemory-policy {policy} may evict queues; set maxmemory-policy noeviction"

@@ -1,4 +1,4 @@
-"""Publishes to Redis; everything of one turn of the event loop is one script call."""
+"""Publishes to Redis; one iteration of the event loop makes one script call."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -21,8 +21,8 @@ log = structlog.get_logger(__name__)
 class RedisPublisher:
     """Publishes over one link; `run` must be running.
 
-    `refusal` says why the server may not be trusted with messages at all, None where it may; `on_rejected` hears
-    why it rejected one.
+    `refusal` says why the server may get no messages at all, None where it may; `on_rejected` is called with
+    the reason of each rejected message.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RedisPublisher:
                 while sent := self._next_group():
                     await self._send(sent)
         finally:
-            # Also what was sent: it has no outcome yet.
+            # Sent messages are included: they have no outcome yet.
             self._calls.waiting.extendleft(reversed(sent))
             self._calls.close()
 

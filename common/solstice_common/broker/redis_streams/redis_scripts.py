@@ -1,4 +1,4 @@
-"""The Lua scripts that keep the broker's promises, each in one atomic step.
+"""The Lua scripts of the Redis broker, each one atomic step.
 
 They run on Redis 6.2 to 8 and on Valkey; commands that only newer servers have are not used. Keys, behind the prefix:
 

@@ -1,4 +1,4 @@
-"""Settles entries of one queue of Redis, again until the server has answered."""
+"""Settles entries of one queue of Redis, and repeats that until the server has answered."""
 
 import asyncio
 import random
@@ -21,13 +21,13 @@ from solstice_common.telemetry.log_events import LogEvent
 
 AGAIN_BASE_SECONDS: Final = 0.2
 AGAIN_CAP_SECONDS: Final = 5.0
-"""The backoff after which the server is asked again."""
+"""The longest backoff before the server is called again."""
 RETRY_BASE_SECONDS: Final = 0.2
 RETRY_CAP_SECONDS: Final = 60.0
 
 Fields = Mapping[bytes, bytes]
 Settlement = tuple[str, bytes, str, bytes]
-"""What to do, the entry's id, and the routing key and meta of its dead letter."""
+"""The verdict, the entry's id, and the routing key and meta of its dead letter."""
 
 log = structlog.get_logger(__name__)
 
@@ -45,12 +45,12 @@ class RedisSettlingBroker(Protocol):
 
     @property
     def on_dropped(self) -> OnDropped | None:
-        """Given where poison is dropped in place of becoming a dead letter."""
+        """Set where poison messages are dropped instead of becoming dead letters."""
         ...
 
 
 class RedisSettling:
-    """Settles what the consumer holds under its name, and nothing of a former name."""
+    """Settles the entries that the consumer holds under its present name."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class RedisSettling:
         """Settled here, and still pending for us on the server."""
 
     async def settle(self, decided: Iterable[tuple[Delivered, Fields, Verdict]]) -> None:
-        """Settle entries; returns when the server has those that are not retried."""
+        """Settle entries; return when the server has all verdicts but the retries."""
         settlements: list[Settlement] = []
         for one, fields, verdict in decided:
             self.held.add(one.tag)
@@ -85,11 +85,11 @@ class RedisSettling:
                 case Refuse():
                     settlements.append(self._dead_letter(one, fields, verdict))
         if settlements:
-            # A cancelled caller leaves it under way: half of the verdicts would be of no use.
+            # A cancelled caller does not cancel it: half of the verdicts would be of no use.
             await asyncio.shield(self._spawn(self._carry_out(settlements)))
 
     def refuse_poison(self, poison: Iterable[tuple[Delivered, Fields, Refuse]]) -> None:
-        """Begin to settle entries that no consumer has ever settled."""
+        """Begin to refuse entries that no consumer has ever settled."""
         settlements: list[Settlement] = []
         for one, fields, why in poison:
             self.held.add(one.tag)
@@ -108,12 +108,12 @@ class RedisSettling:
             self._spawn(self._carry_out(settlements))
 
     def close(self) -> None:
-        """Give up what is under way; nothing is settled any more."""
+        """Cancel pending settlements; nothing is settled any more."""
         for task in list(self._tasks):
             task.cancel()
 
     async def _carry_out(self, settlements: Sequence[Settlement]) -> None:
-        """Settle on the server, again until it answers or the entries are no longer ours."""
+        """Settle on the server; repeat until it answers or we no longer hold the entries."""
         name, failures = self.name, 0
         while name and self.name == name:
             wire = await self._broker.control.connected()

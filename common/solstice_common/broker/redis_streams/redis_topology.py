@@ -1,4 +1,4 @@
-"""What is declared on a Redis server."""
+"""Reads what is declared on a Redis server."""
 
 import json
 
@@ -14,7 +14,8 @@ from solstice_common.topology import Binding
 async def found_topology(url: str) -> FoundTopology:
     """Everything declared on the server of `url`.
 
-    A queue whose stream was deleted is not there. Raises ConfigurationError for a wrong URL, BrokerUnavailable.
+    A queue whose stream was deleted does not exist. Raises ConfigurationError for a wrong URL,
+    BrokerUnavailable.
     """
     address = redis_address(url)
     try:

@@ -1,4 +1,4 @@
-"""Reads the URL of a Redis server, with the options that are ours."""
+"""Reads the URL of a Redis server, with our own options."""
 
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ _OPTIONS: Final = frozenset({"prefix", "lease", "password_file", *TLS_OPTIONS})
 
 
 class RedisAddress(Value, frozen=True, kw_only=True):
-    """The servers, and how they are used; files are read anew for each connection."""
+    """The servers and the login of Redis; each connection reads the files again."""
 
     hosts: tuple[Host, ...]
     username: str | None
@@ -30,9 +30,9 @@ class RedisAddress(Value, frozen=True, kw_only=True):
     shown: str
     """The URL without password and options."""
     prefix: str = ""
-    """Stands before every key: several installations share one database by it."""
+    """The prefix of every key, by which several installations can share one database."""
     lease_seconds: float = LEASE_SECONDS
-    """How long a consumer that says nothing keeps what it holds."""
+    """How long a silent consumer keeps its entries."""
 
     def check(self) -> None:
         """Raise ConfigurationError that names a file which cannot be used."""

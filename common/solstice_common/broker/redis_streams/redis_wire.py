@@ -1,7 +1,8 @@
 """One connection to Redis, with a limit for each call.
 
-redis-py sends a command again when its reply is lost, which stores a message twice: here it never does, and a lost reply
-ends the connection. Its default `socket_timeout` of 5 s would end every long wait: here each call has its own limit.
+redis-py sends a command again when its reply is lost, which would store a message twice: we prevent that, and
+a lost reply ends the connection. Its default `socket_timeout` of 5 s would end every long wait: we give each
+call its own limit.
 """
 
 import asyncio
@@ -31,24 +32,24 @@ CLOSE_SECONDS: Final = 2.0
 
 
 class RedisLost(ConnectionLost):
-    """The connection is gone, or did not answer in time.
+    """The connection is lost, or did not answer in time.
 
-    What was sent may have been carried out.
+    The server may have executed the command.
     """
 
 
 class RedisRefusal(Exception):
-    """The server refused a command, by its own words; nothing was changed."""
+    """The server refused a command, and changed nothing; the text is the server's."""
 
 
 class RedisWire:
-    """One connection. One call is under way at a time; an overdue one ends it."""
+    """One connection for one call at a time; an overdue call ends it."""
 
     def __init__(self, client: "Redis", ended: "asyncio.Future[str]") -> None:
         self._client = client
         self._one_at_a_time = asyncio.Lock()
         self.ended = ended
-        """Why it ended, once it has."""
+        """Why the connection ended; None until then."""
 
     async def call(
         self, script: Script, *arguments: bytes | str | float, seconds: float = CALL_SECONDS
@@ -58,7 +59,7 @@ class RedisWire:
             try:
                 return await self.command("EVALSHA", script.sha, 0, *arguments, seconds=seconds)
             except NoScriptError:
-                # A restarted server has none, and ran nothing.
+                # A restarted server has no scripts, and executed nothing.
                 await self.command("SCRIPT LOAD", script.source)
                 return await self.command("EVALSHA", script.sha, 0, *arguments, seconds=seconds)
         except ResponseError as error:
@@ -67,7 +68,8 @@ class RedisWire:
     async def command(self, *words: bytes | str | float, seconds: float = CALL_SECONDS) -> Any:
         """Run one command; RedisLost, or the ResponseError of a refusal.
 
-        A caller that is cancelled leaves it under way: a half-read reply would end the connection for all others.
+        A cancelled caller does not cancel the command: a half-read reply would end the connection for all
+        others.
         """
         running = asyncio.ensure_future(self._run(words, seconds))
         running.add_done_callback(_look_at)
@@ -88,13 +90,13 @@ class RedisWire:
                 raise RedisLost(self.end(describe(error))) from None
 
     def end(self, why: str) -> str:
-        """Note that it is of no more use; returns why."""
+        """Mark the connection as ended; return the reason."""
         if not self.ended.done():
             self.ended.set_result(why)
         return self.ended.result()
 
     async def ping(self) -> None:
-        """Ask a silent server for signs of life, until the connection ends."""
+        """Ping a silent server until the connection ends."""
         with suppress(RedisLost):
             while not (await asyncio.wait([self.ended], timeout=PING_SECONDS))[0]:
                 try:
@@ -131,7 +133,7 @@ async def open_redis_wire_at(address: RedisAddress, host: Host, name: str) -> As
     try:
         client = _client(address, host, name)
     except ConfigurationError as error:
-        # A file that was there at the start is being replaced, or was removed.
+        # A file that existed at the start is being replaced, or was removed.
         raise RedisLost(str(error)) from None
     wire = RedisWire(client, asyncio.get_running_loop().create_future())
     try:
@@ -159,7 +161,7 @@ def describe(error: BaseException) -> str:
 
 
 class _TlsConnection(SSLConnection):
-    """Uses a context of ours, as every other client here does."""
+    """Uses our own TLS context, as all our clients do."""
 
     def __init__(self, *, tls: TlsFiles, **options: Any) -> None:
         super().__init__(**options)
@@ -183,6 +185,6 @@ def _client(address: RedisAddress, host: Host, name: str) -> "Redis":
 
 
 def _look_at(running: "asyncio.Future[Any]") -> None:
-    # Its caller may have been cancelled: an error that nobody asks for would be logged as a bug.
+    # Its caller may have been cancelled: asyncio would log an unretrieved error as a bug.
     if not running.cancelled():
         running.exception()

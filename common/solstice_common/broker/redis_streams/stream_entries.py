@@ -1,8 +1,8 @@
 """Writes and reads the entries of streams. Pure.
 
-`body` is the body as it is, `meta` one JSON object of everything else.
+`body` is the unchanged body, `meta` one JSON object of everything else.
 
-`docs/messages.md` documents the record for publishers in other languages; only `body` is needed of them.
+`docs/messages.md` documents the record for publishers in other languages; only `body` is required.
 """
 
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ from solstice_common.values.value import Value
 
 MAX_BODY_BYTES: Final = 8 << 20
 HEADERS_BYTES: Final = 131_064
-"""As many bytes as RabbitMQ's default frame carries: what RabbitMQ refuses is refused here."""
+"""The size of RabbitMQ's default frame: headers that RabbitMQ refuses are refused here, too."""
 COUNT_HEADER: Final = "x-delivery-count"
 
 
 class Entry(Value, frozen=True, kw_only=True):
-    """A message as the publish script takes it."""
+    """A message in the form that the publish script expects."""
 
     exchange: str
     routing_key: str
@@ -80,9 +80,9 @@ def entry_of(message: Message, message_id: str) -> Entry | Published:
 
 
 def delivered(entry_id: bytes, fields: Mapping[bytes, bytes], *, count: int, again: bool) -> Delivered:
-    """The delivery of an entry; `count` is how often it was delivered in vain.
+    """The delivery of an entry; `count` is the number of its failed deliveries.
 
-    An entry of a stranger may hold anything: what cannot be read of its `meta` is absent.
+    A foreign publisher may have written anything: properties that cannot be read are absent.
     """
     meta = meta_of(fields)
     headers = meta.get("headers")
@@ -113,9 +113,9 @@ def meta_of(fields: Mapping[bytes, bytes]) -> dict[str, Any]:
 def dead_meta(
     fields: Mapping[bytes, bytes], *, routing_key: str, message_id: str, headers: Mapping[str, object]
 ) -> bytes:
-    """The `meta` of a dead letter, but for the exchange, which the script knows.
+    """The `meta` of a dead letter, without the exchange, which the script adds.
 
-    Everything else that the message brought stays, so that it can be replayed as it was.
+    All other properties of the message stay, so that it can be replayed unchanged.
     """
     meta = {**meta_of(fields), "routing_key": routing_key, "message_id": message_id, "headers": headers}
     meta.pop("exchange", None)

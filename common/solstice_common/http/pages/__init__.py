@@ -34,7 +34,7 @@ def static_files(package: str) -> Mount:
 class _Static(StaticFiles):
     """Files that a browser caches but checks each time.
 
-    So script and page always are of one version.
+    So script and page always have the same version.
     """
 
     def file_response(self, *args: Any, **named: Any) -> Response:

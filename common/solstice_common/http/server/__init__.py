@@ -1,1 +1,1 @@
-"""Serves HTTP through uvicorn, within bounds on what a caller can make us hold."""
+"""Serves HTTP through uvicorn, and bounds the resources that callers can take."""

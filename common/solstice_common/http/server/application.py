@@ -13,11 +13,11 @@ from solstice_common.http.server.bodies import Bodies
 from solstice_common.http.server.bounds import FIELDS, URL_BYTES, Bounds
 
 UNENFORCED: Final = "time for heads and silence; a full server refuses everybody; too large a head is 400"
-"""What this leaves without a bound."""
+"""The bounds that this cannot enforce."""
 
 
 class BoundedApplication:
-    """Refuses wrong heads, silent bodies, and the largest body when all are too large."""
+    """Refuses wrong heads, silent bodies, and the largest body when all together are too large."""
 
     def __init__(self, app: ASGIApp, bounds: Bounds, *, refused: Callable[[str], None]) -> None:
         self._app = app
@@ -67,12 +67,12 @@ class _Request:
         except Exception:
             if self.refusal is None:
                 raise
-            # The application learned that the other side has gone.
+            # The application was told that the client has disconnected.
         finally:
             self._body.release()
 
     async def refuse(self, refusal: refusals.Refusal) -> None:
-        """Send this refusal and nothing else, unless an answer has begun."""
+        """Send only this refusal, unless an answer has begun."""
         self.refusal = refusal
         self._body.release()
         if not self._is_answered:

@@ -1,6 +1,6 @@
 """A request that arrives, counted against the bounds of its size. Pure.
 
-It is stored when it is here whole.
+A whole request becomes a `WholeRequest`.
 """
 
 import re
@@ -12,7 +12,7 @@ from solstice_common.http.server.bounds import FIELDS, HEAD_BYTES
 from solstice_common.http.server.refusals import LARGE_HEAD, TINY_CHUNKS, Field, Refusal
 
 _CHUNK_BYTES: Final = 20
-"""Bytes around a chunk: its size, its line ends."""
+"""Bytes around a chunk: its size and its line ends."""
 _FREE_CHUNKS: Final = 1024
 _LEAST_CHUNK: Final = 64
 _ONCE: Final = re.compile(
@@ -40,14 +40,14 @@ class ArrivingRequest:
         self.in_head = True
         """True also between two requests."""
         self.head_bytes = 0
-        """Bytes of a head that is not complete; 0 while none has begun."""
+        """Bytes of the incomplete head; 0 while none has begun."""
         self.body_bytes = 0
         self._received = self._chunks = self._fields = self._trailer_bytes = 0
         self._begun = False
         self._ended_one = False
-        """Whether a request ended in the present bytes.
+        """Whether a request ended in these bytes.
 
-        Then the requests next to it in them cannot be measured.
+        The other requests in them cannot be measured then.
         """
 
     def begin(self) -> None:
@@ -56,7 +56,7 @@ class ArrivingRequest:
         self._received = self.body_bytes = self._chunks = self._fields = self._trailer_bytes = 0
 
     def field(self, size: int) -> Refusal | None:
-        """Count a header or trailer of so many bytes; return what is wrong."""
+        """Count a header or trailer of this size; return what is wrong."""
         self._fields += 1
         if not self.in_head:
             self._trailer_bytes += size
@@ -86,7 +86,7 @@ class ArrivingRequest:
         return framing_problem(received=self._received, body=self.body_bytes, chunks=self._chunks)
 
     def measure_head(self, count: int) -> bool:
-        """Count so many parsed bytes of a head; return whether it is a new one."""
+        """Count parsed bytes of a head; return whether it is a new one."""
         is_new = self._ended_one or self.head_bytes == 0
         if self._ended_one:
             self.head_bytes = int(self._begun)
@@ -96,7 +96,7 @@ class ArrivingRequest:
 
 
 class WholeRequest:
-    """Takes the place of uvicorn's RequestResponseCycle from a request's last byte to its answer."""
+    """Replaces uvicorn's RequestResponseCycle from a request's last byte to its answer."""
 
     __slots__ = ("_body", "disconnected", "keep_alive", "response_complete")
 
@@ -105,7 +105,7 @@ class WholeRequest:
         self.response_complete = False
         self.disconnected = False
         self.keep_alive = True
-        """False once the server is ending."""
+        """False once the server is shutting down."""
 
     def release(self) -> None:
         """Drop the body, which is not needed any more."""
@@ -121,7 +121,7 @@ class WholeRequest:
 
 
 def is_repeated(headers: Sequence[Field]) -> bool:
-    """Whether a header is repeated that decides sender, kind or end of a request."""
+    """Whether a header that decides sender, kind or end of a request is repeated."""
     names = [name for name, _ in headers]
     if len(set(names)) == len(names):
         return False
@@ -129,7 +129,7 @@ def is_repeated(headers: Sequence[Field]) -> bool:
 
 
 def framing_problem(*, received: int, body: int, chunks: int) -> Refusal | None:
-    """What is wrong with the framing of so many bytes and chunks."""
+    """What is wrong with a framing of so many bytes in so many chunks."""
     if chunks > _FREE_CHUNKS + body // _LEAST_CHUNK:
         return TINY_CHUNKS
     if received - body > 2 * HEAD_BYTES + _CHUNK_BYTES * chunks:

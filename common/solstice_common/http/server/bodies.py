@@ -1,4 +1,4 @@
-"""One budget of bytes for all bodies under way."""
+"""Limits the bytes of all request bodies in memory together."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ class Bodies:
     def body(self, give_up: Callable[[], None]) -> "Body":
         """A new body.
 
-        `give_up` is called when it has to go; then its bytes count no more.
+        `give_up` is called when the body is given up; its bytes no longer count then.
         """
         body = Body(self, give_up)
         self._arriving.add(body)
@@ -55,11 +55,11 @@ class Body:
             self._bodies._grown(by)  # noqa: SLF001  the two are one
 
     def complete(self) -> None:
-        """The body has arrived completely: it is not given up any more."""
+        """The body has arrived completely: it is no longer given up."""
         self._bodies._ended(self)  # noqa: SLF001
 
     def release(self) -> None:
-        """Stop counting its bytes: they are not needed any more."""
+        """Stop counting its bytes: they are no longer needed."""
         if not self.is_released:
             self.is_released = True
             self._bodies._ended(self)  # noqa: SLF001

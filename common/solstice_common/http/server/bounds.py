@@ -14,7 +14,7 @@ WAITING_REQUESTS: Final = 16
 LINGER_SECONDS: Final = 0.5
 """Seconds in which the rest of a request is read and dropped.
 
-So the client can read the last answer.
+So the client can read our last answer.
 """
 LINGER_BYTES: Final = 256 * 1024
 _LEAST_SPARE: Final = 64
@@ -29,7 +29,7 @@ class Bounds(Value, frozen=True, kw_only=True):
     silence_seconds: float = 15.0
     """Seconds without a byte before a connection is closed.
 
-    They count on a new connection, within a body, and while a client should read our answer.
+    The bound applies to a new connection, within a body, and while a client should read our answer.
     """
     body_bytes: int = 32 * 1024 * 1024
     """Bytes of all bodies together, from their arrival to the end of their request."""

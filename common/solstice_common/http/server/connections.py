@@ -1,4 +1,4 @@
-"""The connections of one server: their limit, order of closing and deadlines.
+"""Limits the connections of one server, and closes them by state and deadline.
 
 One timer checks the deadlines of all.
 """
@@ -18,27 +18,27 @@ _LOOKS: Final = 10
 
 
 class ConnectionState(IntEnum):
-    """What a connection is doing.
+    """The state of a connection.
 
-    When there are too many, the lowest state is closed first; of equals the oldest.
+    When there are too many connections, those in the lowest state are closed first; of these the oldest.
     """
 
     ANSWERED = 0
-    """The last answer is under way; what the client still sends is dropped."""
+    """The last answer is being sent; further bytes of the client are dropped."""
     WAITING = 1
     """It has sent nothing, half a head, or nothing since the last answer."""
     SENDING = 2
     """Its body is arriving, or it reads our answer slowly."""
     TRUSTED = 3
-    """Like WAITING, but it has brought something genuine before."""
+    """Like WAITING, but it has sent a genuine request before."""
     WORKING = 4
-    """Its request is being answered; it is never closed for another."""
+    """Its request is being answered; it is never closed for another connection."""
 
 
 def connection_state(
     *, is_answering: bool, is_arriving: bool, is_over: bool, is_read_slowly: bool, is_trusted: bool
 ) -> ConnectionState:
-    """The state of a connection, by what is under way on it."""
+    """The state of a connection, by its activity."""
     if is_answering and (is_over or not is_arriving) and not is_read_slowly:
         return ConnectionState.WORKING
     if is_over:
@@ -52,14 +52,14 @@ class Connection(Protocol):
     """One connection."""
 
     def check_deadlines(self, now: float) -> None:
-        """See whether a deadline has passed; `now` is the time of the event loop."""
+        """Act on deadlines that have passed; `now` is the time of the event loop."""
 
     def drop(self) -> None:
         """Close the connection at once, without an answer."""
 
 
 class ServerConnections:
-    """What the connections of one server share."""
+    """The connections of one server."""
 
     def __init__(self, bounds: Bounds, *, refused: Callable[[str], None] = lambda _reason: None) -> None:
         self.bounds = bounds
@@ -76,7 +76,7 @@ class ServerConnections:
         return len(self._states)
 
     def admit(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> bool:
-        """Take a new connection, if necessary in place of another. False: there is no room."""
+        """Accept a new connection, if necessary instead of another. False: there is no room."""
         if len(self._states) >= self.bounds.connections and not self._make_room():
             return False
         self.set_state(connection, ConnectionState.WAITING)
@@ -85,7 +85,7 @@ class ServerConnections:
         return True
 
     def set_state(self, connection: Connection, state: ConnectionState) -> None:
-        """Set what the connection does now; it becomes the youngest in that state."""
+        """Set the state of the connection; it becomes the youngest in that state."""
         before = self._states.get(connection)
         if before is not None:
             del self._in_order[before][connection]
@@ -93,7 +93,7 @@ class ServerConnections:
         self._in_order[state][connection] = None
 
     def forget(self, connection: Connection) -> None:
-        """The connection is gone."""
+        """Remove a closed connection."""
         state = self._states.pop(connection, None)
         if state is not None:
             del self._in_order[state][connection]

@@ -1,9 +1,9 @@
 """Uvicorn's HTTP/1.1 protocol, with bounds on bytes, fields, time, connections and bodies.
 
-This module alone relies on uvicorn's inside (`uvicorn.protocols.http.httptools_impl`, which promises none of it).
-pyproject.toml bounds its version, `tests/unit/common/http/server/test_http_inside.py` fails when the inside changes, and
-`SOLSTICE_PUBLIC_INTERFACES=uvicorn` is the way back: `serving` then uses uvicorn's public settings alone, which bound
-heads, but no time.
+This module alone relies on uvicorn's inside (`uvicorn.protocols.http.httptools_impl`, which promises none of
+it). pyproject.toml bounds its version, `tests/unit/common/http/server/test_http_inside.py` fails when the
+inside changes, and `SOLSTICE_PUBLIC_INTERFACES=uvicorn` is the fallback: `serving` then uses only uvicorn's
+public settings, which bound heads, but not times.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from solstice_common.http.server.transport import OneWriteTransport
 
 
 class _Refused(Exception):
-    """Stops the parser; the refusal itself is noted in the protocol."""
+    """Stops the parser; the protocol holds the refusal itself."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -47,20 +47,20 @@ class BoundedProtocol(HttpToolsProtocol):
         self._out: OneWriteTransport = None  # type: ignore[assignment]  # until there is a connection
         self._is_trusted = False
         self._own_cycle: RequestResponseCycle | None = None
-        """Belongs to the request that is arriving."""
+        """The cycle of the arriving request."""
         self._unfinished = 0
         """Requests that are being answered or wait for it."""
         self._refusal: refusals.Refusal | None = None
         """Why the parser was stopped."""
         self._last: refusals.Refusal | None = None
-        """The refusal that is answered after everything that is under way."""
+        """The refusal that is sent after all pending answers."""
         self._is_gone = False
         self.is_over = False
-        """Further bytes that arrive are ignored."""
+        """Whether further bytes that arrive are ignored."""
         self._dropped = 0
         self._deadline = math.inf
 
-    # What asyncio calls
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         reading = TurnTaking(transport, self.shared.turns)
@@ -77,11 +77,12 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         view, begin = memoryview(data), 0
         while begin < len(view):
-            # No more than what completes a head of the largest size: so it does not matter how it was cut.
+            # Feed at most the bytes that complete a head of the largest size, so that the cuts of the stream
+            # do not matter.
             end = begin + (len(view) if self.is_over else HEAD_BYTES - self.arrival.head_bytes)
             self._feed(view[begin:end])
             begin = end
-        # A refused connection is dropped after few bytes more: it is not held for a turn.
+        # A refused connection is dropped after a few more bytes: it need not wait for its turn to be read.
         if len(data) >= LARGE_READ and not self.is_over and not self.arrival.in_head:
             self._out.reading.wait_for_turn()
 
@@ -95,7 +96,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.body is not None and self._own_cycle is None:
             self.body.release()
 
-    # What the parser calls
+    # Called by the parser
 
     def on_message_begin(self) -> None:
         self.arrival.begin()
@@ -111,7 +112,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if problem := self.arrival.field(len(name) + len(value) + 4):
             self._stop(problem)
-        # A trailer comes after the decision about who sent this, and is never a header (RFC 9110, section 6.5.1).
+        # A trailer comes after the sender was authenticated, and is never treated as a header (RFC 9110,
+        # section 6.5.1).
         if self.arrival.in_head:
             super().on_header(name, value)
 
@@ -135,7 +137,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.end_message()
         super().on_message_complete()
 
-    # What uvicorn calls
+    # Called by uvicorn
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         async def accounted(scope: Any, receive: Any, send: Any) -> None:
@@ -154,14 +156,14 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._last is not None and self._unfinished == 0:
             self._answer_last(self._last)
         elif not self.arrival.in_head and self._own_cycle is not None and self._own_cycle.response_complete:
-            # The rest of a body that was answered early is read and dropped, for a while.
+            # When a body was answered early, the rest of it is read and dropped for a while.
             self._deadline = self.loop.time() + LINGER_SECONDS
         self._report_state()
 
-    # What a protocol built on this one calls
+    # Called by subclasses
 
     def end_head(self) -> None:
-        """The head is complete: nothing is added to it after this."""
+        """The head is complete: later fields are not added to it."""
         if is_repeated(self.headers):
             self._stop(refusals.REPEATED)
         if self._unfinished >= WAITING_REQUESTS:
@@ -196,8 +198,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._hand_on(piece)
 
     def wait_for_answer(self, request: WholeRequest) -> None:
-        """Answer nothing else on this connection before `answer` is called with this request."""
-        # Uvicorn's counters change with the answer, also when the connection is lost before it.
+        """Answer no other request on this connection before `answer` is called with this one."""
+        # Uvicorn's counters change with the answer, also when the connection is lost first.
         self.cycle, self.body = request, None  # type: ignore[assignment]  # it has all that uvicorn asks it for
         self._unfinished += 1
 
@@ -216,7 +218,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.on_response_complete()
 
     def count_body(self, body: bytes) -> None:
-        """Count so many bytes of the body as arrived."""
+        """Count arrived bytes of the body."""
         self.arrival.body_bytes += len(body)
         if self.body is None:
             self.body = self.shared.bodies.body(lambda: self._refuse(refusals.MANY_BODIES))
@@ -233,7 +235,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.arrival.end()
 
     def trust(self) -> None:
-        """The connection has brought something genuine, so it is not closed for an unknown caller."""
+        """Keep the connection open for its genuine request, when unknown callers need room."""
         self._is_trusted = True
 
     # Deadlines, state, refusals
@@ -260,8 +262,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _hand_on(self, body: bytes) -> None:
         cycle = self.cycle
-        # Nearly every webhook is read in one piece. It is handed on as it is: uvicorn would copy it into a buffer, and
-        # out of that again.
+        # Nearly every webhook is read in one piece. It is passed on without a copy: uvicorn would copy it
+        # into a buffer and out again.
         is_first = not cycle.body
         HttpToolsProtocol.on_body(self, b"" if is_first else body)
         if is_first:
@@ -281,14 +283,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(self._refusal or refusals.MALFORMED)
             return
         except httptools.HttpParserUpgrade:
-            # What follows may be of another protocol: the answer, in this one, is the last.
+            # The following bytes may be of another protocol: this answer is the last.
             self.cycle.keep_alive, self.is_over = False, True
             if not self._unfinished:
                 self._out.close()
         self._after(len(data))
 
     def _after(self, count: int) -> None:
-        """So many bytes were parsed: set the state and its deadline."""
+        """Set the state and its deadline after bytes were parsed."""
         if self.arrival.in_head:
             self._measure_head(count)
         else:
@@ -325,25 +327,25 @@ class BoundedProtocol(HttpToolsProtocol):
             self.shared.refused(refusals.SILENT)
             self._out.close()
         elif not self._out.reading.is_read:
-            # The other side is not silent: we do not read.
+            # The client is not silent: we have paused reading.
             self._deadline = now + self.shared.bounds.silence_seconds
         else:
             self._refuse(refusals.SLOW)
 
     def _stop(self, refusal: refusals.Refusal) -> None:
-        """Stop the parser from one of its callbacks, and refuse."""
+        """Refuse, and stop the parser from one of its callbacks."""
         self._refusal = refusal
         raise _Refused
 
     def _refuse(self, refusal: refusals.Refusal) -> None:
-        """Stop parsing; send this refusal after all that is under way, and close."""
+        """Stop parsing; send this refusal after all pending answers, and close."""
         if self.is_over:
             return
         self.is_over = True
         self._deadline = math.inf
         cycle = self._own_cycle
         if cycle is None or self.arrival.in_head:
-            # A head, or a body that was held back: nothing was begun.
+            # Only a head, or a body that was held back, has arrived: no answer was begun.
             if self.body is not None and not self.arrival.in_head:
                 self.body.release()
         elif any(waiting is cycle for waiting, _ in self.pipeline):
@@ -372,9 +374,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._out.close()
 
     def _reads_on(self) -> bool:
-        """Whether bytes of the other side may still arrive when the connection ends.
+        """Whether bytes of the client may still arrive when the connection ends.
 
-        Closing then would reset the connection, and it might never read our last answer.
+        Closing then would reset the connection, and the client might never read our last answer.
         """
         reads_on = self.is_over or not self.arrival.in_head
         self.is_over = True
@@ -388,7 +390,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _release(cycle: RequestResponseCycle) -> None:
-    """Drop the body that no task reads any more, and stop counting it."""
+    """Drop the body that no task reads, and stop counting it."""
     # Uvicorn keeps it as long as the connection, which outlives an answer that came before the end of the body.
     cycle.body = b""  # type: ignore[assignment]  # uvicorn reads it and adds to it, as bytes allow
     counted: Body | None = getattr(cycle, "counted", None)

@@ -1,4 +1,4 @@
-"""Connections that send large bodies are read in turn.
+"""Reads connections with large bodies one after the other.
 
 So small requests between them are answered soon.
 """
@@ -8,13 +8,13 @@ from collections import deque
 from typing import Final
 
 LARGE_READ: Final = 64 * 1024
-"""Bytes of one read after which a connection waits for its turn."""
+"""Bytes of one read after which a connection has to wait."""
 AT_ONCE: Final = 4
 """Connections that are read in one iteration of the event loop: each read takes at most 256 KiB (uvloop)."""
 
 
 class ReadingTurns:
-    """The connections of one server that wait for their turn, first come, first served."""
+    """The connections of one server that wait to be read, in order of arrival."""
 
     def __init__(self) -> None:
         self._waiting: deque[TurnTaking] = deque()
@@ -39,13 +39,13 @@ class ReadingTurns:
 
 
 class TurnTaking:
-    """Reads one connection when the application takes more and its turn has come."""
+    """Reads one connection when the application accepts more and its turn has come."""
 
     def __init__(self, transport: asyncio.Transport, turns: ReadingTurns) -> None:
         self._transport = transport
         self._turns = turns
         self._may_read = True
-        """Whether the application takes more."""
+        """Whether the application accepts more data."""
         self._waits = False
         self.is_read = True
 
@@ -59,14 +59,14 @@ class TurnTaking:
             self._set(is_read=True)
 
     def wait_for_turn(self) -> None:
-        """Read nothing more until the others that wait have been read."""
+        """Pause reading until the other waiting connections have been read."""
         if not self._waits:
             self._waits = True
             self._set(is_read=False)
             self._turns.wait(self)
 
     def on_turn(self) -> None:
-        """Read on, if the application takes more and the connection is still open."""
+        """Resume reading, if the application accepts more and the connection is still open."""
         self._waits = False
         if self._may_read:
             self._set(is_read=True)

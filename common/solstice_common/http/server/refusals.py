@@ -1,4 +1,4 @@
-"""What the protocol itself answers to a request that exceeds a bound. Pure."""
+"""Makes the protocol's own answers to requests that exceed a bound. Pure."""
 
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -12,7 +12,7 @@ Field = tuple[bytes, bytes]
 
 
 class Refusal(Value, frozen=True):
-    """What the protocol itself answers, before it closes the connection."""
+    """The protocol's own answer, after which it closes the connection."""
 
     status: int
     reason: str
@@ -51,6 +51,6 @@ MANY_BODIES: Final = Refusal(
 )
 MANY_CONNECTIONS: Final = Refusal(503, "many_connections", "Too many connections: try again later.", 10)
 CROWDED_OUT: Final = "crowded_out"
-"""The reason of a connection closed without an answer, to admit a new one."""
+"""The reason when a connection is closed without an answer, to admit a new one."""
 SILENT: Final = "silent"
-"""The reason of a connection that sent or read nothing."""
+"""The reason when a client sent or read nothing."""

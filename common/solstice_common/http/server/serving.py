@@ -1,4 +1,4 @@
-"""Serves an application by uvicorn on one address; both services use it."""
+"""Serves an application through uvicorn on one address, for both services."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ class HttpServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.serving = asyncio.Event()
-        """Set once requests are accepted, or never will be."""
+        """Set once requests are accepted, or once the start has failed."""
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         try:
@@ -59,7 +59,7 @@ class HttpServer(uvicorn.Server):
 
 
 def bounds_of(settings: HttpSettings, *, largest_body: int = 0, servers: int = 1) -> Bounds:
-    """The bounds of the settings, as far as the process's descriptors suffice."""
+    """The bounds of the settings, within the descriptors of the process."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Bounds(
         connections=connections_allowed(settings.http_connections, descriptors, servers=servers),
@@ -86,11 +86,11 @@ def http_server(
 ) -> HttpServer:
     """The server for an application.
 
-    It calls `refused` with the reason of each refusal of its own. `protocol` imports what it returns: it is called only
-    where uvicorn's inside is used, and so is there.
+    It calls `refused` with the reason of each refusal of its own. `protocol` imports the class that it
+    returns, so it is called only where uvicorn's inside is used.
 
-    When uvicorn is used by its public interface alone, its settings bound heads and connections, and the application
-    what it can; what is left open is logged.
+    With uvicorn's public interface alone, its settings bound heads and connections, and the application
+    bounds what it can; the missing bounds are logged.
     """
     is_public = public_only("uvicorn")
     if is_public:
@@ -111,7 +111,7 @@ def http_server(
             log_level="warning",
             access_log=False,
             server_header=False,
-            # A caller on this machine may do more. The connection says who is one, never a header.
+            # Callers on this machine may do more: only the connection decides who is one, never a header.
             proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, round(grace_seconds)),
@@ -122,9 +122,9 @@ def http_server(
 def listen(host: str, port: int, *, named: str) -> socket.socket:
     """A listening socket, made before anything else.
 
-    So a taken port, the most common mistake, is found first.
+    So a port in use, the most common mistake, is reported first.
 
-    Raises ConfigurationError, with what the settings are `named`.
+    Raises ConfigurationError, with the names of the settings in `named`.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Accepted sockets inherit TCP_NODELAY, which asyncio sets only with the protocol given. Without it every answer

@@ -1,4 +1,4 @@
-"""A transport that writes once per turn of the event loop.
+"""A transport that writes once per iteration of the event loop.
 
 It never writes after it was closed.
 """
@@ -12,9 +12,9 @@ from solstice_common.http.server.reading_turns import TurnTaking
 
 
 class OneWriteTransport:
-    """Writes everything of one turn of the event loop at once.
+    """Makes one write of all data of one iteration of the event loop.
 
-    What is written after `close` is dropped.
+    Data that is written after `close` is dropped.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class OneWriteTransport:
         self._written = 0
         """Bytes written since the connection began."""
         self._sent = -1
-        """Bytes the other side had taken at the last look; -1 for all."""
+        """Bytes that the client had taken at the last check; -1 for all."""
         self._stuck_at = math.inf
 
     def is_closing(self) -> bool:
@@ -64,13 +64,13 @@ class OneWriteTransport:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, and drop what is not sent yet."""
+        """Close at once, and drop unsent data."""
         self._is_closed = True
         self._parts.clear()
         self._transport.abort()
 
     def is_stuck(self, now: float, seconds: float) -> bool:
-        """Whether the other side has taken nothing for so long; call it repeatedly."""
+        """Whether the client has taken nothing for so long; call it repeatedly."""
         unsent = _buffered(self._transport)
         sent = -1 if unsent == 0 else self._written - unsent
         if unsent == 0 or sent != self._sent:

@@ -1,6 +1,7 @@
-"""Names what is wrong with streams and consumers, and the `nats` command against it. Pure.
+"""Names what is wrong with streams and consumers, and the `nats` command that corrects it. Pure.
 
-Whatever makes a service refuse a stream comes from `jetstream_streams`; what only costs something is added here.
+`jetstream_streams` finds the differences for which a service refuses a stream; this module adds those that
+only cost something.
 
 Source: docs.nats.io/nats-concepts/jetstream (streams, consumers), and the flags of `nats stream edit`.
 """
@@ -21,7 +22,7 @@ from solstice_common.broker.topology_check import DECLARE, TopologyDifference
 from solstice_common.topology import Queue
 
 LEAST_ACK_WAIT_SECONDS: Final = 5.0
-"""With less, a process that stalls for a moment has its messages run a second time."""
+"""With less, messages of a process that stalls for a moment are delivered a second time."""
 _EDITS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "subjects": "--subjects={queue}",
@@ -30,17 +31,17 @@ _EDITS: Final[Mapping[str, str]] = MappingProxyType(
         "discard": "--discard=new",
     }
 )
-"""The flag of `nats stream edit` against a difference; what has none cannot be changed in place."""
+"""The flag of `nats stream edit` that corrects a difference; without a flag it cannot be changed in place."""
 
 
 def stream_drifts(queue: Queue, found: StreamConfig) -> Iterator[TopologyDifference]:
-    """What the stream of a queue has otherwise than it needs it."""
+    """The differences between a queue's stream and what the queue needs."""
     stream, label = stream_of(queue.name), f"stream {stream_of(queue.name)}"
     edit = f"nats stream edit {stream} "
     anew = f"let it run empty, stop the services, nats stream rm {stream}, then: {DECLARE}"
     for difference in stream_differences(found, queue):
         name = difference.partition("=")[0]
-        if name != "arguments":  # those are compared as on every broker
+        if name != "arguments":  # arguments are compared as on every broker
             flag = _EDITS.get(name)
             remedy = anew if flag is None else edit + flag.format(queue=queue.name)
             yield TopologyDifference(object=label, difference=f"has {difference}", remedy=remedy)
@@ -61,7 +62,7 @@ def stream_drifts(queue: Queue, found: StreamConfig) -> Iterator[TopologyDiffere
 
 
 def consumer_drifts(queue: Queue, consumers: Iterable[ConsumerConfig]) -> Iterator[TopologyDifference]:
-    """What the consumers of a queue's stream have otherwise; ours may be missing."""
+    """The differences of the consumers of a queue's stream; ours may be missing."""
     stream, own_is_there = stream_of(queue.name), False
     for found in consumers:
         name = found.durable_name or found.name or ""
@@ -92,7 +93,7 @@ def subject_drift(queue: Queue, taken_by: str) -> TopologyDifference:
 
 
 def bucket_drifts(found: StreamConfig) -> Iterator[TopologyDifference]:
-    """What the bucket with the exchanges and bindings has otherwise."""
+    """The differences of the bucket with the exchanges and bindings."""
     anew = f"nats kv rm {TOPOLOGY_BUCKET}, then: {DECLARE}"
     if found.max_age:
         yield TopologyDifference(
@@ -109,7 +110,7 @@ def bucket_drifts(found: StreamConfig) -> Iterator[TopologyDifference]:
 
 
 def _costs(found: ConsumerConfig) -> Iterator[str]:
-    """What a service takes as it is, and what it costs."""
+    """The properties that a service accepts, and what they cost."""
     if found.ack_wait is not None and found.ack_wait < LEAST_ACK_WAIT_SECONDS:
         yield f"ack_wait={found.ack_wait:g} s: after a stall that long a message is delivered twice"
     if found.backoff:

@@ -1,4 +1,4 @@
-"""What is declared on a JetStream server."""
+"""Reads what is declared on a JetStream server."""
 
 import json
 
@@ -26,7 +26,7 @@ from solstice_common.topology import Binding, Queue, Topology
 
 
 async def found_topology(url: str, topology: Topology) -> FoundTopology:
-    """What the server of `url` holds of a topology, and what differs there.
+    """The objects of a topology that exist on the server of `url`, and their differences.
 
     Raises ConfigurationError for a wrong URL, BrokerUnavailable, and TopologyMismatch when the bindings are unreadable.
     """
@@ -71,7 +71,7 @@ async def _queue(
     consumers = await _consumers(connection, stream_of(queue.name))
     stored = (stream.config.metadata or {}).get(ARGUMENTS_KEY)
     try:
-        # A stream that an operator made has none, and needs none.
+        # A stream that an operator made has no arguments, and needs none.
         arguments = queue.arguments if stored is None else json.loads(stored)
     except ValueError:
         arguments = {ARGUMENTS_KEY: stored}
@@ -82,7 +82,7 @@ async def _queue(
 
 
 async def _consumers(connection: NatsConnection, stream: str) -> list[ConsumerConfig]:
-    """Every consumer of a stream: the server tells 256 at a time."""
+    """Every consumer of a stream; the server returns 256 at a time."""
     found: list[ConsumerConfig] = []
     while page := await connection.call(connection.jetstream.consumers_info(stream, offset=len(found))):
         found += [each.config for each in page]

@@ -1,7 +1,8 @@
 """Decides how a queue of RabbitMQ gets other arguments or another name while services run. Pure.
 
-A queue cannot change its arguments, so an interim queue takes its place: `docs/decisions/0048-a-queue-moves-by-way-of-another.md`
-says why in this order. The state is what the broker shows: each run plans anew from that, and goes on where another ended.
+A queue cannot change its arguments, so an interim queue takes its place;
+`docs/decisions/0048-a-queue-moves-by-way-of-another.md` explains the order of the steps. The broker holds the
+only state: each run plans from it again, and continues where another run ended.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,7 @@ class StepKind(StrEnum):
     BIND = "bind"
     UNBIND = "unbind"
     EMPTY = "empty"
-    """Move all messages, and wait until consumers hold none either."""
+    """Move all messages, and wait until consumers hold none, too."""
     MOVE = "move"
     """Move all messages of a queue that only we consume."""
     DELETE = "delete"
@@ -66,7 +67,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueMigration:
-    """What is asked for: `source`, whatever it is now, becomes `target`."""
+    """The requested migration: `source`, in any state, becomes `target`."""
 
     source: str
     target: Queue
@@ -84,7 +85,7 @@ class QueueMigration:
 
     @property
     def lock_name(self) -> str:
-        """An exclusive queue that only one process at a time can have."""
+        """The name of an exclusive queue that only one process at a time can have."""
         return f"{self.source}.migrating.lock"
 
     @property
@@ -103,14 +104,15 @@ class QueueMigration:
         types = {_type(self.target.arguments), *(_type(each.arguments) for each in self._sources(found))}
         arguments: dict[str, Argument] = {MARK: self.source}
         if types == {"quorum"}:
-            # It has no dead letters: what comes back from killed movers must not be dropped.
+            # It has no dead-letter exchange or limits: messages that killed migrations return must not be
+            # dropped.
             arguments |= {"x-queue-type": "quorum", "x-delivery-limit": _NO_LIMIT}
         else:
             arguments |= {"x-queue-type": "classic"}
         there = found.queues.get(self.interim_name)
         kind = None if there is None else _type(there.arguments)
         if kind is not None and kind != arguments["x-queue-type"]:
-            # Made by an earlier run for another target: it serves as it is.
+            # An earlier run for another target may have made it: it is used as it is.
             arguments = {MARK: self.source, "x-queue-type": kind}
             if kind == "quorum":
                 arguments["x-delivery-limit"] = _NO_LIMIT
@@ -122,7 +124,7 @@ class QueueMigration:
 
 
 def plan(migration: QueueMigration, found: FoundTopology) -> tuple[Step, ...]:
-    """What remains to be done; empty when the queue is as it has to be."""
+    """The remaining steps; empty when the queue is as required."""
     source = found.queues.get(migration.source)
     target, old = migration.target, Queue(name=migration.source, arguments=_arguments(source))
     if not migration.in_place:
@@ -234,7 +236,7 @@ def _of_kind(migration: QueueMigration, found: FoundTopology) -> Iterator[Topolo
 
 
 def _of_strangers(migration: QueueMigration, found: FoundTopology) -> Iterator[TopologyDifference]:
-    """Messages of exchanges that are not ours would lose their way."""
+    """Refuses bindings to other exchanges: their messages would be lost."""
     expected = (migration.exchange.name, migration.routing_key)
     queues = {migration.source, migration.interim_name, migration.target.name}
     for binding in sorted(found.bindings, key=_label):
@@ -254,7 +256,7 @@ def _of_strangers(migration: QueueMigration, found: FoundTopology) -> Iterator[T
 
 
 def _of_policies(migration: QueueMigration, found: FoundTopology) -> Iterator[TopologyDifference]:
-    """Limits of policies that would drop what is moved."""
+    """Refuses limits of policies that would drop moved messages."""
     between = [migration.interim_name] if migration.in_place else []
     for name in (*between, migration.target.name):
         policy = found.policies.get(name, {})

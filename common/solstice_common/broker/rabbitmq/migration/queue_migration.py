@@ -32,33 +32,33 @@ NAME: Final = "solstice topology migrate"
 PREFETCH: Final = 200
 IDLE_SECONDS: Final = 0.5
 UNBOUND_SECONDS: Final = 2.0
-"""What was routed just before an unbinding has arrived by then."""
+"""Messages that were routed just before an unbinding have arrived by then."""
 UNKNOWN_COUNTS_SECONDS: Final = 60.0
 TRIES: Final = 5
 """Plans that one run makes: services may declare the old queue again in between."""
 
 
 class Observer(Protocol):
-    """Hears what a migration does, before it does it."""
+    """Called by a migration before each of its steps."""
 
     def step(self, step: Step) -> None: ...
 
     def moved(self, step: Step, count: int) -> None: ...
 
     def waiting(self, step: Step, held: int | None) -> None:
-        """Consumers hold so many messages of the queue; None: that is not known yet."""
+        """Consumers hold this number of messages of the queue; None while it is unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migrated:
-    """What became of one migration."""
+    """The result of a migration."""
 
     steps: tuple[Step, ...]
     moved: int
-    """Messages that went from one queue to another; each that went there and back counts twice."""
+    """How many messages were moved; one that was moved there and back counts twice."""
     consumers_left: int = 0
-    """Of the old queue, which stays until services use the new name; else 0."""
+    """Consumers of the old queue, which stays until services use the new name; else 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +89,10 @@ async def migrate(
     counts_lag_seconds: float,
     observer: Observer,
 ) -> Migrated:
-    """Do what remains of a migration. Interrupted at any moment, the next call goes on.
+    """Do the remaining steps of a migration. After an interruption, the next call continues.
 
-    The management API's counts of messages are at most `counts_lag_seconds` old. Raises ConfigurationError for what is
-    refused, BrokerUnavailable, and BrokerError while another process migrates the same queue.
+    The management API's counts of messages are at most `counts_lag_seconds` old. Raises ConfigurationError
+    for a refused migration, BrokerUnavailable, and BrokerError while another process migrates the same queue.
     """
     async with tool_connection(url, NAME) as (connection, shown):
         work = _Work(
@@ -132,7 +132,7 @@ class _Work:
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        """Hold the exclusive queue that stands for this migration: it ends with the connection."""
+        """Hold the exclusive queue that locks this migration; the broker deletes it with the connection."""
         name = self._migration.lock_name
         with reported(self._shown):
             channel = await self._connection.channel()
@@ -167,7 +167,7 @@ class _Work:
         )
 
     async def _do(self, step: Step) -> int:
-        """Do it; return how many consumers forbid it."""
+        """Do a step; return how many consumers forbid it."""
         with reported(self._shown):
             channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
         try:
@@ -229,7 +229,7 @@ class _Work:
                 break
         with reported(self._shown):
             await queue.cancel(tag, timeout=RPC_SECONDS)
-        # The last ones that came before the broker knew of that: they stay, as messages of the queue.
+        # Messages that were delivered before the cancel: they stay in the queue.
         if not arrived.empty():
             raise _Changed
 
@@ -243,16 +243,16 @@ class _Work:
                         f"{step.queue.name}; when there is room, run this again"
                     )
         with reported(self._shown):
-            # All of them, and all before them were acked: only this consumer uses the channel.
+            # `multiple` acks all of them and all earlier ones: only this consumer uses the channel.
             await group[-1].ack(multiple=True)
         self._moved += len(group)
         self._observer.moved(step, self._moved)
 
     async def _is_unused(self, channel: AbstractChannel, step: Step, began: float) -> bool:
-        """Whether neither the queue nor its consumers have anything of it.
+        """Whether neither the queue nor its consumers hold a message.
 
-        The queue gets nothing new that the other one does not get as well, so what a count of a moment ago denied is still
-        not there.
+        The queue gets no new message that the other queue does not get as well, so a count of a moment ago is
+        still valid.
         """
         with reported(self._shown):
             # A service that connected anew has bound it again.
@@ -268,7 +268,7 @@ class _Work:
         return waited >= self._counts_lag_seconds and held == 0
 
     async def _delete(self, channel: AbstractChannel, queue: Queue) -> int:
-        """Delete it; return how many consumers of it forbid that."""
+        """Delete a queue; return how many consumers forbid that."""
         depth = await _depth(channel, queue.name)
         if depth is None:
             return 0
@@ -298,7 +298,7 @@ async def _declare(channel: AbstractChannel, queue: Queue) -> None:
             queue.name, durable=True, arguments=dict(queue.arguments), timeout=RPC_SECONDS
         )
     except ChannelPreconditionFailed:
-        # A service was quicker, with what it knows.
+        # A service declared it first, with its own arguments.
         raise _Changed from None
 
 
@@ -316,7 +316,7 @@ async def _after_a_moment(began: float) -> bool:
 
 
 async def _next_group(arrived: "asyncio.Queue[Received]") -> list[Received]:
-    """What has arrived, in the queue's order; empty when nothing does for a moment."""
+    """The arrived messages, in the queue's order; empty when none arrives for a moment."""
     group: list[Received] = []
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(IDLE_SECONDS):
@@ -327,7 +327,7 @@ async def _next_group(arrived: "asyncio.Queue[Received]") -> list[Received]:
 
 
 def _with_different_ids(group: Sequence[Received]) -> list[list[Received]]:
-    """The messages in parts that have no id twice: aiormq tells returns apart by it."""
+    """The messages in parts without a repeated id: aiormq identifies returned messages by their id."""
     parts: list[list[Received]] = []
     times: dict[str, int] = {}
     for message in group:
