@@ -1,11 +1,11 @@
 """Uses the inside of nats-py: insists on TLS, and drops connections at once.
 
 `Client` connects without encryption to a server without TLS, even for `tls://`, and sends the password
-(github.com/nats-io/nats.py/issues/912, fixed only in its successor). `_connect_command` makes what carries
-the password, once the transport stands, so that is the last moment to refuse. `close` waits until a server
-that reads no more has taken what was written. And headers that nats-py cannot read (a head without an end of
-line, a status that is not UTF-8) end its reading of the connection, again whenever the server delivers the
-message again.
+(github.com/nats-io/nats.py/issues/912, fixed only in its successor). `_connect_command` makes the message
+with the password once the transport is connected, so that is the last moment to refuse. `close` waits until
+the server has read everything, also when it no longer reads. And headers that nats-py cannot read (a head
+without an end of line, a status that is not UTF-8) end its reading of the connection, again at each delivery
+of the message.
 
 `SOLSTICE_PUBLIC_INTERFACES=nats` leaves this module out: `tls://` then needs a server with `handshake_first:
 true`, a frozen server's socket stays until the process ends, and a message with such a head keeps its queue
