@@ -222,8 +222,8 @@ class TestReading:
         assert "attempt 1  failed (step_failed)" in up.solstice("show", job_id).stdout
         assert [attempt["exit_code"] for attempt in up.json("show", job_id)["attempts"]] == [7]
 
-    def test_unknown_id_is_an_answer_not_a_crash(self, up: SolsticeUp) -> None:
-        done = up.solstice("show", "dead0000-0000-7000-8000-000000000001", check=1)
+    def test_unknown_id_is_a_mistake_of_the_command(self, up: SolsticeUp) -> None:
+        done = up.solstice("show", "dead0000-0000-7000-8000-000000000001", check=2)
         assert done.stderr.startswith("error: there is no run or job dead0000")
 
 
@@ -377,7 +377,7 @@ class TestWorkers:
             assert running.process.wait(60) == 0
 
     def test_an_unknown_worker_is_named(self, up: SolsticeUp) -> None:
-        assert "no worker 'nobody'" in up.solstice("workers", "pause", "nobody", check=1).stderr
+        assert "no worker 'nobody'" in up.solstice("workers", "pause", "nobody", check=2).stderr
 
 
 class TestSchedules:
@@ -412,7 +412,7 @@ class TestSchedules:
         wait_for(lambda: "branch_gone" in reported())
         assert "has no refs/heads/gone" in reported()
         up.solstice("schedules", "remove", "lost")
-        assert "no schedule 'lost'" in up.solstice("schedules", "show", "lost", check=1).stderr
+        assert "no schedule 'lost'" in up.solstice("schedules", "show", "lost", check=2).stderr
 
 
 class TestWithoutAnOrchestrator:

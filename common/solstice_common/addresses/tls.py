@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Final, Self
 
+from solstice_common.addresses.system_errors import system_words
 from solstice_common.errors import ConfigurationError
 from solstice_common.values.value import Value
 
@@ -92,7 +93,8 @@ def explained(text: str, tls: TlsFiles | None) -> str:
 
 
 def with_remedy(text: str) -> str:
-    """The reason of a failed connection; a TLS error also says what to do. Pure."""
+    """The reason of a failed connection in plain words, with a remedy for TLS. Pure."""
+    text = system_words(text)
     plain = text.casefold().replace("_", " ")
     for words, remedy in _REMEDIES.items():
         if words.replace("_", " ") in plain:

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, Final
 
 import typer
@@ -38,8 +39,8 @@ class Exit(IntEnum):
     """Ctrl-C."""
 
 
-_CLIENT_ERRORS: Final = frozenset({400, 401, 403, 422})
-"""HTTP statuses which mean that the command or the token is wrong."""
+_CLIENT_ERRORS: Final = frozenset({400, 401, 403, 404, 422})
+"""HTTP statuses which mean that the command names what is not there, or that it or the token is wrong."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT})
 BOXED_HELP_COLUMNS: Final = 100
 
@@ -93,6 +94,7 @@ def run(app: typer.Typer) -> None:
 
     Raises any other error of a command with its traceback: that is a bug.
     """
+    _open_missing_streams()
     if "structlog" in sys.modules:
         silence_logs()
     try:
@@ -109,6 +111,16 @@ def run(app: typer.Typer) -> None:
             raise
         typer.secho(f"error: {_sentence(error)}", err=True, fg=typer.colors.RED)
         sys.exit(code)
+
+
+def _open_missing_streams() -> None:
+    """Open what stands for a closed standard stream, which Python leaves out.
+
+    Else a database or a socket gets the number of a stream, and output for people goes into it.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115  open to the end
 
 
 def _leave_a_closed_pipe() -> None:

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 import asyncpg
 
+from solstice_common.addresses.system_errors import system_words
 from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.runtime.backoff import backoff_seconds
 from solstice_common.settings import without_password
@@ -222,6 +223,8 @@ def named(where: str, error: Exception) -> Exception:
     closed = type(error) is asyncpg.InterfaceError and "clos" in str(error)
     if isinstance(error, asyncpg.InternalClientError):
         return StoreUnavailable(where, f"the connection broke off ({error})")
+    if isinstance(error, TimeoutError):
+        return StoreUnavailable(where, "it did not answer in time")
     if closed or isinstance(error, _UNAVAILABLE):
-        return StoreUnavailable(where, str(error) or type(error).__name__)
+        return StoreUnavailable(where, system_words(str(error)) or type(error).__name__)
     return error

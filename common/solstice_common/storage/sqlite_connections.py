@@ -4,6 +4,7 @@ Source: sqlite.org/wal.html, sqlite.org/rescode.html.
 """
 
 import contextlib
+import errno
 import os
 import sqlite3
 import threading
@@ -12,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from solstice_common.errors import StoreUnavailable
+from solstice_common.addresses.system_errors import system_words
+from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.storage.migrations import Migration, migrate
 from solstice_common.storage.private_files import OWNER_ONLY, narrow
 
@@ -43,6 +45,13 @@ _UNAVAILABLE: Final = frozenset({
 
 Any other code is a mistake in our SQL and is raised as it is.
 """
+_WRONG_PLACE: Final = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS),
+        *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+    }
+)
+"""What the system says of a place where there can be no database, however often it is tried."""
 
 
 def open_connections(
@@ -70,9 +79,17 @@ def open_connections(
             opened.pop_all()
             return writer, reader
     except OSError as error:
-        raise StoreUnavailable(str(path), str(error)) from error
+        raise no_place(path, error) from error
     except sqlite3.Error as error:
         raise named(path, error) from error
+
+
+def no_place(path: Path, error: OSError) -> ConfigurationError | StoreUnavailable:
+    """What callers know when the system refuses a database its files."""
+    words = f"{error.filename} is no directory" if error.errno == errno.EEXIST else system_words(str(error))
+    if error.errno in _WRONG_PLACE:
+        return ConfigurationError(f"the database {path} cannot be used: {words}")
+    return StoreUnavailable(str(path), words)
 
 
 def named(path: Path, error: BaseException) -> BaseException:

@@ -11,6 +11,7 @@ from typing import Final
 import orjson
 
 from solstice_cli.local import secrets_file
+from solstice_common.addresses.system_errors import system_words
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source
 from solstice_common.storage.private_files import OWNER_ONLY, OWNERS_DIRECTORY, open_private
@@ -43,7 +44,7 @@ def _read(path: Path) -> dict[Source, str]:
         return {}
     except (OSError, ValueError, AttributeError) as error:
         raise ConfigurationError(
-            f"the webhook secrets in {path} cannot be read ({error}): mend the file, or remove it to have new ones made"
+            f"the webhook secrets in {path} cannot be read ({system_words(str(error))}): mend the file, or remove it to have new ones made"
         ) from None
 
 

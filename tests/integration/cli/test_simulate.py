@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from solstice_cli.main import app
-from solstice_common.errors import ConfigurationError, StoreUnavailable
+from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, RunSpec
 from solstice_orchestrator.scheduling.quotas import owner_of
 from solstice_orchestrator.simulation.trace import read_runs
@@ -250,7 +250,7 @@ async def test_what_a_store_has_run_becomes_a_trace(
 def test_a_store_that_is_not_there_leaves_no_trace(tmp_path: Path) -> None:
     out = tmp_path / "jobs.jsonl"
     error = refused("record", "--out", out, "--database-url", f"sqlite:///{tmp_path / 'none.db'}")
-    assert isinstance(error, StoreUnavailable)
+    assert isinstance(error, ConfigurationError)
     assert list(tmp_path.iterdir()) == []
 
 

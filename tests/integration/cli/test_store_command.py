@@ -112,7 +112,7 @@ def test_what_is_wrong_is_said_in_a_line_with_the_right_exit_code(
     cases = [
         (("store", "check"), "postgres://ada@db.example/jobs", 2, "must start with"),
         (("store", "check"), unreachable, 3, "cannot be used now"),
-        (("store", "check"), f"sqlite:///{tmp_path / 'none.db'}", 3, "no such file"),
+        (("store", "check"), f"sqlite:///{tmp_path / 'none.db'}", 2, "no such file"),
         (("purge", "--older-than", "a month"), source, 2, "write 30d, 12h, 90m or 60s"),
         (("store", "move", "--from", source, "--to", source), "", 2, "does not start with postgresql://"),
         (("store", "move", "--from", unreachable, "--to", unreachable), "", 2, "write sqlite:///FILE"),

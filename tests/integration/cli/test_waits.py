@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -81,13 +82,20 @@ def command(program: str, *words: str) -> str:
         ),
         (
             "solstice_cli.main",
+            ("simulate", "record", "--out", "/dev/null"),
+            "DATABASE_URL",
+            "postgresql://ada@127.0.0.1:{}/store",
+            "the database at {}",
+        ),
+        (
+            "solstice_cli.main",
             ("enqueue", "--repo-url", "https://forge.example/a/b", "--commit-sha", "c" * 40),
             "AMQP_URL",
             "amqp://127.0.0.1:{}/",
             "the broker at {}",
         ),
     ],
-    ids=["orchestrator", "topology", "statuses", "inbox", "database", "enqueue"],
+    ids=["orchestrator", "topology", "statuses", "inbox", "database", "recorded", "enqueue"],
 )
 def test_a_server_that_says_nothing_is_named(
     silent: int, program: str, words: tuple[str, ...], variable: str, url: str, what: str
@@ -95,6 +103,16 @@ def test_a_server_that_says_nothing_is_named(
     place = url.format(silent)
     sentence = WAITS.format(what.format(place))
     assert sentence in first_lines(command(program, *words), sentence, **{variable: place})
+
+
+def test_a_database_that_says_nothing_to_a_move_is_named(silent: int, tmp_path: Path) -> None:
+    source, target = f"sqlite:///{tmp_path / 'store.sqlite'}", f"postgresql://ada@127.0.0.1:{silent}/store"
+    migrated = [sys.executable, "-m", "solstice_cli", "store", "migrate", "--database-url", source]
+    subprocess.run(migrated, env=base_environment(), check=True, timeout=100)
+    sentence = WAITS.format(f"the database at {target}")
+    assert sentence in first_lines(
+        command("solstice_cli.main", "store", "move", "--from", source, "--to", target), sentence
+    )
 
 
 WAITING = """

@@ -235,6 +235,22 @@ class TestWhatCannotBeReadOrWritten:
 COMMANDS = [words for program, app in PROGRAMS.items() for words, _ in leaves(loaded(app), (program,))]
 
 
+PRINTS_NO_ANSWER = {
+    *(("forge-integration", "serve"), ("orchestrator", "run")),
+    *(("forge-integration", "openapi"), ("orchestrator", "openapi")),
+}
+"""Services, and documents that are JSON anyway."""
+
+
+@pytest.mark.parametrize("words", [pytest.param(words, id=" ".join(words)) for words in COMMANDS])
+def test_every_command_that_prints_an_answer_has_json(words: tuple[str, ...]) -> None:
+    command = loaded(PROGRAMS[words[0]])
+    for word in words[1:]:
+        command = command.commands[word]
+    flags = {flag for parameter in command.params for flag in parameter.opts}
+    assert ("--json" in flags) is (words not in PRINTS_NO_ANSWER)
+
+
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("columns", [60, 80, 100])
 @pytest.mark.parametrize("words", [pytest.param(words, id=" ".join(words)) for words in COMMANDS])

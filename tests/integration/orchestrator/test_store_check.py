@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_common.errors import ConfigurationError, SchemaTooNew, StoreUnavailable
+from solstice_common.errors import ConfigurationError, SchemaTooNew
 from solstice_common.storage.migrations import migrations_of
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.admin.check import check
@@ -129,7 +129,7 @@ async def test_a_newer_schema_is_refused(store_url: str, change: Change) -> None
 
 
 async def test_what_is_not_there_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="no such file"):
+    with pytest.raises(ConfigurationError, match="no such file"):
         await check(f"sqlite:///{tmp_path / 'none.db'}")
     assert await asyncio.to_thread(lambda: list(tmp_path.iterdir())) == []
     with pytest.raises(ConfigurationError):

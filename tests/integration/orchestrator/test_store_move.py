@@ -285,7 +285,7 @@ async def test_what_cannot_be_moved_says_why(
 ) -> None:
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("INSERT INTO schema_migrations VALUES (9999, 'x', 0)")
-    with pytest.raises(StoreUnavailable, match="no such file"):
+    with pytest.raises(ConfigurationError, match="no such file"):
         await move(tmp_path / "none.db", postgresql_database.url)
     with pytest.raises(SchemaTooNew, match="9999"):
         await move(file, postgresql_database.url)

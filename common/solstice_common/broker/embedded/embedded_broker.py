@@ -32,6 +32,7 @@ from solstice_common.errors import BrokerUnavailable, StoreUnavailable
 from solstice_common.runtime.file_notifier import FileNotifier
 from solstice_common.settings import sqlite_path
 from solstice_common.storage.sqlite import SqliteDatabase, Work, migrations_of
+from solstice_common.storage.sqlite_connections import no_place
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Topology
 
@@ -92,7 +93,7 @@ class EmbeddedBroker:
 
         `sqlite_path` has the rule of the URL.
 
-        Raises ConfigurationError for a wrong URL, StoreUnavailable when the file cannot be used, SchemaTooNew.
+        Raises ConfigurationError for a wrong URL or place, StoreUnavailable when the file cannot be used, SchemaTooNew.
         """
         path = sqlite_path(url)
         migrations = migrations_of("solstice_common.broker.embedded.schema")
@@ -294,4 +295,4 @@ def _beside(path: Path) -> tuple[FileNotifier, ProcessLocks]:
             path.with_name(f"{path.name}.owners")
         )
     except OSError as error:
-        raise StoreUnavailable(str(path), str(error)) from error
+        raise no_place(path, error) from error

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 import httpx2
 from yarl import URL
 
+from solstice_common.addresses.system_errors import system_words
 from solstice_common.broker.rabbitmq.rabbitmq_address import rabbitmq_address
 from solstice_common.broker.topology_check import (
     FoundExchange,
@@ -147,7 +148,7 @@ class _ManagementApi:
         except httpx2.HTTPError as error:
             raise BrokerUnavailable(
                 self._where,
-                f"its management API does not answer ({error}): enable it (rabbitmq-plugins enable "
+                f"its management API does not answer ({system_words(str(error))}): enable it (rabbitmq-plugins enable "
                 "rabbitmq_management), or name it with --management-url",
             ) from None
 

@@ -111,6 +111,8 @@ def replay(
     if dry_run:
         _replay_plan(settings, chosen, as_json=as_json)
         return
+    if chosen.selection.ids:
+        _name_unknown(chosen, _found(settings, chosen))
     routes = chosen.routes(settings)
     replay_id = uuid.uuid4().hex
 
@@ -161,6 +163,7 @@ def drop(
             "drop: say which: ids, --reason, --repository, --priority, --since or --where; 'purge' removes all"
         )
     found = _found(settings, chosen)
+    _name_unknown(chosen, found)
     if dry_run or not found:
         shown.print_dropped([each.id for each in found] if dry_run else [], dry_run=dry_run, as_json=as_json)
         return
@@ -259,6 +262,17 @@ def _found(settings: BrokerSettings, chosen: Chosen) -> list[Finding]:
     return _answer(settings, lambda queues: look(queues, routes, chosen.selection))
 
 
+def _name_unknown(chosen: Chosen, found: Sequence[Finding]) -> None:
+    """Name the ids that fit no dead letter; ConfigurationError when none of several fits."""
+    ids = chosen.selection.ids
+    unknown = [each for each in ids if not any(one.id.startswith(each) for one in found)]
+    words = [shown.not_one(each, []) for each in unknown]
+    if unknown and len(unknown) == len(ids):
+        raise ConfigurationError("; ".join(words))
+    for each in words:
+        typer.echo(each, err=True)
+
+
 def _answer(settings: BrokerSettings, ask: Callable[[DeadLetterQueues], Awaitable[T]]) -> T:
     async def work() -> T:
         async with open_dead_letter_queues(settings.amqp_url, name=NAME) as queues:
@@ -271,7 +285,9 @@ def _answer(settings: BrokerSettings, ask: Callable[[DeadLetterQueues], Awaitabl
 def _replay_plan(settings: BrokerSettings, chosen: Chosen, *, as_json: bool) -> None:
     routes = {each.dlq: each for each in chosen.routes(settings)}
     plan: list[tuple[Finding, str]] = []
-    for each in _found(settings, chosen):
+    found = _found(settings, chosen)
+    _name_unknown(chosen, found)
+    for each in found:
         message = replay_message(
             each, routes[each.dead_letter.queue], replay_id="dry-run", by=NAME, at=datetime.now(UTC)
         )

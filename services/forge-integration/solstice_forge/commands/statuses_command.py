@@ -15,7 +15,7 @@ from rich.table import Table
 
 from solstice_common.broker import open_broker, open_dead_letter_queues
 from solstice_common.cli.options import with_settings
-from solstice_common.cli.output import json_option, note_when_slow, print_rows
+from solstice_common.cli.output import AsJson, json_option, note_when_slow, print_json, print_rows
 from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.settings import BrokerSettings, without_password
 from solstice_forge.statuses.dead_statuses import DeadStatus, ReplayedStatuses, dead_statuses, replay
@@ -77,6 +77,7 @@ def replay_command(
     reason: Annotated[
         str | None, typer.Option(help="Only those with this reason, such as not_found.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Send refused statuses once more. Mend the cause first.
 
@@ -96,7 +97,12 @@ def replay_command(
 
     with _note_when_slow(settings):
         done = asyncio.run(send())
-    typer.echo(f"sent {done.sent} again" + (f"; the broker did not take {done.left}" if done.left else ""))
+    if as_json:
+        print_json(msgspec.to_builtins(done))
+    else:
+        typer.echo(
+            f"sent {done.sent} again" + (f"; the broker did not take {done.left}" if done.left else "")
+        )
     if done.broken_off:
         typer.echo(f"broken off: {done.broken_off}. Run it again: what is sent twice counts once", err=True)
     if done.left or done.broken_off:

@@ -16,10 +16,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from solstice_common.cli.options import age_given, with_settings
-from solstice_common.cli.output import AsJson, print_json
+from solstice_common.cli.output import AsJson, note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.cli.subcommands import stands_alone
 from solstice_common.errors import ConfigurationError
+from solstice_common.settings import without_password
 from solstice_orchestrator.commands.simulation_tables import print_report
 from solstice_orchestrator.scheduling.capacity import capacity, parse_slots
 from solstice_orchestrator.scheduling.caps import parse_caps
@@ -195,7 +196,7 @@ def record_trace(
 ) -> None:
     """Write a trace of the past jobs of a store."""
     begin = time.time() - age_given("--since", since)
-    with _written(out) as file:
+    with _written(out) as file, note_when_slow(f"the database at {without_password(settings.database_url)}"):
         jobs = asyncio.run(_record(settings.database_url, begin, file))
     _print_written(out, jobs, as_json=as_json)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -105,7 +105,10 @@ def move_store(
     if not target.startswith("postgresql://"):
         raise ConfigurationError(f"--to: {without_password(target)!r} does not start with postgresql://")
     path = sqlite_path(source)
-    with _progress() as report:
+    with (
+        note_when_slow(f"the database at {without_password(target)}") as answers,
+        _progress(answers) as report,
+    ):
         moved = asyncio.run(_move(path, target, in_use=in_use, report=report))
     if as_json:
         print_json({"from": str(path), "to": without_password(target), "rows": moved.rows})
@@ -166,14 +169,15 @@ async def _move(source: Path, target: str, *, in_use: bool, report: "ReportProgr
 
 
 @contextmanager
-def _progress() -> Iterator["ReportProgress"]:
-    """A bar per table, on a terminal."""
+def _progress(answers: Callable[[], None]) -> Iterator["ReportProgress"]:
+    """A bar per table, on a terminal; `answers` is called before the first."""
     console = Console(file=sys.stderr)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bars:
         tables: dict[str, TaskID] = {}
 
         def report(table: str, done: int, total: int) -> None:
+            answers()
             if table not in tables:
                 tables[table] = bars.add_task(table, total=total)
             bars.update(tables[table], completed=done)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from solstice_common.errors import StoreUnavailable
+from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.settings import sqlite_path, without_password
 from solstice_common.storage.migrations import Migration, applied_to, migrations_of, missing
 from solstice_common.storage.postgresql import connected
@@ -102,7 +102,7 @@ class StoreCheck:
 async def check(url: str) -> StoreCheck:
     """Check the store at `url`, and change nothing.
 
-    Raises StoreUnavailable (also when there is no such file), SchemaTooNew, ConfigurationError.
+    Raises ConfigurationError (also when there is no such file), StoreUnavailable, SchemaTooNew.
     """
     if url.startswith("sqlite:"):
         return await _check_sqlite(sqlite_path(url))
@@ -130,11 +130,16 @@ async def _check_sqlite(path: Path) -> StoreCheck:
         return await _store_check(str(path), applied_to(connection), "sqlite", ask, own=own)
 
 
+def refuse_missing(path: Path) -> None:
+    """ConfigurationError when there is no such file."""
+    if not path.is_file():
+        raise ConfigurationError(f"the database {path}: there is no such file")
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a connection that can neither write nor create the file."""
-    if not path.is_file():
-        raise StoreUnavailable(str(path), "there is no such file")
+    refuse_missing(path)
     address = f"{path.absolute().as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(address, uri=True, check_same_thread=False)) as connection:

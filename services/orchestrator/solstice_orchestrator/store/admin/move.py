@@ -18,6 +18,7 @@ from solstice_common.settings import without_password
 from solstice_common.storage.migrations import migrate, migrations_of
 from solstice_common.storage.postgresql import connected
 from solstice_common.storage.postgresql_schema import migrate as migrate_postgresql
+from solstice_orchestrator.store.admin.check import refuse_missing
 
 if TYPE_CHECKING:
     import asyncpg
@@ -78,6 +79,7 @@ async def move(
     says that this is known), or when the target is not empty. Raises StoreUnavailable, SchemaTooNew,
     ConfigurationError.
     """
+    refuse_missing(source)
     async with connected(target) as connection:
         where = without_password(target)
         await migrate_postgresql(
@@ -103,8 +105,6 @@ async def move(
 @contextmanager
 def _locked_source(path: Path) -> Iterator[sqlite3.Connection]:
     """Open the file at its newest schema, and hold its one write lock."""
-    if not path.is_file():
-        raise StoreUnavailable(str(path), "there is no such file")
     try:
         with closing(
             sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)

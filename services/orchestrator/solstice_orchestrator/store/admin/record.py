@@ -41,8 +41,8 @@ ORDER BY jobs.created_at, jobs.run_id, jobs.position
 async def recorded_runs(url: str, since: float) -> AsyncIterator[TraceRun]:
     """Yield the runs planned at `since` (seconds since the epoch) or later, in order.
 
-    Times in the trace begin at 0. Raises StoreUnavailable (also when there is no such file), SchemaTooNew,
-    ConfigurationError.
+    Times in the trace begin at 0. Raises ConfigurationError (also when there is no such file), StoreUnavailable,
+    SchemaTooNew.
     """
     run: list[Row] = []
     begun: float | None = None
