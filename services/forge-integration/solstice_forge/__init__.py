@@ -1,1 +1,1 @@
-"""forge-integration: turns what a forge says into durable job requests."""
+"""forge-integration: turns webhooks of forges into durable job requests."""

@@ -1,7 +1,7 @@
 """Reads and checks the whole file of sources at start, and names each mistake's key.
 
-TOML: `[sources.NAME]` for `POST /webhooks/NAME`. A secret is written as `env:NAME`, `file:PATH` (relative to the file)
-or, for trials, `plain:VALUE`.
+TOML: `[sources.NAME]` for `POST /webhooks/NAME`. A secret is written as `env:NAME`, `file:PATH` (relative to
+the file) or, for tests, `plain:VALUE`.
 """
 
 import difflib

@@ -6,7 +6,7 @@ from enum import StrEnum
 class LogEvent(StrEnum):
     """A fact in the past tense.
 
-    `delivery_id` and `request_id` are the threads that lead through all services.
+    Search for `delivery_id` or `request_id` to follow one request through all services.
     """
 
     SERVICE_STARTED = "forge.started"
@@ -18,15 +18,15 @@ class LogEvent(StrEnum):
     WEBHOOK_REFUSED = "webhook.refused"
     """A webhook was refused: source, status, reason, detail."""
     WEBHOOK_NOT_STORED = "webhook.not_stored"
-    """Genuine, but the inbox could not be written: source, delivery_id, detail. The answer was 503."""
+    """A genuine webhook could not be written to the inbox: source, delivery_id, detail. The answer was 503."""
     WEBHOOK_ABORTED = "webhook.aborted"
-    """The sender went away, or was too slow, before its body was here: source."""
+    """The sender disconnected, or was too slow, before its body had arrived: source."""
     WEBHOOK_FAILED = "webhook.failed"
     """An internal error: path, with the traceback. The answer was 500."""
     JOB_STORED = "job.stored"
     """A program asked for a job, and it is durable: caller (the token's name), delivery_id, request_id, repeated."""
     JOB_REFUSED = "job.refused"
-    """A program that may ask for jobs asked for none that could be taken: caller, status, reason, detail."""
+    """A job that an allowed program asked for was refused: caller, status, reason, detail."""
     DELIVERIES_PURGED = "deliveries.purged"
     """Old deliveries were removed from the inbox: bodies (of how many deliveries), deliveries (how many whole ones)."""
     RETENTION_PAUSED = "retention.paused"
@@ -36,9 +36,9 @@ class LogEvent(StrEnum):
     RELAY_NOT_PUBLISHED = "relay.not_published"
     """The broker did not confirm requests, which stay pending: count, status, detail, request_ids."""
     RELAY_PAUSED = "relay.paused"
-    """Publishing waits: detail. Webhooks are taken all the same."""
+    """Publishing waits: detail. Webhooks are still accepted."""
     RELAY_RESUMED = "relay.resumed"
-    """Publishing goes on: paused_seconds."""
+    """Publishing has resumed: paused_seconds."""
     LOOKUP_ANSWERED = "lookup.answered"
     """The forge answered what a delivery lacked, which became a request: source, delivery_id, request_id."""
     LOOKUP_POSTPONED = "lookup.postponed"
@@ -54,7 +54,9 @@ class LogEvent(StrEnum):
     STATUS_REPORTED = "status.reported"
     """The forge shows a status: source, request_id, repository, state, place."""
     STATUS_DELAYED = "status.delayed"
-    """The forge did not take a status for now; it is sent again later: source, request_id, repository, detail, seconds."""
+    """The forge did not accept a status now; it is sent again later: source, request_id, repository, detail,
+    seconds.
+    """
     STATUS_UNDELIVERABLE = "status.undeliverable"
     """The forge will never take a status; it becomes a dead letter: source, request_id, repository, reason, detail."""
     STATUS_HANDLING_CRASHED = "status.handling_crashed"
@@ -62,23 +64,24 @@ class LogEvent(StrEnum):
     STATUS_DEAD_LETTERS_PAUSED = "status.dead_letters_paused"
     """The broker does not take the dead letters of statuses, which stay stored: detail."""
     STATUS_DEAD_LETTERS_RESUMED = "status.dead_letters_resumed"
-    """The broker takes them again: paused_seconds."""
+    """The broker takes the dead letters of statuses again: paused_seconds."""
     STATUSES_PAUSED = "statuses.paused"
     """The store of statuses cannot be used now, and no status is sent: detail."""
     STATUSES_TAKEN_OVER = "statuses.taken_over"
     """The last status reporter died with calls under way: count."""
     QUEUE_DEPTH_UNKNOWN = "relay.depth_unknown"
-    """An internal error while the broker was asked for the length of the queue: detail, with the traceback."""
+    """An internal error while we asked the broker for the depth of the queue: detail, with the traceback."""
     CHECKS_FORBIDDEN = "checks.forbidden"
     """The GitHub App may not write check runs, so commit statuses are set instead: source, detail."""
     REDELIVERY_REQUESTED = "reconcile.redelivery_requested"
-    """The forge was asked to send a lost delivery again: source, place, delivery_id, event_name, detail (what came of its last
-    attempt), times."""
+    """The forge was asked to send a lost delivery again: source, place, delivery_id, event_name, detail (the
+    result of its last attempt), times.
+    """
     UNREPORTED_HEAD_STORED = "reconcile.unreported_head_stored"
     """A head that no webhook reported was stored as a delivery: source, repo_full_name, ref, commit_sha, delivery_id, decision, reason,
     request_ids."""
     COMPARISON_FAILED = "reconcile.comparison_failed"
-    """Something could not be compared with the forge; said once while it lasts: source, place, detail."""
+    """Something could not be compared with the forge; logged once while it lasts: source, place, detail."""
     RECONCILE_ENDED = "reconcile.ended"
     """A source was compared with its forge: source, detail, seconds."""
     RECONCILE_PAUSED = "reconcile.paused"

@@ -15,7 +15,7 @@ SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.
 class Metrics(MetricsTable):
     """The metrics of one forge-integration, in a registry of their own.
 
-    Labels come from closed lists and from the names of configured sources, never from what a stranger sent.
+    Labels come from closed lists and from the names of configured sources, never from untrusted input.
     """
 
     _deliveries = counter(
@@ -92,13 +92,13 @@ class Metrics(MetricsTable):
 
     def __init__(self) -> None:
         super().__init__()
-        # Kept at hand: finding a child by its labels costs more than counting.
+        # Cached: finding a child by its labels costs more than counting.
         self._published = {status: self._publishes.labels(status.value) for status in PublishStatus}
         self._delivered = cache(self._deliveries.labels)
         self._took = cache(self._seconds.labels)
 
     def delivery(self, source: str, decision: str, reason: str, seconds: float) -> None:
-        """A webhook call was answered, this long after its headers were here."""
+        """Record an answered webhook call, and the time since its headers arrived."""
         self._delivered(source, decision, reason).inc()
         self._took(source).observe(seconds)
 
@@ -110,48 +110,48 @@ class Metrics(MetricsTable):
         self._jobs.labels(outcome).inc()
 
     def dead_letter_dropped(self, reason: str) -> None:
-        """A message was dropped in place of becoming a dead letter."""
+        """Count a message that was dropped instead of becoming a dead letter."""
         self._dropped.labels(reason).inc()
 
     def queued(self, count: int) -> None:
-        """So many requests lie in the jobs' queue."""
+        """Record how many requests are in the jobs' queue."""
         self._queued.set(count)
 
     def published(self, status: PublishStatus, count: int = 1) -> None:
-        """Requests were offered to the broker, and this was its answer."""
+        """Count requests that were sent to the broker, by its answer."""
         self._published[status].inc(count)
 
     def status_taken(self, outcome: str, count: int = 1) -> None:
-        """Messages about jobs were taken from the broker, and this became of them."""
+        """Count messages about jobs that were taken from the broker, by outcome."""
         self._status_messages.labels(outcome).inc(count)
 
     def statuses_pending(self, count: int) -> None:
-        """So many statuses are to be reported."""
+        """Record how many statuses wait to be reported."""
         self._statuses_pending.set(count)
 
     def status_call(self, source: str, outcome: str) -> None:
-        """A forge was called about a status, and this came of it."""
+        """Count a call to a forge about a status, by outcome."""
         self._status_calls.labels(source, outcome).inc()
 
     def status_reported(self, source: str, seconds: float) -> None:
-        """A forge shows a status, this long after it arrived here."""
+        """Record a reported status, and the time since it arrived here."""
         self._status_calls.labels(source, "reported").inc()
         self._status_seconds.labels(source).observe(seconds)
 
     def lookup(self, source: str, outcome: str) -> None:
-        """A forge was asked for what a delivery lacks, and this came of it."""
+        """Count a lookup at a forge, by outcome."""
         self._lookups.labels(source, outcome).inc()
 
     def http_refused(self, reason: str) -> None:
-        """A connection or request was refused before any route saw it."""
+        """Count a connection or request that was refused before any route handled it."""
         self._refused.labels(reason).inc()
 
     def reconciled(self, source: str, outcome: str, count: int = 1) -> None:
-        """A source was compared with its forge, and so much came of it."""
+        """Count the outcomes of comparing a source with its forge."""
         self._reconciled.labels(source, outcome).inc(count)
 
     def render(self, backlog: int, broker: BrokerHealth) -> bytes:
-        """Everything in Prometheus' text form (`CONTENT_TYPE`), with the gauges as they are now."""
+        """Everything in Prometheus' text form (`CONTENT_TYPE`), with the current gauges."""
         self._backlog.set(backlog)
         self._connected.set(broker.connected)
         self._blocked.set(broker.blocked is not None)

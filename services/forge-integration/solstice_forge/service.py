@@ -1,4 +1,4 @@
-"""The composition root of forge-integration: it opens, wires, runs and ends everything in order."""
+"""The composition root of forge-integration: opens, wires, runs and closes all parts."""
 
 import asyncio
 import os
@@ -51,11 +51,12 @@ def _do_nothing(_host: str, _port: int) -> None:
 
 
 async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: Listening = _do_nothing) -> None:
-    """Take webhooks and publish what they ask for, until `stop` is set.
+    """Take webhooks and publish their requests, until `stop` is set.
 
-    At the end no new connections are taken, open requests are answered, and pending requests are published while the
-    broker takes them; each of the last two may take `forge_grace_seconds`. The rest stays in the inbox for the next
-    start. Raises ConfigurationError, StoreUnavailable or SchemaTooNew at the start, never for an unreachable broker.
+    At the end it accepts no new connections, answers open requests, and publishes pending requests while the
+    broker accepts them; each of the last two may take `forge_grace_seconds`. The rest stays in the inbox for
+    the next start. Raises ConfigurationError, StoreUnavailable or SchemaTooNew at the start, never for an
+    unreachable broker.
     """
     sources, route = configured_sources(settings, os.environ), jobs_route(settings)
     metrics, rng = Metrics(), random.Random()  # noqa: S311  jitter, not a secret
@@ -166,7 +167,7 @@ def _api_and_pages(
     statuses: Statuses,
     metrics: Metrics,
 ) -> list[BaseRoute]:
-    """The routes beside those of the webhooks."""
+    """The routes of the API and the pages."""
     rules = ApiRules(
         access=access,
         per_minute=settings.forge_api_per_minute,

@@ -18,7 +18,7 @@ from solstice_common.settings import (
 )
 
 MAX_BODY_BYTES: Final = 25 * 1024 * 1024
-"""What GitHub and GitLab cap a delivery at."""
+"""GitHub's and GitLab's limit for a delivery."""
 
 _SECRETS: Final = "several live ones, while one replaces another, are separated by commas or line breaks."
 
@@ -28,7 +28,7 @@ def _default_inbox_url() -> str:
 
 
 class SecretSettings(SolsticeSettings):
-    """Which webhooks are genuine: the file of sources, or a secret for each forge."""
+    """The file of sources, or a secret for each forge."""
 
     forge_config: str = Field(
         default="",
@@ -74,7 +74,7 @@ class InboxSettings(SolsticeSettings):
 
 
 class RetentionSettings(SolsticeSettings):
-    """How long what arrived is remembered."""
+    """How long deliveries are stored."""
 
     forge_retention_days: float = Field(
         default=30.0,
@@ -89,7 +89,7 @@ class RetentionSettings(SolsticeSettings):
 
 
 class PagesSettings(SolsticeSettings):
-    """Where people read on."""
+    """The URLs of the pages."""
 
     public_url: WebAddress = Field(
         default="",
@@ -98,7 +98,7 @@ class PagesSettings(SolsticeSettings):
 
 
 class CallSettings(SolsticeSettings):
-    """How long a forge is waited for."""
+    """How long we wait for a forge."""
 
     forge_call_seconds: float = Field(
         default=15.0,
@@ -108,11 +108,11 @@ class CallSettings(SolsticeSettings):
 
 
 class ReconcileSettings(InboxSettings, SecretSettings, CallSettings):
-    """What `forge-integration reconcile` needs: the inbox, the sources, and patience with their forges."""
+    """The settings of `forge-integration reconcile`: inbox, sources, and timeouts of calls."""
 
 
 class DeliveriesSettings(InboxSettings, SecretSettings, PagesSettings):
-    """What `forge-integration deliveries` needs: the inbox, and the sources for a replay."""
+    """The settings of `forge-integration deliveries`: the inbox, and the sources for a replay."""
 
 
 class ForgeSettings(
@@ -127,7 +127,7 @@ class ForgeSettings(
     HttpSettings,
     LogSettings,
 ):
-    """Where to listen, where to keep deliveries, whom to believe."""
+    """All settings of `forge-integration serve`."""
 
     forge_host: str = Field(default="127.0.0.1", description="Address to listen on for webhooks.")
     forge_port: int = Field(

@@ -22,9 +22,9 @@ Endpoint = Callable[[Request, Caller], Awaitable[Response]]
 def guarded(
     access: Access, needed: TokenScope, endpoint: Endpoint
 ) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint, for those who may.
+    """The endpoint, for callers with the needed scope.
 
-    The rest gets 401 or 403, and 503 while the inbox cannot be used.
+    Others get 401 or 403; every caller gets 503 while the inbox cannot be used.
     """
 
     async def answered(request: Request) -> Response:
@@ -50,11 +50,11 @@ def guarded(
 
 
 def is_local(request: Request) -> bool:
-    """Whether a program on this machine asks by itself.
+    """Whether the request comes directly from a program on this machine.
 
-    A proxy on this machine, which lets strangers reach us, gives itself away by what it adds, by the name that it
-    passes on, or by HTTP/1.0 (nginx by default); a page in a browser by `Origin`, or, when its name was
-    bound to 127.0.0.1, by `Host`.
+    A proxy on this machine, which lets other callers reach us, is recognised by the headers it adds, by the
+    name that it passes on, or by HTTP/1.0 (nginx by default). A page in a browser is recognised by `Origin`,
+    or, when its name was bound to 127.0.0.1, by `Host`.
     """
     peer = request.client
     return "origin" not in request.headers and local_callers.is_local(
@@ -65,10 +65,10 @@ def is_local(request: Request) -> bool:
 
 
 def refused(refusal: Refused, headers: Mapping[str, str] | None = None) -> Response:
-    """The answer, as everywhere here: `{"error": SENTENCE, "reason": WORD}`."""
+    """The answer to a refused call: `{"error": SENTENCE, "reason": WORD}`."""
     return json({"error": refusal.detail, "reason": refusal.reason}, refusal.status, headers)
 
 
 def json(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """JSON that no cache keeps: it is about now, and for one caller."""
+    """JSON that no cache may store: it is for one caller, and describes the present."""
     return response(status, content, {"Cache-Control": "no-store", **(headers or {})})

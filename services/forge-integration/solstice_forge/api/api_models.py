@@ -55,7 +55,7 @@ class JobInput(_Document):
     )
 
     repo_url: RepoUrl
-    """What git fetches from. No credentials; `git@host:path` is written `ssh://git@host/path`."""
+    """The URL that git fetches from, without credentials; `git@host:path` is written `ssh://git@host/path`."""
     commit_sha: CommitSha
     """Full commit id: 40 hexadecimal digits, or 64 in a SHA-256 repository."""
     ref: Name | None = None
@@ -71,9 +71,9 @@ class JobInput(_Document):
     priority: Priority | None = None
     """Priority class."""
     not_before: Moment | None = None
-    """When it is to start, at most 366 days ahead: RFC 3339 with any offset."""
+    """The earliest start, at most 366 days ahead: RFC 3339 with any offset."""
     delay_seconds: Annotated[int, Field(ge=0, le=int(MAX_DELAY.total_seconds()))] | None = None
-    """In how many seconds it is to start; not beside `not_before`."""
+    """The delay of its start in seconds; not together with `not_before`."""
 
     @model_validator(mode="after")
     def _starts_once(self) -> Self:
@@ -86,9 +86,9 @@ class JobTaken(_Document):
     """The job is stored, and is published as soon as the broker takes it."""
 
     request_id: Identifier
-    """Of the request; the orchestrator's `/api/v1/requests/{request_id}` is its run."""
+    """The id of the request; the orchestrator shows its run at `/api/v1/requests/{request_id}`."""
     delivery_id: Identifier
-    """Of the delivery; `/api/v1/deliveries/{delivery_id}` is what became of it here."""
+    """The id of the delivery; `/api/v1/deliveries/{delivery_id}` shows its decision."""
 
 
 class DeliveriesQuery(_Document):
@@ -112,24 +112,24 @@ class Delivery(_Document):
     """The source that it came by; `api` for `POST /api/v1/jobs`."""
     delivery_id: str
     event: str
-    """What the sender calls it."""
+    """The sender's name of the event."""
     received_at: Timestamp
     repository: str | None
     decision: Decision
     reason: str
-    """Why, as one word."""
+    """The reason, as one word."""
     detail: str
     """A sentence for people; may be empty."""
     request_ids: list[Identifier]
-    """What it asked for; for a duplicate, what the delivery asked for that it repeats."""
+    """The requests that it made; for a duplicate, those of the delivery that it repeats."""
     repeats: Number | None
     """Number of the delivery that it is a copy of."""
     published: bool | None
-    """Whether the request is with the broker; null for what asks for nothing by itself."""
+    """Whether the broker has the request; null for a delivery without a request of its own."""
     attempts: Annotated[int, Field(ge=0)]
-    """How often it was offered to the broker."""
+    """How often the relay tried to publish it."""
     last_failure: str | None
-    """The broker's answer when it last did not take it."""
+    """The broker's answer to the last failed try."""
 
 
 class Deliveries(_Document):
@@ -148,15 +148,15 @@ class WholeDelivery(Delivery):
     body_bytes: Annotated[int, Field(ge=0)]
     """Length of the stored body."""
     request: dict[str, Any] | None
-    """The `jobrequest.v1` or `jobcancel.v1` that it asked for."""
+    """The `jobrequest.v1` or `jobcancel.v1` that it made."""
     copies: list[Delivery]
-    """Those that came later and repeat it, oldest first; not more than a few."""
+    """Later deliveries that repeat it, oldest first; at most a few."""
     replays: list[Delivery]
-    """Those that a person made of it, oldest first; not more than a few."""
+    """Replays that a person made of it, oldest first; at most a few."""
 
 
 class Problem(_Document):
-    """Why not."""
+    """The reason of a refusal."""
 
     error: str
     """A sentence for people: what is wrong and what to do."""

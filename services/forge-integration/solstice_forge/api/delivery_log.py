@@ -1,4 +1,4 @@
-"""`GET /api/v1/deliveries` and `/api/v1/deliveries/{id}`: what arrived, what was decided about it, and why."""
+"""Serves `GET /api/v1/deliveries` and `/api/v1/deliveries/{id}`: deliveries and their decisions."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -48,7 +48,7 @@ class DecisionLog:
     async def one(self, request: Request, _: Caller) -> Response:
         """One delivery, by its number here or by the sender's id.
 
-        Of several with that id the first.
+        Of several with that id, the first.
         """
         name = str(request.path_params["id"])
         recorded = await self._recorded(name)
@@ -84,9 +84,9 @@ class DecisionLog:
 
 
 def read_query(items: list[tuple[str, str]]) -> DeliveriesQuery | Refused:
-    """Read what is asked for.
+    """Read the parameters of the query.
 
-    A name that is not known or stands there twice is refused, not passed over.
+    An unknown or repeated name is refused, not ignored.
     """
     parameters: dict[str, Any] = {}
     for name, value in items:

@@ -1,4 +1,4 @@
-"""`POST /api/v1/jobs`: a program asks for a commit to be built."""
+"""Serves `POST /api/v1/jobs`: a program requests the build of a commit."""
 
 import asyncio
 import time
@@ -34,19 +34,19 @@ def _new_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs:
-    """Keeps requested jobs in the inbox; the relay publishes them."""
+    """Stores requested jobs in the inbox; the relay publishes them."""
 
     inbox: Inbox
     metrics: Metrics
     per_minute: int
     max_backlog: int
     queued: Callable[[], int] = lambda: 0
-    """How many requests the broker holds for the orchestrators."""
+    """The number of requests in the queue of the orchestrators."""
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     new_id: Callable[[], str] = _new_id
     buckets: dict[str, TokenBucket] = field(default_factory=dict)
-    """By the name of the token; never more than there are tokens."""
+    """The buckets by the name of the token; never more than there are tokens."""
 
     async def enqueue(self, request: Request, caller: Caller) -> Response:
         """202 once the request is durable.
@@ -120,7 +120,7 @@ class Jobs:
 
 
 async def _body(request: Request) -> bytes | Refused:
-    """The whole body, unless it is too large, too slow or no JSON."""
+    """The body, or the refusal of one that is too large, slow or no JSON."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
         return Refused(

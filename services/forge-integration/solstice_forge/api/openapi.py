@@ -48,7 +48,7 @@ def document() -> Node:
 
 
 def render() -> bytes:
-    """The document as it is served and checked in."""
+    """The document as it is served and stored in the repository."""
     return openapi.text_of(document())
 
 

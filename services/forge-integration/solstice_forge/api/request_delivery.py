@@ -2,8 +2,9 @@
 
 Its key identifies it, and it is stored like a webhook.
 
-The `Idempotency-Key` obeys the IETF draft of that name (datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header):
-a string of RFC 8941, section 3.3.3. It is also taken without the quotes, as many clients send it.
+The `Idempotency-Key` obeys the IETF draft of that name
+(datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header): a string of RFC 8941, section 3.3.3. It
+is also accepted without the quotes, as many clients send it.
 """
 
 import hashlib
@@ -77,8 +78,9 @@ def delivery_of(
 ) -> NewDelivery:
     """The delivery for a request of `caller`.
 
-    With a key it has the same id as every other request of that caller under that key, and the request's id tells whether
-    the bodies are the same too: so the inbox, which keeps one delivery per id, decides who was first.
+    With a key it has the same id as every other request of that caller under that key, and the request's id
+    shows whether the bodies are equal, too. So the inbox, which stores one delivery per id, decides which
+    request was first.
     """
     delivery_id = new_id if key is None else derive_request_id(SOURCE, caller, key)
     body = _canonical(job)
@@ -97,7 +99,7 @@ def delivery_of(
         "idempotency_key": f"{MANUAL}:{request_id}",
         "event": MANUAL,
         "submitted_at": format_seconds(now),
-        # Whoever may enqueue may run code here: that is what the scope says.
+        # The scope to enqueue allows a caller to run code here.
         "trusted": True,
         **({} if name is None else {"repo_full_name": name}),
         **({} if caller == LOCAL else {"sender": caller}),
@@ -120,7 +122,7 @@ def delivery_of(
 
 
 def is_conflict(delivery: NewDelivery, stored: KeepResult) -> bool:
-    """Whether the first delivery stored under this id requests something else."""
+    """Whether the first delivery stored under this id has a different request."""
     return stored.decision is Decision.DUPLICATE and stored.request_ids != (delivery.request_id,)
 
 

@@ -1,4 +1,4 @@
-"""The addresses of the API."""
+"""Lists the routes of the API."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,24 +21,24 @@ from solstice_forge.metrics import Metrics
 
 
 class ApiInbox(Inbox, DeliveryLog, Protocol):
-    """What the API needs of the inbox: to keep in it, and to read it."""
+    """The parts of the inbox that the API needs: to store and to read deliveries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRules:
-    """Who may use it, and how much."""
+    """The access rules and limits of the API."""
 
     access: Access
     per_minute: int
-    """Jobs that one token may ask for."""
+    """The number of jobs per minute that one token may request."""
     max_backlog: int
-    """With so many requests that wait in the inbox and the queue no more are taken from the API."""
+    """When so many requests wait in the inbox and the queue, the API accepts no more."""
     queued: Callable[[], int] = lambda: 0
-    """How many wait in the queue."""
+    """The number of requests in the queue."""
 
 
 def api_routes(inbox: ApiInbox, rules: ApiRules, metrics: Metrics) -> list[BaseRoute]:
-    """`POST /api/v1/jobs`, `GET /api/v1/deliveries[/{id}]`, and `GET /openapi.json`, which is for everybody."""
+    """`POST /api/v1/jobs`, `GET /api/v1/deliveries[/{id}]`, and the public `GET /openapi.json`."""
     jobs = Jobs(
         inbox=inbox,
         metrics=metrics,

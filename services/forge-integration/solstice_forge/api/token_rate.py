@@ -1,4 +1,4 @@
-"""How often one token may ask: a token bucket. Pure.
+"""Limits how often one token may call: a token bucket. Pure.
 
 The headers are those of the IETF draft "RateLimit header fields for HTTP"
 (datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers).
@@ -14,7 +14,7 @@ MINUTE_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBucket:
-    """How much was in the bucket at a moment.
+    """The content of a bucket at a moment.
 
     `at` is in seconds of a clock that never goes back.
     """
@@ -31,13 +31,13 @@ class RateDecision:
     allowed: bool
     remaining: int
     wait_seconds: int
-    """Until there is one more."""
+    """Seconds until there is one more token."""
 
 
 def take(bucket: TokenBucket | None, *, per_minute: int, now: float) -> RateDecision:
     """Take one token from the bucket; None is a full bucket.
 
-    It holds `per_minute` and fills with as many a minute.
+    The bucket holds `per_minute` tokens and gains as many per minute.
     """
     filled = (
         per_minute
@@ -56,9 +56,9 @@ def take(bucket: TokenBucket | None, *, per_minute: int, now: float) -> RateDeci
 
 
 def headers_of(decision: RateDecision, *, per_minute: int) -> Mapping[str, str]:
-    """Return the headers that say how often a program may ask.
+    """Return the headers that say how often a program may call.
 
-    `Retry-After` is among them when it was too often.
+    After a refusal, `Retry-After` is among them.
     """
     headers = {
         "RateLimit-Policy": f'"token";q={per_minute};w={MINUTE_SECONDS}',

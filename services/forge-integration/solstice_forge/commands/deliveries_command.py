@@ -1,6 +1,6 @@
 """`deliveries list | show | replay`: why a push was built or not.
 
-Works also while the service runs.
+The commands also work while the service runs.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ Which = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryDetails:
-    """A delivery and what belongs to it."""
+    """A delivery with its copies, replays and resends."""
 
     recorded: RecordedDelivery
     copies: Sequence[DeliveryEntry]
@@ -227,7 +227,7 @@ async def _show(inbox: InboxStore, which: str) -> DeliveryDetails:
 async def _replay(inbox: InboxStore, which: str, settings: DeliveriesSettings) -> KeepResult | NotReplayable:
     recorded = await _find(inbox, which)
     if recorded.entry.repeats is not None:
-        # A copy has no body: what is meant is what it is a copy of.
+        # A copy has no body: replay its original.
         recorded = await inbox.recorded(recorded.entry.repeats) or recorded
     name = recorded.entry.source_name
     source = _source(settings, name)
@@ -247,7 +247,7 @@ def _source(settings: DeliveriesSettings, name: str) -> Source | None:
     if not settings.forge_config:
         settings = settings.model_copy(update={"forge_config": up.forge_config})
     found = configured_sources(settings, os.environ).get(name)
-    # It makes the secrets that it was not given, and a replay verifies nothing.
+    # It generates missing secrets, and a replay verifies nothing.
     return found if found or settings.forge_config else unverified_source(name)
 
 

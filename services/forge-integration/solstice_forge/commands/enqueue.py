@@ -1,6 +1,6 @@
-"""`enqueue`: ask for one commit to be built, without a forge.
+"""Implements `enqueue`: requests the build of one commit without a forge.
 
-It can wait for the answer.
+It can wait for the result.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class EnqueueSettings(BrokerSettings, SigningSettings, ClientSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnqueueInput:
-    """What the person typed."""
+    """The options that the person gave."""
 
     repo_url: str
     commit_sha: str
@@ -78,7 +78,7 @@ def job_request(request_input: EnqueueInput, *, now: datetime, new_id: uuid.UUID
         "commit_sha": request_input.commit_sha.lower(),
         "submitted_at": format_timestamp(now),
         "event": "manual",
-        # Who may publish to the broker may run code here anyway.
+        # A person who may publish to the broker may run code here anyway.
         "trusted": True,
         "runs_on": request_input.runs_on,
         "workflow_path": request_input.workflow_path,
@@ -102,7 +102,7 @@ def job_request(request_input: EnqueueInput, *, now: datetime, new_id: uuid.UUID
 
 
 async def publish(request: JobRequestV1, settings: EnqueueSettings) -> Published:
-    """Declare the topology and publish; an unknown outcome is tried again with the same key.
+    """Declare the topology and publish; retry an unknown outcome with the same key.
 
     Raises BrokerUnavailable, TopologyMismatch.
     """
@@ -124,7 +124,7 @@ async def publish(request: JobRequestV1, settings: EnqueueSettings) -> Published
 
 
 def advice(published: Published, request: JobRequestV1, settings: BrokerSettings) -> str:
-    """What happened to the message and what to do next, for everything but `confirmed`."""
+    """Say what happened to an unconfirmed message, and what to do next."""
     detail = f" ({published.detail})" if published.detail else ""
     match published.status:
         case PublishStatus.UNROUTABLE:
@@ -148,7 +148,7 @@ def advice(published: Published, request: JobRequestV1, settings: BrokerSettings
 
 
 def _not_before(request_input: EnqueueInput, now: datetime) -> str | None:
-    """When it is to start, in UTC; None for at once."""
+    """The earliest start in UTC; None for at once."""
     if request_input.not_before is not None and request_input.delay is not None:
         raise ConfigurationError("--not-before and --delay: give one of them")
     option, typed = ("--not-before", request_input.not_before)

@@ -30,7 +30,7 @@ from solstice_forge.commands.enqueue import EnqueueInput, EnqueueSettings, advic
 
 ADMISSION_POLL_SECONDS = 0.2
 LOST_ORCHESTRATOR_SECONDS = 60.0
-"""How long an orchestrator that answered once is waited for."""
+"""How long we wait for an orchestrator that has answered before."""
 
 
 PUBLISH_EXIT = {
@@ -165,7 +165,7 @@ def _report(
 
 
 class _Watch:
-    """What the person sees while the run goes on, and what is known of it."""
+    """The progress that the person sees, and the known state of the run."""
 
     def __init__(self, request: JobRequestV1, *, follow: bool, logs_to_stderr: bool) -> None:
         self.request = request
@@ -176,11 +176,11 @@ class _Watch:
         self._console = Console(stderr=True)
 
     def say(self, text: str) -> None:
-        """A line of our own, beside the progress that may be shown."""
+        """Print a line of our own, beside the progress."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     async def to_the_end(self, settings: EnqueueSettings) -> Document:
-        """Wait until the run has ended; returns it with its jobs."""
+        """Wait until the run has ended; return it with its jobs."""
         with self._console.status("waiting for an orchestrator to take the request ...") as self._status:
             async with OrchestratorClient.of(settings) as api:
                 run = await self._admission(api)
@@ -200,9 +200,9 @@ class _Watch:
                 )
 
     async def _admission(self, api: OrchestratorClient) -> Document:
-        """The run of the request, once there is one.
+        """Wait for the run of the request.
 
-        An orchestrator that was there may be away for a while.
+        An orchestrator that has answered before may be unavailable for a while.
         """
         seen_at: float | None = None
         while True:

@@ -1,4 +1,4 @@
-"""`purge`: remove old deliveries, or only their bodies, from the inbox now."""
+"""The command line of `purge`: removes old deliveries, or only their bodies, now."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""`reconcile`: sources compared with their forges now, instead of by and by."""
+"""The command line of `reconcile`: compares sources with their forges now."""
 
 import asyncio
 import os
@@ -157,6 +157,6 @@ def _print(report: ReconcileReport) -> None:
 
 
 def _clean(text: str) -> str:
-    """One line without control characters: names may come from strangers."""
+    """One line without control characters: names are untrusted."""
     indent = " " * (len(text) - len(text.lstrip()))
     return indent + HarmlessText().feed(text).strip()

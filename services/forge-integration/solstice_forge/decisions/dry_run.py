@@ -92,7 +92,7 @@ def explain(source: Source, subject: RuleSubject, paths: Collection[str]) -> dic
 
 
 def explain_delivery(source: Source, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
-    """Return the same for a recorded delivery, whose signature is not checked.
+    """Return what the rules say about a recorded delivery, without a check of its signature.
 
     Raises ConfigurationError when the delivery cannot be read.
     """

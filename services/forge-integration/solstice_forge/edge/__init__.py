@@ -1,1 +1,1 @@
-"""The HTTP side: webhooks come in, one JSON sentence goes out."""
+"""Receives webhooks over HTTP, and answers each with one JSON sentence."""

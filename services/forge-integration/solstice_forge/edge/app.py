@@ -123,8 +123,9 @@ class Probes:
     async def ready(self, _request: Request) -> Response:
         """200 when a webhook would be stored and published at once; else 503.
 
-        A 503 names what is missing. While the broker is unreachable webhooks are still taken, so a proxy must not stop
-        sending them because of this. The notices are for the operator and do not change readiness.
+        A 503 names the missing parts. While the broker is unreachable webhooks are still taken, so a proxy
+        must not stop sending them because of this. The notices are for the operator and do not change
+        readiness.
         """
         missing: dict[str, str] = {}
         health = self.broker_health()

@@ -1,4 +1,4 @@
-"""The URLs of the HTTP side: one table for both of its doors.
+"""One table of URLs for both entries: the fast path and the ASGI application.
 
 Whole webhooks come in by the bytes of their URL (`fast_path`), all other requests by ASGI (`app`). The API and the
 pages bring routes of their own, which only ASGI knows.

@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: a delivery comes in, one JSON sentence goes out."""
+"""Answers webhooks: stores a delivery, and returns one JSON sentence."""
 
 import asyncio
 import time

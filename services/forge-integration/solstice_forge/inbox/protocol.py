@@ -1,4 +1,4 @@
-"""The inbox never loses a stored delivery, and a delivery asks for a run once.
+"""The interface of the inbox, which never loses a stored delivery.
 
 A delivery and its copies ask for one run.
 """

@@ -1,7 +1,7 @@
-"""The interface of what an inbox remembers between two comparisons with a forge.
+"""The interface for the state that an inbox keeps between two comparisons.
 
-It remembers which process compares, what is known, and what was asked for. None of it decides whether something is
-built: the keys in `Inbox.keep` decide that.
+It holds which process compares, which heads are known, and which deliveries the forge was asked for. None of
+it decides whether something is built: the keys in `Inbox.keep` decide that.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from solstice_common.values.value import Value
 
 ANYTHING: Final = ""
-"""The kind of a repository of which a delivery of any kind came."""
+"""The kind that stands for a delivery of any kind."""
 
 
 class ResendRecord(Value, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ class ReconcileState(Protocol):
     async def remember(
         self, source: str, repository: str, kind: str, heads: Mapping[str, str], at: float
     ) -> None:
-        """Store that the heads of that kind are dealt with, and where they were."""
+        """Store the compared heads of that kind."""
         ...
 
     async def delivered(self, content_keys: Collection[str]) -> frozenset[str]:
@@ -115,9 +115,9 @@ class ReconcileState(Protocol):
         ...
 
     async def looked_to(self, source: str, hook: str) -> float | None:
-        """Return how far a hook's deliveries were dealt with."""
+        """Return up to where a hook's deliveries were examined."""
         ...
 
     async def note_looked_to(self, source: str, hook: str, mark: float) -> None:
-        """Record that they are dealt with up to here."""
+        """Record that they were examined up to here."""
         ...

@@ -1,4 +1,4 @@
-"""Which questions complete an event, one after the other, and what the answers mean. Pure.
+"""Chooses the questions that complete an event, and reads the answers. Pure.
 
 (event, the forge's answers) -> an event that can be planned, or why not. Rights come first: a person who may not ask
 for a run causes no further questions.

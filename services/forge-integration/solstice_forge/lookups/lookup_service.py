@@ -40,7 +40,7 @@ It is enough for a group with two calls each, four at a time, all of them slow. 
 so that an approval outlives a restart.
 """
 LOOK_AGAIN_SECONDS: Final = 30.0
-"""The longest wait between two looks, for lookups of a process that died."""
+"""The longest wait between two polls, for lookups of a process that died."""
 MOST_MISTAKES: Final = 5
 """How often a lookup that raises an unexpected error is tried, once per lease."""
 FIRST_RETRY_SECONDS: Final = 1.0
@@ -93,7 +93,7 @@ class LookupService:
         except StoreUnavailable:
             raise
         except Exception as error:
-            # A delivery that causes an unexpected error must neither end the service nor come back for ever.
+            # A delivery that causes an unexpected error must neither end the service nor come back forever.
             log.exception(LogEvent.LOOKUP_CRASHED, source=lookup.source_name, delivery_id=lookup.delivery_id)
             if lookup.attempts >= MOST_MISTAKES:
                 words = f"an internal error, now in the log: {type(error).__name__}"

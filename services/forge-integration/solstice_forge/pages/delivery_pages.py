@@ -1,4 +1,4 @@
-"""`/deliveries` and `/deliveries/NUMBER`: each delivery, its verdict and reason, the request, the run, the statuses."""
+"""Serves `/deliveries` and `/deliveries/NUMBER`: each delivery, its decision, request and statuses."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,7 +28,7 @@ RELATED: Final = 20
 MAX_TEXT: Final = 200
 LONGEST_NUMBER: Final = 16
 BODY_SHOWN: Final = 20_000
-"""Characters of a body on the page; the command prints the whole."""
+"""Characters of a body on the page; the command prints all of it."""
 
 SECURITY_HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -41,7 +41,7 @@ SECURITY_HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
-"""No script at all: what the pages show was written by strangers."""
+"""No script at all: the pages show untrusted text."""
 
 PageEndpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 RefusalPage: TypeAlias = Callable[[int, str], Response]
@@ -49,14 +49,14 @@ Statuses: TypeAlias = Callable[[str], Awaitable[Sequence[ContextStatus]]]
 
 
 async def no_statuses(_request_id: str) -> Sequence[ContextStatus]:
-    """No statuses are reported to any forge."""
+    """Return none: no statuses are reported to any forge."""
     return ()
 
 
 class DeliveryPages:
-    """What a person's browser asks for.
+    """The pages for a person's browser.
 
-    `statuses` gives what the forges show about a request.
+    `statuses` returns the statuses that forges show about a request.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class DeliveryPages:
         )
 
     async def _compared(self) -> list[tuple[str, float, str]]:
-        """Return each compared source: its name, when, and what came of it."""
+        """Return each compared source: its name, the time, and the result."""
         rounds = [] if self._reconcile_state is None else await self._reconcile_state.rounds(self._clock())
         known = [(each, decode_report(each.report)) for each in rounds if each.report is not None]
         return [
@@ -202,7 +202,7 @@ class DeliveryPages:
 
 
 def guarded(access: Access, shown: PageEndpoint, refusing: RefusalPage) -> PageEndpoint:
-    """The page, for those who may read.
+    """The page, for callers who may read.
 
     Others get `refusing` (status, sentence), and a browser asks for a login.
     """
@@ -214,7 +214,7 @@ def guarded(access: Access, shown: PageEndpoint, refusing: RefusalPage) -> PageE
         if isinstance(verdict, Denied):
             response = refusing(verdict.status, verdict.detail)
             if verdict.status == 401:  # noqa: PLR2004
-                # Its password is the token: no browser asks for a bearer token.
+                # The login's password is the token: browsers cannot ask for a bearer token.
                 response.headers["WWW-Authenticate"] = f'Basic {REALM}, charset="UTF-8"'
         else:
             response = await shown(request)
@@ -225,7 +225,7 @@ def guarded(access: Access, shown: PageEndpoint, refusing: RefusalPage) -> PageE
 
 
 def tone(entry: DeliveryEntry) -> str:
-    """The colour family of a verdict; never the only sign, the word says the same."""
+    """The colour of a decision, which is always shown as a word, too."""
     if entry.decision is Decision.ACCEPTED:
         return "good" if entry.published else "warn"
     return "calm"

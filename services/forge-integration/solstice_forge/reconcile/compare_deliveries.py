@@ -39,10 +39,10 @@ class DeliveryComparison:
     since: float
     """Older attempts are ignored, where the forge gives times."""
     everything: bool
-    """Look also through what was looked through before."""
+    """Search also the attempts that were searched before."""
 
     async def compare(self, repositories: Sequence[str]) -> None:
-        """Look once through every hook that may report these repositories."""
+        """Search every hook that may report these repositories once."""
         if self.session.remote.access.app is not None and await self._by_app():
             return
         looked: dict[str, bool] = {}
@@ -110,7 +110,7 @@ class DeliveryComparison:
             await tables.note_looked_to(name, hook.path, reached)
 
     async def _send_lost(self, hook: Hook, attempts: Sequence[Attempt]) -> bool:
-        """Have lost deliveries sent again; return whether all are here or given up."""
+        """Have lost deliveries sent again; return whether all have arrived or are given up."""
         lost = failed(attempts)
         ids = [attempt.delivery_id for attempt in lost]
         arrived = await self.session.tables.arrived(self.source.name, ids)
@@ -133,7 +133,7 @@ class DeliveryComparison:
         return not due and not waiting
 
     async def _send_all(self, hook: Hook, due: Sequence[tuple[Attempt, int]]) -> None:
-        """Ask for each, until the forge refuses for a reason that concerns all."""
+        """Request each delivery again, until the forge refuses for a reason that concerns all."""
         for number, (attempt, times) in enumerate(due):
             if not self.session.dry_run:
                 if number and self.dialect.SPACING_SECONDS:

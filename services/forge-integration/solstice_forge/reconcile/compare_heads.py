@@ -35,7 +35,7 @@ from solstice_forge.remote.protocol import Done
 log = structlog.get_logger("solstice_forge.reconcile.compare_heads")
 
 SETTLE_SECONDS: Final = 10.0
-"""The wait for a webhook that is under way: the forges give up after five seconds."""
+"""The wait for a webhook in transit: the forges give up after five seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class HeadComparison:
     findings: ReconcileFindings
 
     async def compare(self, repositories: Sequence[str], named: Collection[str]) -> None:
-        """Compare each repository; look once more at missed heads before storing them."""
+        """Compare each repository; check missed heads once more before storing them."""
         named = {*named, *named_repositories(self.source.rules)}
         compared: list[ComparedHeads] = []
         for repository in repositories:

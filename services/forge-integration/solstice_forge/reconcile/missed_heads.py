@@ -26,7 +26,7 @@ REASON: Final = "reconciled"
 KEY: Final = "reconcile"
 """The prefix of such a delivery's id: `reconcile:CONTENT KEY`."""
 KINDS: Final = (PUSH, CHANGE_REQUEST)
-"""What is compared: branches, and open pull requests. Tags are not."""
+"""The kinds that are compared: branches and open pull requests, but not tags."""
 _NO_COMMIT: Final = "0"
 _GLOB_SIGNS: Final = frozenset("*?[")
 

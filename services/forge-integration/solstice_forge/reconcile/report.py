@@ -36,7 +36,7 @@ class MissedHead(Value, frozen=True, kw_only=True):
 
 
 class ReconcileProblem(Value, frozen=True, kw_only=True):
-    """What could not be compared, and why."""
+    """A part that could not be compared, and the reason."""
 
     place: str
     detail: str

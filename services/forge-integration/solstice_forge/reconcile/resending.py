@@ -13,7 +13,7 @@ from solstice_forge.inbox.reconcile_state import ResendRecord
 from solstice_forge.remote.hooks import Attempt
 
 MOST_TIMES: Final = 3
-"""How often a forge is asked for one delivery: one that we refuse each time need not come for ever."""
+"""How often a forge is asked for one delivery: a delivery that we refuse each time need not come forever."""
 FIRST_PAUSE_SECONDS: Final = 600.0
 """The pause after the first time; it doubles each further time."""
 OVERLAP_SECONDS: Final = 3600.0
@@ -61,10 +61,10 @@ def verdict(*, arrived: bool, resends: ResendRecord | None, now: float) -> Resen
 
 
 def is_past(attempt: Attempt, *, since: float, looked_to: float | None) -> bool:
-    """Whether this attempt, and so all later in the list, needs no look.
+    """Whether this attempt, and so all later in the list, can be skipped.
 
-    It was dealt with, or is too old. `looked_to` is what `mark` returned: a time where the forge gives times, else an
-    id.
+    It was examined before, or is too old. `looked_to` is what `mark` returned: a time where the forge gives
+    times, else an id.
     """
     if attempt.delivered_at is None:
         return looked_to is not None and attempt.id <= looked_to
@@ -72,7 +72,7 @@ def is_past(attempt: Attempt, *, since: float, looked_to: float | None) -> bool:
 
 
 def mark(attempts: Sequence[Attempt], *, began: float, looked_to: float | None) -> float | None:
-    """Return up to where everything is dealt with once these attempts are."""
+    """Return up to where all attempts are examined once these are."""
     if any(attempt.delivered_at is None for attempt in attempts):
         return float(max(attempt.id for attempt in attempts))
     return began if attempts else looked_to

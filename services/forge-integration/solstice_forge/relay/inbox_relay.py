@@ -24,7 +24,7 @@ from solstice_forge.relay.publication import publication
 log = structlog.get_logger("solstice_forge.relay.inbox_relay")
 
 LOOK_AGAIN_SECONDS: Final = 30.0
-"""The longest wait between two looks, in case a notification was lost."""
+"""The longest wait between two polls, in case a notification was lost."""
 
 SIGNED_GATHER_SECONDS: Final = 0.01
 """The least time between two groups that are signed: one signature is made and verified for up to sixteen messages."""
@@ -33,7 +33,7 @@ SIGNED_GATHER_SECONDS: Final = 0.01
 def split(
     group: Sequence[PendingRequest], outcomes: Sequence[Published]
 ) -> tuple[list[PendingRequest], list[tuple[PendingRequest, Published]]]:
-    """Return which of the group the broker has, and which not, each in order."""
+    """Return the confirmed and the unconfirmed rows of the group, each in order."""
     pairs = list(zip(group, outcomes, strict=True))
     return (
         [one for one, outcome in pairs if outcome.confirmed],

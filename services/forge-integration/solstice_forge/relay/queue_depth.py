@@ -23,7 +23,7 @@ LOOK_SECONDS: Final = 1.0
 class QueueDepth:
     """The number of requests waiting in the queue for an orchestrator.
 
-    0 while the broker cannot be asked: the inbox fills then.
+    It is 0 while the broker is unavailable: the inbox fills then.
     """
 
     def __init__(self, broker: Broker, queue: str, metrics: Metrics) -> None:
@@ -48,7 +48,7 @@ async def run_queue_depth(
     rng: random.Random,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Look about every LOOK_SECONDS until cancelled."""
+    """Poll about every LOOK_SECONDS until cancelled."""
     await periodic(
         queued.look,
         every_seconds=LOOK_SECONDS,

@@ -1,7 +1,4 @@
-"""Decides from an answer how a call ended. Pure.
-
-(status, headers, the forge's text) -> `Never`, `Later` or "read it".
-"""
+"""Decides from an answer how a call ended. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -73,7 +73,7 @@ def ending(
     rng: random.Random,
     rules: RetryRules,
 ) -> CallEnding:
-    """Return what becomes of a status after a call.
+    """Return the state of a status after a call.
 
     `failures`: how many came in a row before it, the first of them at `failing_since`.
     """

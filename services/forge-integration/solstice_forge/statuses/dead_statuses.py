@@ -1,6 +1,6 @@
 """Lists the dead letters of statuses without taking them, and sends them again.
 
-What `solstice dlq` does with every queue, seen from the forges.
+`solstice dlq` does the same for every queue.
 """
 
 import uuid
@@ -43,7 +43,7 @@ class ReplayedStatuses:
     sent: int
     left: int
     broken_off: str = ""
-    """Why the broker could not be asked any further."""
+    """Why the connection to the broker was lost."""
 
 
 async def dead_statuses(queues: DeadLetterQueues, limit: int) -> Sequence[DeadStatus]:

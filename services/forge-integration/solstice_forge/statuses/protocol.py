@@ -1,4 +1,4 @@
-"""The interface of the store of statuses: it never loses the newest of a context.
+"""The interface of the store of statuses, which never loses a context's newest.
 
 One process at a time, the leader, sends statuses to the forges.
 """
@@ -19,7 +19,7 @@ SETTLED_DAYS: Final = 30.0
 
 
 class StatusKeepResult(StrEnum):
-    """What became of a status that arrived."""
+    """The result of storing a status."""
 
     WANTED = "wanted"
     """It will be sent, and replaces an unsent one of its context."""
@@ -116,7 +116,7 @@ class StatusStore(Protocol):
     async def ended(
         self, outgoing: OutgoingStatus, ending: CallEnding, *, now: float, horizon: float, limits: CallLimits
     ) -> None:
-        """Store what became of a call.
+        """Store the result of a call.
 
         A newer status that arrived meanwhile is pending; an undeliverable one leaves a dead letter. There is no effect
         when another process has taken over, for which the call is uncertain.

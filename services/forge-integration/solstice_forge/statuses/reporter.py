@@ -53,7 +53,7 @@ class StatusReporter:
     ) -> None:
         """`clock` and `timer` are for calls to forges.
 
-        What concerns the broker uses the event loop's clock.
+        Calls to the broker use the event loop's clock.
         """
         self._store = store
         self._remotes = remotes

@@ -31,7 +31,7 @@ from solstice_forge.statuses.reportable_status import commit_status
 log = structlog.get_logger("solstice_forge.statuses")
 
 LOOK_AGAIN_SECONDS: Final = 30.0
-"""The longest wait between two looks, in case a notification was lost."""
+"""The longest wait between two polls, in case a notification was lost."""
 AWAY: Final = 3
 """After this many failed calls in a row the forge counts as unreachable, and a success as its return."""
 

@@ -95,7 +95,7 @@ class SqliteStatuses:
         return await self._database.write(lambda connection: _take_over(connection, now, horizon))
 
     async def take(self, source_name: str, now: float, limits: CallLimits) -> OutgoingStatus | float | None:
-        # First a read apart from the writes: most looks find nothing.
+        # First a read without a write transaction: most polls find nothing.
         earliest = await self._database.read(
             lambda connection: connection.execute(_EARLIEST, (source_name,)).fetchone()[0]
         )

@@ -1,7 +1,4 @@
-"""Runs the statuses of one process: from the broker through the store to the forges.
-
-It also ends them in order.
-"""
+"""Moves statuses from the broker through the store to the forges, in one process."""
 
 import asyncio
 import random
@@ -67,10 +64,11 @@ async def reporting(
 ) -> AsyncIterator[StatusStore | None]:
     """Send statuses to the forges until left; give the store, or None.
 
-    `sources` are all that are configured, `remotes` those that we may call.
+    `sources` are all configured sources, `remotes` the forges that we may call.
 
-    At the end no new calls begin, and those under way have `forge_grace_seconds` to finish. Without any forge that we
-    may call nothing is taken from the broker: other processes may do it. Raises TopologyMismatch.
+    At the end no new calls begin, and running calls have `forge_grace_seconds` to finish. Without a forge
+    that we may call, this process takes no statuses from the broker: other processes may do it. Raises
+    TopologyMismatch.
     """
     if not remotes:
         yield None

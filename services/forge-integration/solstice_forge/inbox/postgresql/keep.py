@@ -67,11 +67,11 @@ _BY_CONTENT: Final = (
 _Numbered = tuple[int, NewDelivery]
 _Known = dict[object, tuple[int | None, str | None]]
 _UNKNOWN: Final = (None, None)
-"""For a delivery that was removed while we looked."""
+"""The result for a delivery that was removed during the query."""
 
 
 async def keep_all(connection: "Connection", deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult]:
-    """Store new deliveries, and of the others that they came; return each one's result.
+    """Store new deliveries, and record copies; return each one's result.
 
     The new ones are numbered in the order given.
     """
@@ -168,7 +168,7 @@ async def _known_under_another_id(connection: "Connection", rows: Sequence[_Numb
 async def _remember(
     connection: "Connection", copies: Sequence[_Numbered], new_ids: set[int]
 ) -> tuple[dict[int, KeepResult], list[_Numbered]]:
-    """Store that these copies came; return their results by number.
+    """Record these copies; return their results by number.
 
     For those in `new_ids` the content is known. Also returns copies whose delivery id is not known after all: it was
     removed with another delivery's content.

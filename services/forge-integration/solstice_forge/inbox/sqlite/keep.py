@@ -36,7 +36,7 @@ _Known = dict[object, tuple[int, str | None]]
 
 
 def keep_all(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult]:
-    """Store new deliveries in order, and of the others that they came; return each result."""
+    """Store new deliveries in order, and record copies; return each one's result."""
     # Nearly always all are new. A query first would then only add statements, at each of which Python's module
     # releases the interpreter, and must wait for a busy event loop to get it back.
     if not any(delivery.also for delivery in deliveries) and _insert(connection, deliveries):
@@ -69,7 +69,7 @@ def _sorted_out(
 
 
 def _remember(connection: sqlite3.Connection, copies: Sequence[NewDelivery]) -> dict[int, KeepResult]:
-    """Store that these copies came; return their results by the identity of the delivery."""
+    """Record these copies; return their results by the identity of the delivery."""
     by_id, by_content = _stored_by_id(connection, copies), _stored_by_content(connection, copies)
     first = _next_number(connection)
     rows: list[tuple[object, ...]] = []
