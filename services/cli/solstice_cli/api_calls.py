@@ -1,4 +1,4 @@
-"""What commands ask of an orchestrator: one connection for one command."""
+"""Calls an orchestrator's API, with one connection per command."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,16 +12,19 @@ T = TypeVar("T")
 
 
 def answered(settings: ClientSettings, request: Callable[[OrchestratorClient], Awaitable[T]]) -> T:
-    """What comes of these questions. Raises ServiceRefused and ServiceUnavailable; says so when it takes long."""
+    """Run these calls and return their result.
+
+    Raises ServiceRefused and ServiceUnavailable; reports a slow answer on a terminal.
+    """
     return answered_at_length(settings, lambda api, _: request(api))
 
 
 def answered_at_length(
     settings: ClientSettings, request: Callable[[OrchestratorClient, Callable[[], None]], Awaitable[T]]
 ) -> T:
-    """Do what `answered` does, for questions that take long by nature.
+    """Like `answered`, for calls that take long by nature.
 
-    `ask` calls its second argument at the first answer.
+    `request` calls its second argument at the first answer.
     """
     with note_when_slow(f"the orchestrator at {without_password(settings.solstice_url)}") as answers:
 

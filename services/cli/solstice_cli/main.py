@@ -151,7 +151,7 @@ COMMANDS: Final = (
     _deferred(SET_UP, "schema", "solstice_cli.commands.schema:app", "JSON schemas of messages: show, write."),
     _deferred(SET_UP, "webhook", "solstice_cli.commands.webhook:app", "Try webhooks without a forge."),
 )
-"""The sentences are those of the commands themselves; a test compares them."""
+"""The sentences equal the commands' own; a test compares them."""
 
 app = typer.Typer(
     name="solstice",

@@ -52,7 +52,7 @@ def _write(path: Path, by_forge: dict[Source, str]) -> None:
     path.parent.mkdir(mode=OWNERS_DIRECTORY, parents=True, exist_ok=True)
     fresh = path.with_suffix(f".{os.getpid()}")
     fresh.unlink(missing_ok=True)
-    # O_EXCL: neither a file that others made before us is written to, nor what a symbolic link points to.
+    # O_EXCL: we write neither to a file that another user made before us, nor through a symbolic link.
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
     with os.fdopen(descriptor, "wb") as file:
         file.write(

@@ -39,7 +39,7 @@ from solstice_orchestrator.settings import EVERY_ADDRESS, OrchestratorSettings
 LOCK_TRIES: Final = 10
 LOCK_PAUSE_SECONDS: Final = 0.05
 BROKER_SECONDS: Final = 2.0
-"""A broker that is not there by then is said to be waited for."""
+"""When the broker is not available by then, the command says that it waits."""
 BROKER_LOOK_SECONDS: Final = 0.05
 BROKER_NAMES: Final[Mapping[str, str]] = {"rabbitmq": "RabbitMQ", "redis": "Redis", "nats": "NATS"}
 
@@ -88,7 +88,7 @@ def up(
 
 async def _serve(settings: UpSettings, stop: asyncio.Event, hurry: asyncio.Event, *, as_json: bool) -> None:
     """Both services until `stop`; when one ends early, so does the other."""
-    # Imported late: a command that only asks does not pay for the servers.
+    # Imported late: other commands do not load the servers.
     from solstice_common.http.server.serving import bounds_of  # noqa: PLC0415
     from solstice_forge import service  # noqa: PLC0415
     from solstice_orchestrator import daemon  # noqa: PLC0415
@@ -130,7 +130,7 @@ async def _serve(settings: UpSettings, stop: asyncio.Event, hurry: asyncio.Event
 
 
 async def _missing_broker(page: str) -> str | None:
-    """Wait a moment for the broker; why it is not there then, else None."""
+    """Wait a moment for the broker; return why it is unavailable, else None."""
     import httpx2  # noqa: PLC0415  only what serves asks itself
 
     loop = asyncio.get_running_loop()
@@ -152,7 +152,7 @@ def _absolute(path: str) -> str:
 
 
 def _deliveries_url(settings: UpSettings) -> str:
-    """Where forge-integration's pages are; empty while its port is not known."""
+    """The URL of forge-integration's pages; empty while its port is unknown."""
     host = settings.forge_host
     if settings.forge_port == 0 or host in EVERY_ADDRESS:
         return ""
@@ -161,7 +161,7 @@ def _deliveries_url(settings: UpSettings) -> str:
 
 @contextlib.contextmanager
 def _only_instance() -> Iterator[None]:
-    """Only one `up` per state directory; ConfigurationError names the one that is there."""
+    """Allow one `up` per state directory; ConfigurationError names the running one."""
     state = state_directory()
     try:
         make_state_directory()
@@ -196,7 +196,7 @@ def _only_instance() -> Iterator[None]:
 def _lock(file: IO[str]) -> None:
     """Lock the file.
 
-    BlockingIOError when another `up` holds it for longer than a command looks at it.
+    BlockingIOError when another `up` holds the lock, not only a reading command for a moment.
     """
     for _ in range(LOCK_TRIES):
         with contextlib.suppress(BlockingIOError):

@@ -58,12 +58,13 @@ async def run(
 
     `on_ready` is called with the base URL of the pages and the API once they are served.
 
-    At the end no new work is taken. Running jobs have `drain_seconds`, or until `hurry`, and are then handed back.
-    The outbox is published while the broker takes it, and the pages are served until last. An operator's order to
-    drain this worker sets `stop` too, after its jobs have ended, however long they take.
+    At the end no new work is taken. Running jobs have `drain_seconds`, or until `hurry`, and are then handed
+    back. The outbox is published while the broker accepts messages, and the pages are served until the end.
+    An operator's order to drain this worker sets `stop` too, after its jobs have ended, however long they
+    take.
 
-    Raises ConfigurationError, TopologyMismatch or SchemaTooNew, never for a broker that is away. It waits for a
-    PostgreSQL that is away; a SQLite file that cannot be used raises StoreUnavailable at once.
+    Raises ConfigurationError, TopologyMismatch or SchemaTooNew, never for an unavailable broker. It waits for
+    an unavailable PostgreSQL; a SQLite file that cannot be used raises StoreUnavailable at once.
     """
     with contextlib.suppress(StoppedWhileOpening):
         async with open_components(settings, stop) as components:

@@ -21,7 +21,7 @@ class Metrics(MetricsTable):
 
     Recording one costs about a microsecond.
 
-    Not for several threads at once: the gauges are set and rendered in one turn of the event loop.
+    Not thread-safe: the gauges are set and rendered in one iteration of the event loop.
     """
 
     _requests = counter(
@@ -152,40 +152,43 @@ class Metrics(MetricsTable):
     )
 
     def requests_admitted(self, count: int = 1) -> None:
-        """Requests became runs."""
+        """Count requests that became runs."""
         self._requests.labels("admitted", "").inc(count)
 
     def requests_duplicate(self, count: int = 1) -> None:
-        """Requests, or ones with their idempotency key, were runs already."""
+        """Count requests that were runs already, also by their idempotency key."""
         self._requests.labels("duplicate", "").inc(count)
 
     def request_refused(self, reason: str) -> None:
-        """A message went to the dead letters; `reason` is one word of a closed list."""
+        """Count a message that became a dead letter.
+
+        `reason` is one word of a closed list.
+        """
         self._requests.labels("refused", reason).inc()
 
     def cancel_stored(self, verdict: str) -> None:
-        """A cancel request `ended` runs, or there was `nothing` to end."""
+        """Count a cancel request that `ended` runs, or had `nothing` to end."""
         self._cancels.labels(verdict, "").inc()
 
     def cancel_refused(self, reason: str) -> None:
-        """As `request_refused`."""
+        """Count a cancel request that became a dead letter."""
         self._cancels.labels("refused", reason).inc()
 
     def signed_by(self, key_name: str) -> None:
-        """A key of VERIFY_KEYS had signed a message, and may sign it."""
+        """Count a message that a valid key had signed."""
         self._signed.labels(key_name).inc()
 
     def job_started(self, label: str, wait_seconds: float) -> None:
-        """A job was claimed for the first time, this long after it was created."""
+        """Record the first claim of a job, and the time since its creation."""
         self._wait.labels(label).observe(max(0.0, wait_seconds))
 
     def job_finished(self, label: str, outcome: Outcome, run_seconds: float) -> None:
-        """An attempt ended, this long after its claim."""
+        """Record the end of an attempt, and the time since its claim."""
         self._finished.labels(outcome.state.value, outcome.reason.value).inc()
         self._run.labels(label, outcome.state.value).observe(max(0.0, run_seconds))
 
     def started_as_expected(self, check: ForecastCheck) -> None:
-        """A job started whose start had been forecast."""
+        """Record the start of a job with a forecast."""
         self._starts.labels(check.accuracy.value).inc()
         self._start_error.observe(check.error_seconds)
 
@@ -196,20 +199,20 @@ class Metrics(MetricsTable):
         self._lost.inc(count)
 
     def quarantined(self) -> None:
-        """This worker gets no jobs for a while."""
+        """Count a quarantine of this worker."""
         self._quarantines.inc()
 
     def governed(self, at_once: int, refuses: Resource | None) -> None:
         """Record how many jobs the worker takes at once, and what it lacks.
 
-        While it is short of something it starts none.
+        While it lacks a resource it starts none.
         """
         self._slots.set(at_once)
         for resource in Resource:
             self._refusing.labels(resource.value).set(resource is refuses)
 
     def backlog(self, count: int, *, paused: bool) -> None:
-        """So much waits in the store, and intake is paused for it, or not."""
+        """Record the backlog of the store, and whether intake is paused for it."""
         self._backlog.set(count)
         self._intake_paused.set(paused)
 
@@ -220,15 +223,15 @@ class Metrics(MetricsTable):
             self._tick_lateness.observe(late_seconds)
 
     def http_refused(self, reason: str) -> None:
-        """A connection or request was refused before any route saw it."""
+        """Count a connection or request that was refused before any route handled it."""
         self._http_refused.labels(reason).inc()
 
     def dead_letter_dropped(self, reason: str) -> None:
-        """A message was dropped in place of becoming a dead letter."""
+        """Count a message that was dropped instead of becoming a dead letter."""
         self._dropped.labels(reason).inc()
 
     def queues(self, transport: str, depths: Mapping[str, QueueDepth]) -> None:
-        """The queues are so full; those that are missing cannot be asked now."""
+        """Record the depths of the queues; a missing one is unknown now."""
         gauges = (self._queue_ready, self._queue_pending, self._queue_oldest, self._queue_lease)
         for metric in gauges:
             metric.clear()
@@ -239,7 +242,7 @@ class Metrics(MetricsTable):
                     metric.labels(transport, queue).set(value)
 
     def outbox_published(self, status: PublishStatus, count: int = 1) -> None:
-        """Status messages were offered to the broker, and this was its answer."""
+        """Count status messages that were sent to the broker, by its answer."""
         self._outbox.labels(status.value).inc(count)
 
     def render(
@@ -250,7 +253,7 @@ class Metrics(MetricsTable):
         *,
         delayed: int = 0,
     ) -> bytes:
-        """Everything in Prometheus' text form (`CONTENT_TYPE`), with the gauges as they are now."""
+        """Everything in Prometheus' text form (`CONTENT_TYPE`), with the current gauges."""
         by_state = Counted(
             worker.state.value if worker.presence is Presence.ALIVE else worker.presence.value
             for worker in workers

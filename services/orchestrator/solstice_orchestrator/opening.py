@@ -197,7 +197,7 @@ def _registration(settings: OrchestratorSettings, whole: Capacity) -> WorkerRegi
 
 
 def _signatures(settings: OrchestratorSettings, v1_trust: frozenset[Source]) -> SignatureRules | None:
-    """Return whose signature a request must carry; ConfigurationError for a file that cannot be used."""
+    """Return the keys that must sign requests; ConfigurationError for an unusable file."""
     if not settings.verify_keys:
         return None
     return SignatureRules(
@@ -242,9 +242,9 @@ async def retry_until_available(
     stop: asyncio.Event,
     rng: random.Random,
 ) -> T:
-    """Return the store's answer; ask again for as long as a PostgreSQL is away.
+    """Return the store's answer; retry while a PostgreSQL is unavailable.
 
-    After a power failure the orchestrator may be up before its database.
+    After a power failure the orchestrator may start before its database.
     """
     failures = 0
     while True:

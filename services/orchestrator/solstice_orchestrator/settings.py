@@ -67,7 +67,7 @@ class StoreSettings(SolsticeSettings):
 class OrchestratorSettings(
     StoreSettings, BrokerSettings, VerifySettings, AccessSettings, HttpSettings, LogSettings
 ):
-    """What runs at once, how long things may take."""
+    """All settings of `orchestrator run`: limits, timeouts, and the parts it uses."""
 
     capacity_map: str = Field(
         default_factory=_default_capacity_map,
@@ -303,7 +303,7 @@ class OrchestratorSettings(
 
     @property
     def pages_url(self) -> str | None:
-        """Where statuses link to; None while the port is not known before listening."""
+        """The base URL that statuses link to; None while the port is unknown."""
         if self.public_url:
             return self.public_url.rstrip("/")
         host = self.orchestrator_host

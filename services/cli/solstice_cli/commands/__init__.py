@@ -1,1 +1,1 @@
-"""The commands that ask an orchestrator or a broker something, one module each."""
+"""The commands that call an orchestrator or a broker, one module each."""

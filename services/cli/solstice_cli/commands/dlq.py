@@ -1,4 +1,4 @@
-"""`solstice dlq`: dead letters are shown, sent again, removed, and kept in files."""
+"""`solstice dlq`: list, replay, remove and export dead letters."""
 
 import asyncio
 import sys
@@ -168,7 +168,7 @@ def drop(
         shown.print_dropped([each.id for each in found] if dry_run else [], dry_run=dry_run, as_json=as_json)
         return
     shown.confirm(f"Remove {shown.number(len(found), 'dead letter')} for good?", yes=yes)
-    # Those that were looked at, and no others that fit and came meanwhile.
+    # Those that were shown, and no later ones that match, too.
     those = Selection(ids=tuple(each.id for each in found))
     queues_of_them = {each.dead_letter.queue for each in found}
 

@@ -1,4 +1,4 @@
-"""The options by which the commands of `solstice dlq` choose dead letters, each declared once."""
+"""Declares the options by which the commands of `solstice dlq` choose dead letters."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -51,14 +51,14 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done,
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """What the options of one call choose."""
+    """The choice of one call's options."""
 
     queues: Sequence[str] = ()
     """Names as they were typed; none means all queues."""
     selection: Selection
 
     def routes(self, settings: BrokerSettings) -> Sequence[Route]:
-        """The routes whose dead letters are meant; ConfigurationError for an unknown queue."""
+        """The routes of the chosen queues; ConfigurationError for an unknown queue."""
         return chosen_routes(settings, self.queues)
 
 
@@ -92,7 +92,7 @@ def choose(
         typer.Option("--where", metavar="HEADER=VALUE", help="Only with this header; may be repeated."),
     ] = None,
 ) -> Chosen:
-    """Read the options. ConfigurationError for one that cannot be used.
+    """Read the options. ConfigurationError for an invalid one.
 
     This signature is the only declaration of the filters: `with_choice` gives it to commands.
     """

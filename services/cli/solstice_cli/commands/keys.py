@@ -115,7 +115,7 @@ def create(
     try:
         change_public(public, with_it)
     except ConfigurationError:
-        # No public key belongs to it, and it would be in the way of the next try.
+        # It has no public key, and would block the next try.
         for each in written:
             each.unlink(missing_ok=True)
         raise

@@ -1,6 +1,6 @@
-"""`solstice logs`: what a job printed, or every job of a run.
+"""`solstice logs`: print the log of a job, or of every job of a run.
 
-With -f, it follows what is printed.
+With -f, it follows the log.
 """
 
 import sys
@@ -95,9 +95,9 @@ async def _follow(api: OrchestratorClient, kind: str, document: Document, attemp
 async def _print_log(
     api: OrchestratorClient, job: Document, attempt: int | None, *, label: str, as_json: bool, follow: bool
 ) -> None:
-    """Print everything there is now, page by page.
+    """Print the log so far, page by page.
 
-    As JSON and with `follow`, event by event to the end.
+    As JSON and with `follow`, print event by event to the end.
     """
     if follow:
         async for event in api.log_events(

@@ -1,4 +1,4 @@
-"""`solstice runs`, `jobs`, `show`, `attempts`: what there is, and how it stands."""
+"""`solstice runs`, `jobs`, `show`, `attempts`: list and show runs, jobs and attempts."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -201,7 +201,7 @@ def _show_job(job: Document, url: str) -> None:
 
 def _requested_by(run: Document) -> str:
     who = f" by {run['sender']}" if run.get("sender") else ""
-    # What a person or a program asks for has the source and the event `manual`.
+    # A request by a person or a program has the source and the event `manual`.
     return " ".join(dict.fromkeys((run["source"], run.get("event") or run["source"]))) + who
 
 

@@ -18,7 +18,7 @@ from solstice_common.settings import ClientSettings
 from solstice_common.values.times import duration, parse_timestamp
 
 MAX_JOBS: Final = 20
-"""Of a run: so many of its jobs that wait are asked about."""
+"""The most waiting jobs of a run that are explained."""
 LOOK_SECONDS: Final = 2.0
 _NOT_WAITING: Final = FINAL | {JobState.RUNNING}
 
@@ -52,9 +52,9 @@ def why(
 
 
 async def _answers(api: OrchestratorClient, which: str) -> Sequence[Document]:
-    """Return the answers to show: of a job its own.
+    """Return the explanations of a job or run.
 
-    Of a run that is not planned the run's; else those of its jobs that wait.
+    For an unplanned run it is the run's own, else those of its waiting jobs.
     """
     kind, document = await find(api, which)
     if kind == "job":

@@ -110,8 +110,8 @@ def quarantine(
 def pick(workers: Sequence[Document], typed: str, url: str) -> Document:
     """Return the worker that `typed` names by id, name, or beginning of the id.
 
-    Of several with one name those that are there count, if any is. Raises ConfigurationError when it fits several,
-    ServiceRefused when it fits none.
+    Among several with one name, living workers take precedence. Raises ConfigurationError when it fits
+    several, ServiceRefused when it fits none.
     """
     for fits in (
         [worker for worker in workers if worker["worker_id"] == typed],

@@ -1,4 +1,4 @@
-"""Deliveries as the forges send them, made here: for trying things without a forge. Pure."""
+"""Makes deliveries as the forges send them, to try things without a forge. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ BASE_BRANCH = "main"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What the delivery says: a ref of a repository now points at this commit."""
+    """The change that a delivery reports: a ref now points at this commit."""
 
     repo_url: str
     repo_full_name: str
     ref: str
     commit_sha: str
     number: int = 1
-    """Of the pull or merge request, where the event is one."""
+    """The number of the pull or merge request, where the event is one."""
 
     @property
     def branch(self) -> str:
@@ -32,7 +32,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedDelivery:
-    """Headers and body, ready to be posted."""
+    """Headers and body of a signed delivery."""
 
     headers: Mapping[str, str]
     body: bytes

@@ -1,4 +1,4 @@
-"""What the stops of the demo do.
+"""Carries out the stops of the demo.
 
 They use a real process, repository, webhook, consumer and reader.
 """
@@ -38,7 +38,7 @@ Process: TypeAlias = subprocess.Popen[bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Up:
-    """What `solstice up --json` printed when it was ready."""
+    """The output of `solstice up --json` when it was ready."""
 
     page: str
     webhooks: str
@@ -47,10 +47,10 @@ class Up:
 
 
 def environment_of_up(environ: Mapping[str, str], state: Path) -> dict[str, str]:
-    """Without what this person has set for real services: that is not for the demo."""
+    """The environment without this person's settings for real services."""
     settings = {name.upper() for name in UpSettings.model_fields}
     own = {name: value for name, value in environ.items() if name.upper() not in settings}
-    # Somebody watches: the jobs start however busy this machine is with other things.
+    # A person watches: the jobs start even when this machine is busy.
     return {**own, "SOLSTICE_HOME": str(state), "GOVERNOR": "off"}
 
 
@@ -154,7 +154,7 @@ async def push(up: Up, change: Change) -> str:
 
 
 async def unfinished(api: OrchestratorClient, run_id: str) -> str:
-    """Which jobs of a run have not ended, and what those wait for that do."""
+    """The unfinished jobs of a run, and why they wait."""
     jobs = [job for job in (await api.run(run_id))["jobs"] if job["finished_at"] is None]
     reasons = [(job["name"], (await api.why_job(job["job_id"]))["why"]) for job in jobs]
     return "; ".join(
@@ -192,7 +192,7 @@ async def _http(
     method: str, url: str, *, content: bytes | None = None, headers: dict[str, str] | None = None
 ) -> httpx2.Response:
     try:
-        # No proxy of the environment: it is all on this machine.
+        # Without the environment's proxy: everything is on this machine.
         async with httpx2.AsyncClient(timeout=10.0, trust_env=False) as http:
             return await http.request(method, url, content=content, headers=headers)
     except httpx2.HTTPError as error:

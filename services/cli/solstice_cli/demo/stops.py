@@ -15,7 +15,7 @@ from solstice_common.errors import SolsticeError
 
 WIDTH: Final = 56
 ASKING_SECONDS: Final = 5.0
-"""For so long it is asked why something takes so long."""
+"""How long the orchestrator may take to say why a stop is late."""
 
 Explanation = Callable[[], Awaitable[str]]
 
@@ -33,7 +33,7 @@ class StopFailed(SolsticeError):
 
 
 class Unexpected(SolsticeError):
-    """What a stop found is not what it should have found."""
+    """A stop found an unexpected result."""
 
 
 class Stops:
@@ -51,7 +51,7 @@ class Stops:
 
         Raises StopFailed when its block raises one of our errors, an OSError, or takes too long.
 
-        `why_late`: asked for a sentence about that when it takes too long.
+        `why_late` returns a sentence about a stop that takes too long.
         """
         self._number += 1
         began = time.monotonic()

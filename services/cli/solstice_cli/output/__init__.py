@@ -1,1 +1,1 @@
-"""How answers look on a terminal, in a pipe and as JSON."""
+"""Prints answers for a terminal, for a pipe, or as JSON."""

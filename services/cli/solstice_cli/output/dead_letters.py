@@ -1,4 +1,4 @@
-"""Prints dead letters, and what became of a replay or an import."""
+"""Prints dead letters, and the results of replays and imports."""
 
 import sys
 import time
@@ -65,7 +65,7 @@ def print_dead_letters(found: Sequence[Finding], counted: Counts, *, limit: int,
 
 
 def print_dead_letter(found: Finding) -> None:
-    """Everything about one, safe for a terminal."""
+    """Print a whole dead letter, safe for a terminal."""
     dead_letter = found.dead_letter
     print_facts(
         [
@@ -95,7 +95,7 @@ def print_dead_letter(found: Finding) -> None:
 
 
 def print_plan(plan: Sequence[tuple[Finding, str]], *, as_json: bool) -> None:
-    """What a replay would do with each."""
+    """Print what a replay would do with each."""
     if as_json:
         print_json(
             {
@@ -110,7 +110,7 @@ def print_plan(plan: Sequence[tuple[Finding, str]], *, as_json: bool) -> None:
 
 
 def print_replays(reports: Sequence[Replayed]) -> None:
-    """What became of each queue's replay; what went wrong is named."""
+    """Print the result of each queue's replay, with its errors."""
     for report in reports:
         typer.echo(
             f"{report.queue}: replayed {len(report.sent)}, kept {len(report.kept)}, failed {len(report.failed)}"
@@ -131,7 +131,7 @@ def print_replays(reports: Sequence[Replayed]) -> None:
 
 
 def print_imported(done: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> None:
-    """How many were added to each queue, were there, or failed."""
+    """Print how many were added to each queue, existed already, or failed."""
     if as_json:
         print_json({"queues": done})
         return
@@ -149,7 +149,7 @@ def print_imported(done: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> N
 
 
 def print_dropped(ids: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
-    """How many were removed, or would be."""
+    """Print how many were removed, or would be."""
     if as_json:
         print_json({"would_drop" if dry_run else "dropped": list(ids)})
     else:
@@ -157,7 +157,7 @@ def print_dropped(ids: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask on a terminal; ConfigurationError where nobody can answer."""
+    """Ask on a terminal; ConfigurationError without one."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -176,7 +176,7 @@ def not_one(typed: str, found: Sequence[Finding]) -> str:
 
 
 def print_exported(file: Path, count: int, *, as_json: bool) -> None:
-    """How many a file now holds."""
+    """Print how many a file has now."""
     if as_json:
         print_json({"file": str(file), "exported": count})
     else:

@@ -19,7 +19,7 @@ from solstice_common.values.times import duration, parse_timestamp
 
 SHORT_SHA: Final = 10
 SHORT_ID: Final = 8
-"""Of the end: ids begin with the time, so those of one run all begin alike."""
+"""Characters of a shown id, from its end: ids begin with the time, so ids of one run begin alike."""
 
 STATE_STYLE: Final[Mapping[str, str]] = {
     JobState.SUCCEEDED: "green",
@@ -232,7 +232,7 @@ def print_keys(keys: Sequence[Document], *, now: datetime) -> None:
 def print_facts(facts: Sequence[tuple[str, object]]) -> None:
     """Names and values, one pair per line.
 
-    What has no value is left out, and a state has its colour.
+    Names without a value are left out, and a state has its colour.
     """
     output.print_facts(
         [
@@ -319,7 +319,7 @@ def _cell(column: str, value: str, now: datetime) -> str:
 
 
 def _ahead(moment: str, now: datetime) -> str:
-    """How far off: `in 5d`, `expired`; anything else as it is."""
+    """The time until then: `in 5d`, `expired`; anything else unchanged."""
     try:
         left = parse_timestamp(moment) - now
     except ValueError:

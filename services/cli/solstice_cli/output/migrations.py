@@ -1,4 +1,4 @@
-"""Prints what a migration of queues would do, does, and has done."""
+"""Prints the plan, the progress and the result of a migration of queues."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ EVERY_SECONDS: Final = 0.5
 
 
 class SpokenMigration:
-    """Says each step on standard error before it is done; on a terminal also progress."""
+    """Prints each step on standard error before it is done; on a terminal also progress."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -48,7 +48,7 @@ class SpokenMigration:
 
 
 def print_nothing(transport: str, where: str, *, as_json: bool) -> None:
-    """Why there is nothing to migrate on a broker that is no RabbitMQ."""
+    """Say that there is nothing to migrate on other brokers than RabbitMQ."""
     sentence = (
         f"nothing to migrate: queues of {transport} have no types; leave AMQP_QUEUE_TYPE as it was declared"
     )
@@ -76,7 +76,7 @@ def plan_document(plans: Sequence[tuple[QueueMigration, Planned]]) -> list[dict[
 
 
 def print_plans(plans: Sequence[tuple[QueueMigration, Planned]], where: str) -> None:
-    """What would be done to each queue, and why a queue is refused."""
+    """Print the plan for each queue, and why a queue is refused."""
     for migration, plan in plans:
         for reason in plan.refusals:
             typer.echo(f"refused: {reason.object} {reason.difference}\n  -> {reason.remedy}", err=True)
@@ -89,7 +89,7 @@ def print_plans(plans: Sequence[tuple[QueueMigration, Planned]], where: str) -> 
 
 
 def done_document(done: Sequence[tuple[QueueMigration, Migrated]]) -> list[dict[str, Any]]:
-    """What was done, as JSON."""
+    """The results, as JSON."""
     return [
         {
             "from": migration.source,
@@ -104,7 +104,7 @@ def done_document(done: Sequence[tuple[QueueMigration, Migrated]]) -> list[dict[
 
 
 def print_done(done: Sequence[tuple[QueueMigration, Migrated]], settings: Sequence[str]) -> None:
-    """What was done to each queue, and what is left to do."""
+    """Print what was done to each queue, and what remains to be done."""
     for migration, each in done:
         if each.consumers_left:
             typer.echo(

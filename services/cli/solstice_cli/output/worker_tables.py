@@ -53,12 +53,12 @@ def print_scale(labels: Mapping[str, Document], *, now: datetime) -> None:
 
 
 def limited_by(demand: Document) -> str:
-    """What a slot would not help: `blocked=3,approval=1`; empty for nothing."""
+    """The jobs that more slots would not help: `blocked=3,approval=1`; empty for none."""
     return ",".join(f"{why}={count}" for why, count in demand["held_back"].items() if count)
 
 
 def worker_state(worker: Document) -> str:
-    """What a worker does, or that it is not there: `active`, `quarantined`, `lost`."""
+    """The state or presence of a worker: `active`, `quarantined`, `lost`."""
     return str(worker["state"] if worker["presence"] == "alive" else worker["presence"])
 
 
@@ -68,9 +68,9 @@ def slots(worker: Document) -> str:
 
 
 def pressure(worker: Document) -> str:
-    """Say why a worker takes less than its slots; empty when nothing presses.
+    """Say why a worker uses fewer than its slots; empty without pressure.
 
-    `disk` (of which it is short), `2 at once`, or both.
+    `disk` (which it lacks), `2 at once`, or both.
     """
     shrunk = worker.get("shrunk_to")
     return ", ".join(filter(None, [worker.get("refuses"), None if shrunk is None else f"{shrunk} at once"]))

@@ -1,1 +1,1 @@
-"""What a person asks of the orchestrator's database, and of its scheduler in virtual time."""
+"""The commands for the orchestrator's database, and for its scheduler in virtual time."""

@@ -40,11 +40,11 @@ app: Final = typer.Typer(help="Simulate how long jobs would wait.", context_sett
 
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The trace to write: JSON lines.")]
 SHOWN_EVERY: Final = 5000
-"""Lines between two looks at the bar."""
+"""Lines between two updates of the progress bar."""
 
 T = TypeVar("T")
 ReportProgress = Callable[[int, int], None]
-"""How much is done, of how much."""
+"""Called with the amount that is done, and the total."""
 
 
 @app.callback(invoke_without_command=True)
@@ -219,7 +219,7 @@ def _read(parse: Callable[[str], T], option: str, text: str) -> T:
 
 
 def _runs(trace: Path, report: ReportProgress) -> Iterator[TraceRun]:
-    """The trace from its beginning; lines are read as they are played."""
+    """The trace from its beginning; lines are read on demand."""
 
     def lines(file: BinaryIO, size: int) -> Iterator[bytes]:
         for number, line in enumerate(file, start=1):
@@ -236,7 +236,7 @@ def _runs(trace: Path, report: ReportProgress) -> Iterator[TraceRun]:
 
 @contextmanager
 def _written(path: Path) -> Iterator[BinaryIO]:
-    """A file that is there as a whole, or not at all."""
+    """A file that appears whole, or not at all."""
     fresh = path.with_name(f"{path.name}.part")
     try:
         with fresh.open("wb") as file:
@@ -250,7 +250,7 @@ def _written(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[str], ReportProgress]]:
-    """A bar for each stretch of work, on a terminal."""
+    """A progress bar for each part of the work, on a terminal."""
     console = Console(file=sys.stderr)
     columns = (
         TextColumn("{task.description}"),

@@ -1,4 +1,4 @@
-"""Prints what `solstice simulate` found."""
+"""Prints the results of `solstice simulate`."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ _WAITS: Final = ("mean", "p50", "p90", "p99", "max")
 def print_report(report: SimulationReport, changes: list[ExtraSlotEffect]) -> None:
     """Tables for a terminal.
 
-    In a pipe lines of tab-separated whole values, the first of each says what it is.
+    In a pipe, lines of tab-separated whole values, each beginning with its kind.
     """
     fair = report.fairness
     _print_table(

@@ -1,4 +1,4 @@
-"""`solstice store` and `solstice purge`: the database under the orchestrators, looked after by a person."""
+"""`solstice store` and `solstice purge`: maintain the database of the orchestrators."""
 
 import asyncio
 import sys

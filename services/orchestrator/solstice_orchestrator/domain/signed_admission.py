@@ -28,9 +28,9 @@ class Verified(Generic[M]):
 
 
 def rights_for(request: JobRequestV1, v1_trust: AbstractSet[Source]) -> frozenset[Right]:
-    """Return the rights that the request's key needs for what the request says.
+    """Return the rights that the request's key needs for the request's fields.
 
-    Trust counts wherever it comes from: also that of a request without `trusted` whose source V1_TRUST lists.
+    Trust from any rule counts: also that of a request without `trusted` whose source V1_TRUST lists.
     """
     rights = []
     if is_trusted(request, v1_trust):

@@ -121,7 +121,7 @@ class CommitFiles:
         try:
             return await fetch_group(lookups, policy=self._policy, scratch=self._scratch)
         except Exception as error:
-            # A bug that one commit brings out must stop neither the other commits nor the loop.
+            # A bug that one commit triggers must stop neither the other commits nor the loop.
             if is_machine(error):
                 return [_failure_of(error)] * len(lookups)
             LOG.exception(LogEvent.PLANNING_CRASHED, request_id=lookups[0].request.request_id)

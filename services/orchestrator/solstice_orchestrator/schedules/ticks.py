@@ -11,7 +11,7 @@ from solstice_orchestrator.schedules.cron import Timing
 ON_TIME_SECONDS: Final = 30.0
 """A tick that fires within this time is on time.
 
-A look without a notification may be so late.
+A poll without a notification may be this late.
 """
 LATE_SECONDS: Final = 120.0
 """A tick that is noticed later than this was missed; until then it fires as late."""
@@ -25,7 +25,7 @@ REMEMBERED_TICKS: Final = 100
 
 
 class TickState(StrEnum):
-    """What became of a tick."""
+    """The states of a tick."""
 
     DUE = "due"
     """It fires as soon as the forge has named the branch's commit."""

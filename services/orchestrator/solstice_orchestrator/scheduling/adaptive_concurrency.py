@@ -1,4 +1,4 @@
-"""How many jobs a worker runs at once under trouble: additive increase, multiplicative decrease. Pure.
+"""Limits how many jobs a worker runs at once, by additive increase and multiplicative decrease. Pure.
 
 Why not a gradient of latencies: docs/decisions/0023. A worker that has lost half of its slots regains them after `limit
 / 2 * GROW_SECONDS`. Between two decreases lie at least SETTLE_SECONDS, because failures at the same time have one

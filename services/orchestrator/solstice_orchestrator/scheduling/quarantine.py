@@ -62,11 +62,12 @@ class HealthRecord:
 def after_end(record: HealthRecord, outcome: Outcome, cause: Cause, now: float) -> HealthRecord:
     """The record after an attempt at the job `cause` has ended on the worker.
 
-    From the third distinct failure in a row on, each begins a quarantine, twice as long as the one before, up to an
-    hour. A job that fails again is no further failure, since what is broken for it need not be broken for others; it
-    begins another quarantine of the same length at the most. MACHINE_FAILED comes from the machine alone, and always
-    counts. A failure during a quarantine does not count again: its attempt began before. An end by the job itself, good
-    or bad, proves that the worker can run jobs and clears the count; a quarantine that has begun runs its time.
+    From the third distinct failure in a row on, each begins a quarantine, twice as long as the one before, up
+    to an hour. A job that fails again is no further failure, since its problem may not concern other jobs; it
+    begins another quarantine of the same length at most. MACHINE_FAILED comes from the machine alone, and
+    always counts. A failure during a quarantine does not count again: its attempt began before. An end by the
+    job itself, good or bad, proves that the worker can run jobs and clears the count; a quarantine that has
+    begun runs its time.
     """
     if outcome.reason in COUNTED_REASONS:
         if quarantined(record, now):

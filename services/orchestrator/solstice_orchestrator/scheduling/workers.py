@@ -29,7 +29,7 @@ class WorkerState(StrEnum):
 
 
 class Presence(StrEnum):
-    """Whether a worker is there."""
+    """Whether a worker is alive."""
 
     ALIVE = "alive"
     LOST = "lost"
@@ -39,7 +39,7 @@ class Presence(StrEnum):
 
 
 class DesiredWorkerState(StrEnum):
-    """What people ordered a worker to do, until they order otherwise."""
+    """The last order to a worker, which applies until the next one."""
 
     WORK = "work"
     PAUSE = "pause"

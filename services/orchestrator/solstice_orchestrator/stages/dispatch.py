@@ -32,7 +32,7 @@ LEAST_PAUSE_SECONDS: Final = 0.01
 CONDITION_SECONDS: Final = 10.0
 """How often this worker reports the resource that it lacks, while it starts nothing."""
 CANCEL_LOOK_SECONDS: Final = 1.0
-"""The least time between two checks for cancelled jobs after notifications from the store."""
+"""The shortest time between two checks for cancelled jobs after notifications from the store."""
 
 _BROKEN: Final = Outcome(
     state=JobState.ERRORED,
@@ -178,7 +178,7 @@ class Dispatch:
             hurried.cancel()
 
     async def _claim(self) -> float:
-        """Claim and start waiting jobs; return the seconds until the next look."""
+        """Claim and start waiting jobs; return the seconds until the next poll."""
         begun = self._monotonic()
         whole, limit = await self._governed()
         left = free(whole, [attempt.label for attempt in self._running.values()])
@@ -211,9 +211,10 @@ class Dispatch:
         return whole, CLAIM_LIMIT if startable is None else min(CLAIM_LIMIT, startable)
 
     async def _report_pressure(self, pressure: WorkerPressure) -> None:
-        # The numbers in the sentence change at every look: readers see them a few seconds old, with their age.
+        # The numbers in the sentence change at every check: readers see them a few seconds old, with their
+        # age.
         changed = (pressure.shrunk_to, pressure.refuses) != (self._reported.shrunk_to, self._reported.refuses)
-        # By the moment of this look: while the store takes long, its readers see an older one.
+        # By the moment of this check: while the store is slow, its readers see an older one.
         now = self._monotonic()
         is_old = now - self._reported_at >= CONDITION_SECONDS
         if not changed and not (is_old and pressure.refuses is not None):

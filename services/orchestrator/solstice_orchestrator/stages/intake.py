@@ -26,12 +26,12 @@ log = structlog.get_logger("solstice_orchestrator.stages.intake")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignatureRules:
-    """Whose signature a request must carry, and how old it may be."""
+    """The keys that must sign a request, and its largest age."""
 
     keys: KeyFile[Mapping[str, VerifyKey]]
     v1_trust: frozenset[Source]
     max_age_seconds: float | None
-    """For how long runs are kept after their end, so that a repeated request is recognised; None: for ever."""
+    """For how long runs are kept after their end, so that a repeated request is recognised; None: forever."""
 
 
 class Intake(Receiver[JobRequestV1, Admission]):

@@ -38,7 +38,7 @@ CONCURRENCY: Final = 64
 """Runs planned at once. Most wait for forges, and runs of one repository share a fetch."""
 CLAIMED_AT_ONCE: Final = 16
 LOOK_AGAIN_SECONDS: Final = 5.0
-"""How often the store is asked without a notification, and after it was away."""
+"""How often the store is polled without a notification, and after it was unavailable."""
 UNFIT_LOOK_SECONDS: Final = 0.5
 """How often a machine that could not plan is checked again."""
 NOT_TOO_SOON_SECONDS: Final = 0.01
@@ -223,7 +223,7 @@ async def _plan(
         with contextlib.suppress(Exception):
             await store.not_planned(task, Reason.MACHINE_FAILED, str(error)[:1000])
     except Exception as error:
-        # A bug that one run brings out must not stop the others, now or at every new start.
+        # A bug that one run triggers must not stop the others, now or at every new start.
         LOG.exception(LogEvent.PLANNING_CRASHED, request_id=task.request.request_id, run_id=task.run_id)
         with contextlib.suppress(Exception):
             await store.not_planned(task, Reason.EXECUTOR_FAILED, f"{type(error).__name__}: {error}"[:1000])

@@ -15,7 +15,7 @@ log = structlog.get_logger("solstice_orchestrator.stages.retention")
 
 DAY_SECONDS: Final = 86_400.0
 LOOK_SECONDS: Final = 3600.0
-"""How often old runs are looked for, give or take a fifth. The first look comes within this time."""
+"""The interval between searches for old runs, give or take a fifth. The first search comes within this time."""
 RUNS_PER_PURGE: Final = 50
 """Runs removed in one transaction, which blocks others for some milliseconds."""
 PAUSE_SECONDS: Final = 0.2
@@ -37,7 +37,7 @@ async def run_retention(
 ) -> None:
     """Remove runs that ended more than `days` ago, until cancelled.
 
-    With 0 days it keeps them for ever and returns at once.
+    With 0 days it keeps them forever and returns at once.
     """
     if not days:
         return

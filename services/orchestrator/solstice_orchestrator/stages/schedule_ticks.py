@@ -33,9 +33,9 @@ AT_ONCE: Final = 16
 LOOK_AGAIN_SECONDS: Final = 30.0
 """How late a tick is noticed after a lost notification or a clock jump."""
 RETRY_SECONDS: Final = 5.0
-"""The pause between two looks while the store is away."""
+"""The pause between two polls while the store is unavailable."""
 LEAST_SECONDS: Final = 0.02
-"""The least pause between two looks, while another orchestrator may be claiming a due tick."""
+"""The shortest pause between two polls, while another orchestrator may be claiming a due tick."""
 HAND_BACK_SECONDS: Final = 5.0
 
 BranchHeadLookup = Callable[[Branch], Awaitable[str | None]]
@@ -66,8 +66,8 @@ class ScheduleRunner:
             )
 
     async def _look(self, places: asyncio.Semaphore, firing: asyncio.TaskGroup) -> float:
-        """Claim due ticks; return the seconds until the next look."""
-        # However many notifications come: this delays a tick by no more than LEAST_SECONDS.
+        """Claim due ticks; return the seconds until the next poll."""
+        # Even with many notifications, this delays a tick by at most LEAST_SECONDS.
         await asyncio.sleep(LEAST_SECONDS)
         await places.acquire()
         places.release()

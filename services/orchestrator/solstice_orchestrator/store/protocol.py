@@ -342,7 +342,7 @@ class JobStore(JobQueries, WorkerRegistry, Protocol):
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
         """An event set whenever something may have changed, here or in another process.
 
-        It may be set too often, but is never missed for ever; a caller that waits for it also looks again from time to
-        time.
+        It may be set too often, and a single change may be missed; a caller that waits for it also polls from
+        time to time.
         """
         ...

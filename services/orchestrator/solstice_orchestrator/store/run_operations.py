@@ -1,4 +1,4 @@
-"""What changes one run or job, written once: a store only loads and writes.
+"""Changes one run or job, written once for all stores, which only load and write.
 
 Each operation is one decision on a run's rows, in one transaction of the store.
 """

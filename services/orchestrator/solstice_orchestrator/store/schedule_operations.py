@@ -1,4 +1,4 @@
-"""What people and workers change about schedules, written once: a store only loads and writes.
+"""Changes schedules, written once for all stores, which only load and write.
 
 Each operation is one decision on the rows of one schedule, in one transaction of the store.
 """

@@ -1,4 +1,4 @@
-"""What readers of the job store see: runs, jobs, attempts and logs, with filters."""
+"""The views of runs, jobs, attempts and logs for readers of the job store."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ READING: Final = frozenset({"GET", "HEAD"})
 _FOR_EVERYBODY: Final = ("/healthz", "/readyz", "/metrics", "/openapi.json")
 """Paths that need no token.
 
-Monitoring has no token, and these paths reveal nothing about builds. The description of the API is no secret.
+Monitoring has no token, and these paths reveal nothing about builds. The description of the API is public.
 """
 _STATIC: Final = "/static/"
 
@@ -26,7 +26,7 @@ ErrorResponder = Callable[[Request, int, str, str], Response]
 
 
 class _Withdrawn(Exception):
-    """The caller lost the right to what is being sent."""
+    """The caller lost the right to read the answer."""
 
 
 class AccessControl:
@@ -49,10 +49,10 @@ class AccessControl:
             await self._send_while_admitted(scope, receive, send)
 
     async def _send_while_admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; what is sent in pieces ends when the caller loses its right.
+        """Answer; end a stream when its caller loses the right to read.
 
-        An event stream lives as long as its client likes, and outlives its token. It ends at its next piece, a heartbeat
-        at the latest; the client comes again and is refused. A download is left incomplete, so that it shows.
+        An event stream may outlive its token. It ends at its next piece, a heartbeat at the latest; the
+        client reconnects and is refused. A download is left incomplete, so that the client notices.
         """
         content_type = ""
 
@@ -94,7 +94,7 @@ class AccessControl:
         verdict = self._verdict(scope)
         if isinstance(verdict, Caller):
             scope["caller"] = verdict.name
-            # Pages ask it, to leave out the buttons that would be refused.
+            # Pages call it, to leave out buttons that would be refused.
             scope["may_operate"] = partial(self._may_operate, scope)
             return None
         response = self._refused(Request(scope), verdict.status, verdict.reason, verdict.detail)

@@ -74,10 +74,11 @@ def create_app(
 ) -> Starlette:
     """Build the whole application.
 
-    `access` decides which callers it answers. It answers to loopback names, `allowed_hosts` (names without port) and
-    the host of `public_url`. The server calls `streams.close()` before shutting down; else open event streams hold it
-    up until its grace is over. Without `dead_letters`, questions about them are 503. `unfit` says why this machine takes no work, for `/readyz`, which with `require_durable`
-    also needs a broker that is as durable as it can be.
+    `access` decides which callers it answers. It answers to loopback names, `allowed_hosts` (names without
+    port) and the host of `public_url`. The server calls `streams.close()` before shutting down; else open
+    event streams hold it up until its grace is over. Without `dead_letters`, questions about them are 503.
+    `unfit` says why this machine takes no work, for `/readyz`. With `require_durable`, `/readyz` also needs a
+    broker that is as durable as it can be.
     """
     streams = OpenStreams() if streams is None else streams
     pages = Pages(store, streams, version=version, deliveries_url=deliveries_url, clock=clock)

@@ -1,4 +1,4 @@
-"""Dead letters for the web part: looks, replays and removals, one at a time."""
+"""Gives the web part access to dead letters, one operation at a time."""
 
 import asyncio
 import uuid
@@ -23,19 +23,20 @@ from solstice_orchestrator.web.formats.refusals import HttpRefusal
 CONNECTION: Final = "orchestrator (dead letters)"
 CONNECT_SECONDS: Final = 5.0
 TURN_SECONDS: Final = 10.0
-"""A caller waits so long for the look or replay before it."""
+"""How long a caller waits for the operation before it."""
 LOOK_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetterAccess:
-    """What the web part needs for dead letters.
+    """The web part's access to dead letters.
 
-    Each use has a connection of its own. One use at a time: on RabbitMQ a look holds the whole queue, and a second one at that moment would see it empty.
+    Each operation has a connection of its own. There is one operation at a time: on RabbitMQ, reading holds
+    the whole queue, and a second reader at that moment would see it empty.
     """
 
     broker: Broker
-    """Publishes what is replayed."""
+    """The broker to which replays publish."""
     settings: BrokerSettings
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False, compare=False)
 
@@ -53,7 +54,7 @@ class DeadLetterAccess:
     async def queues(self) -> AsyncIterator[DeadLetterQueues]:
         """Open the dead-letter queues.
 
-        HttpRefusal 503 while the broker is away or others use them.
+        HttpRefusal 503 while the broker is unavailable or another operation uses them.
         """
         try:
             async with asyncio.timeout(TURN_SECONDS):
@@ -71,7 +72,7 @@ class DeadLetterAccess:
             self._turn.release()
 
     async def look(self, routes: Iterable[Route], selection: Selection) -> list[Finding]:
-        """The chosen dead letters, by queue and age.
+        """The selected dead letters, by queue and age.
 
         Changes nothing. Raises HttpRefusal 503.
         """
@@ -96,27 +97,27 @@ class DeadLetterAccess:
 
 @dataclass(kw_only=True)
 class DeadLetterWork:
-    """A replay or removal of chosen dead letters; `done` counts while it runs.
+    """A replay or removal of selected dead letters; `done` counts while it runs.
 
-    It is stopped by cancelling it. Nothing is lost then: what was not done stays where it is.
+    Cancel it to stop it. Nothing is lost then: the remaining dead letters stay in their queues.
     """
 
     access: DeadLetterAccess
     routes: Sequence[Route]
     ids: Sequence[str]
-    """Whole ids of those that a person was shown: no others that came meanwhile."""
+    """Whole ids of the dead letters that the person saw, and no later ones."""
     by: str
-    """Who asked; a line of each replayed message's history says so."""
+    """The requester, for the history of each replayed message."""
     done: int = 0
     gone: int = 0
-    """Those that were not there any more: another replay or removal was faster."""
+    """Ids that were no longer there: another replay or removal was faster."""
     replayed: list[Replayed] = field(default_factory=list)
-    """What a replay came to, one for each queue."""
+    """The results of a replay, one for each queue."""
 
     async def replay(self, *, watch_seconds: float = 0.0) -> None:
         """Publish each and remove it once confirmed.
 
-        Then wait `watch_seconds` for what comes back dead.
+        Then wait `watch_seconds` for messages that are refused again.
         """
         async with self.access.queues() as queues:
             for route in self.routes:
@@ -131,12 +132,12 @@ class DeadLetterWork:
                 )
                 self.replayed.append(await replay.run(watch_seconds=watch_seconds))
         settled = sum(len(each.sent) + len(each.kept) + len(each.failed) for each in self.replayed)
-        # What a replay that broke off has not reached is still there.
+        # Dead letters that an interrupted replay has not reached are still there.
         is_whole = not any(each.broken_off for each in self.replayed)
         self.gone = max(0, len(self.ids) - settled) if is_whole else 0
 
     async def drop(self) -> None:
-        """Remove each for good."""
+        """Remove each permanently."""
         removed = 0
         async with self.access.queues() as queues:
             for route in self.routes:

@@ -1,8 +1,9 @@
 """Protect against DNS rebinding and against forms on other sites.
 
-Without tokens the server answers this machine alone; with them the user's browser remembers the login. In both cases
-any web page in that browser may attack. `Host` reveals a page that rebinds its name to 127.0.0.1, and `Origin` or
-`Sec-Fetch-Site` a page that posts here; a page cannot forge them (Fetch standard, section 3.2; W3C Fetch Metadata).
+Without tokens the server answers only this machine; with them the user's browser remembers the login. In both
+cases any web page in that browser may attack. `Host` reveals a page that rebinds its name to 127.0.0.1, and
+`Origin` or `Sec-Fetch-Site` a page that posts here; a page cannot forge them (Fetch standard, section 3.2;
+W3C Fetch Metadata).
 """
 
 from collections.abc import Collection

@@ -17,7 +17,7 @@ QueueDepths = Callable[[], Awaitable[Mapping[str, QueueDepth]]]
 
 
 async def no_depths() -> Mapping[str, QueueDepth]:
-    """The depths where there is no broker to ask."""
+    """The depths without a broker."""
     return {}
 
 
@@ -78,7 +78,7 @@ class Health:
         return answer(document, status=503 if missing else 200)
 
     async def metrics(self, _: Request) -> Response:
-        """Answer the metrics as Prometheus text; without the store's gauges while it is away."""
+        """Answer the metrics as Prometheus text; without the store's gauges while it is unavailable."""
         try:
             counts, workers = await self._store.counts(), await self._store.workers()
             delayed = await self._store.delayed()

@@ -52,12 +52,12 @@ async def execute(
 ) -> None:
     """Run the attempt with its secrets, store its masked log, and record its outcome.
 
-    Once `notice` has a result, it is written to the log; a draining worker uses this.
-    Set `stop` when the job is cancelled: it ends as the executor promises. Cancel the task when the attempt's lease is
-    lost or the grace of a shutdown is over: the processes are killed and the job is released, unless it had ended
-    already, in which case that end is recorded. Raises nothing but CancelledError. A lost attempt, and a store that
-    stays away for longer than `retry_limit`, the length of a lease, end the execution with a log event, and rescue
-    takes the attempt back.
+    Once `notice` has a result, it is written to the log; a draining worker uses this. Set `stop` when the job
+    is cancelled: it ends as the executor promises. Cancel the task when the attempt's lease is lost or the
+    grace of a shutdown is over: the processes are killed and the job is released, unless it had ended
+    already, in which case that end is recorded. Raises nothing but CancelledError. A lost attempt, and a
+    store that is unavailable for longer than `retry_limit`, the length of a lease, end the execution with a
+    log event, and rescue takes the attempt back.
     """
     chance = rng or random.Random()  # noqa: S311  jitter is no secret
     log = LogBuffer(claim.key, store, clock, chance, retry_limit)
@@ -134,7 +134,7 @@ async def _with_secrets(
 
 
 async def _outcome(executor: Executor, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
-    """Return the executor's outcome; an executor that raises is an infrastructure failure."""
+    """Return the executor's outcome; an exception of the executor is an infrastructure failure."""
     try:
         return await executor.run(execution, log, stop)
     except Exception as error:

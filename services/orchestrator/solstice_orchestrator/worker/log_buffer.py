@@ -39,14 +39,15 @@ DEFAULT_RETRY_LIMIT: Final = StoreRetryLimit()
 async def retry_while_unavailable(
     call: Callable[[], Awaitable[T]], rng: random.Random, retry_limit: StoreRetryLimit = DEFAULT_RETRY_LIMIT
 ) -> T:
-    """Return the store's answer, asking again while it is away; StoreUnavailable after the limit."""
+    """Return the store's answer; retry while it is unavailable, up to the limit."""
     begun = tried_at = retry_limit.monotonic()
     pause = 0.05
     while True:
         try:
             return await call()
         except StoreUnavailable:
-            # A process that was frozen during a call asks once more: that call says nothing about the store now.
+            # A process that was frozen during a call retries once: that call says nothing about the store
+            # now.
             if tried_at - begun > retry_limit.seconds:
                 raise
         await asyncio.sleep(pause * rng.uniform(0.5, 1.0))
@@ -77,7 +78,7 @@ class LogBuffer:
         self._drained = asyncio.Event()
 
     async def write(self, data: bytes) -> None:
-        """Take output; return late when the store is slower than the job."""
+        """Accept output; return late when the store is slower than the job."""
         if isinstance(data, LogMark):
             self._mark(data)
             while sum(len(chunk.data) for chunk in self._unsent) > PENDING_BYTES:

@@ -1,4 +1,4 @@
-"""Mask secrets in a job's output, however it is cut into pieces. Pure.
+"""Mask secrets in a job's output, which may be cut anywhere. Pure.
 
 Masking finds the secret itself (each line of one with several), its forms in URLs, JSON, shells and hexadecimal digits
 (these digits in either case, the secret's own letters only as they are), and its base64 form in both alphabets, at any

@@ -116,7 +116,7 @@ class Governor:
 
     @property
     def unfit(self) -> str | None:
-        """Why this machine takes no work, by the last look; None when it does."""
+        """Why this machine takes no work, by the last reading; None when it does."""
         refused = self._refused
         return None if refused is None or refused.resource not in UNFIT_RESOURCES else refused.detail
 
@@ -154,7 +154,7 @@ class Governor:
 
     @property
     def startable(self) -> int | None:
-        """How many more jobs may start, by the last look; None: any number.
+        """How many more jobs may start, by the last reading; None: any number.
 
         After the machine failed, one may start as a trial.
         """

@@ -21,7 +21,7 @@ class CancelRow(NamedTuple):
     asked_at: float
     """Runs requested before this time end; never later than when the cancel request arrived."""
     detail: str
-    """Who asked for it."""
+    """The requester, as text."""
     stored_at: float
 
 

@@ -26,7 +26,7 @@ BEGUN_AT_ONCE: Final = 256
 
 
 DecidePlan = Callable[[UnitOfWork, RefHistory, RerunScope], bool | OrderQuestion]
-"""Decides about a planned run, with what the store remembers of its ref."""
+"""Decides about a planned run, given the remembered runs of its ref."""
 
 
 def planned(
@@ -41,9 +41,9 @@ def planned(
 ) -> bool | OrderQuestion:
     """Give the run its jobs and its limits, and supersede older runs of its ref.
 
-    The run itself is superseded when a newer push came first. `history`: what the store remembers of its ref; the runs
-    of it that may be ended are in the unit of work. A Question changes nothing. Raises ValueError when two jobs share a
-    name, or a need does not exist.
+    The run itself is superseded when a newer push came first. `history`: the remembered runs of its ref;
+    those that may be ended are in the unit of work. A Question changes nothing. Raises ValueError when two
+    jobs share a name, or a need does not exist.
     """
     _check(task, jobs)
     run = _current(unit, task)

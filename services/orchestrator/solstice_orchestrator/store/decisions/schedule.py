@@ -1,4 +1,4 @@
-"""Decides what a schedule becomes: by its ticks or by a person's change. Pure.
+"""Decides the changes of a schedule: by its ticks or by a person's order. Pure.
 
 (moment, its rows) -> rows.
 """

@@ -23,10 +23,10 @@ EVENT: Final = "schedule"
 _MAX_DETAIL: Final = 1000
 
 DecideTick = Callable[[Moment, Schedule, Tick], JobRequestV1 | Tick | None]
-"""Decides what becomes of a tick: its new row, a request whose run it becomes, or nothing."""
+"""Decides the result of a tick: its new row, a request whose run it becomes, or nothing."""
 
 DecideClaim = Callable[[Moment, Schedule, Tick, Mapping[str, str]], Tick]
-"""Decides what becomes of a due tick, given the unfinished run of each schedule that has one."""
+"""Decides the result of a due tick, given the unfinished run of each schedule that has one."""
 
 
 def claimed(moment: Moment, worker_id: str, schedule: Schedule, tick: Tick, busy: Mapping[str, str]) -> Tick:

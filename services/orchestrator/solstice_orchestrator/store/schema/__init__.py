@@ -1,1 +1,1 @@
-"""The schemas of the job store; a migration's number means the same change in each."""
+"""The schemas of the job store; a migration number means the same change in all."""

@@ -59,7 +59,7 @@ from solstice_orchestrator.superseding.push_order import OrderQuestion
 SCHEDULE_CHANGES: Final = ".schedule-changes"
 """Ends the name of the directory by which processes tell each other that a schedule changed.
 
-Older versions wake each other in `.schedule-bells`: a process of theirs sees a change at its next look.
+Older versions notify each other in `.schedule-bells`: their processes see a change at their next poll.
 """
 
 T = TypeVar("T")

@@ -32,7 +32,7 @@ class DeadLettersApi:
         ]
 
     async def dead_letters(self, request: Request) -> Response:
-        """Dead letters, the longest dead first, and how many there are; changes nothing."""
+        """Dead letters, the oldest first, and how many there are; changes nothing."""
         query = parse_query(request, DeadLettersQuery)
         selection = _selection(query)
         access = self._available()
@@ -41,13 +41,13 @@ class DeadLettersApi:
         return _answer({"dead_letters": documents, "counts": counts(found, datetime.now(UTC)).document()})
 
     async def dead_letter(self, request: Request) -> Response:
-        """One dead letter whole: reason, history, headers and body; changes nothing."""
+        """A whole dead letter: reason, history, headers and body; changes nothing."""
         parse_query(request, NoParameters)
         access = self._available()
         return _answer((await _known(access, request.path_params["dead_letter"])).whole_document())
 
     async def handle(self, request: Request) -> Response:
-        """Replay or drop a dead letter; the answer is how it was.
+        """Replay or drop a dead letter; the answer is its last state.
 
         A replay publishes it again, and removes it once the broker has confirmed that.
         """
@@ -77,9 +77,9 @@ class DeadLettersApi:
 
 
 def _answer(document: dict[str, Any], *, status: int = 200) -> Response:
-    """JSON that no cache keeps, in ASCII.
+    """JSON that no cache may store, in ASCII.
 
-    Strangers wrote it: half a character, a large number or a deep list must not spoil the answer.
+    The content is untrusted: half a surrogate pair, a large number or a deep list must not break the answer.
     """
     return Response(
         json.dumps(document), status, {"Cache-Control": "no-store"}, media_type="application/json"

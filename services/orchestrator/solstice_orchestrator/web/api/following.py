@@ -1,4 +1,4 @@
-"""Streams what happens: the log of a job, one run, changes of a list."""
+"""Streams changes: the log of a job, one run, the changes of a list."""
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -15,7 +15,7 @@ from solstice_orchestrator.web.formats.query_parameters import LARGEST
 from solstice_orchestrator.web.formats.sse import ChangeSource, Event, Events, OpenStreams
 
 BATCH: Final = 16
-"""Chunks read at once, at most 1 MiB: small enough that one busy log leaves the others their turn."""
+"""Chunks read at once, at most 1 MiB: small enough that one busy log does not delay the others."""
 MAX_JOBS: Final = 1000
 RUN_SETTLE_SECONDS: Final = 0.25
 LIST_SETTLE_SECONDS: Final = 1.0
@@ -24,14 +24,14 @@ _POSITION: Final = re.compile(r"(\d{1,10})\.(\d{1,10})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """A place in a job's logs: everything up to `sequence` of `attempt` is known."""
+    """A position in a job's logs: everything up to `sequence` of `attempt` is known."""
 
     attempt: int
     sequence: int
 
     @classmethod
     def parse(cls, text: str) -> "LogPosition | None":
-        """`ATTEMPT.SEQUENCE`, as in the events' ids; None when it is not that."""
+        """Parse `ATTEMPT.SEQUENCE`, as in the events' ids; None for anything else."""
         match = _POSITION.fullmatch(text)
         if match is None or max(map(int, match.groups())) > LARGEST:
             return None
@@ -47,20 +47,20 @@ class LogPiece:
 
     attempt: int
     after: int
-    """The sequence that was sent last; when the first of these is not the next one, something is missing."""
+    """The last sent sequence; when the first chunk here is not the next one, chunks are missing."""
     chunks: Sequence[LogChunk]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAttempt:
-    """The attempt before is over, the log of this one begins."""
+    """The previous attempt has ended, and the log of this one begins."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnded:
-    """There will be no more."""
+    """The log has ended."""
 
     state: JobState
     reason: Reason
@@ -82,13 +82,14 @@ async def follow_log(
 
     Without `start`, it begins with the newest attempt.
 
-    With `pinned`, of that attempt only. A JobView comes first and after every change of the job that is no more log.
+    With `pinned`, it is the log of that attempt only. A JobView comes first, and after every other change of
+    the job.
     """
     known: JobView | None = None
     position = start
     async with streams.changes(store) as changes:
         while await changes.look():
-            # The job first, then its log: a job that is seen to have ended has all of its log stored.
+            # Read the job first, then its log: once a job has ended, all of its log is stored.
             job = await store.job(job_id)
             if job is None:
                 return
@@ -114,7 +115,7 @@ async def follow_log(
 
 
 async def follow_run(store: JobStore, streams: OpenStreams, run_id: str) -> Events:
-    """`run` events: the run and its jobs now, then every change up to the end."""
+    """Yield `run` events: the run with its jobs, then at every change until its end."""
     sent = None
     async with streams.changes(store) as changes:
         while await changes.look(RUN_SETTLE_SECONDS):
@@ -129,7 +130,7 @@ async def follow_run(store: JobStore, streams: OpenStreams, run_id: str) -> Even
 
 
 def follow_runs(store: JobStore, streams: OpenStreams) -> Events:
-    """`changed` whenever the newest runs are no longer what they were."""
+    """Yield `changed` whenever the newest runs have changed."""
 
     async def look() -> object:
         return (await store.runs(limit=50)).runs
@@ -138,17 +139,17 @@ def follow_runs(store: JobStore, streams: OpenStreams) -> Events:
 
 
 def follow_workers(store: JobStore, streams: OpenStreams) -> Events:
-    """`changed` whenever a worker came, went, was ordered something, or has other jobs."""
+    """Yield `changed` whenever a worker came, left, got an order, or has other jobs."""
 
     async def look() -> object:
-        # All but the heartbeats, which are another time each time.
+        # Everything but the heartbeats, which change all the time.
         return [replace(worker, seen_at=0.0) for worker in await store.workers()]
 
     return _changed(store, streams, look)
 
 
 def follow_schedules(schedule_store: ScheduleStore, streams: OpenStreams) -> Events:
-    """`changed` whenever one of the first schedules, or its last tick, changed."""
+    """Yield `changed` whenever one of the first schedules, or its last tick, changed."""
 
     async def look() -> object:
         return await schedule_store.schedules(limit=200)
@@ -159,7 +160,7 @@ def follow_schedules(schedule_store: ScheduleStore, streams: OpenStreams) -> Eve
 async def _changed(
     source: ChangeSource, streams: OpenStreams, look: Callable[[], Awaitable[object]]
 ) -> Events:
-    """`changed` whenever a reader would see something else than before."""
+    """Yield `changed` whenever `look` returns another value than before."""
     known = None
     async with streams.changes(source) as changes:
         while await changes.look(LIST_SETTLE_SECONDS):

@@ -14,11 +14,11 @@ from solstice_orchestrator.web.formats.ansi import LogRow, RowsUpdate, Terminal
 from solstice_orchestrator.web.formats.log_text import utf8
 
 MAX_ROWS: Final = 2000
-"""Rows of the first paint; the newest ones, since that is where a job says what went wrong."""
+"""Rows of the first page; the newest ones, since a job reports its errors there."""
 MAX_RENDERED_BYTES: Final = 2_000_000
-"""Characters of HTML in the first paint."""
+"""Characters of HTML in the first page."""
 _LONG: Final = 32 * 1024
-"""Bytes above which rendering leaves the event loop to others."""
+"""Bytes above which rendering yields to the event loop."""
 
 
 @dataclass(slots=True)
@@ -38,13 +38,13 @@ class LogRows:
         return self._terminal.line_is_open
 
     async def add(self, chunks: Sequence[LogChunk]) -> RowsUpdate | None:
-        """What changed with these chunks; a jump in their sequence becomes a remark."""
+        """The changes by these chunks; a gap in their sequence becomes a remark."""
         if sum(len(chunk.data) for chunk in chunks) > _LONG:
             return await asyncio.to_thread(self._add, chunks)
         return self._add(chunks)
 
     def end(self) -> RowsUpdate | None:
-        """The attempt is over: a character that never became whole is shown as such."""
+        """The attempt has ended: an incomplete character is shown as such."""
         self._terminal.feed(self._decoder.decode(b"", final=True))
         return self._terminal.take()
 
@@ -79,9 +79,9 @@ class RenderedLog:
 async def render_log(
     store: JobStore, job_id: str, attempt: int, *, ended: bool, line: int | None = None
 ) -> RenderedLog:
-    """Return what a page first shows of an attempt's log.
+    """Return the rows that a page first shows of an attempt's log.
 
-    It is the log's end, or what is around a line.
+    They are the log's end, or the rows around a line.
     """
     rows, log = deque[LogRow](maxlen=MAX_ROWS), LogRows()
     total = 0
@@ -102,7 +102,7 @@ async def render_log(
             break
     size = sum(len(row.html) for row in rows)
     while size > MAX_RENDERED_BYTES:
-        # What is asked for stays, wherever it is.
+        # The requested line stays.
         before = line is None or ((rows[0].number or 0) < line and _is_behind(rows[-1], line))
         size -= len((rows.popleft() if before else rows.pop()).html)
         total -= not before
@@ -110,5 +110,5 @@ async def render_log(
 
 
 def _is_behind(row: LogRow, line: int) -> bool:
-    """Whether the row comes after that line of the job's own."""
+    """Whether the row comes after that line of the job's output."""
     return row.number is not None and row.number > line

@@ -1,4 +1,4 @@
-"""API v1 about logs: by sequence, by bytes, and as they are written."""
+"""API v1 of logs: by sequence, by bytes, and live."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
@@ -34,9 +34,9 @@ from solstice_orchestrator.web.formats.refusals import HttpRefusal
 from solstice_orchestrator.web.formats.sse import Event, Events, OpenStreams
 
 LONGEST_CHARACTER: Final = 4
-"""Bytes of a UTF-8 sequence: how far back decoding has to begin to know what is half read."""
+"""The most bytes of a UTF-8 sequence: decoding begins this far back to complete a character."""
 PAGE_BYTES: Final = 1024 * 1024
-"""A page of a log ends with the chunk that makes it so long, however many were asked for."""
+"""A page of a log ends with the chunk that reaches this size, even below the requested limit."""
 TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -59,7 +59,7 @@ class LogApi:
         """Chunks of one attempt's log after a sequence."""
         query = parse_query(request, LogQuery)
         job = await known_job(self._store, request)
-        # A character may begin in the chunks before the asked-for ones.
+        # A character may begin in the chunks before the requested ones.
         behind = min(query.after, LONGEST_CHARACTER)
         last = query.after - behind
         attempt, chunks, size, state = requested_attempt(query, job), list[LogChunk](), 0, LogState.OPEN
@@ -85,9 +85,9 @@ class LogApi:
         return answer({"attempt": attempt, "state": state.value, "chunks": shown, "missing": gaps})
 
     async def text(self, request: Request) -> Response:
-        """One attempt's log so far: the bytes as they came, or those of a `Range`.
+        """One attempt's log so far: the original bytes, or those of a `Range`.
 
-        With `?plain=1` what a person would read.
+        With `?plain=1`, the text as a person reads it.
         """
         query = parse_query(request, PlainLogQuery)
         job = await known_job(self._store, request)
@@ -104,7 +104,7 @@ class LogApi:
     async def events(self, request: Request) -> Response:
         """The log as it is written: `chunk`, `gap`, `attempt` and `end` events.
 
-        `gap` stands for what is missing; `attempt` says that a new one begins.
+        `gap` stands for missing chunks; `attempt` says that a new attempt begins.
         """
         query = parse_query(request, StreamQuery)
         job = await known_job(self._store, request)
@@ -121,7 +121,7 @@ class LogApi:
                 f"The log has {place.total} bytes so far.",
                 {"Content-Range": f"bytes */{place.total}"},
             )
-        # How long it will be is not known while it is written.
+        # The final length is unknown while the log is written.
         total = place.total if job.state.final or attempt < job.attempt else "*"
         size = last - place.start + 1
         return StreamingResponse(
@@ -139,7 +139,7 @@ class LogApi:
 
 
 def requested_attempt(query: AttemptQuery, job: JobView) -> int | None:
-    """The attempt that is asked for; None means the newest."""
+    """The requested attempt; None means the newest."""
     if query.attempt is not None and query.attempt > job.attempt:
         raise HttpRefusal(
             404, "not_found", f"Job {job.job_id!r} has had {job.attempt} attempts, not {query.attempt}."
@@ -150,10 +150,10 @@ def requested_attempt(query: AttemptQuery, job: JobView) -> int | None:
 def requested_position(
     request: Request, query: StreamQuery, job: JobView
 ) -> tuple[LogPosition | None, int | None]:
-    """Where a stream begins, and the attempt that it keeps to.
+    """Where a stream begins, and the attempt that it follows.
 
-    `Last-Event-ID` wins over `?after=` (`ATTEMPT.SEQUENCE`, or the sequence alone), since a client that comes
-    again repeats the query as it was.
+    `Last-Event-ID` overrides `?after=` (`ATTEMPT.SEQUENCE`, or the sequence alone), since a client that
+    reconnects repeats its query.
     """
     pinned = requested_attempt(query, job)
     after = query.after
@@ -215,7 +215,7 @@ async def _raw(store: JobStore, job_id: str, attempt: int, after: int = 0) -> As
 
 
 async def _cut(body: AsyncGenerator[bytes, None], skip: int, size: int) -> AsyncGenerator[bytes, None]:
-    """`size` bytes of it, without the first `skip`."""
+    """`size` bytes of a body, after the first `skip`."""
     async with aclosing(body):
         async for data in body:
             part = data[skip : skip + size]
@@ -226,7 +226,10 @@ async def _cut(body: AsyncGenerator[bytes, None], skip: int, size: int) -> Async
 
 
 async def _plain(store: JobStore, job_id: str, attempt: int) -> AsyncGenerator[bytes, None]:
-    """Without control sequences, each line as it was last; the open one at the end."""
+    """The log without control sequences, each line in its last form.
+
+    The open line is at the end.
+    """
     log, last = LogRows(), ""
     while (page := await store.log(job_id, attempt=attempt, after=log.sequence, limit=BATCH)) and page.chunks:
         attempt, update = page.attempt, await log.add(page.chunks)

@@ -34,12 +34,12 @@ def document() -> Node:
 
 
 def render() -> bytes:
-    """The document as it is served and checked in."""
+    """The document as it is served and stored in the repository."""
     return openapi.text_of(document())
 
 
 def route() -> Route:
-    """Where everybody may have it."""
+    """The public route of the document."""
     rendered = render()
 
     async def served(_: Request) -> Response:
@@ -96,9 +96,9 @@ def _given(operation: Operation) -> Node:
 
 
 def _links(operation: Operation) -> Node:
-    """Every operation whose names are all in the answer.
+    """Link to every operation whose path parameters are all in the answer.
 
-    Which order a worker gets is for the caller to say.
+    The caller chooses the order for a worker.
     """
     if isinstance(operation.gives, str):
         return {}

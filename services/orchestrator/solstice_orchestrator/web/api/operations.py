@@ -1,6 +1,6 @@
 """The operations of API v1, one entry each.
 
-Their texts are the docstrings of what serves them.
+Their texts are the docstrings of their handlers.
 """
 
 import re
@@ -27,7 +27,7 @@ ORDERS: Final = ("pause", "resume", "drain", "quarantine")
 ACTIONS: Final = ("pause", "resume", "fire", "remove")
 HANDLINGS: Final = ("replay", "drop")
 CHOICES: Final = {"order": ORDERS, "action": ACTIONS, "handling": HANDLINGS}
-"""What may stand in a path, and is for the caller to say."""
+"""The path parameters that the caller chooses, with their values."""
 TAKEN: Final = "The name is taken: `name_taken`."
 GAPS: Final = (
     "Server-sent events: `chunk` (its id is where to go on: `Last-Event-ID`), `gap` before a chunk when those between "
@@ -37,13 +37,13 @@ GAPS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One thing that can be asked.
+    """One operation.
 
-    `gives` is a model, or a media type for what is no JSON.
+    `gives` is a model, or a media type for an answer that is no JSON.
     """
 
     path: str
-    """Below `/api/v1`."""
+    """The path below `/api/v1`."""
     serves: Callable[..., Any]
     gives: Model | str
     query: type[BaseModel] | None = None
@@ -51,22 +51,22 @@ class Operation:
     changes: bool = False
     """Whether it is a POST, and needs `operate`."""
     description: str = "As it comes."
-    """Of an answer that is no JSON."""
+    """The description of an answer that is no JSON."""
     conflict: str | None = None
-    """What 409 means."""
+    """The meaning of a 409."""
     parts: bool = False
-    """Whether a `Range` of it can be asked for."""
+    """Whether `Range` is supported."""
     body: type[BaseModel] | None = None
-    """What has to be sent with it, as JSON."""
+    """The model of the request's JSON."""
 
     @property
     def name(self) -> str:
-        """Its `operationId`."""
+        """The `operationId`."""
         return "_".join(self.serves.__qualname__.split(".")).lower()
 
     @property
     def names(self) -> Sequence[str]:
-        """What its path leaves open."""
+        """The parameters of its path."""
         return re.findall(r"{(\w+)}", self.path)
 
 
@@ -243,4 +243,4 @@ LINKS: Final[Mapping[Model, Mapping[str, str]]] = {
     api_models.Schedule: {"schedule": "/schedule_id"},
     api_models.WholeSchedule: {"schedule": "/name"},
 }
-"""Where in an answer the names are by which one goes on (JSON pointers)."""
+"""Where in an answer the parameters of further operations are (JSON pointers)."""

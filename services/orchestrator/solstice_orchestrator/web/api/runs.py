@@ -1,4 +1,4 @@
-"""API v1: what programs ask, in JSON and server-sent events."""
+"""API v1 of runs and jobs, in JSON and server-sent events."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -123,7 +123,7 @@ class Api:
         return answer({"attempts": [document(attempt) for attempt in attempts]})
 
     async def run_events(self, request: Request) -> Response:
-        """One run, whenever it changes."""
+        """One run, at each of its changes."""
         parse_query(request, NoParameters)
         run_id = request.path_params["run_id"]
         if await self._store.run(run_id) is None:
@@ -131,12 +131,12 @@ class Api:
         return stream(request, follow_run(self._store, self._streams, run_id))
 
     async def events(self, request: Request) -> Response:
-        """That the newest runs changed."""
+        """An event at each change of the newest runs."""
         parse_query(request, NoParameters)
         return stream(request, follow_runs(self._store, self._streams))
 
     async def cancel_job(self, request: Request) -> Response:
-        """Ask for the end of a job."""
+        """Cancel a job."""
         parse_query(request, NoParameters)
         job_id = request.path_params["job_id"]
         job = await self._store.cancel_job(job_id, cancelled_by(request))
@@ -145,26 +145,26 @@ class Api:
         return answer(document(job), status=202)
 
     async def cancel_run(self, request: Request) -> Response:
-        """Ask for the end of every job of a run."""
+        """Cancel every job of a run."""
         parse_query(request, NoParameters)
         run_id = request.path_params["run_id"]
         run = await self._store.cancel_run(run_id, cancelled_by(request))
         return await self._run(run, run_id, status=202)
 
     async def approve_run(self, request: Request) -> Response:
-        """Let the jobs of a run that wait for approval go on."""
+        """Approve the jobs of a run that wait for approval."""
         parse_query(request, NoParameters)
         run_id = request.path_params["run_id"]
         return await self._run(await self._store.approve_run(run_id), run_id)
 
     async def rerun(self, request: Request) -> Response:
-        """The same commit again, or what failed of it, as a new run."""
+        """Run the same commit again as a new run, or only its failed jobs."""
         query, run_id = parse_query(request, RerunQuery), request.path_params["run_id"]
         run = await (self._store.rerun(run_id) if query.jobs == "all" else self._store.rerun_failed(run_id))
         return await self._run(new_run_or_refusal(run, f"Run {run_id!r}"), run_id, status=201)
 
     async def rerun_job(self, request: Request) -> Response:
-        """One job again, with those that need it, as a new run."""
+        """Run one job again, with its dependents, as a new run."""
         parse_query(request, NoParameters)
         job = await known_job(self._store, request)
         again = await self._store.rerun_job(job.job_id)
@@ -172,7 +172,7 @@ class Api:
         return await self._run(run, job.run_id, status=201)
 
     async def prioritise(self, request: Request) -> Response:
-        """Put a job that has not ended into another class, where it is the newest."""
+        """Move an unfinished job to another priority class, as its newest job."""
         query, job_id = parse_query(request, PriorityQuery), request.path_params["job_id"]
         job = await self._store.prioritise(job_id, query.priority)
         if job is None:
@@ -191,7 +191,7 @@ class Api:
 
 
 def _place(cursor: str | None, of: str, filters: Mapping[str, object]) -> str | None:
-    """The id behind which the asked-for page begins."""
+    """The id after which the requested page begins."""
     if cursor is None:
         return None
     place = place_of(cursor, of, filters)
@@ -205,37 +205,37 @@ def _place(cursor: str | None, of: str, filters: Mapping[str, object]) -> str | 
 
 
 def answer(content: object, *, status: int = 200) -> Response:
-    """JSON that no cache keeps: it is about now."""
+    """JSON that no cache may store: it describes the present."""
     return Response(
         orjson.dumps(content), status, {"Cache-Control": "no-store"}, media_type="application/json"
     )
 
 
 def stream(request: Request, events: Events) -> Response:
-    """The events; for HEAD only what they would come as."""
+    """The events; for HEAD only the headers."""
     if request.method == "HEAD":
         return Response(media_type=EventStream.media_type)
     return EventStream(events)
 
 
 def new_run_or_refusal(run: RunView | RerunRefusal | None, what: str) -> RunView | None:
-    """The new run; a Refusal says why there is none, of what begins the sentence."""
+    """The new run; HttpRefusal says why there is none, about `what`."""
     if isinstance(run, RerunRefusal):
         raise HttpRefusal(409, run.value, f"{what} {_WHY_NOT[run]}.")
     return run
 
 
 def cancelled_by(request: Request) -> str:
-    """Who asked for the end of a job or run, for people.
+    """The requester of a cancel, for people.
 
-    It is the name of a token, or this machine itself.
+    It is the name of a token, or this machine.
     """
     name: str = request.scope["caller"]
     return "cancelled on this machine" if name == LOCAL else f"cancelled by {name}"
 
 
 async def known_job(store: JobStore, request: Request) -> JobView:
-    """The job that the path names."""
+    """The job of the path."""
     job_id = request.path_params["job_id"]
     job = await store.job(job_id)
     if job is None:

@@ -24,11 +24,11 @@ class ScaleApi:
         return [Route("/scale", self.scale)]
 
     async def scale(self, request: Request) -> Response:
-        """How much there is to do, together and for each label."""
+        """The work to do, in total and for each label."""
         query = parse_query(request, ScaleQuery)
         target = TARGET_SECONDS if query.target_seconds is None else float(query.target_seconds)
         facts = await self._store.demand(target, query.label)
-        # In a thread: jobs of ten thousand repositories take a while to add up.
+        # In a thread: adding up the jobs of ten thousand repositories takes a while.
         demands_of_labels = await asyncio.to_thread(demands, facts, target_seconds=target, label=query.label)
         delayed = (
             sum(facts.delayed.values()) if query.label is None else demands_of_labels[query.label].delayed

@@ -54,12 +54,12 @@ class _Sent(BaseModel):
 
 
 class ScheduleInput(_Sent):
-    """What is to be built regularly."""
+    """A schedule: a branch to build regularly."""
 
     name: ScheduleName
-    """What people call it; no other schedule has it."""
+    """Its name, unique among the schedules."""
     repo_url: RepoUrl
-    """What git fetches from. No credentials; `git@host:path` is written `ssh://git@host/path`."""
+    """The URL that git fetches from, without credentials; `git@host:path` is written `ssh://git@host/path`."""
     branch: BranchName
     """Without `refs/heads/`; of another ref, its full name. Each tick builds its commit of that moment."""
     cron: CronText
@@ -69,9 +69,11 @@ class ScheduleInput(_Sent):
     repo_full_name: Name | None = None
     """What people call the repository: `owner/name`; by default the path of `repo_url`."""
     missed: Missed = Missed.ONCE
-    """Of ticks for which no orchestrator was there: `once`, one run makes up for all; `skip`, they are only recorded."""
+    """For ticks during which no orchestrator ran: `once`, one run makes up for all; `skip`, they are only
+    recorded.
+    """
     overlap: Overlap = Overlap.QUEUE
-    """While the last run has not ended: `queue`, one more; `skip`, the tick is only recorded."""
+    """While the last run has not ended: `queue`, start one more; `skip`, only record the tick."""
     workflow_path: WorkflowPath | None = None
     """Workflow file inside the repository, instead of `.solstice/workflow.kdl`."""
     workflow_job_id: Name | None = None
@@ -82,7 +84,7 @@ class ScheduleInput(_Sent):
     """Priority class."""
 
     def spec(self) -> ScheduleSpec:
-        """The same for the store."""
+        """Convert it for the store."""
         given = {field.name: getattr(self, field.name) for field in fields(ScheduleSpec)}
         return ScheduleSpec(**{**given, "repo_full_name": self.repo_full_name or full_name_of(self.repo_url)})
 
@@ -112,7 +114,7 @@ class ScheduleEdit(_Sent):
     priority: Priority | None = None
 
     def changes(self) -> ScheduleChanges:
-        """The same for the store."""
+        """Convert it for the store."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         if "repo_url" in given and given.get("repo_full_name") is None:
             given["repo_full_name"] = full_name_of(self.repo_url)

@@ -1,4 +1,4 @@
-"""API v1 about schedules: show and change what is built regularly, and its ticks."""
+"""API v1 of schedules and their ticks."""
 
 import asyncio
 from datetime import datetime
@@ -111,7 +111,7 @@ class SchedulesApi:
         schedule = await self._known(request)
         when = timing(schedule.cron, schedule.timezone, seconds=True)
         now = await self._schedule_store.now()
-        # Some expressions are searched for through centuries.
+        # In a thread: the search for some expressions goes through centuries.
         ticks = await asyncio.to_thread(lambda: [*islice(when.between(now, float("inf")), query.count)])
         return answer(
             {
@@ -125,12 +125,12 @@ class SchedulesApi:
         )
 
     async def events(self, request: Request) -> Response:
-        """That the schedules changed."""
+        """An event at each change of the schedules."""
         parse_query(request, NoParameters)
         return stream(request, follow_schedules(self._schedule_store, self._streams))
 
     async def steer(self, request: Request) -> Response:
-        """Pause, resume, fire or remove a schedule; of one that was removed, how it was."""
+        """Pause, resume, fire or remove a schedule; a removed one in its last state."""
         parse_query(request, NoParameters)
         return answer(schedule_document(await steered(self._schedule_store, request)), status=202)
 
@@ -143,9 +143,9 @@ class SchedulesApi:
 
 
 async def steered(schedule_store: ScheduleStore, request: Request) -> ScheduleView:
-    """The schedule that the path names, after the action that the path names.
+    """Carry out the action of the path on its schedule, and return the schedule.
 
-    As it was when it is removed.
+    A removed one is returned in its last state.
     """
     which, action = request.path_params["schedule"], request.path_params["action"]
     match action:
@@ -173,7 +173,7 @@ def _named(result: ScheduleView | NotScheduled, name: str) -> ScheduleView:
 
 
 def caller_of(request: Request) -> str | None:
-    """The name of the token by which it was asked; None for this machine itself."""
+    """The name of the request's token; None for a caller on this machine."""
     name: str = request.scope["caller"]
     return None if name == LOCAL else name
 

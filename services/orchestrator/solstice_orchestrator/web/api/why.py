@@ -1,4 +1,4 @@
-"""API v1 about waiting: why a job, or a run, does not run yet."""
+"""API v1 of waits: why a job, or a run, does not run yet."""
 
 from starlette.requests import Request
 from starlette.responses import Response

@@ -1,4 +1,4 @@
-"""API v1 about workers: who there is, and what people order them."""
+"""API v1 of workers: their list, and orders to them."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ from solstice_orchestrator.web.formats.refusals import HttpRefusal, not_found
 from solstice_orchestrator.web.formats.sse import OpenStreams
 
 QUARANTINE_SECONDS: Final = 3600
-"""Of a person's order that does not say how long."""
+"""The length of a quarantine when the order does not give one."""
 
 _WHY_NOT: Final = {
     OrderRefusal.IS_DRAINING: "is draining and ends soon, which nothing takes back: start it again instead",
@@ -54,7 +54,7 @@ class WorkersApi:
         return answer({"workers": [worker_document(worker) for worker in await self._store.workers()]})
 
     async def worker(self, request: Request) -> Response:
-        """One worker with what it runs."""
+        """One worker with its jobs."""
         parse_query(request, NoParameters)
         worker_id = request.path_params["worker_id"]
         worker = await self._store.worker(worker_id)
@@ -63,7 +63,7 @@ class WorkersApi:
         return answer(worker_document(worker))
 
     async def events(self, request: Request) -> Response:
-        """That the workers changed."""
+        """An event at each change of the workers."""
         parse_query(request, NoParameters)
         return stream(request, follow_workers(self._store, self._streams))
 
@@ -73,7 +73,7 @@ class WorkersApi:
 
 
 async def steered(store: JobStore, request: Request) -> WorkerView:
-    """The worker that the path names, after the order that the path names."""
+    """Give the order of the path to its worker, and return the worker."""
     worker_id, order = request.path_params["worker_id"], requested_order(request)
     worker = await store.steer_worker(worker_id, order)
     if worker is None:

@@ -40,7 +40,7 @@ def _of_view(name: str, view: type, description: str, /, **others: Any) -> Model
 
 
 def _shown(name: str, kind: Any) -> Any:
-    """Times are seconds inside, and RFC 3339 outside."""
+    """Return the type in JSON: times are RFC 3339 there, and seconds inside."""
     if name.endswith(("_at", "_until")) or name in _TIMES:
         return Timestamp if kind is float else Timestamp | None
     return kind
@@ -74,7 +74,7 @@ Attempts: Final = _with("Attempts", _Answer, "Every try at a job, oldest first."
 
 
 class Missing(_Answer):
-    """Chunks that were never stored, or are no more; both ends are among them."""
+    """Chunks that were never stored, or were removed; both ends are included."""
 
     first: Annotated[int, Field(ge=1)]
     last: Annotated[int, Field(ge=1)]
@@ -95,10 +95,10 @@ class LogPart(_Answer):
 
     attempt: Annotated[int, Field(ge=0)]
     state: LogState
-    """`closed` once the attempt is over and nothing comes behind this part."""
+    """`closed` once the attempt has ended and nothing follows this part."""
     chunks: list[Chunk]
     missing: list[Missing]
-    """What is missing between the asked-for sequence and the last of these chunks."""
+    """The missing chunks between the requested sequence and the last of these chunks."""
 
 
 class ExpectedStart(_Answer):
@@ -142,16 +142,16 @@ Workers: Final = _with("Workers", _Answer, "Every worker, by name.", workers=_ma
 
 
 class HeldBack(_Answer):
-    """Jobs that a slot would not help."""
+    """Jobs that more slots would not help."""
 
     blocked: int
-    """By jobs that they need, or by their concurrency group."""
+    """Jobs that wait for their needs, or for their concurrency group."""
     approval: int
     backoff: int
     repository_cap: int
     owner_cap: int
     rate_limited: int
-    """More than may start within the target."""
+    """Jobs beyond those that a rate lets start within the target."""
 
 
 LabelDemand: Final = _of_view("LabelDemand", Demand, "The work for one label.", held_back=HeldBack)
@@ -176,11 +176,11 @@ WholeSchedule: Final = _with(
 
 
 class NextTick(_Answer):
-    """A moment."""
+    """One tick."""
 
     at: Timestamp
     local: str
-    """The same as the clocks of its zone show it."""
+    """The same moment in the local time of its zone."""
 
 
 class NextTicks(_Answer):
@@ -192,7 +192,7 @@ class NextTicks(_Answer):
 
 
 class DeadLetterSummary(_Answer):
-    """A message that was refused or given up."""
+    """A message that was refused or given up, in short."""
 
     id: str
     """Equal for copies of the message; it does not change while it is dead."""
@@ -223,7 +223,7 @@ class WholeDeadLetter(DeadLetterSummary):
 
 
 class DeadLetterCounts(_Answer):
-    """How many fit, also beyond the limit."""
+    """How many match, also beyond the limit."""
 
     total: int
     by_queue: dict[str, int]
@@ -233,14 +233,14 @@ class DeadLetterCounts(_Answer):
 
 
 class DeadLetters(_Answer):
-    """Dead letters, the longest dead first, with their counts."""
+    """Dead letters, the oldest first, with their counts."""
 
     dead_letters: list[DeadLetterSummary]
     counts: DeadLetterCounts
 
 
 class Fault(_Answer):
-    """What is wrong."""
+    """The error of a refused request."""
 
     code: str
     """One word for programs."""
@@ -249,7 +249,7 @@ class Fault(_Answer):
 
 
 class Problem(_Answer):
-    """Why not."""
+    """The answer to a refused request."""
 
     error: Fault
 

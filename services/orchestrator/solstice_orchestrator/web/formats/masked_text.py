@@ -1,7 +1,7 @@
-"""Text of strangers for a page: masked, visible and shortened. Pure.
+"""Prepares untrusted text for a page: masked, visible and shortened. Pure.
 
-Masking protects against accidents: it finds what looks like a secret by its name or its form. Who may read a page may
-ask the API for the whole message.
+Masking protects against accidents: it finds text that looks like a secret by its name or its form. A person
+who may read the page may also read the whole message by the API.
 """
 
 import json
@@ -52,7 +52,7 @@ class ShownText:
 
 
 def masked(text: str) -> str:
-    """The text with what looks like a secret replaced by `***`."""
+    """The text with `***` instead of everything that looks like a secret."""
     text = _PRIVATE_KEY.sub(MASK, text)
     text = _URL_PASSWORD.sub(rf"\1:{MASK}", text)
     text = _URL_TOKEN.sub(MASK, text)
@@ -67,7 +67,7 @@ def visible(text: str) -> str:
 
 
 def shown_body(body: bytes) -> ShownText:
-    """A body for a page: JSON is laid out, what is not UTF-8 is escaped."""
+    """A body for a page: JSON is indented, bytes that are not UTF-8 are escaped."""
     text = body[:READ_BYTES].decode("utf-8", "backslashreplace")
     is_cut = len(body) > READ_BYTES
     if not is_cut:

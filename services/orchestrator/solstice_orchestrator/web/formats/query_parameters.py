@@ -68,7 +68,7 @@ class SchedulesPageQuery(Query):
 
 
 class NextQuery(Query):
-    """How far to look ahead."""
+    """The number of future ticks."""
 
     count: Annotated[int, Field(ge=1, le=100, description="So many ticks.")] = 10
 
@@ -110,10 +110,10 @@ class DeadLetterPageQuery(Query):
     repository: Annotated[str | None, Field(max_length=500)] = None
     priority: Priority | None = None
     since: Annotated[str | None, Field(pattern=r"^[1-9][0-9]{0,5}[smhd]$")] = None
-    """Dead for no longer: `12h`."""
+    """Only dead letters that are younger than this: `12h`."""
     id: Annotated[str | None, Field(pattern=r"^[0-9a-f]{4,16}$")] = None
     after: Annotated[str | None, Field(max_length=100)] = None
-    """The place of the last one that was shown."""
+    """The cursor of the last one that was shown."""
 
     @property
     def queues(self) -> list[str]:
@@ -121,12 +121,12 @@ class DeadLetterPageQuery(Query):
         return [self.queue] if self.queue else []
 
     def filters(self) -> dict[str, str]:
-        """Every filter by name, empty where it lets everything through."""
+        """Every filter by name, empty where it matches everything."""
         given = self.model_dump(exclude={"after"}, exclude_none=True)
         return {name: str(given.get(name, "")) for name in type(self).model_fields if name != "after"}
 
     def selection(self, now: datetime) -> Selection:
-        """The dead letters that are meant."""
+        """The filters as a Selection."""
         return Selection(
             ids=(self.id,) if self.id else (),
             reason=self.reason,
@@ -156,7 +156,7 @@ class PageQuery(RunsQuery):
 
 
 class RerunQuery(Query):
-    """How much to run again."""
+    """The scope of a rerun."""
 
     jobs: Annotated[
         Literal["all", "failed"],
@@ -171,7 +171,7 @@ class PriorityQuery(Query):
 
 
 class AttemptQuery(Query):
-    """Which attempt of a job."""
+    """The attempt of a job."""
 
     attempt: Annotated[
         int | None, Field(ge=1, le=LARGEST, description="Of this attempt; without it, of the newest.")
@@ -194,7 +194,7 @@ class LogQuery(AttemptQuery):
 
 
 class PlainLogQuery(AttemptQuery):
-    """How a whole log is wanted."""
+    """The form of a whole log."""
 
     plain: Annotated[
         Literal["0", "1"] | None, Field(description="1: without what steers terminals, and without `Range`.")
@@ -210,7 +210,7 @@ class StreamQuery(AttemptQuery):
 
 
 class ScaleQuery(Query):
-    """Whose work, and how soon it is to be done."""
+    """The label, and the target time of the demand."""
 
     label: Annotated[Label | None, Field(description="Only of this label, which may be unknown.")] = None
     target_seconds: Annotated[

@@ -37,7 +37,7 @@ class Event:
 
 
 Events = AsyncGenerator[Event | None, None]
-"""The events of a stream; None means that it looked and found nothing new."""
+"""The events of a stream; None means that nothing has changed."""
 
 
 class ChangeSource(Protocol):
@@ -105,7 +105,7 @@ class ChangePacer:
 class EventStream(StreamingResponse):
     """Sends events as they come, and a comment after HEARTBEAT_SECONDS without one.
 
-    The head of the answer is sent after the first look: a client that has it is sent every change from then on.
+    The head of the answer is sent after the first check: from then on, the client gets every change.
     """
 
     media_type = "text/event-stream"

@@ -46,11 +46,11 @@ AT_ONCE: Final = 10_000
 NAMED: Final = 20
 """How many of them the confirmation lists."""
 WATCH_SECONDS: Final = 2.0
-"""How long a replay waits for what comes back dead."""
+"""How long a replay waits for messages that are refused again."""
 TELL_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 2.0
 STAYS_HERE: Final = Markup("<!-- the work -->")
-"""Where the page of the work is cut in two; text of others is escaped, so it cannot hold this."""
+"""The text at which the page of the work is cut in two; escaped text cannot contain it."""
 
 
 class PageText(Protocol):
@@ -95,7 +95,7 @@ class DeadLetterPages:
         return self._page("dead_letters.html", queues=queues, may_operate=_may_operate(request))
 
     async def listing(self, request: Request) -> Response:
-        """Dead letters that fit the filters, the longest dead first."""
+        """Dead letters that match the filters, the oldest first."""
         access = self._available()
         query = parse_query(request, DeadLetterPageQuery, others=True)
         everything = await access.look(access.routes(query.queues), Selection())
@@ -168,7 +168,7 @@ class DeadLetterPages:
         return answer
 
     async def handle(self, request: Request) -> Response:
-        """Replay or drop what the form names; the page grows while that goes on."""
+        """Replay or drop the dead letters of the form; the page grows meanwhile."""
         access = self._available()
         fields = await submitted(request)
         ids = fields.get("ids", "").split()
@@ -206,7 +206,7 @@ class DeadLetterPages:
                 yield self._text("dead_letter_progress.html", handling=handling, work=work)
                 await asyncio.wait([task], timeout=TELL_SECONDS)
         finally:
-            # Also when the reader has left, or lost the right to ask for this: nothing is lost by stopping.
+            # Also stop when the reader has left, or lost the right: nothing is lost.
             task.cancel()
             await asyncio.wait([task])
         yield self._text("dead_letter_result.html", handling=handling, work=work, stopped=_why_stopped(task))
@@ -221,7 +221,7 @@ class DeadLetterPages:
         return HTMLResponse(self._text(template, **values), headers={"Cache-Control": "no-store"})
 
     def _text(self, template: str, **values: Any) -> str:
-        """The template's text, with all that a stranger hid in it visible."""
+        """The template's text, with hidden characters made visible."""
         return visible(self._render(template, dead_words=wording, advice=advice, masked=masked, **values))
 
 
@@ -265,7 +265,7 @@ class _Clock:
 async def _changes(streams: OpenStreams, queue_depths: QueueDepths, names: Sequence[str]) -> Events:
     """`changed` when a queue's size has changed.
 
-    It must be seen twice: a look holds a queue for a moment.
+    A change counts when it is seen twice: reading holds a queue for a moment.
     """
     known, last = None, None
     async with streams.changes(_Clock()) as clock:

@@ -19,13 +19,13 @@ DONE: Final[Mapping[str, str]] = MappingProxyType({"replay": "replayed", "drop":
 
 
 def place(found: Finding) -> str:
-    """The place in the list, as text that sorts: longest dead first."""
+    """The place in the list, as text that sorts the oldest first."""
     since = "" if found.dead_since is None else format_timestamp(found.dead_since)
     return f"{since} {found.id}"
 
 
 def name(found: Finding) -> str:
-    """Whom it is about: its repository, else its request, else its id."""
+    """Its name for people: the repository, else the request, else the id."""
     return shortened(found.repository or found.request_id or found.id)
 
 
@@ -47,5 +47,5 @@ def link(path: str, filters: Mapping[str, str], **more: str) -> str:
 
 
 def moment(found: Finding) -> float | None:
-    """Since when it is dead, in seconds since the epoch."""
+    """When it was refused, in seconds since the epoch."""
     return None if found.dead_since is None else found.dead_since.timestamp()

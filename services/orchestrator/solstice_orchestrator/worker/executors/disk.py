@@ -64,7 +64,7 @@ class DiskWatch:
         try:
             sizes = dict(zip(roots, await asyncio.to_thread(_sizes, roots), strict=True))
         except RuntimeError:
-            # No thread could be started: a job has taken all processes too. The next look may succeed.
+            # No thread could be started: a job has taken all processes too. The next check may succeed.
             return
         guilty = culprit(_free(root), self._reserve, sizes)
         future = None if guilty is None else self._jobs.get(guilty)

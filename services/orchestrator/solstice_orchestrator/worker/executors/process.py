@@ -59,12 +59,12 @@ class ProcessExecutor:
     path: str = DEFAULT_PATH
     """The job's PATH."""
     no_output_seconds: float = 0.0
-    """How long a job without its own limit may write nothing; 0: for ever."""
+    """How long a job without its own limit may write nothing; 0: without a limit."""
     disk: DiskWatch = field(default_factory=DiskWatch)
     starting: AbstractContextManager[None] = field(default_factory=nullcontext)
     """Entered for the time of each checkout, by any number at once."""
     hosts: GitHosts = field(default_factory=GitHosts)
-    """Says which git hosts are left alone for now."""
+    """The circuit breakers of git hosts."""
     isolates: bool = False
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
@@ -195,7 +195,7 @@ class ProcessExecutor:
                     detail="the supervisor of the job's processes did not start",
                 )
             supervisor.send(json.dumps(plan).encode() + b"\n")
-            # From here on no failure counts as infrastructure: the job runs, and may have caused it.
+            # From here on no failure counts as infrastructure: the running job may have caused it.
             outcome = to_outcome(VANISHED, execution.spec, requested=CANCELLED if stop.is_set() else None)
             try:
                 async with self.disk.watching(place.root) as filling:

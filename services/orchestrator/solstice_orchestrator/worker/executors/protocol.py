@@ -28,13 +28,12 @@ class Execution:
 class Executor(Protocol):
     """Runs attempts. Any number of `run` calls may be under way at once.
 
-    * `run` returns an Outcome and raises nothing but CancelledError: infrastructure failures are an outcome
-      with an infrastructure reason, what goes wrong in the job is the job's.
-    * When `stop` is set (the job was cancelled), the whole process tree gets SIGTERM, after the grace SIGKILL, and the
-      outcome is CANCELLED / CANCEL_REQUESTED.
-    * When the task is cancelled (we are fenced, or shut down hard), the whole process tree is killed before
-      CancelledError leaves.
-    * When `run` has returned or raised, no process of the attempt is alive and its workspace is gone.
+    * `run` returns an Outcome and raises nothing but CancelledError: infrastructure failures are outcomes
+    with an infrastructure reason; failures of the job have the job's own reasons. * When `stop` is set (the
+    job was cancelled), the whole process tree gets SIGTERM, after the grace SIGKILL, and the outcome is
+    CANCELLED / CANCEL_REQUESTED. * When the task is cancelled (we are fenced, or shut down hard), the whole
+    process tree is killed before CancelledError leaves. * When `run` has returned or raised, no process of
+    the attempt is alive and its workspace is gone.
     """
 
     @property

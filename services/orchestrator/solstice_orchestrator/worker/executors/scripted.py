@@ -47,7 +47,7 @@ class ScriptedExecutor:
 
     isolates: bool = True
     no_output_seconds: float = 0.0
-    """How long a job without its own limit may write nothing; 0: for ever."""
+    """How long a job without its own limit may write nothing; 0: without a limit."""
     sleep: Sleep = asyncio.sleep
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
