@@ -132,8 +132,7 @@ class _NamingContext(ssl.SSLContext):
         return super().wrap_bio(incoming, outgoing, server_side, self._name, session)
 
 
-def _unusable(option: str, path: str | None, error: Exception) -> ConfigurationError:
-    why = error.strerror or error if isinstance(error, OSError) and error.filename is None else error
+def _unusable(option: str, path: str | None, error: OSError) -> ConfigurationError:
     return ConfigurationError(
-        f"AMQP_URL: {option} {path} cannot be used ({why}): name a file in PEM that can be read here"
+        f"AMQP_URL: {option} {path} cannot be used ({error.strerror or error}): name a file in PEM that can be read here"
     )

@@ -24,10 +24,12 @@ def test_wrong_host_is_refused_without_the_password(part: str) -> None:
 def test_first_host_stands_alone() -> None:
     assert first_host_only("amqp://u:p%40@a:1,b:2/v?x=1,2#f,g") == "amqp://u:p%40@a:1/v?x=1,2#f,g"
     assert first_host_only("amqp://a") == "amqp://a"
+    assert first_host_only("amqp://u,v:p,q@a,b") == "amqp://u,v:p,q@a"
 
 
 def test_round_ends_after_every_host_and_begins_anew() -> None:
     tried = HostRound(choice := HostChoice([A, B]))
+    assert tried.is_over is False
     assert tried.failed(choice.current, "refused") == "a:1: refused"
     assert (tried.is_over, choice.current) == (False, B)
     assert tried.failed(choice.current, "timeout") == "a:1: refused; b:2: timeout"

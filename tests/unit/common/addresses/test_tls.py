@@ -58,6 +58,9 @@ def test_the_file_that_cannot_be_used_is_named(files: TlsFiles, option: str, pat
     with pytest.raises(ConfigurationError) as raised:
         files.context()
     assert str(raised.value).startswith(f"AMQP_URL: {option} {path} cannot be used (")
+    assert ("(No such file or directory)" in str(raised.value)) is path.endswith(
+        "c.pem" if option == "certfile" else "ca.pem"
+    )
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,9 @@ class TestIdentity:
             dict(dead_letter.headers),
         )
 
+    def test_an_export_says_since_when_it_is_dead(self) -> None:
+        assert json.loads(exported(finding(dead())))["dead_since"] == "2026-03-01T11:00:00.000Z"
+
     def test_an_export_is_read_by_people_and_keeps_every_priority_of_a_message(self) -> None:
         line = exported(finding(dead('{"who": "Grüße"}'.encode(), priority=255)))
         assert "Grüße" in line
@@ -286,6 +289,12 @@ class TestSelection:
     )
     def test_all_conditions_have_to_hold(self, selection: Selection, fits: bool) -> None:
         assert selection.fits(finding(dead())) is fits
+
+    def test_whole_ids_and_beginnings_may_stand_beside_each_other(self) -> None:
+        whole, other = finding(dead()), finding(dead(b"other"))
+        assert Selection(ids=[whole.id]).fits(whole)
+        assert not Selection(ids=[whole.id]).fits(other)
+        assert Selection(ids=[whole.id, other.id[:5]]).fits(other)
 
     def test_the_beginning_of_an_id_is_enough(self) -> None:
         assert Selection(ids=("ffff", dead().id[:6])).fits(finding(dead()))

@@ -39,6 +39,11 @@ def test_what_is_put_back_is_read_as_it_was_under_the_same_id(dead_letter: DeadL
     assert again.id == dead_letter.id
     counters = {"x-delivery-count", "x-acquired-count"}
     assert again.headers == {k: v for k, v in dead_letter.headers.items() if k not in counters}
+    assert (again.message_id, again.correlation_id, again.priority) == (
+        dead_letter.message_id,
+        dead_letter.correlation_id,
+        dead_letter.priority,
+    )
     assert (again.type, again.timestamp, again.content_type, again.app_id) == (
         dead_letter.type,
         dead_letter.timestamp,
@@ -57,3 +62,21 @@ def test_whatever_a_stranger_wrote_is_read_without_an_error(meta: dict[str, obje
 @pytest.mark.parametrize("priority", [True, -1, 256, "4", 4.5])
 def test_what_is_no_octet_is_no_priority(priority: object) -> None:
     assert dead_letter_of("q.dlq", b"", {"priority": priority}, message_id=None).priority is None
+
+
+@pytest.mark.parametrize("priority", [0, 1, 255])
+def test_an_octet_is_a_priority(priority: int) -> None:
+    assert dead_letter_of("q.dlq", b"", {"priority": priority}, message_id=None).priority == priority
+
+
+def test_a_message_without_an_id_has_that_of_its_place() -> None:
+    assert dead_letter_of("q.dlq", b"", {}, message_id="1-0").message_id == "1-0"
+    assert dead_letter_of("q.dlq", b"", {"message_id": "m-1"}, message_id="1-0").message_id == "m-1"
+
+
+def test_counters_of_the_broker_are_neither_read_nor_put_back() -> None:
+    headers = {"x-delivery-count": 3, "x-solstice-reason": "not_json"}
+    read = dead_letter_of("q.dlq", b"", {"headers": headers}, message_id=None)
+    assert read.headers == {"x-solstice-reason": "not_json"}
+    put_back = meta_of_dead_letter(DeadLetter(queue="q.dlq", body=b"", headers=headers))
+    assert put_back["headers"] == {"x-solstice-reason": "not_json"}

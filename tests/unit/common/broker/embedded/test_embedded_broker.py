@@ -13,7 +13,7 @@ from solstice_common.broker.delivery import Ack, Refuse, Retry
 from solstice_common.broker.embedded import embedded_broker as embedded
 from solstice_common.broker.embedded import embedded_consumer
 from solstice_common.broker.embedded.embedded_broker import EmbeddedBroker
-from solstice_common.errors import BrokerUnavailable, ConfigurationError, StoreUnavailable
+from solstice_common.errors import BrokerUnavailable, ConfigurationError
 from solstice_common.storage.sqlite import SqliteDatabase
 from solstice_common.topology import STATUSES, Binding, Exchange, Queue, QueueType, Topology
 
@@ -262,7 +262,7 @@ async def test_a_message_that_cannot_be_stored_is_its_publishers_error_alone(bro
 
 async def test_a_file_that_cannot_be_made_is_said_when_opening(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreUnavailable, match="file"):
+    with pytest.raises(ConfigurationError, match="file is no directory"):
         async with open_broker(f"sqlite:///{tmp_path}/file/broker.db", name="x"):
             pass
 

@@ -8,6 +8,7 @@ import pytest
 from solstice_common.broker.rabbitmq.migration.migration_plan import (
     MARK,
     QueueMigration,
+    Step,
     StepKind,
     plan,
     refusals,
@@ -194,3 +195,30 @@ def test_a_policy_that_tells_its_publisher_is_no_reason() -> None:
 def test_a_new_name_with_other_arguments_is_refused() -> None:
     (reason,) = refusals(RENAMING, found(old=OLD_THERE, renamed=OLD_THERE))
     assert reason.remedy == "migrate it first, without --from"
+
+
+def test_each_step_is_a_sentence_for_people() -> None:
+    sentences = {step.kind: step.sentence for step in plan(MIGRATION, found(old=OLD_THERE))}
+    assert sentences == {
+        StepKind.DECLARE: f"declare {NAME} (x-dead-letter-exchange=solstice.statuses.dlx, "
+        "x-dead-letter-strategy=at-least-once, x-overflow=reject-publish, x-queue-type=quorum)",
+        StepKind.BIND: f"bind {NAME}",
+        StepKind.UNBIND: f"unbind {INTERIM}",
+        StepKind.EMPTY: f"move what waits in {NAME} to {INTERIM}, until consumers hold nothing of it",
+        StepKind.MOVE: f"move what waits in {INTERIM} to {NAME}",
+        StepKind.DELETE: f"delete {INTERIM}",
+    }
+    plain = Step(kind=StepKind.DECLARE, queue=Queue(name="q"))
+    assert (plain.sentence, plain.into) == ("declare q (no arguments)", "")
+
+
+def test_the_old_queue_is_named_with_the_arguments_that_it_has() -> None:
+    there = FoundQueue(arguments={**OLD_THERE.arguments, "x-max-length": 5, "x-odd": [1]})
+    (unbound,) = (step for step in plan(MIGRATION, found(old=there)) if step.kind is StepKind.EMPTY)
+    assert unbound.queue.arguments == {**OLD_THERE.arguments, "x-max-length": 5}
+
+
+def test_a_queue_without_a_dead_letter_exchange_needs_none() -> None:
+    assert [each.name for each in MIGRATION.topology.exchanges] == [STATUSES.exchange, STATUSES.dlx]
+    without = replace(MIGRATION, target=Queue(name=NAME))
+    assert [each.name for each in without.topology.exchanges] == [STATUSES.exchange]
