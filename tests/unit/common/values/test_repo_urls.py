@@ -42,6 +42,19 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https://forge.example/river\\otter", "must not hold a backslash"),
+        ("https://forge.example/river%2fotter", "nor white space or control characters"),
+        ("https://forge.example/river%252fotter", "nor anything encoded twice"),
+    ],
+)
+def test_the_refusal_says_what_is_wrong(url: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        canonical(url)
+
+
 @pytest.mark.parametrize("url", REFUSED.values(), ids=REFUSED)
 def test_what_git_and_a_rule_read_differently_is_refused(url: str) -> None:
     # In our words, which say how to write it: Python's own say "Expected 4 octets".

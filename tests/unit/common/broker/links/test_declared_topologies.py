@@ -66,7 +66,9 @@ async def test_a_changed_queue_is_known_until_it_is_declared_or_found_again(
     server.problem = TopologyMismatch("queue", JOBS.queue, {}, "x-max-length=5")
     with capture_logs() as logs:
         await declared.again("connection")
-    assert [(line["kind"], line["name"]) for line in logs] == [("queue", JOBS.queue)]
+    (line,) = logs
+    assert (line["event"], line["log_level"]) == ("broker.topology_mismatched", "error")
+    assert (line["kind"], line["name"], line["detail"]) == ("queue", JOBS.queue, "x-max-length=5")
     assert declared.mismatch(JOBS.queue) is server.problem
     assert declared.mismatch(STATUSES.queue) is None
     assert "x-max-length=5" in (declared.first_mismatch or "")

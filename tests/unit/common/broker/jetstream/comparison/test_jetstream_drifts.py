@@ -98,3 +98,28 @@ def test_a_bucket_in_memory_is_named() -> None:
     (drift,) = bucket_drifts(StreamConfig(name="KV_solstice_topology", storage=StorageType.MEMORY))
     assert drift.difference == "is in memory: exchanges and bindings end with the server"
     assert list(bucket_drifts(StreamConfig(name="KV_solstice_topology", storage=StorageType.FILE))) == []
+
+
+def test_a_short_wait_for_an_ack_and_a_limit_are_named() -> None:
+    assert LEAST_ACK_WAIT_SECONDS == 5.0
+    (drift,) = consumer_drifts(QUEUE, [CONSUMER.evolve(ack_wait=4.9)])
+    assert drift.difference.startswith("has ack_wait=4.9 s")
+    (drift,) = consumer_drifts(QUEUE, [CONSUMER.evolve(max_ack_pending=1)])
+    assert drift.difference == "has max_ack_pending=1: all processes together hold no more"
+    assert list(consumer_drifts(QUEUE, [CONSUMER.evolve(max_ack_pending=0)])) == []
+
+
+def test_a_missing_consumer_is_named() -> None:
+    (drift,) = consumer_drifts(QUEUE, [])
+    assert (drift.object, drift.difference) == ("consumer orders_v1 > solstice", "is missing")
+
+
+def test_consumers_of_others_are_named_beside_ours() -> None:
+    stranger, nameless = ConsumerConfig(name="spy"), ConsumerConfig()
+    found = [*consumer_drifts(QUEUE, [stranger, nameless, CONSUMER.evolve(headers_only=True)])]
+    assert [each.object for each in found] == [
+        "consumer orders_v1 > spy",
+        "consumer orders_v1 > ",
+        "consumer orders_v1 > solstice",
+    ]
+    assert found[0].remedy == "nats consumer rm orders_v1 spy"
