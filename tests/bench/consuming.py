@@ -3,21 +3,25 @@
 Ours consumes, validates, stores durably and acks; the plain client consumes and acks each message, and keeps nothing.
 """
 
+import statistics
 import tempfile
 from pathlib import Path
 
 from solstice_common.broker import open_broker
 from solstice_common.topology import QueueType
+from tests.bench import redis_yardsticks
 from tests.bench.pairs import Comparison, compare
 from tests.bench.processes import role
 from tests.bench.publishing import message, requests
+from tests.bench.roles import PREFETCH
 from tests.bench.routes import route_named
-from tests.bench.servers import BenchServer, goal_of
+from tests.bench.servers import BenchServer, goal_of, plain_client
 
 
 async def measure(server: BenchServer, *, count: int, rounds: int) -> Comparison:
     """Messages settled per second, from the first delivery's way to the last ack."""
     with server.vhost() as vhost, tempfile.TemporaryDirectory() as directory:
+        in_batches: list[float] = []
 
         async def fill(name: str) -> None:
             route = route_named(name)
@@ -40,7 +44,19 @@ async def measure(server: BenchServer, *, count: int, rounds: int) -> Comparison
             queue = route_named(f"plain.{number}").queue
             async with role("plain_consumer", url=vhost.url, name=queue, count=count) as it:
                 await it.answer()
-                return await it.rate(count)
+                rate = await it.rate(count)
+            if plain_client(vhost.url) is redis_yardsticks:
+                await fill(f"batches.{number}")
+                queue = route_named(f"batches.{number}").queue
+                seconds = await redis_yardsticks.consume_in_batches(vhost.url, queue, count, PREFETCH)
+                in_batches.append(count / seconds)
+            return rate
+
+        def note() -> str:
+            if not in_batches:
+                return ""
+            rate = statistics.median(in_batches)
+            return f"plain redis-py that acks {PREFETCH} in one pipeline, and stores nothing: {rate:,.0f} a second"
 
         return await compare(
             "consume + validate + store + ack, against consume + ack",
@@ -48,4 +64,5 @@ async def measure(server: BenchServer, *, count: int, rounds: int) -> Comparison
             yardstick=plain,
             rounds=rounds,
             goal=goal_of(vhost.url),
+            note=note,
         )

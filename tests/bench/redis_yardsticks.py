@@ -51,16 +51,48 @@ async def publish_one_by_one(
 
 
 async def consume(url: str, queue: str, count: int, prefetch: int) -> None:
-    """Read `count` messages, and ack and delete each batch in one pipeline; nothing is stored."""
-    async with Redis.from_url(url, protocol=2, socket_timeout=None) as client:
+    """Read `count` messages, and ack and delete each by itself; nothing is stored.
+
+    All messages of a read are acked at once, each on a connection: so a service with a task per message does it.
+    """
+    pool = BlockingConnectionPool.from_url(
+        url, max_connections=prefetch, protocol=2, socket_timeout=None, timeout=None
+    )
+    async with Redis.from_pool(pool) as client:
         await client.xgroup_create(queue, GROUP, id="0", mkstream=True)
+
+        async def settle(entry_id: bytes) -> None:
+            await client.xack(queue, GROUP, entry_id)
+            await client.xdel(queue, entry_id)
+
         left = count
         while left:
-            found: Any = await client.xreadgroup(GROUP, "one", {queue: ">"}, count=prefetch, block=1000)
-            for _, entries in found:
-                ids = [entry_id for entry_id, _ in entries]
-                async with client.pipeline(transaction=False) as pipeline:
-                    pipeline.xack(queue, GROUP, *ids)
-                    pipeline.xdel(queue, *ids)
-                    await pipeline.execute()
-                left -= len(ids)
+            ids = await _read(client, queue, prefetch)
+            await asyncio.gather(*map(settle, ids))
+            left -= len(ids)
+
+
+async def consume_in_batches(url: str, queue: str, count: int, prefetch: int) -> float:
+    """Read `count` messages, and ack and delete each batch in one pipeline; return the seconds.
+
+    The fastest way that redis-py knows; nothing is stored.
+    """
+    async with Redis.from_url(url, protocol=2, socket_timeout=None) as client:
+        await client.xgroup_create(queue, GROUP, id="0", mkstream=True)
+        began, left = time.perf_counter(), count
+        while left:
+            ids = await _read(client, queue, prefetch)
+            async with client.pipeline(transaction=False) as pipeline:
+                pipeline.xack(queue, GROUP, *ids)
+                pipeline.xdel(queue, *ids)
+                await pipeline.execute()
+            left -= len(ids)
+        return time.perf_counter() - began
+
+
+async def _read(client: "Redis", queue: str, prefetch: int) -> list[Any]:
+    """The ids of the next messages."""
+    found: Any = []
+    while not found:
+        found = await client.xreadgroup(GROUP, "one", {queue: ">"}, count=prefetch, block=1000)
+    return [entry_id for _, entries in found for entry_id, _ in entries]

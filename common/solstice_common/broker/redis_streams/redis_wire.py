@@ -11,7 +11,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from functools import partial
 from typing import Any, Final
 
-from redis.asyncio import ConnectionPool, Redis, SSLConnection
+import hiredis
+from redis.asyncio import Connection, ConnectionPool, Redis, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
@@ -160,7 +161,19 @@ def describe(error: BaseException) -> str:
     return with_remedy(text.rstrip("."))
 
 
-class _TlsConnection(SSLConnection):
+class _Connection(Connection):
+    """Packs commands in C: a batch of messages is one command of a thousand arguments."""
+
+    def pack_command(self, *args: Any) -> list[bytes]:
+        """The command as RESP.
+
+        The words of a name like `CLIENT ID` are arguments of their own.
+        """
+        name, *arguments = args
+        return [hiredis.pack_command((*name.split(), *arguments))]
+
+
+class _TlsConnection(_Connection, SSLConnection):
     """Uses our own TLS context, as all our clients do."""
 
     def __init__(self, *, tls: TlsFiles, **options: Any) -> None:
@@ -169,12 +182,14 @@ class _TlsConnection(SSLConnection):
 
 
 def _client(address: RedisAddress, host: Host, name: str) -> "Redis":
-    tls: dict[str, Any] = (
-        {} if address.tls is None else {"connection_class": _TlsConnection, "tls": address.tls}
+    connection: dict[str, Any] = (
+        {"connection_class": _Connection}
+        if address.tls is None
+        else {"connection_class": _TlsConnection, "tls": address.tls}
     )
     pool = ConnectionPool(
         **address.arguments(host),
-        **tls,
+        **connection,
         protocol=2,  # the replies of scripts have one shape on all servers
         socket_timeout=None,
         socket_connect_timeout=CONNECT_SECONDS,
