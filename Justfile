@@ -55,7 +55,7 @@ check: install
     mypy
     lint-imports
 
-# Put the code into its one format, and mend what ruff can mend
+# Put the code into its one format, and fix what ruff can fix
 [group("work on it")]
 fmt: install
     ruff format .

@@ -1,9 +1,9 @@
 """Every error that crosses a module border.
 
 SolsticeError
-├── ConfigurationError       a setting is wrong: mend it and start again
+├── ConfigurationError       a setting is wrong: fix it and start again
 ├── InvalidMessage           a message is wrong: it is refused, never retried
-├── InvalidWorkflow          a workflow file is wrong: its author must mend it
+├── InvalidWorkflow          a workflow file is wrong: its author must fix it
 ├── BrokerError
 │   ├── BrokerUnavailable    no connection now: retry later
 │   └── TopologyMismatch     the broker holds the object with other arguments: a person must decide

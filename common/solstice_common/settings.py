@@ -223,7 +223,7 @@ class HttpSettings(SolsticeSettings):
     http_connections: int = Field(
         default=512,
         ge=1,
-        description="Most connections at once, at most three quarters of the process's descriptors; then idle ones of strangers are closed.",
+        description="Most connections at once, at most three quarters of the process's descriptors; then idle ones of unknown callers are closed.",
     )
     http_head_seconds: float = Field(
         default=10.0,

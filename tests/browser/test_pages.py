@@ -164,7 +164,7 @@ async def test_only_marks_look_like_marks(web: WebServer, browser: Browser) -> N
         await web.prints(key, "$ <b>test</b>\n", kind=ChunkKind.MARK)
         await web.prints(key, "\r\x1b[1A\x1b[2K\b\b$ more\r! less\n")
         await web.prints(key, "! ended\n", kind=ChunkKind.MARK)
-        for _ in ("as it came", "painted anew"):
+        for _ in ("as it came", "painted again"):
             await expect(page.locator(".remark")).to_have_text(marks)
             await expect(page.locator(".row:not(.remark) .t")).to_have_text(
                 ["$ checkout", "! cancelled", "open", "! less"]

@@ -28,7 +28,7 @@ COUNT: Final = int(os.environ.get("MIGRATED_MESSAGES", "1000"))
 WEBHOOKS: Final = 60
 WEBHOOKS_PER_SECOND: Final = 10.0
 COUNTS_LAG_SECONDS: Final = {QueueType.QUORUM: 7, QueueType.CLASSIC: 3}
-"""By the old type: the servers of the tests count anew each second, and quorum queues each five."""
+"""By the old type: the servers of the tests count again each second, and quorum queues each five."""
 INTERIM: Final = f"{JOBS.queue}.migrating"
 SECOND_KILL: Final = {QueueType.QUORUM: f"delete {JOBS.queue}", QueueType.CLASSIC: f"declare {JOBS.queue} ("}
 """By the new type: perhaps before the old queue is deleted, or just after, when there is none of that name."""

@@ -625,7 +625,7 @@ class TestCapabilities:
         (delivery,) = await drain(broker, route.queue, 1)
         assert delivery.body == bytes(limit)
         (outcome,) = await broker.publish([message(bytes(limit + 1))])
-        # Unknown would be repeated for ever.
+        # Unknown would be repeated forever.
         assert outcome.status in {PublishStatus.REJECTED, PublishStatus.CONFIRMED}
         await publish(broker, message(b"after"))
         confirmed_count = 1 + outcome.confirmed

@@ -449,7 +449,7 @@ async def test_old_deliveries_are_forgotten_but_for_those_not_with_the_broker(in
         if not step.more:
             break
     assert not step.more
-    # The last three of the first ten, and the one that was kept anew.
+    # The last three of the first ten, and the one that was stored again.
     assert await inbox.backlog() == 4
     left = (await inbox.entries(DeliveryFilter(), limit=20)).entries
     assert sorted(one.delivery_id for one in left) == ["d-4", "d-7", "d-8", "d-9"]

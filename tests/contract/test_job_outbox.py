@@ -183,7 +183,7 @@ async def test_a_dead_letter_carries_the_signature_of_its_request(
         other.request_id: "signature of other",
         unsigned.request_id: None,
     }
-    # A request that comes again, signed anew, changes nothing of what is told about the first.
+    # A request that comes again, signed again, changes nothing of what is told about the first.
     await store.admit([signed], [signed.encode()], ["another"])
     again = [row for row in await store.outbox(100) if row.kind is OutboxKind.DEAD_LETTER]
     assert again == dead_letters

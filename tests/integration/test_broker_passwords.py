@@ -1,4 +1,4 @@
-"""Passwords from files: read anew for each connection, on every broker that has passwords."""
+"""Passwords from files: read again for each connection, on every broker that has passwords."""
 
 import gc
 from collections.abc import Iterator

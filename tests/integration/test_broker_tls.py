@@ -152,7 +152,7 @@ async def test_what_cannot_be_verified_is_refused_with_what_to_do(
         ({"cafile": strange.certificate, **client}, "name the authority that signed the server's"),
         ({**client}, "name the authority that signed the server's"),
         ({**ca, **client, "server_name": "other.example"}, "as its certificate does, or give that name"),
-        (ca, "certificate of ours: name it as certfile"),
+        (ca, "client certificate: name it as certfile"),
         ({**ca, **stranger}, "have our certificate (certfile) signed by an authority"),
     ):
         async with open_broker(server.with_options(**options), name="test") as broker:

@@ -86,7 +86,7 @@ ENDLESS = """
             print(os.getpid(), file=file)
         assert drained(3) == 0
 """
-"""Of a module that goes on for ever when it counts in another way."""
+"""Of a module that goes on forever when it counts in another way."""
 
 
 @dataclass(frozen=True, slots=True)

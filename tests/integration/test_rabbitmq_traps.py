@@ -47,7 +47,7 @@ TRAPS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         (CONSUMING, "test_leaving_hands_everything_back_and_nothing_to_the_dead_letters"),
         (CONSUMING, "test_an_error_in_the_body_hands_everything_back_too"),
     ),
-    "nack(requeue) does not count toward the delivery limit since 4.3: a poison message goes round for ever": (
+    "nack(requeue) does not count toward the delivery limit since 4.3: a poison message goes round forever": (
         (CONSUMING, "test_retrying_for_ever_ends_in_the_dead_letters_by_the_brokers_own_limit"),
         (ACKS, "test_a_multiple_never_covers_what_was_refused"),
     ),
@@ -69,7 +69,7 @@ TRAPS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         (PUBLISHING, "test_not_connected_ends_unknown_with_the_reason_and_is_not_sent_later"),
         (CONTRACT, "test_a_publish_that_is_cancelled_does_not_disturb_the_others"),
     ),
-    "one inequivalent declaration after a reconnect fails for ever and takes the other channels with it": (
+    "one inequivalent declaration after a reconnect fails forever and takes the other channels with it": (
         (LINKS, "test_a_queue_that_became_another_while_we_were_away_stops_only_its_own_consumer"),
         (LINKS, "test_an_inequivalent_queue_names_both_sides_and_leaves_the_connection_usable"),
         (LINKS, "test_an_inequivalent_exchange_is_a_mismatch_too"),

@@ -57,7 +57,7 @@ BRIEFLY: Final = settings(
     suppress_health_check=list(HealthCheck),
 )
 FUZZED: Final = tuple(operation for operation in OPERATIONS if operation.gives != EVENTS)
-"""Streams go on for ever, and are tried elsewhere."""
+"""Streams go on forever, and are tried elsewhere."""
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ class OrchestratorProcess(ServiceProcess):
     def freeze_between_writes(self, shared_files: SharedFiles) -> None:
         """Freeze it where it holds no lock of SQLite.
 
-        Otherwise other processes would wait for the lock for ever.
+        Otherwise other processes would wait for the lock forever.
         """
         databases = [shared_files.directory / "broker.db", shared_files.directory / "store.db"]
         for _ in range(TRIES):

@@ -203,7 +203,7 @@ def test_webhook_page_tells_every_refusal_and_no_other() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Refused":
                 given = {word.arg: word.value for word in node.keywords}
                 refused.add((str(ast.literal_eval(given["status"])), str(ast.literal_eval(given["reason"]))))
-    # Those that the router and a mistake of ours bring about.
+    # Those that the router and a bug bring about.
     others = {("404", "not_found"), ("405", "method_not_allowed"), ("500", "internal_error")}
     assert all(f'"{reason}"' in CODE for _, reason in others)
     assert reported == refused | others
@@ -230,7 +230,7 @@ def test_api_page_tells_every_refusal_and_no_other() -> None:
                 if isinstance(reason, ast.Constant):
                     refused.add((str(ast.literal_eval(status)), str(reason.value)))
     refused |= {("409", reason.value) for reason in (*RerunRefusal, *OrderRefusal, *NotScheduled)}
-    # What the router, the store and a mistake of ours bring about.
+    # What the router, the store and a bug bring about.
     refused |= {("405", "method_not_allowed"), ("503", "unavailable"), ("500", "internal")}
     assert all(f'"{reason}"' in CODE for _, reason in refused)
     assert reported == refused

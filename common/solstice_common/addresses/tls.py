@@ -17,9 +17,9 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "hostname mismatch": "name the server as its certificate does, or give that name as server_name",
     "ip address mismatch": "name the server as its certificate does, or give that name as server_name",
     "certificate_verify_failed": "name the authority that signed the server's certificate as cafile",
-    "alert certificate required": "the server demands a certificate of ours: name it as certfile, and its key as keyfile",
-    "alert handshake failure": "the server may demand a certificate of ours: name it as certfile, and its key as keyfile",
-    "alert bad certificate": "the server takes no such certificate of ours: name the right one as certfile, and its key as keyfile",
+    "alert certificate required": "the server demands a client certificate: name it as certfile, and its key as keyfile",
+    "alert handshake failure": "the server may demand a client certificate: name it as certfile, and its key as keyfile",
+    "alert bad certificate": "the server does not accept this client certificate: name the right one as certfile, and its key as keyfile",
     "alert certificate expired": "renew our certificate (certfile)",
     "alert unknown ca": "have our certificate (certfile) signed by an authority that the server knows",
     "alert certificate unknown": "have our certificate (certfile) signed by an authority that the server knows",
@@ -88,7 +88,9 @@ def explained(text: str, tls: TlsFiles | None) -> str:
     if tls is None or not any(words in text.casefold() for words in _HUNG_UP):
         return text
     if tls.certfile is None:
-        return f"{text}; if the server demands a certificate of ours: name it as certfile, and its key as keyfile"
+        return (
+            f"{text}; if the server demands a client certificate: name it as certfile, and its key as keyfile"
+        )
     return f"{text}; if the server refused our certificate: have our certificate (certfile) signed by an authority that it knows"
 
 

@@ -24,7 +24,7 @@ LIMITS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Limits that can lose a message, and how; each is an argument (with `x-`) or a policy's key."""
 TELLS_PUBLISHER: Final = frozenset({"reject-publish", "reject-publish-dlx"})
-"""Overflow behaviours with which a full queue tells its publisher."""
+"""Overflow behaviours with which a full queue rejects publishes."""
 DEFAULT_DELIVERY_LIMIT: Final = 20
 LIMITS_DELIVERIES_SINCE: Final = 4
 """The major version since which a quorum queue has that limit."""
@@ -149,19 +149,19 @@ def _of_exchange(exchange: Exchange, found: FoundTopology) -> Iterator[TopologyD
     if there is None:
         yield TopologyDifference(object=label, difference="is missing", remedy=DECLARE)
         return
-    anew = f"stop the services, delete the exchange, then: {DECLARE}"
+    recreate = f"stop the services, delete the exchange, then: {DECLARE}"
     if there.kind != exchange.kind:
         yield TopologyDifference(
-            object=label, difference=f"is a {there.kind} exchange, has to be {exchange.kind}", remedy=anew
+            object=label, difference=f"is a {there.kind} exchange, has to be {exchange.kind}", remedy=recreate
         )
     if not there.durable or there.auto_delete:
         how = "auto-delete" if there.auto_delete else "not durable"
         yield TopologyDifference(
-            object=label, difference=f"is {how}: it vanishes, and publishing ends until then", remedy=anew
+            object=label, difference=f"is {how}: it vanishes, and publishing ends until then", remedy=recreate
         )
     if there.internal:
         yield TopologyDifference(
-            object=label, difference="is internal: no service may publish to it", remedy=anew
+            object=label, difference="is internal: no service may publish to it", remedy=recreate
         )
     alternate = there.policy.get("alternate-exchange") or there.arguments.get("alternate-exchange")
     if alternate is not None:
@@ -170,7 +170,7 @@ def _of_exchange(exchange: Exchange, found: FoundTopology) -> Iterator[TopologyD
             difference=f"has the alternate exchange {alternate!r}: what no queue takes counts as routed, and is lost there",
             remedy="take alternate-exchange out of the policy"
             if "alternate-exchange" in there.policy
-            else anew,
+            else recreate,
         )
 
 
@@ -179,19 +179,19 @@ def _of_queue(queue: Queue, found: FoundTopology) -> Iterator[TopologyDifference
     if there is None:
         yield TopologyDifference(object=label, difference="is missing", remedy=DECLARE)
         return
-    anew = f"let it run empty, stop the services, delete the queue, then: {DECLARE}"
+    recreate = f"let it run empty, stop the services, delete the queue, then: {DECLARE}"
     for is_so, how in (
         (not there.durable, "not durable: it ends with the server"),
         (there.auto_delete, "auto-delete: it ends with its last consumer"),
         (there.exclusive, "exclusive: it ends with its connection"),
     ):
         if is_so:
-            yield TopologyDifference(object=label, difference=f"is {how}", remedy=anew)
-    yield from _of_arguments(label, queue, there, anew)
+            yield TopologyDifference(object=label, difference=f"is {how}", remedy=recreate)
+    yield from _of_arguments(label, queue, there, recreate)
     yield from _of_limits(label, queue, there, found.major_version)
 
 
-def _of_arguments(label: str, queue: Queue, there: FoundQueue, anew: str) -> Iterator[TopologyDifference]:
+def _of_arguments(label: str, queue: Queue, there: FoundQueue, recreate: str) -> Iterator[TopologyDifference]:
     declared, on_broker = dict(queue.arguments), dict(there.arguments)
     type_declared, type_on_broker = (
         declared.pop("x-queue-type", "classic"),
@@ -201,14 +201,14 @@ def _of_arguments(label: str, queue: Queue, there: FoundQueue, anew: str) -> Ite
         yield TopologyDifference(
             object=label,
             difference=f"is a {type_on_broker} queue, has to be {type_declared}",
-            remedy=f"set AMQP_QUEUE_TYPE={type_on_broker} for all services; or {anew}",
+            remedy=f"set AMQP_QUEUE_TYPE={type_on_broker} for all services; or {recreate}",
         )
     for name in sorted({*declared, *on_broker}):
         if declared.get(name) != on_broker.get(name):
             cost = LIMITS.get(name.removeprefix("x-"), "") if name not in declared else ""
             difference = f"has {_shown(on_broker, name)}, has to have {_shown(declared, name)}"
             yield TopologyDifference(
-                object=label, difference=difference + (f": {cost}" if cost else ""), remedy=anew
+                object=label, difference=difference + (f": {cost}" if cost else ""), remedy=recreate
             )
 
 
@@ -272,7 +272,7 @@ def _of_bindings(topology: Topology, found: FoundTopology) -> Iterator[TopologyD
         if binding.exchange in exchanges:
             what = "copies of our messages go to a queue that is not ours"
             if binding.queue in queues:
-                what = "messages of another key, or of another exchange of ours, reach the queue"
+                what = "messages of another key, or of another exchange of Solstice CI, reach the queue"
         elif binding.queue in queues and binding.exchange:
             what = "messages of an exchange that is not ours reach the queue"
         else:

@@ -151,8 +151,8 @@ def check_listening(access: Access, *, host: str, setting: str) -> None:
     """Raise ConfigurationError when we would serve other machines without a token."""
     if access.is_local_only and not is_loopback(host):
         raise ConfigurationError(
-            f"{setting} is {host!r}, but there is no token in {access.file.path}, so nobody there could be told from a "
-            f"stranger. Make one ('solstice token create NAME --scope read'), or listen on 127.0.0.1; behind a proxy that "
+            f"{setting} is {host!r}, but there is no token in {access.file.path}, so every caller there would be "
+            f"unknown. Make one ('solstice token create NAME --scope read'), or listen on 127.0.0.1; behind a proxy that "
             "asks people for a login, SOLSTICE_ACCESS=open lets in every caller"
         )
 

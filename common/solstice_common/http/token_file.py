@@ -114,7 +114,7 @@ def read(path: Path) -> Tokens:
         problem = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in problem["loc"])
         raise ConfigurationError(
-            f"the tokens in {path} cannot be used ({where or 'file'}: {in_words(problem)}): mend the file, or remove it and "
+            f"the tokens in {path} cannot be used ({where or 'file'}: {in_words(problem)}): fix the file, or remove it and "
             "make new ones with 'solstice token create'"
         ) from None
     return tuple(_token(entry) for entry in entries)

@@ -26,7 +26,7 @@ def signer_of(delivery: Delivery, version: str, keys: Mapping[str, VerifyKey]) -
     signature = read_signature(sent)
     if signature is None:
         return _refused(
-            SignatureReason.MALFORMED_SIGNATURE, f"its header {SIGNATURE_HEADER} holds no signature of ours"
+            SignatureReason.MALFORMED_SIGNATURE, f"its header {SIGNATURE_HEADER} holds no valid signature"
         )
     key = keys.get(signature.key_name)
     if key is None:
@@ -76,7 +76,7 @@ def outlived(request: JobRequestV1, *, now: float, max_age_seconds: float | None
     return _refused(
         SignatureReason.TOO_OLD,
         f"it was submitted at {request.submitted_at}, longer ago than RETENTION_DAYS: a run of it may have been removed, "
-        "and it could be built twice; ask anew",
+        "and it could be built twice; request it again",
     )
 
 

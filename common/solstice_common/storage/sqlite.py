@@ -238,7 +238,7 @@ def _commit(connection: sqlite3.Connection, path: Path, calls: Sequence[_Call]) 
         for call in calls:
             try:
                 settled.append((call, call.work(connection), None))
-            except BaseException as error:  # noqa: BLE001  the caller gets it, whatever it is
+            except BaseException as error:  # noqa: BLE001  the caller gets any error
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 return [(call, None, named(path, error))] if len(calls) == 1 else None
@@ -259,7 +259,7 @@ def _read(connection: sqlite3.Connection, path: Path, call: _Call) -> _Settled:
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-    except BaseException as error:  # noqa: BLE001  the caller gets it, whatever it is
+    except BaseException as error:  # noqa: BLE001  the caller gets any error
         return call, None, named(path, error)
 
 

@@ -93,7 +93,7 @@ def no_place(path: Path, error: OSError) -> ConfigurationError | StoreUnavailabl
 
 
 def named(path: Path, error: BaseException) -> BaseException:
-    """Convert an error of SQLite into one of ours."""
+    """Convert an error of SQLite into our own."""
     if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNAVAILABLE:
         unavailable = StoreUnavailable(str(path), str(error))
         unavailable.__cause__ = error

@@ -44,7 +44,7 @@ def _read(path: Path) -> dict[Source, str]:
         return {}
     except (OSError, ValueError, AttributeError) as error:
         raise ConfigurationError(
-            f"the webhook secrets in {path} cannot be read ({system_words(str(error))}): mend the file, or remove it to have new ones made"
+            f"the webhook secrets in {path} cannot be read ({system_words(str(error))}): fix the file, or remove it to have new ones made"
         ) from None
 
 

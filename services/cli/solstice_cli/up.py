@@ -170,7 +170,7 @@ def _only_instance() -> Iterator[None]:
         )
     except OSError as error:
         raise ConfigurationError(
-            f"the state directory {state} cannot be used ({error.filename}: {error.strerror}): mend it, or name another with "
+            f"the state directory {state} cannot be used ({error.filename}: {error.strerror}): fix it, or name another with "
             "SOLSTICE_HOME"
         ) from error
     with file:

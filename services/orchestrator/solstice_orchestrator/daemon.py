@@ -151,7 +151,7 @@ async def _work(
                 # Everything else in this process ends as well.
                 stop.set()
             notice.set_result(
-                f"this worker drains: a job that has not ended in {settings.drain_seconds:g} s begins anew elsewhere"
+                f"this worker drains: a job that has not ended in {settings.drain_seconds:g} s starts over elsewhere"
             )
             log.info(LogEvent.DRAIN_BEGUN, jobs=dispatch.running, grace_seconds=settings.drain_seconds)
             handed_back = await dispatch.drain(settings.drain_seconds, hurry)

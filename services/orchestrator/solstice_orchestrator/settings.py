@@ -131,7 +131,7 @@ class OrchestratorSettings(
     no_output_seconds: float = Field(
         default=1800.0,
         ge=0,
-        description="How long a job may write nothing, unless it sets no-output-timeout; 0: for ever.",
+        description="How long a job may write nothing, unless it sets no-output-timeout; 0: without a limit.",
     )
     disk_reserve_mib: int = Field(
         default=256,
@@ -168,7 +168,7 @@ class OrchestratorSettings(
     max_wait_seconds: float = Field(
         default=MAX_WAIT_SECONDS,
         gt=0,
-        description="A job that has waited longer starts before all others of its label, whatever its priority.",
+        description="A job that has waited longer starts before all others of its label, of any priority.",
     )
     repository_caps: str = Field(
         default="",
@@ -181,7 +181,7 @@ class OrchestratorSettings(
     )
     owner_starts_per_hour: str = Field(
         default="",
-        description="Jobs of an owner that may start in any hour, likewise: *=200,acme=1000. Empty: any number.",
+        description="Jobs of an owner that may start in any hour: *=200,acme=1000 (*: each other owner). Empty: any number.",
     )
     label_start_rates: str = Field(
         default="",

@@ -104,7 +104,7 @@ async def test_cut_connections_in_the_middle_lose_nothing(
             if number % 40 == 0:
                 proxy.drop()
         requests = await received(broker, direct, 200, distinct=True)
-        assert proxy.connections > 2, "it connected anew"
+        assert proxy.connections > 2, "it reconnected"
     assert {number_of(one) for one in requests} == set(range(1, 201))
 
 

@@ -37,7 +37,7 @@ class FailingStatuses(SqliteStatuses):
         if self.away:
             raise StoreUnavailable("the test's store", "it is in a mood")
         if self.broken_by in {status.run_id for status in statuses}:
-            raise ValueError("a mistake of ours")
+            raise ValueError("a bug")
         return await super().keep(statuses, now)
 
 

@@ -49,7 +49,7 @@ class FailingStore:
         if self.away:
             raise StoreUnavailable("the test's store", "it is in a mood")
         if self.broken_by in {cancel.cancel_id for cancel in cancels}:
-            raise ValueError("a mistake of ours")
+            raise ValueError("a bug")
         return await self._store.cancel_changes(cancels)
 
 

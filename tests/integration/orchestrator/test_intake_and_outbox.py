@@ -48,7 +48,7 @@ class FailingStore(SqliteStore):
         if self.away:
             raise StoreUnavailable("the test's store", "it is in a mood")
         if self.broken_by in {request.request_id for request in requests}:
-            raise ValueError("a mistake of ours")
+            raise ValueError("a bug")
         return await super().admit(requests, bodies, signatures)
 
 
@@ -246,7 +246,7 @@ async def test_a_request_that_breaks_us_does_not_stop_the_others(
         requests[2].encode(),
         "internal_error",
     )
-    assert "a mistake of ours" in str(dead_letter.headers["x-solstice-detail"])
+    assert "a bug" in str(dead_letter.headers["x-solstice-detail"])
 
 
 async def test_an_intake_that_dies_before_its_ack_runs_nothing_twice(

@@ -14,25 +14,25 @@ class Advice:
     remedy: str
 
 
-_MEND_SENDER: Final = "Mend its sender and have it sent anew; or export it, mend its body, import and replay it. Then drop this one."
+_FIX_SENDER: Final = "Fix its sender and have it sent again; or export it, fix its body, import and replay it. Then drop this one."
 _UPGRADE: Final = "Upgrade the service that refused it, then replay it."
-_MEND_KEY: Final = "Correct the keys (VERIFY_KEYS, SIGNING_KEYS), then replay it: it keeps its signature."
+_FIX_KEY: Final = "Correct the keys (VERIFY_KEYS, SIGNING_KEYS), then replay it: it keeps its signature."
 _NOT_GENUINE: Final = (
-    "Find out who published it. Replaying it has no effect: ask for the build anew, and drop it."
+    "Find out who published it. Replaying it has no effect: request the build again, and drop it."
 )
-_RERUN: Final = "Mend the cause and rerun the run. Then drop this dead letter: its request is a run already."
-_READ_DETAIL: Final = "Read the forge's answer in the detail, mend what it names, then replay it."
+_RERUN: Final = "Fix the cause and rerun the run. Then drop this dead letter: its request is a run already."
+_READ_DETAIL: Final = "Read the forge's answer in the detail, fix what it names, then replay it."
 _WAITED: Final = "Replay it once the service that reads the queue is well again."
 
 ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
     {
         # A service could not read it.
-        "not_utf8": Advice(meaning="Its body is not UTF-8.", remedy=_MEND_SENDER),
-        "not_json": Advice(meaning="Its body is not JSON.", remedy=_MEND_SENDER),
-        "not_an_object": Advice(meaning="Its body is JSON, but no object.", remedy=_MEND_SENDER),
-        "oversize": Advice(meaning="It is larger than a message may be.", remedy=_MEND_SENDER),
+        "not_utf8": Advice(meaning="Its body is not UTF-8.", remedy=_FIX_SENDER),
+        "not_json": Advice(meaning="Its body is not JSON.", remedy=_FIX_SENDER),
+        "not_an_object": Advice(meaning="Its body is JSON, but no object.", remedy=_FIX_SENDER),
+        "oversize": Advice(meaning="It is larger than a message may be.", remedy=_FIX_SENDER),
         "invalid_field": Advice(
-            meaning="A field is missing or wrong; the detail names it.", remedy=_MEND_SENDER
+            meaning="A field is missing or wrong; the detail names it.", remedy=_FIX_SENDER
         ),
         "unknown_version": Advice(
             meaning="Its schema_version is not the one that this service reads.",
@@ -40,7 +40,7 @@ ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
         ),
         "not_before_too_far": Advice(
             meaning="It asks for a start further ahead than the orchestrator allows.",
-            remedy="Ask anew with an earlier start, and drop it.",
+            remedy="Request it again with an earlier start, and drop it.",
         ),
         "internal_error": Advice(
             meaning="The service that read it made a mistake; its log has the traceback.", remedy=_UPGRADE
@@ -48,24 +48,24 @@ ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
         # Its signature is not valid here.
         "unsigned": Advice(meaning="It is not signed, and VERIFY_KEYS asks for it.", remedy=_NOT_GENUINE),
         "malformed_signature": Advice(
-            meaning="Its header x-solstice-signature holds no signature of ours.", remedy=_NOT_GENUINE
+            meaning="Its header x-solstice-signature holds no valid signature.", remedy=_NOT_GENUINE
         ),
         "unknown_key": Advice(
-            meaning="VERIFY_KEYS does not hold the key that signed it; it may be revoked.", remedy=_MEND_KEY
+            meaning="VERIFY_KEYS does not hold the key that signed it; it may be revoked.", remedy=_FIX_KEY
         ),
         "wrong_type": Advice(meaning="It was signed as another kind of message.", remedy=_NOT_GENUINE),
         "wrong_signature": Advice(
             meaning="It was changed after it was signed, or another key of that name signed it.",
             remedy=_NOT_GENUINE,
         ),
-        "outside_scope": Advice(meaning="Its key is not for that source or repository.", remedy=_MEND_KEY),
+        "outside_scope": Advice(meaning="Its key is not for that source or repository.", remedy=_FIX_KEY),
         "missing_right": Advice(
             meaning="It asks for what its key has no right to (trust, a priority, a cancellation).",
-            remedy=_MEND_KEY,
+            remedy=_FIX_KEY,
         ),
         "too_old": Advice(
             meaning="It was made longer ago than runs are kept, so it could be built twice.",
-            remedy="Ask for the build anew, and drop it.",
+            remedy="Request the build again, and drop it.",
         ),
         # The infrastructure spoiled every attempt at its run.
         "agent_lost": Advice(meaning="The orchestrators that ran its job disappeared.", remedy=_RERUN),
@@ -111,11 +111,11 @@ ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
         # The broker gave up delivering it.
         "too_many_deliveries": Advice(
             meaning="It was delivered again and again, and never settled: its readers died.",
-            remedy="Look for what ended them in their logs, mend it, then replay it.",
+            remedy="Look for what ended them in their logs, fix it, then replay it.",
         ),
         "delivery_limit": Advice(
             meaning="RabbitMQ delivered it as often as its limit allows: its readers died.",
-            remedy="Look for what ended them in their logs, mend it, then replay it.",
+            remedy="Look for what ended them in their logs, fix it, then replay it.",
         ),
         "rejected": Advice(
             meaning="A service refused it and could not publish it with its reason.",
@@ -133,7 +133,7 @@ ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
 )
 OTHER: Final = Advice(
     meaning="A service of another version gave this reason.",
-    remedy="Read its detail, headers and body; mend the cause and replay it, or drop it.",
+    remedy="Read its detail, headers and body; fix the cause and replay it, or drop it.",
 )
 
 

@@ -318,5 +318,5 @@ def _headers(stored: str, returned: int) -> Mapping[str, object]:
 
 def _inserted(cursor: sqlite3.Cursor) -> int:
     row_id = cursor.lastrowid
-    assert row_id is not None  # noqa: S101  an INSERT has one; tells mypy so
+    assert row_id is not None  # noqa: S101  an INSERT has one; for mypy
     return row_id

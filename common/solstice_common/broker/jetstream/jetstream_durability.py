@@ -34,7 +34,7 @@ class DurabilityProbe:
         if not self._monitor_url:
             return lacking(version, syncs_always=self._sync_always or None)
         if isinstance(self._seen, str):
-            return f"durability unknown: NATS_MONITOR_URL does not tell ({self._seen})"
+            return f"durability unknown: NATS_MONITOR_URL does not say ({self._seen})"
         return lacking(version, syncs_always=self._seen)
 
     def certainty(self, version: tuple[int, int]) -> Certainty:

@@ -19,7 +19,7 @@ CONNECT_SECONDS: Final = 10.0
 BACKOFF_BASE_SECONDS: Final = 0.2
 BACKOFF_CAP_SECONDS: Final = 10.0
 STABLE_SECONDS: Final = 2.0
-"""Seconds after which a connection counts as good: the next backoff begins anew."""
+"""Seconds after which a connection counts as good: the next backoff starts from its base."""
 
 log = structlog.get_logger(__name__)
 

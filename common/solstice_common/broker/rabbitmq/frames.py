@@ -68,14 +68,14 @@ class UnreadHeader:
         """
         try:
             return read_properties(self._data)
-        except Exception:  # noqa: BLE001  a mistake of ours in reading must not end the process either
+        except Exception:  # noqa: BLE001  a bug in reading must not end the process either
             return spec.Basic.Properties()
 
     def read_headers(self) -> Mapping[str, object]:
         """Read only the table of headers, as far as that is possible."""
         try:
             return read_headers(self._data)
-        except Exception:  # noqa: BLE001  a mistake of ours in reading must not end the process either
+        except Exception:  # noqa: BLE001  a bug in reading must not end the process either
             return {}
 
 
@@ -103,7 +103,7 @@ class FrameFilter:
         try:
             while piece := await self._reader.read(PIECE_BYTES):
                 self._divide(piece)
-        except Exception as error:  # noqa: BLE001  whatever it is, it ends the connection: aiormq raises it
+        except Exception as error:  # noqa: BLE001  any error ends the connection: aiormq raises it
             self.rest.set_exception(error)
         else:
             self.rest.feed_data(self._cut.rest)

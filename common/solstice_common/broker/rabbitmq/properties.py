@@ -100,4 +100,4 @@ def _field(value: HeaderValue) -> bytes:
         case int():
             return b"l" + _INTEGER.pack(value)
         case _:
-            raise TypeError(f"a header may hold text, a number or a truth, not {type(value).__name__}")
+            raise TypeError(f"a header may hold text, a number or a boolean, not {type(value).__name__}")

@@ -178,7 +178,7 @@ class FilteredTransport(TransportFactory):
         if writer.get_extra_info("sockname") == writer.get_extra_info("peername"):
             # TCP can connect a socket to itself on an ephemeral port without a listener.
             self.abort()
-            raise ConnectionRefusedError("nobody listens there (the socket had connected to itself)")
+            raise ConnectionRefusedError("no server listens there (the socket had connected to itself)")
         frames = FrameFilter(reader, self._take)
         self._reading = asyncio.create_task(frames.run(), name="broker-read")
         return frames.rest, writer

@@ -73,7 +73,7 @@ def _blocked(info: Mapping[str, Any]) -> str | None:
     if info.get("role") == "slave":
         return "the server is a replica and takes no writes; name its primary"
     if info.get("aof_last_write_status", "ok") != "ok":
-        return "the server cannot write its AOF; mend its disk"
+        return "the server cannot write its AOF; fix its disk"
     limit = int(info.get("maxmemory", 0) or 0)
     if limit and int(info.get("used_memory", 0) or 0) >= limit:
         return f"out of memory: maxmemory is {limit} bytes; raise it, or see why messages are not consumed"

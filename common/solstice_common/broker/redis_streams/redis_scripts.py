@@ -64,7 +64,7 @@ local function give_back(queue, consumer, in_vain)
     if #left > 0 and left[1][1] == pending[1][1] then redis.call('XACK', key, GROUP, left[1][1]) end
     returned = returned + #pending
   end
-  -- Only without pending entries: with them they would be lost to everybody (github.com/redis/redis/issues/9745).
+  -- Only without pending entries: with them they would be lost for all consumers (github.com/redis/redis/issues/9745).
   redis.call('XGROUP', 'DELCONSUMER', key, GROUP, consumer)
   redis.call('ZREM', key .. ':consumers', consumer)
   return returned

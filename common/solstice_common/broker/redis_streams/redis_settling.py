@@ -162,7 +162,7 @@ class RedisSettling:
         try:
             meta = self._dead_meta(one, fields, why)
         except Exception:
-            # A mistake of ours costs the properties of this message: the reason must arrive, and the process go on.
+            # A bug costs only the properties of this message: the reason must arrive, and the process go on.
             log.exception(LogEvent.DEAD_LETTER_FAILED, queue=self._queue, reason=why.reason)
             meta = self._dead_meta(Delivered(body=b"", tag=one.tag), {}, why)
         return ("dead", _id(one), one.routing_key, meta)

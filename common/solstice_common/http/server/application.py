@@ -12,7 +12,7 @@ from solstice_common.http.server.arriving_request import is_repeated
 from solstice_common.http.server.bodies import Bodies
 from solstice_common.http.server.bounds import FIELDS, URL_BYTES, Bounds
 
-UNENFORCED: Final = "time for heads and silence; a full server refuses everybody; too large a head is 400"
+UNENFORCED: Final = "time for heads and silence; a full server refuses every caller; too large a head is 400"
 """The bounds that this cannot enforce."""
 
 
@@ -67,7 +67,7 @@ class _Request:
         except Exception:
             if self.refusal is None:
                 raise
-            # The application was told that the client has disconnected.
+            # The application knows that the client has disconnected.
         finally:
             self._body.release()
 

@@ -211,7 +211,7 @@ def export(
     settings: BrokerSettings,
     chosen: Chosen,
     *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Is written anew; - is standard output.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="It is overwritten; - is standard output.")],
     as_json: AsJson = False,
 ) -> None:
     """Write dead letters to a file, one line of JSON each; all stay."""

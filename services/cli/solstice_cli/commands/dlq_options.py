@@ -41,7 +41,7 @@ OneQueue = Annotated[
         "--queue",
         "-q",
         metavar="QUEUE",
-        help="Into this queue, whatever the file says.",
+        help="Into this queue, instead of the one in the file.",
         autocompletion=lambda: [*SHORT_NAMES],
     ),
 ]

@@ -124,8 +124,8 @@ def create(
         return
     typer.echo(path)
     typer.echo(
-        f"The public key is in {public}: orchestrators ask for it with VERIFY_KEYS={public}. Whoever publishes signs with "
-        f"SIGNING_KEYS={path}, which nobody else may read.",
+        f"The public key is in {public}: orchestrators ask for it with VERIFY_KEYS={public}. Publishers sign with "
+        f"SIGNING_KEYS={path}, which no other user may read.",
         err=True,
     )
     if Right.TRUSTED not in scope.rights:

@@ -49,9 +49,7 @@ def create(
     ],
     expires: Annotated[
         str | None,
-        typer.Option(
-            metavar="SPAN", help="How long it is valid: 30m, 12h, 90d, 8w.", show_default="for ever"
-        ),
+        typer.Option(metavar="SPAN", help="How long it is valid: 30m, 12h, 90d, 8w.", show_default="forever"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -134,7 +132,7 @@ def revoke(
     if not read(settings.solstice_tokens):
         typer.echo(
             "That was the last token: services now refuse all, this machine too, until 'solstice token create' makes "
-            f"one. To be answered here without tokens again, remove {settings.solstice_tokens} and start the services anew.",
+            f"one. To be answered here without tokens again, remove {settings.solstice_tokens} and restart the services.",
             err=True,
         )
 

@@ -260,7 +260,7 @@ def migrate(
 def _migrations(topology: Topology, chosen: Sequence[str], source: str | None) -> list[QueueMigration]:
     known = {each.name: each for each in topology.queues}
     if unknown := [name for name in chosen if name not in known]:
-        raise ConfigurationError(f"--queue: {unknown[0]!r} is none of ours: {', '.join(known)}")
+        raise ConfigurationError(f"--queue: {unknown[0]!r} is not a queue of Solstice CI: {', '.join(known)}")
     if source is not None and len(chosen) != 1:
         raise ConfigurationError("--from: say with one --queue which queue has had that name")
     exchanges = {each.name: each for each in topology.exchanges}

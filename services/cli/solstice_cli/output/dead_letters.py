@@ -161,7 +161,9 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigurationError(f"{question} Nobody can answer here: say it with --yes.")
+        raise ConfigurationError(
+            f"{question} This is no terminal, so nothing can be asked: confirm with --yes."
+        )
     typer.confirm(question, abort=True)
 
 

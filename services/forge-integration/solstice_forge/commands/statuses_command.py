@@ -79,7 +79,7 @@ def replay_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send refused statuses once more. Mend the cause first.
+    """Send refused statuses once more. Fix the cause first.
 
     A status that is no longer the newest of its context is dropped.
 

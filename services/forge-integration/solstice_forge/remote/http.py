@@ -215,7 +215,7 @@ class Remote:
         body = await _bounded(response)
         detail = words_of(body, (token,))
         if response.is_redirect:
-            detail = "it redirects elsewhere; credentials do not go along: mend the source's url"
+            detail = "it redirects elsewhere; credentials do not go along: fix the source's url"
         return ForgeAnswer(status=response.status_code, headers=headers, detail=detail), body
 
 

@@ -59,7 +59,7 @@ def migrate_store(settings: StoreSettings, *, as_json: AsJson = False) -> None:
 def check_store(settings: StoreSettings, *, as_json: AsJson = False) -> None:
     """Check the database. Shows the schema and counts of rows, and changes nothing.
 
-    Exits 0 when all is well, 1 when there is something to migrate or to mend, 3 when the database does not answer.
+    Exits 0 when all is well, 1 when there is something to migrate or to fix, 3 when the database does not answer.
     """
     with _note_when_slow(settings):
         report = asyncio.run(_check(settings.database_url))

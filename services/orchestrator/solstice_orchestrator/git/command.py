@@ -243,7 +243,7 @@ class Git:
     async def _watch(self, git: Child) -> None:
         """Kill git as soon as its directory exceeds the limit."""
         await asyncio.sleep(WATCH_SECONDS)
-        while not await self._has_outgrown():  # noqa: ASYNC110  a disk notifies nobody
+        while not await self._has_outgrown():  # noqa: ASYNC110  a disk sends no notification
             await asyncio.sleep(WATCH_SECONDS)
         git.kill()
 

@@ -279,7 +279,7 @@ def _shrunk(workers: Iterable[WorkerView]) -> str:
 
 
 def _and_others(count: int) -> str:
-    return f", and {_count(count, 'other')} likewise" if count else ""
+    return f", and {_count(count, 'other')} too" if count else ""
 
 
 def _states(workers: Iterable[WorkerView]) -> str:

@@ -45,7 +45,7 @@ class BucketRow(NamedTuple):
 
 
 class StartedRow(NamedTuple):
-    """Starts of an owner as stored, likewise: `starts` are added to the stored number."""
+    """Starts of an owner as stored; `starts` are added to the stored number."""
 
     owner: str
     until: float

@@ -39,7 +39,7 @@ class OrderQuestion:
 
 
 OrderAnswers = Mapping[OrderQuestion, PushOrder | None]
-"""Answers so far; None: git could not tell."""
+"""Answers so far; None: git could not decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ def _by_links(push: Push, newest: Push, known: Sequence[Push]) -> PushOrder | No
 
 
 def _earlier(commit_sha: str, links: Mapping[str, set[str]]) -> set[str]:
-    """The commits that the branch had before this one, as far as the pushes tell."""
+    """The commits that the branch had before this one, as far as the pushes show."""
     earlier: set[str] = set()
     todo = [commit_sha]
     while todo:

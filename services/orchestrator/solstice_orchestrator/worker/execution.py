@@ -31,7 +31,7 @@ LOG = structlog.get_logger(__name__)
 CANCELLED_SECONDS: Final = 10.0
 """How long a cancelled execution tries to hand its job back. Later its lease runs out."""
 
-HANDED_BACK: Final = "this worker gave the job back; it begins anew as soon as another has a free slot"
+HANDED_BACK: Final = "this worker gave the job back; it starts over as soon as another worker has a free slot"
 
 RELEASED: Final = Outcome(
     state=JobState.WAITING, reason=Reason.RELEASED, detail="the orchestrator that ran it shut down"

@@ -83,7 +83,7 @@ def test_another_failure_is_not_explained_by_certificates() -> None:
         ("CERTIFICATE_VERIFY_FAILED: self-signed", "name the authority that signed"),
         ("certificate verify failed: Hostname mismatch", "give that name as server_name"),
         ("IP address mismatch, certificate is not valid for it", "give that name as server_name"),
-        ("[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]", "the server demands a certificate of ours"),
+        ("[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]", "the server demands a client certificate"),
         ("[SSL: WRONG_VERSION_NUMBER].", "name its port for TLS"),
         ("tlsv1 alert unknown ca", "have our certificate (certfile) signed"),
     ],

@@ -179,7 +179,7 @@ async def test_what_is_done_with_is_marked_before_the_rest_is_told_of() -> None:
         "marked [1]",
         "ended [1] without []",
     ]
-    assert broker.declared == 2, "what was missing on the broker may have to be made anew"
+    assert broker.declared == 2, "what was missing on the broker may have to be made again"
 
 
 async def test_problem_says_what_was_not_taken_and_why() -> None:

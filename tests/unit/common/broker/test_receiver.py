@@ -90,7 +90,7 @@ class ScriptedHandler:
             raise StoreUnavailable("the store", "gone")
         await self.open.wait()
         if "?" in messages:
-            raise ValueError("a mistake of ours")
+            raise ValueError("a bug")
         return [message.upper() for message in messages]
 
     def on_saved(self, messages: Sequence[str], results: Sequence[str]) -> None:

@@ -223,7 +223,7 @@ def test_what_is_asked_for_once_is_one_run_whatever_hook_told_of_it(event: Event
         (COMMAND, replace(COMMAND, asked="12")),
         (RELEASE, replace(RELEASE, asked="7 2026-01-02T00:00:00Z")),
     ],
-    ids=["second comment", "published anew"],
+    ids=["second comment", "published again"],
 )
 def test_what_is_asked_for_again_is_another_run(event: Event, again: Event) -> None:
     assert key(event) != key(again)

@@ -147,7 +147,7 @@ async def test_what_is_not_confirmed_is_tried_again_and_the_rest_is_not(status: 
     assert broker.calls == [["a", "b", "c"], ["b", "c"], ["b"]]
     assert broker.attempts == [1, 1, 1, 2, 2, 3]
     assert inbox.failures == [f"{status.value}: a reason"] * 2
-    assert broker.declared == 3, "what was missing on the broker may have to be made anew"
+    assert broker.declared == 3, "what was missing on the broker may have to be made again"
 
 
 async def test_nothing_is_offered_while_the_broker_is_away() -> None:

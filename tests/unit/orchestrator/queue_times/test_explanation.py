@@ -143,7 +143,7 @@ def facts(**changes: object) -> WaitFacts:
                 ),
             },
             WaitReason.GOVERNOR,
-            "Its workflow is to be read, and moor does not while 1 % of the disk is free, and 1 other likewise.",
+            "Its workflow is to be read, and moor does not while 1 % of the disk is free, and 1 other too.",
             id="planning while no disk has room",
         ),
         pytest.param(
@@ -331,7 +331,7 @@ def facts(**changes: object) -> WaitFacts:
                 ),
             },
             WaitReason.GOVERNOR,
-            "governor(load): moor starts nothing while the load is 50.0 (measured 3 s ago), and 2 others likewise.",
+            "governor(load): moor starts nothing while the load is 50.0 (measured 3 s ago), and 2 others too.",
             id="every worker with a slot lacks something",
         ),
         pytest.param(

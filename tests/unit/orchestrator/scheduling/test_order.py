@@ -255,7 +255,7 @@ class TestTurns:
             pytest.param(
                 QueueState(clock=9, first_turn=9, first_next_turn=900),
                 QueueEntry(turn=9, clock=9),
-                id="not before who came anew just now",
+                id="not before a repository that has just arrived",
             ),
             pytest.param(
                 QueueState(clock=4, largest_next_turn=120),

@@ -77,7 +77,7 @@ async def test_what_there_is_goes_in_steps_with_a_pause_between_them() -> None:
 
 @pytest.mark.parametrize(
     "trouble",
-    [StoreUnavailable("the database", "away"), LookupError("a mistake of ours")],
+    [StoreUnavailable("the database", "away"), LookupError("a bug")],
     ids=["away", "mistake"],
 )
 async def test_trouble_ends_the_look_and_not_the_loop(trouble: Exception) -> None:

@@ -54,7 +54,7 @@ C3 = push("c3", "c2", age=5)
             NEWER,
             id="put back by force: it says what it took away",
         ),
-        pytest.param(push("c1", None, age=6), push("x", None, age=5), [], NEWER, id="made anew"),
+        pytest.param(push("c1", None, age=6), push("x", None, age=5), [], NEWER, id="made again"),
     ],
 )
 def test_what_the_pushes_say_of_each_other_goes_before_when_they_were_told(

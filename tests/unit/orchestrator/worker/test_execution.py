@@ -146,7 +146,7 @@ async def test_a_mistake_while_the_rest_of_the_log_is_sent_leaves_the_task_whole
 
     class BreakingStore(RecordingStore):
         async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
-            raise KeyError("a mistake of ours")
+            raise KeyError("a bug")
 
     with pytest.raises(ExceptionGroup):
         await running(BreakingStore(), "say hello")

@@ -38,24 +38,24 @@ def stream_drifts(queue: Queue, found: StreamConfig) -> Iterator[TopologyDiffere
     """The differences between a queue's stream and what the queue needs."""
     stream, label = stream_of(queue.name), f"stream {stream_of(queue.name)}"
     edit = f"nats stream edit {stream} "
-    anew = f"let it run empty, stop the services, nats stream rm {stream}, then: {DECLARE}"
+    recreate = f"let it run empty, stop the services, nats stream rm {stream}, then: {DECLARE}"
     for difference in stream_differences(found, queue):
         name = difference.partition("=")[0]
         if name != "arguments":  # arguments are compared as on every broker
             flag = _EDITS.get(name)
-            remedy = anew if flag is None else edit + flag.format(queue=queue.name)
+            remedy = recreate if flag is None else edit + flag.format(queue=queue.name)
             yield TopologyDifference(object=label, difference=f"has {difference}", remedy=remedy)
     for is_so, difference, remedy in (
-        (found.no_ack, "confirms nothing (no_ack): publishers wait in vain", edit + "--ack"),
+        (found.no_ack, "confirms nothing (no_ack): publishers wait for confirms without end", edit + "--ack"),
         (
             found.duplicate_window < DEDUPE_SECONDS,
             f"remembers ids for {found.duplicate_window:g} s: what is published again later is there twice",
             edit + f"--dupe-window={DEDUPE_SECONDS:g}s",
         ),
-        (found.mirror is not None, "mirrors another stream: nobody can publish to it", anew),
+        (found.mirror is not None, "mirrors another stream: no publisher can write to it", recreate),
         (bool(found.sources), "takes messages of other streams (sources)", edit + "without its sources"),
-        (found.republish is not None, "republishes our messages to another subject", anew),
-        (found.sealed, "is sealed: it takes no messages, and acked ones stay", anew),
+        (found.republish is not None, "republishes our messages to another subject", recreate),
+        (found.sealed, "is sealed: it takes no messages, and acked ones stay", recreate),
     ):
         if is_so:
             yield TopologyDifference(object=label, difference=difference, remedy=remedy)
@@ -94,18 +94,18 @@ def subject_drift(queue: Queue, taken_by: str) -> TopologyDifference:
 
 def bucket_drifts(found: StreamConfig) -> Iterator[TopologyDifference]:
     """The differences of the bucket with the exchanges and bindings."""
-    anew = f"nats kv rm {TOPOLOGY_BUCKET}, then: {DECLARE}"
+    recreate = f"nats kv rm {TOPOLOGY_BUCKET}, then: {DECLARE}"
     if found.max_age:
         yield TopologyDifference(
             object=f"bucket {TOPOLOGY_BUCKET}",
             difference=f"forgets exchanges and bindings after {found.max_age:g} s (ttl)",
-            remedy=anew,
+            remedy=recreate,
         )
     if found.storage is StorageType.MEMORY:
         yield TopologyDifference(
             object=f"bucket {TOPOLOGY_BUCKET}",
             difference="is in memory: exchanges and bindings end with the server",
-            remedy=anew,
+            remedy=recreate,
         )
 
 

@@ -255,13 +255,13 @@ class _Work:
         still valid.
         """
         with reported(self._shown):
-            # A service that connected anew has bound it again.
+            # A service that reconnected has bound it again.
             await self._bound(channel, step.queue, bind=False)
         waited = time.monotonic() - began
         held = await messages_in(self._url, step.queue.name, management_url=self._management_url)
         if held is None and waited > self._counts_lag_seconds + UNKNOWN_COUNTS_SECONDS:
             raise ConfigurationError(
-                f"the management API tells no number of messages of {step.queue.name}: let it collect statistics "
+                f"the management API shows no number of messages of {step.queue.name}: let it collect statistics "
                 "(management_agent.disable_metrics_collector = false), and run this again"
             )
         self._observer.waiting(step, held)

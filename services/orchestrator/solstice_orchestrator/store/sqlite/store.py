@@ -57,7 +57,7 @@ from solstice_orchestrator.store.views import (
 from solstice_orchestrator.superseding.push_order import OrderQuestion
 
 SCHEDULE_CHANGES: Final = ".schedule-changes"
-"""Ends the name of the directory by which processes tell each other that a schedule changed.
+"""Ends the name of the directory by which processes notify each other of changed schedules.
 
 Older versions notify each other in `.schedule-bells`: their processes see a change at their next poll.
 """

@@ -122,7 +122,7 @@ class Terminal:
     _line: list[tuple[TextStyle, str]] = field(default_factory=list)
     _width: int = 0
     _returned: bool = False
-    """A carriage return came. The next character begins the line anew, a line feed ends it unchanged."""
+    """A carriage return came. The next character begins the line again, a line feed ends it unchanged."""
     _shown: bool = False
     """Whether `take` has returned the open line."""
     _number: int = 1

@@ -41,7 +41,7 @@ def remember(response: Response, token: str, *, path: str) -> None:
 async def submitted(request: Request) -> Mapping[str, str]:
     """The fields of a form that has the right token.
 
-    HttpRefusal 403 without it, 413 and 400 for what is no form of ours.
+    HttpRefusal 403 without it, 413 and 400 for anything but our own forms.
     """
     data = bytearray()
     async for piece in request.stream():
@@ -57,6 +57,6 @@ async def submitted(request: Request) -> Mapping[str, str]:
         raise HttpRefusal(
             403,
             "foreign_origin",
-            "This form did not come from here, or the browser sent no cookie: open the page again and confirm anew.",
+            "This form did not come from here, or the browser sent no cookie: open the page again and confirm once more.",
         )
     return fields

@@ -115,7 +115,7 @@ class EventStream(StreamingResponse):
         super().__init__(self._lines, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 
     async def stream_response(self, send: Send) -> None:
-        # Closed here, in the task that serves the request, in whichever state the client left it.
+        # Closed here, in the task that serves the request, in any state in which the client left it.
         async with aclosing(self._lines):
             self.body_iterator = _resumed(await anext(self._lines), self._lines)
             await super().stream_response(send)

@@ -167,7 +167,7 @@ def expected(start: Forecast, now: float) -> str:
 
 def ago(seconds: float) -> str:
     """`just now`, `5 min ago`, `3 h ago`, `2 d ago`; as in `static/times.js`."""
-    if seconds < 45:  # noqa: PLR2004  nobody counts these
+    if seconds < 45:  # noqa: PLR2004  exact numbers do not matter here
         return "just now"
     for size, unit in ((86400, "d"), (3600, "h")):
         if seconds >= size:

@@ -18,7 +18,7 @@ class OutputSilence:
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """Wrap the passing on of output: silence ends, and begins anew afterwards."""
+        """Wrap the passing on of output: silence ends, and begins again afterwards."""
         self._since = None
         try:
             yield

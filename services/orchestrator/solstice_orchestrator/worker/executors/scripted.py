@@ -6,7 +6,7 @@ A step's `run` is read line by line; each line is one word and its argument:
     raw HEX             write these bytes
     repeat COUNT TEXT   write TEXT that often, a line each
     sleep SECONDS       wait (a timeout, `stop` and a cancelled task end it, as they would a process)
-    hang                wait for ever
+    hang                wait forever
     exit CODE           end the step; anything but 0 fails the job
     error REASON        end the attempt with this infrastructure reason (`checkout_failed`, ...)
     crash TEXT          break the executor's promise: raise

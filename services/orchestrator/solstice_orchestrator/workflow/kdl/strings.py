@@ -12,7 +12,7 @@ from typing import Final
 SPACE: Final = "\t \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 """White space that does not end a line, as the inside of a character class."""
 NEWLINE: Final = "\n\r\x0c\x85\u2028\u2029"
-"""Characters that end a line, likewise; CR LF counts as one."""
+"""Characters that end a line, as the inside of a character class; CR LF counts as one."""
 
 _OPENING: Final = re.compile(r'(?P<hashes>#*)(?P<quotes>"""|")')
 _NEWLINE: Final = re.compile(rf"\r\n|[{NEWLINE}]")

@@ -45,7 +45,7 @@ async def test_operators_word_counts_without_a_monitoring_port_alone() -> None:
     assert (stated.degraded(MODERN), stated.certainty(MODERN)) == (None, Certainty.YES)
     silent = DurabilityProbe("http://127.0.0.1:1", sync_always=True)
     await silent.look()
-    assert "NATS_MONITOR_URL does not tell" in (silent.degraded(MODERN) or "")
+    assert "NATS_MONITOR_URL does not say" in (silent.degraded(MODERN) or "")
     assert silent.certainty(MODERN) is Certainty.UNKNOWN
     assert DurabilityProbe("", sync_always=True).certainty((2, 9)) is Certainty.NO
 

@@ -189,7 +189,7 @@ async def test_who_gets_no_frame_is_told_by_a_heartbeat_that_the_link_is_alive()
         (b"\x03\x00\x01\x00\x00\x00\x01xx", take_acks, InvalidFrameError),
         (marshalled(spec.Basic.Ack(1)), lambda *_: 1 / 0, ZeroDivisionError),
     ],
-    ids=["no frame", "a mistake of ours"],
+    ids=["no frame", "a bug"],
 )
 async def test_an_error_in_reading_is_told_to_who_reads_the_rest(
     stream: bytes, take: Take, error: type[Exception]

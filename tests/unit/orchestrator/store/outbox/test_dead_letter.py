@@ -110,7 +110,7 @@ def test_the_history_fits_and_has_the_first_and_the_last(ends: list[tuple[Reason
 
 
 def test_a_dead_letter_of_the_outbox_fits_the_smallest_frame_of_rabbitmq_4() -> None:
-    """A dead letter that does not fit is refused for ever, and blocks the outbox."""
+    """A dead letter that does not fit is refused forever, and blocks the outbox."""
     wide = "錨" * 4000
     headers = dead_letter_headers(
         [("錨" * 80, attempt(number, Reason.CHECKOUT_FAILED, wide)) for number in range(1, 400)],
