@@ -6,7 +6,11 @@ from contextlib import asynccontextmanager
 import structlog
 
 from solstice_common.broker.capabilities import Capabilities
-from solstice_common.broker.dead_letter_queue import DeadLetter, DeadLetterQueue, DeadLetterQueues
+from solstice_common.broker.dead_letters.dead_letter_queue import (
+    DeadLetter,
+    DeadLetterQueue,
+    DeadLetterQueues,
+)
 from solstice_common.broker.dropping import DroppingBroker, OnDropped
 from solstice_common.broker.protocol import (
     Broker,

@@ -3,7 +3,14 @@
 Handlers return them as values; `Consumer.settle` alone carries them out.
 """
 
+import random
 from dataclasses import dataclass
+from typing import Final
+
+from solstice_common.runtime.backoff import backoff_seconds
+
+RETRY_BASE_SECONDS: Final = 0.2
+RETRY_CAP_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +47,10 @@ Verdict = Ack | Retry | Refuse
 def unreadable(error: Exception) -> Refuse:
     """The refusal of a delivery that triggered a bug."""
     return Refuse(reason="internal_error", detail=f"{type(error).__name__}: {error}"[:1000])
+
+
+def retry_seconds(earlier_deliveries: int, rng: random.Random) -> float:
+    """How long a retried delivery waits before it comes again; longer each time."""
+    return backoff_seconds(
+        earlier_deliveries, rng=rng, base_seconds=RETRY_BASE_SECONDS, cap_seconds=RETRY_CAP_SECONDS
+    )

@@ -26,6 +26,12 @@ OnDropped = Callable[[str], None]
 log = structlog.get_logger(__name__)
 
 
+def drop(on_dropped: OnDropped, queue: str, request_id: str | None, reason: str) -> None:
+    """Log a message that is dropped in place of becoming a dead letter, and count it."""
+    log.warning(LogEvent.DEAD_LETTER_DROPPED, queue=queue, request_id=request_id, reason=reason)
+    on_dropped(reason)
+
+
 class DroppingBroker:
     """A broker without dead letters.
 
@@ -64,7 +70,7 @@ class DroppingBroker:
         for message, is_dropped in zip(messages, dropped, strict=True):
             if is_dropped:
                 reason = str(message.headers.get("x-solstice-reason", "unknown"))
-                self._drop(message.exchange, message.correlation_id, reason)
+                drop(self._on_dropped, message.exchange, message.correlation_id, reason)
         remaining = [message for message, is_dropped in zip(messages, dropped, strict=True) if not is_dropped]
         outcomes = iter(await self._broker.publish(remaining) if remaining else ())
         return [CONFIRMED if is_dropped else next(outcomes) for is_dropped in dropped]
@@ -72,23 +78,19 @@ class DroppingBroker:
     @asynccontextmanager
     async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator["DroppingConsumer"]:
         async with self._broker.consume(queue, prefetch=prefetch) as consumer:
-            yield DroppingConsumer(consumer, queue, self._drop)
+            yield DroppingConsumer(consumer, queue, self._on_dropped)
 
     async def depth(self, queue: str) -> QueueDepth | None:
         return await self._broker.depth(queue)
-
-    def _drop(self, where: str, request_id: str | None, reason: str) -> None:
-        log.warning(LogEvent.DEAD_LETTER_DROPPED, queue=where, request_id=request_id, reason=reason)
-        self._on_dropped(reason)
 
 
 class DroppingConsumer:
     """A consumer whose refused messages are acked."""
 
-    def __init__(self, consumer: Consumer, queue: str, drop: Callable[[str, str | None, str], None]) -> None:
+    def __init__(self, consumer: Consumer, queue: str, on_dropped: OnDropped) -> None:
         self._consumer = consumer
         self._queue = queue
-        self._drop = drop
+        self._on_dropped = on_dropped
 
     async def batch(self) -> Sequence[Delivery]:
         return await self._consumer.batch()
@@ -97,7 +99,7 @@ class DroppingConsumer:
         settled: list[tuple[Delivery, Verdict]] = []
         for delivery, verdict in verdicts:
             if isinstance(verdict, Refuse):
-                self._drop(self._queue, delivery.correlation_id, verdict.reason)
+                drop(self._on_dropped, self._queue, delivery.correlation_id, verdict.reason)
                 settled.append((delivery, Ack()))
             else:
                 settled.append((delivery, verdict))

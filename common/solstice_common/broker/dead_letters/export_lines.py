@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from solstice_common.broker.dead_letter_queue import DeadLetter
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
 from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.values.times import format_timestamp, parse_timestamp
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from solstice_common.broker.dead_letter_queue import DeadLetter
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
 from solstice_common.messages import Priority
 from solstice_common.values.times import format_timestamp, parse_timestamp
 

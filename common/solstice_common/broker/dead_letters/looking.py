@@ -4,7 +4,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from solstice_common.broker.dead_letter_queue import DeadLetter, DeadLetterQueue, DeadLetterQueues
+from solstice_common.broker.dead_letters.dead_letter_queue import (
+    DeadLetter,
+    DeadLetterQueue,
+    DeadLetterQueues,
+)
 from solstice_common.broker.dead_letters.findings import Finding, finding, findings
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.topology import Route

@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
-from solstice_common.broker.dead_letter_queue import DeadLetter, plain
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, plain
 from solstice_common.broker.headers import BROKER_COUNTERS
 from solstice_common.values.times import format_timestamp, parse_timestamp
 

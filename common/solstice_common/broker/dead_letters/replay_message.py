@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from solstice_common.broker.dead_letter_queue import DeadLetter
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
 from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.broker.headers import without_broker_headers
 from solstice_common.broker.protocol import Message

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final
 
-from solstice_common.broker.dead_letter_queue import DeadLetter, DeadLetterQueue
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, DeadLetterQueue
 from solstice_common.broker.dead_letters.findings import Finding, finding, findings
 from solstice_common.broker.dead_letters.looking import EVERYTHING, Progress, no_progress
 from solstice_common.broker.dead_letters.replay_message import NotReplayable, came_back, replay_message

@@ -7,7 +7,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
-from solstice_common.broker.dead_letter_queue import ID_DIGITS
+from solstice_common.broker.dead_letters.dead_letter_queue import ID_DIGITS
 from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.messages import Priority
 from solstice_common.values.globs import InvalidGlob, compiled

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
-from solstice_common.broker.dead_letter_queue import DeadLetter
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
 from solstice_common.broker.headers import BROKER_COUNTERS
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, Self, TypeVar
 
-from solstice_common.broker.dead_letter_queue import DeadLetter, Handle
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle
 from solstice_common.broker.embedded import dead_letter_rows
 from solstice_common.broker.embedded.embedded_broker import EmbeddedBroker
 from solstice_common.broker.protocol import Published

@@ -3,18 +3,16 @@
 import asyncio
 import json
 import random
-import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-import structlog
 from nats.js.errors import APIError, NotFoundError
 
-from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
-from solstice_common.broker.dropping import OnDropped
+from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict, retry_seconds
+from solstice_common.broker.dropping import OnDropped, drop
 from solstice_common.broker.headers import refusal_headers
-from solstice_common.broker.jetstream.jetstream_pull import PullEnded
 from solstice_common.broker.jetstream.jetstream_streams import ensure_consumer
 from solstice_common.broker.jetstream.jetstream_subscription import (
     ACK,
@@ -23,31 +21,21 @@ from solstice_common.broker.jetstream.jetstream_subscription import (
     JetStreamDelivery,
     JetStreamSubscription,
 )
-from solstice_common.broker.jetstream.nats_connection import NatsConnection, NatsLost, described
+from solstice_common.broker.jetstream.nats_connection import NatsConnection, described
 from solstice_common.broker.jetstream.nats_records import NatsRecord, dead_letter_record
 from solstice_common.broker.links.background import background
 from solstice_common.broker.links.declared_topologies import DeclaredTopologies
+from solstice_common.broker.links.refused_messages import publish_refused
+from solstice_common.broker.links.resubscribing import QueueMissing, Resubscriber, SubscriptionEnded
 from solstice_common.broker.links.supervised_link import SupervisedLink
-from solstice_common.broker.protocol import Delivery, Published, PublishStatus
-from solstice_common.errors import TopologyMismatch
-from solstice_common.runtime.backoff import backoff_seconds
-from solstice_common.telemetry.log_events import LogEvent
+from solstice_common.broker.protocol import Delivery, Published
 
-RESUBSCRIBE_BASE_SECONDS: Final = 0.2
-RESUBSCRIBE_CAP_SECONDS: Final = 5.0
-REDECLARE_SECONDS: Final = 3.0
-"""Seconds before a vanished queue is declared again, as on RabbitMQ."""
-RETRY_BASE_SECONDS: Final = 0.2
-RETRY_CAP_SECONDS: Final = 60.0
 MAX_DELIVERIES: Final = 20
 """After so many deliveries a message is poison, as with the default limit of RabbitMQ."""
 POISON: Final = Refuse(
     reason="too_many_deliveries",
     detail=f"it was delivered {MAX_DELIVERIES} times and never settled: it may end the process that takes it",
 )
-UNWRITABLE: Final = Published(PublishStatus.REJECTED, "the dead letter could not be written")
-
-log = structlog.get_logger(__name__)
 
 
 class JetStreamConsumerBroker(Protocol):
@@ -82,26 +70,18 @@ class JetStreamConsumer:
         prefetch: int,
         rng: random.Random,
     ) -> None:
-        self._link = link
         self._broker = broker
         self._queue = queue
         self._prefetch = prefetch
         self._rng = rng
-        self._arrived = asyncio.Event()
+        self._resubscriber = Resubscriber(link, broker.declared, queue, rng=rng)
         self._subscription: JetStreamSubscription | None = None
         self._left_over: Sequence[JetStreamDelivery] = ()
-        self._mismatch: TopologyMismatch | None = None
         self._poison: asyncio.Queue[JetStreamDelivery] = asyncio.Queue()
 
     async def batch(self) -> Sequence[Delivery]:
         """See `protocol.Consumer.batch`."""
-        while self._subscription is None or not self._subscription.ready:
-            if self._mismatch is not None:
-                raise self._mismatch
-            self._arrived.clear()
-            await self._arrived.wait()
-        ready = self._subscription.ready
-        return [ready.popleft() for _ in range(min(len(ready), self._prefetch))]
+        return await self._resubscriber.batch(self._ready, self._prefetch)
 
     async def settle(self, verdicts: Iterable[tuple[Delivery, Verdict]]) -> None:
         """See `protocol.Consumer.settle`. A retried delivery waits for its backoff at the server."""
@@ -128,43 +108,23 @@ class JetStreamConsumer:
     async def run(self) -> None:
         """Keep a subscription through every loss of link, stream or consumer."""
         async with background({f"broker-poison-{self._queue}": self._refuse_poison()}):
-            await self._subscribe_again()
+            await self._resubscriber.run(self._subscribe)
 
-    async def _subscribe_again(self) -> None:
-        failures, missing_since = 0, None
-        while True:
-            connection = await self._link.connected()
-            began = time.monotonic()
-            try:
-                self._mismatch = self._broker.declared.mismatch(self._queue)
-                if self._mismatch is None:
-                    await self._subscribe(connection)
-            except TopologyMismatch as mismatch:
-                self._mismatch = mismatch
-            except NotFoundError:
-                missing_since = missing_since or began
-                log.warning(LogEvent.QUEUE_MISSING, queue=self._queue)
-                if began - missing_since >= REDECLARE_SECONDS:
-                    missing_since = None
-                    await self._redeclare(connection)
-            except (NatsLost, PullEnded, APIError) as lost:
-                missing_since = None
-                log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=described(lost))
-            if self._mismatch is not None:
-                self._arrived.set()  # for `batch` to raise it
-            failures = 0 if time.monotonic() - began > RESUBSCRIBE_CAP_SECONDS else failures + 1
-            pause = backoff_seconds(
-                failures,
-                rng=self._rng,
-                base_seconds=RESUBSCRIBE_BASE_SECONDS,
-                cap_seconds=RESUBSCRIBE_CAP_SECONDS,
-            )
-            await asyncio.sleep(pause)
+    def _ready(self) -> deque[JetStreamDelivery]:
+        return deque() if self._subscription is None else self._subscription.ready
 
     async def _subscribe(self, connection: NatsConnection) -> None:
-        ack_wait = await ensure_consumer(
-            connection, self._queue, ack_wait_seconds=self._broker.ack_wait_seconds
-        )
+        try:
+            ack_wait = await ensure_consumer(
+                connection, self._queue, ack_wait_seconds=self._broker.ack_wait_seconds
+            )
+            await self._stay(connection, ack_wait)
+        except NotFoundError:
+            raise QueueMissing(self._queue) from None
+        except APIError as error:
+            raise SubscriptionEnded(described(error)) from None
+
+    async def _stay(self, connection: NatsConnection, ack_wait: float) -> None:
         left_over, self._left_over = self._left_over, ()
         subscription = self._subscription = JetStreamSubscription(
             connection, self._queue, prefetch=self._prefetch, arrived=self._is_for_batch
@@ -182,7 +142,7 @@ class JetStreamConsumer:
         ):
             self._poison.put_nowait(delivery)
             return False
-        self._arrived.set()
+        self._resubscriber.arrived.set()
         return True
 
     async def _refuse_poison(self) -> None:
@@ -190,65 +150,32 @@ class JetStreamConsumer:
             delivery = await self._poison.get()
             verdict: Verdict = POISON
             if self._broker.on_dropped is not None:
-                log.warning(
-                    LogEvent.DEAD_LETTER_DROPPED,
-                    queue=self._queue,
-                    request_id=delivery.correlation_id,
-                    reason=POISON.reason,
-                )
-                self._broker.on_dropped(POISON.reason)
+                drop(self._broker.on_dropped, self._queue, delivery.correlation_id, POISON.reason)
                 verdict = Ack()
             await self.settle([(delivery, verdict)])
 
-    async def _redeclare(self, connection: NatsConnection) -> None:
-        try:
-            await self._broker.declared.again(connection)
-        except NatsLost as lost:
-            log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
-
     def _later(self, delivery: JetStreamDelivery) -> bytes:
         """The answer that returns a delivery to the server until its backoff ends."""
-        pause = backoff_seconds(
-            delivery.count - 1,
-            rng=self._rng,
-            base_seconds=RETRY_BASE_SECONDS,
-            cap_seconds=RETRY_CAP_SECONDS,
-        )
+        pause = retry_seconds(delivery.count - 1, self._rng)
         return NAK + b" " + json.dumps({"delay": int(pause * 1e9)}).encode()
 
     async def _dead_letter(self, refused: Sequence[tuple[JetStreamDelivery, Refuse]]) -> list[Decision]:
         """Publish refused messages to the dead-letter exchange; return the answer for each."""
-        exchange = self._broker.declared.dead_letter_exchange(self._queue)
-        outcomes: Sequence[Published | None] = [None] * len(refused)
-        if exchange is not None:
-            records = [self._record_or_none(exchange, delivery, why) for delivery, why in refused]
-            published = iter(
-                await self._broker.publish_records([each for each in records if each is not None])
-            )
-            outcomes = [UNWRITABLE if each is None else next(published) for each in records]
-        decisions: list[Decision] = []
-        for (delivery, why), outcome in zip(refused, outcomes, strict=True):
-            if outcome is not None and outcome.confirmed:
-                decisions.append((delivery, ACK))
-                continue
-            log.error(
-                LogEvent.DEAD_LETTER_FAILED,
-                queue=self._queue,
-                request_id=delivery.correlation_id,
-                reason=why.reason,
-                detail="no dead-letter exchange was declared" if outcome is None else outcome.detail,
-            )
-            # JetStream dead-letters nothing by itself: it delivers the message again, and we refuse it again.
-            decisions.append((delivery, self._later(delivery)))
-        return decisions
+        confirmed = await publish_refused(
+            refused,
+            queue=self._queue,
+            exchange=self._broker.declared.dead_letter_exchange(self._queue),
+            write=self._dead_letter_record,
+            publish=self._broker.publish_records,
+        )
+        # JetStream dead-letters nothing by itself: it delivers the message again, and we refuse it again.
+        return [
+            (delivery, ACK if is_confirmed else self._later(delivery))
+            for (delivery, _), is_confirmed in zip(refused, confirmed, strict=True)
+        ]
 
-    def _record_or_none(self, exchange: str, delivery: JetStreamDelivery, why: Refuse) -> NatsRecord | None:
-        """The dead letter; None when a bug prevents it."""
-        try:
-            headers = refusal_headers(
-                delivery, why, queue=self._queue, by=self._broker.name, at=datetime.now(UTC)
-            )
-            return dead_letter_record(exchange, delivery.routing_key, delivery.body, delivery.meta, headers)
-        except Exception:
-            log.exception(LogEvent.DEAD_LETTER_FAILED, queue=self._queue, reason=why.reason)
-            return None
+    def _dead_letter_record(self, exchange: str, delivery: JetStreamDelivery, why: Refuse) -> NatsRecord:
+        headers = refusal_headers(
+            delivery, why, queue=self._queue, by=self._broker.name, at=datetime.now(UTC)
+        )
+        return dead_letter_record(exchange, delivery.routing_key, delivery.body, delivery.meta, headers)

@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.errors import APIError, NotFoundError
 
-from solstice_common.broker.dead_letter_queue import DeadLetter, Handle
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, take_all
 from solstice_common.broker.dead_letters.meta_records import dead_letter_of, meta_of_dead_letter
 from solstice_common.broker.jetstream.jetstream_names import stream_of
 from solstice_common.broker.jetstream.jetstream_presence import answer_presence, held_by_consumers
@@ -165,11 +165,7 @@ class JetStreamDeadLetterQueue:
 
     async def purge(self) -> int:
         """See `dead_letter_queue.DeadLetterQueue.purge`."""
-
-        async def choose_all(group: Sequence[DeadLetter]) -> Sequence[str]:
-            return [each.id for each in group]
-
-        return await self.take(choose_all, await self.count() or 0)
+        return await take_all(self)
 
     async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
         """See `dead_letter_queue.DeadLetterQueue.put_back`."""

@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 
 from solstice_common.broker.jetstream.jetstream_names import DURABLE, stream_of
 from solstice_common.broker.jetstream.nats_connection import NatsConnection, NatsLost, described
+from solstice_common.broker.links.resubscribing import SubscriptionEnded
 
 PULL_SECONDS: Final = 30.0
 HEARTBEAT_SECONDS: Final = 5.0
@@ -24,10 +25,6 @@ SILENCE_SECONDS: Final = 12.0
 """Without a message or a heartbeat for this long, the server has forgotten our pull requests."""
 _NANOSECONDS: Final = 1_000_000_000
 _OVER: Final = frozenset({"404", "408"})
-
-
-class PullEnded(Exception):
-    """The stream, its consumer or its leader is missing: subscribe again."""
 
 
 class Puller:
@@ -67,7 +64,7 @@ class Puller:
     async def run(self) -> None:
         """Pull until cancelled, and then take the messages that are on their way.
 
-        Raises NatsLost with the connection, PullEnded when there is nothing to pull from.
+        Raises NatsLost with the connection, SubscriptionEnded when there is nothing to pull from.
         """
         client = self._connection.client
         try:
@@ -125,7 +122,7 @@ class Puller:
         if self._connection.ended.done():
             raise NatsLost(self._connection.ended.result())
         if self._over:
-            raise PullEnded(self._over)
+            raise SubscriptionEnded(self._over)
         if self._requested and time.monotonic() >= self._received_at + SILENCE_SECONDS:
             self._requested, self._oldest = 0, self._number + 1
 

@@ -126,7 +126,7 @@ class JetStreamSubscription:
     async def run(self, ack_wait_seconds: float, left_over: Sequence[JetStreamDelivery]) -> None:
         """Take messages until cancelled, and then return the unsettled ones in order.
 
-        `left_over` are the messages that a lost connection held. Raises NatsLost and PullEnded.
+        `left_over` are the messages that a lost connection held. Raises NatsLost and SubscriptionEnded.
         """
         # Returned, these are delivered again at once, not only after AckWait. They are never acked: if the
         # server lost data, the same number may now be another message.

@@ -9,14 +9,15 @@ rabbitmq.com/docs/amqp-0-9-1-errata (the letters of field types).
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from pamqp import commands as spec
 
 from solstice_common.broker.headers import without_broker_headers
 from solstice_common.broker.protocol import HeaderValue, Message
+from solstice_common.broker.rabbitmq.received_properties import encoded_size, publishable
 
 Encode = Callable[[str], bytes]
 """The flags and values of all properties, with this message id.
@@ -32,6 +33,12 @@ _FLAGS: Final = struct.Struct(">H")
 _LENGTH: Final = struct.Struct(">I")
 _INTEGER: Final = struct.Struct(">q")
 _SECONDS: Final = struct.Struct(">Q")
+
+RESERVED_BYTES: Final = 12 + 2 + 4 + 1 + 1 + 8 + 7 * 256
+"""Bytes of everything in a dead letter's content header except the headers."""
+OWN_PREFIX: Final = "x-solstice-"
+_DETAIL: Final = "x-solstice-detail"
+_SHORT_DETAIL_CHARACTERS: Final = 256
 
 
 def of_message(message: Message) -> Encode:
@@ -70,6 +77,24 @@ def of_properties(properties: spec.Basic.Properties) -> Encode:
         return properties.marshal()
 
     return encode
+
+
+def fitting_headers(headers: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    """The headers that can be published within `limit` bytes; the refusal's own go first."""
+    chosen: dict[str, Any] = {}
+    left = limit
+    for name in sorted(headers, key=lambda name: not name.startswith(OWN_PREFIX)):
+        value = publishable(headers[name])
+        if value is None:
+            continue
+        size = encoded_size(name, value)
+        if size > left and name == _DETAIL:
+            value = str(value)[:_SHORT_DETAIL_CHARACTERS]
+            size = encoded_size(name, value)
+        if size <= left:
+            chosen[name] = value
+            left -= size
+    return chosen
 
 
 def _short(text: str) -> bytes:

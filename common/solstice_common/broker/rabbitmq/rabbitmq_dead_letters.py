@@ -15,7 +15,7 @@ import aio_pika
 from aio_pika.abc import AbstractConnection
 from aiormq.exceptions import AMQPError
 
-from solstice_common.broker.dead_letter_queue import DeadLetter, Handle, plain
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, plain
 from solstice_common.broker.headers import BROKER_COUNTERS
 from solstice_common.broker.protocol import Published
 from solstice_common.broker.rabbitmq.dead_letter_reader import DeadLetterReader, Received, reading, reported

@@ -10,6 +10,7 @@ from aiormq.abc import DeliveredMessage
 from aiormq.exceptions import ChannelNotFoundEntity
 from pamqp import commands as spec
 
+from solstice_common.broker.links.resubscribing import QueueMissing
 from solstice_common.broker.protocol import NO_HEADERS
 from solstice_common.broker.rabbitmq.acks import AckAction, AckLedger, encode
 from solstice_common.broker.rabbitmq.declare import close_channel
@@ -17,10 +18,6 @@ from solstice_common.broker.rabbitmq.frames import UnreadHeader
 from solstice_common.broker.rabbitmq.wire import RPC_SECONDS, LinkLost, Wire, WireChannel, link_errors
 
 PARTING_SECONDS: Final = 3.0
-
-
-class QueueMissing(Exception):
-    """The queue does not exist at the moment."""
 
 
 class Subscription:

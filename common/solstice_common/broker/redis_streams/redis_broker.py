@@ -160,7 +160,7 @@ class RedisBroker:
         wire = await self.control.connected_within(DECLARE_WAIT_SECONDS)
         try:
             await self.declared.declare(wire, topology)
-        except (RedisLost, RedisRefusal) as lost:
+        except RedisLost as lost:
             raise BrokerUnavailable(self.url, str(lost)) from lost
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
@@ -221,7 +221,10 @@ class RedisBroker:
             part for each in topology.bindings for part in (each.exchange, each.queue, each.routing_key)
         ]
         counts = [str(len(rows)) for rows in (topology.exchanges, topology.queues, topology.bindings)]
-        differs = await wire.call(DECLARE, self._address.prefix, *counts, *exchanges, *queues, *bindings)
+        try:
+            differs = await wire.call(DECLARE, self._address.prefix, *counts, *exchanges, *queues, *bindings)
+        except RedisRefusal as refused:
+            raise RedisLost(str(refused)) from None
         if not differs:
             return
         kind, name, found = (part.decode() for part in differs)
@@ -241,10 +244,7 @@ class RedisBroker:
 
     async def _prepare(self, wire: RedisWire) -> None:
         await self._check(wire)
-        try:
-            await self.declared.again(wire)
-        except RedisRefusal as refused:
-            raise RedisLost(str(refused)) from None
+        await self.declared.again(wire)
 
     async def _check(self, wire: RedisWire) -> None:
         """Note the server's durability; RedisLost when it can never be our broker."""

@@ -14,6 +14,7 @@ from redis.exceptions import ResponseError
 
 from solstice_common.broker.delivery import Refuse, Verdict
 from solstice_common.broker.links.declared_topologies import DeclaredTopologies
+from solstice_common.broker.links.resubscribing import QueueMissing, Resubscriber, SubscriptionEnded
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import Delivered, Delivery
 from solstice_common.broker.redis_streams.redis_scripts import LEAVE, TAKE
@@ -21,8 +22,6 @@ from solstice_common.broker.redis_streams.redis_settling import Fields, RedisSet
 from solstice_common.broker.redis_streams.redis_url import RedisAddress
 from solstice_common.broker.redis_streams.redis_wire import RedisLost, RedisRefusal, RedisWire
 from solstice_common.broker.redis_streams.stream_entries import delivered
-from solstice_common.errors import TopologyMismatch
-from solstice_common.runtime.backoff import backoff_seconds
 from solstice_common.telemetry.log_events import LogEvent
 
 BLOCK_MS: Final = 500
@@ -32,13 +31,6 @@ RENEWALS: Final = 6
 """Renewals within one lease."""
 SWEEP_SECONDS: Final = 5.0
 """Seconds between looks for consumers whose lease has ended."""
-REDECLARE_SECONDS: Final = 3.0
-"""Seconds before a missing queue is declared again.
-
-An operator who replaces it has that time.
-"""
-RESUME_BASE_SECONDS: Final = 0.2
-RESUME_CAP_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 3.0
 MAX_DELIVERIES: Final = 20
 """Failed deliveries after which a message is poison, as with RabbitMQ's default limit."""
@@ -72,27 +64,20 @@ class RedisConsumer:
         self._lease_seconds = address.lease_seconds
         self._queue = queue
         self._prefetch = prefetch
-        self._rng = rng
         self._former: list[str] = []
         self._client_id: int | None = None
         self._ready: deque[Delivered] = deque()
         self._unsettled: dict[object, tuple[Delivered, Fields]] = {}
-        self._arrived = asyncio.Event()
+        self._resubscriber = Resubscriber(link, broker.declared, queue, rng=rng)
         self._room = asyncio.Event()
         self._leaving = False
-        self._mismatch: TopologyMismatch | None = None
         self._settling = RedisSettling(
             broker, prefix=address.prefix, queue=queue, rng=rng, has_room=self._room.set
         )
 
     async def batch(self) -> Sequence[Delivery]:
         """See `protocol.Consumer.batch`."""
-        while not self._ready:
-            if self._mismatch is not None:
-                raise self._mismatch
-            self._arrived.clear()
-            await self._arrived.wait()
-        return [self._ready.popleft() for _ in range(min(len(self._ready), self._prefetch))]
+        return await self._resubscriber.batch(lambda: self._ready, self._prefetch)
 
     async def settle(self, verdicts: Iterable[tuple[Delivery, Verdict]]) -> None:
         """See `protocol.Consumer.settle`.
@@ -109,33 +94,7 @@ class RedisConsumer:
 
     async def run(self) -> None:
         """Read until `leave`, through every loss of link or queue; then return the held entries."""
-        failures, missing_since = 0, None
-        while not self._leaving:
-            wire = await self._link.connected()
-            began = time.monotonic()
-            try:
-                self._mismatch = self._broker.declared.mismatch(self._queue)
-                if self._mismatch is None:
-                    await self._read(wire)
-                else:
-                    self._arrived.set()  # for `batch` to raise it
-            except RedisLost as lost:
-                missing_since = None
-                if not self._leaving:
-                    log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
-            except (RedisRefusal, ResponseError) as refused:
-                if not str(refused).startswith(("NOGROUP", "UNBLOCKED")):
-                    log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(refused))
-                else:
-                    missing_since = missing_since or began
-                    log.warning(LogEvent.QUEUE_MISSING, queue=self._queue)
-                    if began - missing_since >= REDECLARE_SECONDS:
-                        missing_since = None
-                        await self._redeclare(wire)
-            finally:
-                self._begin("")
-            failures = 0 if time.monotonic() - began > RESUME_CAP_SECONDS else failures + 1
-            await self._pause(failures)
+        await self._resubscriber.run(self._subscribe, ended=lambda: self._leaving)
         await self._give_back()
 
     async def leave(self) -> None:
@@ -145,6 +104,16 @@ class RedisConsumer:
         with suppress(RedisLost, ResponseError):
             if self._client_id is not None and (wire := self._broker.control.connection) is not None:
                 await wire.command("CLIENT UNBLOCK", self._client_id, "TIMEOUT", seconds=LEAVE_SECONDS)
+
+    async def _subscribe(self, wire: RedisWire) -> None:
+        try:
+            await self._read(wire)
+        except (RedisRefusal, ResponseError) as refused:
+            if str(refused).startswith(("NOGROUP", "UNBLOCKED")):
+                raise QueueMissing(self._queue) from None
+            raise SubscriptionEnded(str(refused)) from None
+        finally:
+            self._begin("")
 
     async def _read(self, wire: RedisWire) -> None:
         with suppress(ResponseError):  # not allowed: leaving waits for the end of a read
@@ -227,7 +196,7 @@ class RedisConsumer:
                 self._ready.append(one)
         self._settling.refuse_poison(poison)
         if self._ready:
-            self._arrived.set()
+            self._resubscriber.arrived.set()
 
     @property
     def _credit(self) -> int:
@@ -256,20 +225,6 @@ class RedisConsumer:
             except RedisRefusal as refused:
                 log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(refused))
             self._former.pop(0)
-
-    async def _redeclare(self, wire: RedisWire) -> None:
-        try:
-            await self._broker.declared.again(wire)
-        except (RedisLost, RedisRefusal) as lost:
-            log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(lost))
-
-    async def _pause(self, failures: int) -> None:
-        """Wait before the next try, at most until `leave`."""
-        if not self._leaving:
-            pause = backoff_seconds(
-                failures, rng=self._rng, base_seconds=RESUME_BASE_SECONDS, cap_seconds=RESUME_CAP_SECONDS
-            )
-            await asyncio.sleep(pause)
 
     def close(self) -> None:
         """Cancel pending settlements; nothing is settled any more."""

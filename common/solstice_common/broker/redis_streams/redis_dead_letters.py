@@ -14,7 +14,7 @@ from typing import Final, Self
 import orjson
 from redis.exceptions import ResponseError
 
-from solstice_common.broker.dead_letter_queue import DeadLetter, Handle
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, take_all
 from solstice_common.broker.dead_letters.meta_records import dead_letter_of, meta_of_dead_letter
 from solstice_common.broker.links.background import background
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
@@ -122,11 +122,7 @@ class RedisDeadLetterQueue:
 
     async def purge(self) -> int:
         """See `dead_letter_queue.DeadLetterQueue.purge`."""
-
-        async def choose_all(group: Sequence[DeadLetter]) -> Sequence[str]:
-            return [each.id for each in group]
-
-        return await self.take(choose_all, await self.count() or 0)
+        return await take_all(self)
 
     async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
         """See `dead_letter_queue.DeadLetterQueue.put_back`."""

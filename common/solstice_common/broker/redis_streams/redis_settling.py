@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
-from solstice_common.broker.dropping import OnDropped
+from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict, retry_seconds
+from solstice_common.broker.dropping import OnDropped, drop
 from solstice_common.broker.headers import refusal_headers
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import Delivered, new_message_id
@@ -22,8 +22,6 @@ from solstice_common.telemetry.log_events import LogEvent
 AGAIN_BASE_SECONDS: Final = 0.2
 AGAIN_CAP_SECONDS: Final = 5.0
 """The longest backoff before the server is called again."""
-RETRY_BASE_SECONDS: Final = 0.2
-RETRY_CAP_SECONDS: Final = 60.0
 
 Fields = Mapping[bytes, bytes]
 Settlement = tuple[str, bytes, str, bytes]
@@ -96,13 +94,7 @@ class RedisSettling:
             if self._broker.on_dropped is None:
                 settlements.append(self._dead_letter(one, fields, why))
                 continue
-            log.warning(
-                LogEvent.DEAD_LETTER_DROPPED,
-                queue=self._queue,
-                request_id=one.correlation_id,
-                reason=why.reason,
-            )
-            self._broker.on_dropped(why.reason)
+            drop(self._broker.on_dropped, self._queue, one.correlation_id, why.reason)
             settlements.append(("ack", _id(one), "", b""))
         if settlements:
             self._spawn(self._carry_out(settlements))
@@ -147,14 +139,7 @@ class RedisSettling:
     async def _return_later(self, one: Delivered) -> None:
         name = self.name
         count = one.headers.get(COUNT_HEADER, 0)
-        await asyncio.sleep(
-            backoff_seconds(
-                count if isinstance(count, int) else 0,
-                rng=self._rng,
-                base_seconds=RETRY_BASE_SECONDS,
-                cap_seconds=RETRY_CAP_SECONDS,
-            )
-        )
+        await asyncio.sleep(retry_seconds(count if isinstance(count, int) else 0, self._rng))
         if self.name == name:
             await self._carry_out([("retry", _id(one), "", b"")])
 

@@ -17,8 +17,8 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Send
 
-from solstice_common.broker.dead_letter_queue import ID_DIGITS
 from solstice_common.broker.dead_letters.counting import counts
+from solstice_common.broker.dead_letters.dead_letter_queue import ID_DIGITS
 from solstice_common.broker.dead_letters.dead_letter_routes import dead_letter_routes
 from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.broker.dead_letters.reasons import advice

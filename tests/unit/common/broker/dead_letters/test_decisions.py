@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.broker import DeadLetter, Message
-from solstice_common.broker.dead_letter_queue import plain
 from solstice_common.broker.dead_letters.counting import counts
+from solstice_common.broker.dead_letters.dead_letter_queue import plain
 from solstice_common.broker.dead_letters.dead_letter_routes import chosen_routes
 from solstice_common.broker.dead_letters.export_lines import InvalidLine, exported, imported
 from solstice_common.broker.dead_letters.findings import finding, findings

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.broker.dead_letter_queue import DeadLetter
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
 from solstice_common.broker.dead_letters.meta_records import dead_letter_of, meta_of_dead_letter
 
 TEXT = st.none() | st.text(string.printable, min_size=1)

@@ -10,7 +10,7 @@ from pamqp.header import ContentHeader
 from solstice_common.broker.headers import without_broker_headers
 from solstice_common.broker.protocol import HeaderValue, Message
 from solstice_common.broker.rabbitmq.frames import content_header
-from solstice_common.broker.rabbitmq.properties import of_message
+from solstice_common.broker.rabbitmq.properties import fitting_headers, of_message
 
 NAMES = st.text(min_size=1, max_size=20)
 VALUES = st.one_of(st.text(), st.booleans(), st.integers(-(2**63), 2**63 - 1))
@@ -71,3 +71,12 @@ def test_what_amqp_cannot_carry_is_a_value_error(wrong: dict[str, object]) -> No
     fields: dict[str, object] = {"exchange": "x", "routing_key": "k", "body": b"", "type": "t", **wrong}
     with pytest.raises(ValueError, match=r".+"):
         of_message(Message(**fields))("id")  # type: ignore[arg-type]  # that is the point
+
+
+def test_a_dead_letter_says_why_before_it_keeps_anything_else() -> None:
+    headers = {"huge": "h" * 5000, "small": "s", "x-solstice-reason": "r", "x-solstice-detail": "é" * 2048}
+    chosen = fitting_headers(headers, 1000)
+    assert chosen["x-solstice-reason"] == "r"
+    assert chosen["x-solstice-detail"] == "é" * 256
+    assert chosen["small"] == "s"
+    assert "huge" not in chosen

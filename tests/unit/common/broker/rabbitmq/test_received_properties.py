@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pamqp import commands as spec
 
 from solstice_common.broker.headers import MAX_DEPTH, MAX_FIELDS
-from solstice_common.broker.rabbitmq.dead_letters import fitting
+from solstice_common.broker.rabbitmq.properties import fitting_headers
 from solstice_common.broker.rabbitmq.received_properties import publishable, read_headers, read_properties
 from tests.raw_amqp import CORRELATION_ID_FLAG, field, long, nested, properties, short
 
@@ -56,7 +56,7 @@ def test_no_bytes_raise_and_what_was_read_can_be_published(data: bytes) -> None:
     for header in (HEAD + data, HEAD + properties(data, correlation_id=b"c"), data):
         read = read_properties(header)
         assert read_headers(header) == (read.headers or {})
-        spec.Basic.Properties(headers=fitting(read.headers or {}, 100_000)).marshal()
+        spec.Basic.Properties(headers=fitting_headers(read.headers or {}, 100_000)).marshal()
 
 
 def test_ordinary_properties_are_read_as_they_were_written() -> None:
@@ -65,15 +65,6 @@ def test_ordinary_properties_are_read_as_they_were_written() -> None:
     )
     assert dict(read_properties(HEAD + sent.marshal())) == dict(sent)
     assert read_headers(HEAD + sent.marshal()) == sent.headers
-
-
-def test_a_dead_letter_says_why_before_it_keeps_anything_else() -> None:
-    headers = {"huge": "h" * 5000, "small": "s", "x-solstice-reason": "r", "x-solstice-detail": "é" * 2048}
-    chosen = fitting(headers, 1000)
-    assert chosen["x-solstice-reason"] == "r"
-    assert chosen["x-solstice-detail"] == "é" * 256
-    assert chosen["small"] == "s"
-    assert "huge" not in chosen
 
 
 def test_bytes_stay_bytes_and_what_amqp_cannot_carry_is_left_out() -> None:

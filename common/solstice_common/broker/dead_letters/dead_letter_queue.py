@@ -114,6 +114,15 @@ class DeadLetterQueues(Protocol):
     def queue(self, name: str) -> DeadLetterQueue: ...
 
 
+async def take_all(queue: DeadLetterQueue) -> int:
+    """Remove all that wait, for a broker that cannot do so at once."""
+
+    async def choose_all(group: Sequence[DeadLetter]) -> Collection[str]:
+        return [each.id for each in group]
+
+    return await queue.take(choose_all, await queue.count() or 0)
+
+
 def plain(value: Any) -> Any:
     """A header's value as JSON can hold it: numbers, text, booleans, lists and objects.
 
