@@ -150,7 +150,6 @@ def _head(pull: Any) -> ChangeRequestHead:
     )
 
 
-_RUNNING: Final = "running"
 _CONCLUSIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         JobState.SUCCEEDED: "success",
@@ -178,7 +177,7 @@ def set_check(status: CommitStatus, check_id: int | None) -> ForgeCall[int]:
     }
     if conclusion is not None:
         body |= {"status": "completed", "conclusion": conclusion, "completed_at": status.occurred_at}
-    elif status.state == _RUNNING:
+    elif status.state == JobState.RUNNING:
         body |= {"status": "in_progress", "started_at": status.occurred_at}
     else:
         body["status"] = "queued"

@@ -21,7 +21,13 @@ from solstice_orchestrator.scheduling.starts import StartBudget
 from solstice_orchestrator.scheduling.workers import WorkerView, active, slots_of
 
 TARGET_SECONDS: Final = 300.0
-HELD_BACK: Final = ("blocked", "approval", "backoff", "repository_cap", "owner_cap", "rate_limited")
+_HELD_BACK_STATES: Final = (JobState.BLOCKED, JobState.APPROVAL, JobState.BACKOFF)
+HELD_BACK: Final = (
+    *(state.value for state in _HELD_BACK_STATES),
+    "repository_cap",
+    "owner_cap",
+    "rate_limited",
+)
 """Why jobs cannot start, even with more slots."""
 
 
@@ -142,9 +148,7 @@ def _demand(facts: DemandFacts, label: str, target: float) -> Demand:
         delayed=facts.delayed.get(label, 0),
         samples=lasting.samples,
         held_back={
-            "blocked": facts.held_back.get((JobState.BLOCKED, label), 0),
-            "approval": facts.held_back.get((JobState.APPROVAL, label), 0),
-            "backoff": facts.held_back.get((JobState.BACKOFF, label), 0),
+            **{state.value: facts.held_back.get((state, label), 0) for state in _HELD_BACK_STATES},
             "repository_cap": bounded.capped,
             "owner_cap": bounded.owner_capped,
             "rate_limited": bounded.limited,

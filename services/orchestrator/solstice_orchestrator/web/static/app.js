@@ -3,8 +3,6 @@
 import { refresh, tick } from "./fresh.js";
 import { clearLog, goToLine, offerFollow, showRows } from "./log.js";
 
-const FINAL = new Set(["succeeded", "failed", "errored", "cancelled", "timed_out", "skipped"]);
-
 const main = document.getElementById("main");
 const kind = main.dataset.kind;
 const sign = document.getElementById("live");
@@ -54,7 +52,7 @@ function finish() {
 
 const handlers = {
   changed: () => refresh(),
-  run: (run) => (FINAL.has(run.state) ? finish() : refresh()),
+  run: (run) => (run.finished_at ? finish() : refresh()),
   job: (job) => { if (document.getElementById("head").dataset.version !== job.version) refresh(); },
   rows: showRows,
   attempt: () => { clearLog(); refresh(); },
