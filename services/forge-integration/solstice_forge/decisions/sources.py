@@ -14,7 +14,8 @@ from pydantic import SecretStr
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.rules import Rule
-from solstice_forge.forges import forgejo, gitea, github, gitlab, standard_webhooks
+from solstice_forge.forges import github, gitlab, standard_webhooks
+from solstice_forge.forges.gitea_family import FORGEJO, GITEA
 from solstice_forge.forges.protocol import Forge
 from solstice_forge.settings import SecretSettings
 
@@ -22,7 +23,7 @@ LEAST_CHARACTERS: Final = 8
 """The shortest secret that may be one of several."""
 
 FORGES: Final[Mapping[Origin, Forge]] = MappingProxyType(
-    {forge.SOURCE: forge for forge in (github, forgejo, gitea, gitlab)}
+    {forge.SOURCE: forge for forge in (github, FORGEJO, GITEA, gitlab)}
 )
 
 

@@ -7,6 +7,7 @@ forgejo.org/docs/latest/user/webhooks.
 from collections.abc import Sequence
 from typing import Final
 
+from solstice_common.messages import Source
 from solstice_forge.forges.bodies import payload_of
 from solstice_forge.forges.comments_and_releases import comment, read_release
 from solstice_forge.forges.events import ChangeRequest, Event, Ignored, IgnoreReason, Malformed
@@ -24,7 +25,7 @@ from solstice_forge.forges.payloads import (
     read_push,
 )
 from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
-from solstice_forge.forges.signatures import check_hex_digest
+from solstice_forge.forges.signatures import check_given, check_hex_digest
 
 # Gitea says `synchronized`; GitHub's word is accepted beside it, since the payload imitates GitHub's.
 BUILD_ACTIONS: Final = frozenset({"opened", "reopened", "synchronized", "synchronize"})
@@ -52,18 +53,48 @@ class GiteaPullRequestPayload(Payload, frozen=True, kw_only=True):
     sender: AccountPayload | None = None
 
 
-def verify(
-    header: str, headers: Headers, body: bytes, secrets: Sequence[str]
-) -> Genuine | Forged | Unsupported:
-    """Check the signature over the JSON text.
+class GiteaFamily:
+    """See `protocol.Forge`; the names of its headers begin with the forge's own."""
 
-    A form is decoded before, since its own bytes are not signed.
-    """
-    payload = payload_of(headers, body)
-    if isinstance(payload, Unsupported):
-        return payload
-    problem = check_hex_digest(header, headers.get(header), prefix="", signed=payload, secrets=secrets)
-    return problem or Genuine(payload=payload)
+    def __init__(self, source: Source) -> None:
+        self.SOURCE: Final = source
+        self._delivery_header = f"x-{source.value}-delivery"
+        self._event_header = f"x-{source.value}-event"
+        self._signature_header = f"x-{source.value}-signature"
+
+    def delivery_id(self, headers: Headers) -> str | None:
+        return headers.get(self._delivery_header) or None
+
+    def event_name(self, headers: Headers) -> str | None:
+        return headers.get(self._event_header) or None
+
+    def unproven(self, headers: Headers, secrets: Sequence[str]) -> Forged | None:
+        return check_given(self._signature_header, headers.get(self._signature_header), secrets)
+
+    def verify(
+        self,
+        headers: Headers,
+        body: bytes,
+        secrets: Sequence[str],
+        now: float,  # noqa: ARG002  the same shape as every forge; these sign no time
+    ) -> Genuine | Forged | Unsupported:
+        """Check the signature over the JSON text.
+
+        A form is decoded before, since its own bytes are not signed.
+        """
+        payload = payload_of(headers, body)
+        if isinstance(payload, Unsupported):
+            return payload
+        header = self._signature_header
+        problem = check_hex_digest(header, headers.get(header), prefix="", signed=payload, secrets=secrets)
+        return problem or Genuine(payload=payload)
+
+    def parse(self, event_name: str, payload: bytes) -> Event | Ignored | Malformed:
+        return parse(event_name, payload)
+
+
+FORGEJO: Final = GiteaFamily(Source.FORGEJO)
+GITEA: Final = GiteaFamily(Source.GITEA)
 
 
 def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:

@@ -1,4 +1,4 @@
-"""The interface of every forge module. Pure.
+"""The interface of every forge. Pure.
 
 Headers, bytes, secrets and the time go in, values come out.
 """
@@ -42,10 +42,10 @@ class Unsupported:
 
 
 class Forge(Protocol):
-    """A module of `solstice_forge.forges`."""
+    """A module of `solstice_forge.forges`, or an object where two forges differ only in names."""
 
     @property
-    def SOURCE(self) -> Source:  # noqa: N802  a constant of the module
+    def SOURCE(self) -> Source:  # noqa: N802  a constant
         ...
 
     def delivery_id(self, headers: Headers) -> str | None:

@@ -4,15 +4,16 @@ import pytest
 
 from solstice_cli.demo.deliveries import Change, EventName, SignedDelivery, signed_delivery
 from solstice_common.messages import Source
-from solstice_forge.forges import forgejo, gitea, github, gitlab
+from solstice_forge.forges import github, gitlab
 from solstice_forge.forges.events import ChangeRequest, Push
+from solstice_forge.forges.gitea_family import FORGEJO, GITEA
 from solstice_forge.forges.protocol import Forge, Forged, Genuine
 
 NOW = 1_800_000_000.0
 FORGES: dict[Source, Forge] = {
     Source.GITHUB: github,
-    Source.FORGEJO: forgejo,
-    Source.GITEA: gitea,
+    Source.FORGEJO: FORGEJO,
+    Source.GITEA: GITEA,
     Source.GITLAB: gitlab,
 }
 CHANGE = Change(
