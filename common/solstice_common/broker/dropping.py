@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 def drop(on_dropped: OnDropped, queue: str, request_id: str | None, reason: str) -> None:
-    """Log a message that is dropped in place of becoming a dead letter, and count it."""
+    """Log and count a message that is dropped in place of becoming a dead letter."""
     log.warning(LogEvent.DEAD_LETTER_DROPPED, queue=queue, request_id=request_id, reason=reason)
     on_dropped(reason)
 

@@ -1,4 +1,4 @@
-"""Publishes refused messages as dead letters, where the broker does not do it with the ack."""
+"""Publishes refused messages as dead letters, where an ack cannot do it."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar

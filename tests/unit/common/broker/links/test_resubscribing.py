@@ -1,4 +1,4 @@
-"""A consumer's subscription is renewed after every end, and its callers hear of a changed queue."""
+"""A consumer renews its subscription after every end, and reports a changed queue."""
 
 import asyncio
 import random
