@@ -95,9 +95,9 @@ class RawPublisher:
     def publish(self, exchange: str, routing_key: str, properties: bytes, body: bytes) -> bool:
         """Publish these bytes as properties; return whether the broker confirms them.
 
-        Raises BrokerClosed when the broker would not even read it; the publisher is of no use then.
+        A routing key may have bytes that are not UTF-8, as `surrogateescape` writes them. Raises BrokerClosed when the broker would not even read it; the publisher is of no use then.
         """
-        names = short(exchange.encode()) + short(routing_key.encode())
+        names = short(exchange.encode()) + short(routing_key.encode(errors="surrogateescape"))
         try:
             self._method(1, (60, 40), b"\x00\x00" + names + b"\x00")
             self._frame(HEADER, 1, struct.pack(">HHQ", BASIC, 0, len(body)) + properties)

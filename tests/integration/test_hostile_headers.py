@@ -1,17 +1,29 @@
 """Messages with poison headers become dead letters, and others behind them are consumed."""
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from solstice_common.broker import Broker, Delivery, Message, PublishStatus, open_broker
+from solstice_common.broker import (
+    Broker,
+    Delivery,
+    Message,
+    PublishStatus,
+    open_broker,
+    open_dead_letter_queues,
+)
+from solstice_common.broker.dead_letters.looking import drop, look
+from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.broker.delivery import Refuse, Retry
 from solstice_common.broker.receiver import Receiver
 from solstice_common.settings import BrokerSettings
@@ -91,6 +103,31 @@ def test_every_hostile_header_is_a_dead_letter_and_the_good_job_behind_it_is_tak
             "not_json"
         ] * consumed
         assert {dead_letter.body for dead_letter in dead} <= {b"not json"}
+
+    @settings(max_examples=12, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(st.lists(hostile, min_size=4, max_size=8))
+    def publish_each(headers: Sequence[bytes]) -> None:
+        asyncio.run(scenario([DEEP, *headers]))
+
+    publish_each()
+
+
+def test_hostile_dead_letters_can_be_looked_at_and_dropped(rabbitmq_vhost: Vhost) -> None:
+    """One of them ended the connection of each look, and hid all others from page, API and command."""
+    url = rabbitmq_vhost.url
+    route = jobs_route(BrokerSettings(amqp_url=url))
+
+    async def scenario(headers: Sequence[bytes]) -> None:
+        async with opened(url), open_dead_letter_queues(url, name="test") as queues:
+            # A dead letter comes by any routing key.
+            by = Route(exchange=route.dlx, queue="", routing_key="\udcff", dlx="", dlq="")
+            written = sum([await asyncio.to_thread(send, url, by, each, b"not json") for each in headers])
+            found = await look(queues, [route], Selection())
+            for each in found:
+                json.dumps(each.whole_document())
+            # Two that say the same are one.
+            assert len(await drop(queues.queue(route.dlq), Selection())) == len(found) <= written
+            assert await queues.queue(route.dlq).count() == 0
 
     @settings(max_examples=12, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(st.lists(hostile, min_size=4, max_size=8))
@@ -184,6 +221,12 @@ async def test_a_message_with_a_thousand_nested_arrays_ends_no_orchestrator(
                 assert await asyncio.to_thread(send, url, route, DEEP, b"not json")
                 (dead_letter,) = await drain(broker, route.dlq, 1)
                 check_dead_letter(dead_letter)
+            # As the broker itself dead-letters it: with its own headers.
+            assert await asyncio.to_thread(send, url, replace(jobs, exchange=jobs.dlx), DEEP, b"not json")
+            answer = await asyncio.to_thread(
+                httpx2.get, f"{process.url}/api/v1/dead-letters", trust_env=False
+            )
+            assert [each["request_id"] for each in answer.json()["dead_letters"]] == ["poison"]
             assert process.process.poll() is None
             process.terminate()
             assert await asyncio.to_thread(process.ended) == 0

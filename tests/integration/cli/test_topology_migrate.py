@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 from solstice_cli.commands.topology import app
 from solstice_common.broker import Message
-from solstice_common.broker.rabbitmq.rabbitmq_dead_letters import tool_connection
+from solstice_common.broker.rabbitmq.tool_connection import tool_connection
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import QueueType, full_topology
+from tests.raw_amqp import field, long, nested, properties, raw_publisher
 from tests.servers.rabbitmq import Vhost
 from tests.traffic import connected, drain, numbers
 
@@ -104,6 +105,17 @@ def test_another_name_takes_the_messages_with_it(rabbitmq_vhost: Vhost) -> None:
     assert (done["moved"], done["consumers_left"]) == (100, 0)
     assert consumed(rabbitmq_vhost, "solstice.jobs.v2", QueueType.QUORUM, 100) == list(range(100))
     assert JOBS not in {row["name"] for row in rabbitmq_vhost.api("GET", "queues")}
+
+
+def test_a_message_that_nobody_can_read_moves_with_the_others(rabbitmq_vhost: Vhost) -> None:
+    put(rabbitmq_vhost, QueueType.CLASSIC, "solstice.dlx", "jobrequest.v1", 2)
+    with raw_publisher(rabbitmq_vhost.url) as publisher:
+        header = properties(field(b"k", b"A", long(nested(1000))), correlation_id=b"\xff")
+        assert publisher.publish("solstice.dlx", "jobrequest.v1", header, b"2")
+    options = ("--amqp-queue-type", "quorum", "--queue", DEAD)
+    (done,) = document(rabbitmq_vhost, *options, "--yes")["migrated"]
+    assert done["moved"] == 6
+    assert dead_letters(rabbitmq_vhost, 3) == [0, 1, 2]
 
 
 def test_while_another_command_holds_the_lock_it_says_so(rabbitmq_vhost: Vhost) -> None:

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import itertools
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 from aio_pika import Message
@@ -13,11 +13,12 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMe
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError, PublishError
 
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
+from solstice_common.broker.rabbitmq.tool_connection import ToolConnection, reported
 from solstice_common.broker.rabbitmq.wire import CLOSE_SECONDS, RPC_SECONDS, LinkLost, link_errors
 from solstice_common.errors import BrokerUnavailable
 
 ARRIVAL_SECONDS: Final = 3.0
-"""Another reader of the queue holds a dead letter that has not arrived by then."""
+"""Another reader of the queue holds a dead letter of which nothing has arrived by then."""
 CONFIRM_SECONDS: Final = 30.0
 RETURN_LOOKS: Final = 100
 RETURN_LOOK_SECONDS: Final = 0.02
@@ -34,7 +35,8 @@ Received = AbstractIncomingMessage
 class DeadLetterReader:
     """Holds, removes and returns the messages of `queue`; opened by `reading`."""
 
-    def __init__(self, channel: AbstractChannel, url: str, queue: str) -> None:
+    def __init__(self, connection: ToolConnection, channel: AbstractChannel, url: str, queue: str) -> None:
+        self._connection = connection
         self._channel = channel
         self._url = url
         self._queue = queue
@@ -66,13 +68,24 @@ class DeadLetterReader:
             queue = await self._channel.get_queue(self._queue, ensure=False)
             tag = await queue.consume(arrived.put, timeout=RPC_SECONDS)
             held: list[Received] = []
-            with contextlib.suppress(TimeoutError):
-                while len(held) < count:
+            while len(held) < count:
+                try:
                     async with asyncio.timeout(ARRIVAL_SECONDS):
                         held.append(await arrived.get())
+                except TimeoutError:
+                    # A large one may still be arriving.
+                    if self._connection.silent_seconds >= ARRIVAL_SECONDS:
+                        break
             await queue.cancel(tag, timeout=RPC_SECONDS)
         while not arrived.empty():
             held.append(arrived.get_nowait())
+        if not held:
+            # Not an empty queue: who sees one would believe that nothing is dead.
+            raise BrokerUnavailable(
+                self._url,
+                f"{count} dead letters of {self._queue} wait, and none came within {ARRIVAL_SECONDS:g} s: "
+                "another command has just taken them, or they are very large",
+            )
         held.sort(key=lambda message: message.delivery_tag or 0)
         self._held |= {message.delivery_tag or 0: message for message in held}
         return held
@@ -99,7 +112,7 @@ class DeadLetterReader:
             self._held.pop(tag)
         await self.ready()
 
-    async def give_back(self, connection: AbstractConnection) -> None:
+    async def give_back(self) -> None:
         """Return held messages to their places, and end this channel.
 
         It waits, because a quorum queue returns them slowly: the next reader would find later messages first.
@@ -108,14 +121,14 @@ class DeadLetterReader:
             return
         before = await self.ready() or 0
         with reported(self._url):
-            if _nack_is_uncounted(connection):
+            if _nack_is_uncounted(self._connection):
                 for message in self._held.values():
                     await message.nack(requeue=True)
             # Else the channel's end returns them: before 4.0, a quorum queue puts nacked messages behind all
             # others.
             await self._channel.close()
-            channel = await connection.channel()
-        counting = DeadLetterReader(channel, self._url, self._queue)
+            channel = await self._connection.channel()
+        counting = DeadLetterReader(self._connection, channel, self._url, self._queue)
         for _ in range(RETURN_LOOKS):  # not without a limit: another reader may have taken some already
             if (await counting.ready() or 0) >= before + len(self._held):
                 break
@@ -156,14 +169,14 @@ class DeadLetterReader:
 
 
 @asynccontextmanager
-async def reading(connection: AbstractConnection, url: str, queue: str) -> AsyncIterator[DeadLetterReader]:
+async def reading(connection: ToolConnection, url: str, queue: str) -> AsyncIterator[DeadLetterReader]:
     """A new channel; leaving returns the remaining messages to the queue."""
     with reported(url):
         channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
-    reader = DeadLetterReader(channel, url, queue)
+    reader = DeadLetterReader(connection, channel, url, queue)
     try:
         yield reader
-        await reader.give_back(connection)
+        await reader.give_back()
     finally:
         with contextlib.suppress(BrokerUnavailable), reported(url):
             async with asyncio.timeout(CLOSE_SECONDS):
@@ -179,13 +192,3 @@ def _nack_is_uncounted(connection: AbstractConnection) -> bool:
     properties = {} if transport is None else transport.connection.server_properties
     version = re.match(r"(\d+)\.(\d+)", str(properties.get("version", "")))
     return version is not None and (int(version[1]), int(version[2])) >= UNCOUNTED_SINCE
-
-
-@contextmanager
-def reported(url: str) -> Iterator[None]:
-    """Convert every error about a lost link into BrokerUnavailable."""
-    try:
-        with link_errors():
-            yield
-    except LinkLost as lost:
-        raise BrokerUnavailable(url, str(lost)) from lost

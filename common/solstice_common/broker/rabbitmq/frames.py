@@ -11,7 +11,7 @@ Source: the AMQP 0-9-1 specification, sections 2.3.5 (frames), 4.2.3 and 4.2.5 (
 import struct
 import time
 from asyncio import StreamReader
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import pamqp.frame
@@ -33,8 +33,8 @@ alive.
 _HEAD: Final = struct.Struct(">BHI")
 METHOD, HEADER, BODY = 1, 2, 3
 _END: Final = 0xCE
-_DELIVER: Final = struct.pack(">HH", 60, 60)
-_TAG_AND_BITS: Final = struct.Struct(">QB")
+DELIVER: Final = struct.pack(">HH", 60, 60)
+TAG_AND_BITS: Final = struct.Struct(">QB")
 _BODY_SIZE: Final = struct.Struct(">4xQ")
 _CONTENT: Final = struct.Struct(">HHQ")
 _BASIC, _WEIGHT = 60, 0
@@ -110,13 +110,17 @@ class FrameFilter:
             self.rest.feed_eof()
 
     def _divide(self, piece: bytes) -> None:
-        left = b"".join([raw for channel, frame, raw in self._cut(piece) if not self._take(channel, frame)])
+        left = self._left(self._cut(piece))
         now = time.monotonic()
         if not left and now - self._fed_at > ALIVE_SECONDS:
             left = _HEARTBEAT
         if left:
             self._fed_at = now
             self.rest.feed_data(left)
+
+    def _left(self, frames: Sequence[Received]) -> bytes:
+        """What of these frames is passed on."""
+        return b"".join([raw for channel, frame, raw in frames if not self._take(channel, frame)])
 
 
 class FrameSplitter:
@@ -146,8 +150,8 @@ class FrameSplitter:
                 frames.append((channel, ContentBody(data[begin:end]), b""))
             elif kind == HEADER:
                 frames.append((channel, UnreadHeader(data[begin:end]), b""))
-            elif kind == METHOD and data.startswith(_DELIVER, begin):
-                frames.append((channel, _deliver(data, begin + len(_DELIVER)), b""))
+            elif kind == METHOD and data.startswith(DELIVER, begin):
+                frames.append((channel, _deliver(data, begin + len(DELIVER)), b""))
             else:
                 raw = data[start : end + 1]
                 frames.append((channel, _by_pamqp(raw), raw))
@@ -161,9 +165,9 @@ def _deliver(data: bytes, at: int) -> spec.Basic.Deliver:
     # Filled in afterwards: pamqp's constructor refuses names that RabbitMQ allows.
     deliver = spec.Basic.Deliver()
     deliver.consumer_tag, at = _short_string(data, at)
-    deliver.delivery_tag, bits = _TAG_AND_BITS.unpack_from(data, at)
+    deliver.delivery_tag, bits = TAG_AND_BITS.unpack_from(data, at)
     deliver.redelivered = bool(bits & 1)
-    deliver.exchange, at = _short_string(data, at + _TAG_AND_BITS.size)
+    deliver.exchange, at = _short_string(data, at + TAG_AND_BITS.size)
     deliver.routing_key, _ = _short_string(data, at)
     return deliver
 

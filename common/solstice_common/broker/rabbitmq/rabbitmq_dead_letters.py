@@ -12,18 +12,14 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
 import aio_pika
-from aio_pika.abc import AbstractConnection
-from aiormq.exceptions import AMQPError
 
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, plain
 from solstice_common.broker.headers import BROKER_COUNTERS
 from solstice_common.broker.protocol import Published
-from solstice_common.broker.rabbitmq.dead_letter_reader import DeadLetterReader, Received, reading, reported
-from solstice_common.broker.rabbitmq.rabbitmq_address import RabbitMQAddress, rabbitmq_address
+from solstice_common.broker.rabbitmq.dead_letter_reader import DeadLetterReader, Received, reading
 from solstice_common.broker.rabbitmq.received_properties import publishable
-from solstice_common.broker.rabbitmq.wire import HEARTBEAT_SECONDS
+from solstice_common.broker.rabbitmq.tool_connection import ToolConnection, tool_connection
 
-CONNECT_SECONDS: Final = 10.0
 GROUP: Final = 100
 """How many dead letters `take` passes on at once."""
 RENEW_AT: Final = 5
@@ -33,27 +29,10 @@ Far below the limit of 20: killed readers and reads on the management page count
 """
 
 
-@asynccontextmanager
-async def tool_connection(url: str, name: str) -> AsyncIterator[tuple[AbstractConnection, str]]:
-    """A command's connection, under a name, and the address to show.
-
-    BrokerUnavailable when that fails.
-    """
-    address = rabbitmq_address(url)
-    address.check()
-    with reported(address.shown):
-        connection = await _connect(address, name)
-    try:
-        yield connection, address.shown
-    finally:
-        with contextlib.suppress(AMQPError, OSError, RuntimeError):
-            await connection.close()
-
-
 class RabbitMQDeadLetters:
     """See `dead_letter_queue.DeadLetterQueues`."""
 
-    def __init__(self, connection: AbstractConnection, url: str) -> None:
+    def __init__(self, connection: ToolConnection, url: str) -> None:
         self._connection = connection
         self.url = url
 
@@ -69,33 +48,10 @@ class RabbitMQDeadLetters:
         return RabbitMQDeadLetterQueue(self._connection, self.url, name)
 
 
-async def _connect(address: RabbitMQAddress, name: str) -> AbstractConnection:
-    """A connection to the first host that accepts one, else the last host's error.
-
-    Not a robust connection: a command reports a lost link, and the next one continues (decision 0002).
-    """
-    tls = None if address.tls is None else address.tls.context()
-    for host in address.hosts:
-        url = address.at(host)
-        if "heartbeat" not in url.query:
-            url = url.extend_query(heartbeat=HEARTBEAT_SECONDS)
-        try:
-            return await aio_pika.connect(
-                url,
-                timeout=CONNECT_SECONDS,
-                ssl_context=tls,
-                client_properties={"connection_name": name},
-            )
-        except (AMQPError, OSError, TimeoutError):
-            if host == address.hosts[-1]:
-                raise
-    raise AssertionError("an address has a host")
-
-
 class RabbitMQDeadLetterQueue:
     """See `dead_letter_queue.DeadLetterQueue`."""
 
-    def __init__(self, connection: AbstractConnection, url: str, name: str) -> None:
+    def __init__(self, connection: ToolConnection, url: str, name: str) -> None:
         self._connection = connection
         self._url = url
         self._name = name

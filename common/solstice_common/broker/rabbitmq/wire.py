@@ -10,7 +10,7 @@ writes only whole frames, and uses its reader in one way.
 import asyncio
 import ssl
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, Protocol
 
@@ -24,7 +24,7 @@ from yarl import URL
 from solstice_common.addresses.hosts import Host
 from solstice_common.addresses.tls import explained, with_remedy
 from solstice_common.broker.links.supervised_link import CONNECT_SECONDS, ConnectionLost
-from solstice_common.broker.rabbitmq.frames import FrameFilter, Take, UnreadHeader
+from solstice_common.broker.rabbitmq.frames import FrameFilter, UnreadHeader
 from solstice_common.broker.rabbitmq.rabbitmq_address import RabbitMQAddress
 from solstice_common.errors import ConfigurationError
 
@@ -163,12 +163,12 @@ class WireChannel:
 class FilteredTransport(TransportFactory):
     """Opens the socket as aiormq does, and keeps it.
 
-    aiormq reads the frames that `take` does not accept, and its close cannot hang.
+    aiormq reads what the filter leaves, and its close cannot hang.
     """
 
-    def __init__(self, scheme: str, take: Take) -> None:
+    def __init__(self, scheme: str, filtering: Callable[[StreamReader], FrameFilter]) -> None:
         self._factory = TLSTransportFactory() if scheme == "amqps" else TCPTransportFactory()
-        self._take = take
+        self._filtering = filtering
         self._reading: asyncio.Task[None] | None = None
         self.writer: StreamWriter | None = None
 
@@ -179,7 +179,7 @@ class FilteredTransport(TransportFactory):
             # TCP can connect a socket to itself on an ephemeral port without a listener.
             self.abort()
             raise ConnectionRefusedError("no server listens there (the socket had connected to itself)")
-        frames = FrameFilter(reader, self._take)
+        frames = self._filtering(reader)
         self._reading = asyncio.create_task(frames.run(), name="broker-read")
         return frames.rest, writer
 
@@ -198,7 +198,7 @@ class Wire:
         address = URL(url)
         if "heartbeat" not in address.query:
             address = address.extend_query(heartbeat=HEARTBEAT_SECONDS)
-        self._transport = FilteredTransport(address.scheme, self._take)
+        self._transport = FilteredTransport(address.scheme, lambda reader: FrameFilter(reader, self._take))
         self._connection = Connection(
             address,
             context=tls,

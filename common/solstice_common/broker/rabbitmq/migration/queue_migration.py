@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from aio_pika.abc import AbstractChannel, AbstractConnection
+from aio_pika.abc import AbstractChannel
 from aio_pika.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
 from aiormq.exceptions import AMQPError, ChannelLockedResource
 
 from solstice_common.broker.protocol import QueueDepth
-from solstice_common.broker.rabbitmq.dead_letter_reader import DeadLetterReader, Received, reported
+from solstice_common.broker.rabbitmq.dead_letter_reader import DeadLetterReader, Received
 from solstice_common.broker.rabbitmq.management_api import found_topology, messages_in
 from solstice_common.broker.rabbitmq.migration.migration_plan import (
     QueueMigration,
@@ -22,7 +22,8 @@ from solstice_common.broker.rabbitmq.migration.migration_plan import (
     plan,
     refusals,
 )
-from solstice_common.broker.rabbitmq.rabbitmq_dead_letters import tool_connection, unchanged_copy
+from solstice_common.broker.rabbitmq.rabbitmq_dead_letters import unchanged_copy
+from solstice_common.broker.rabbitmq.tool_connection import ToolConnection, reported, tool_connection
 from solstice_common.broker.rabbitmq.wire import RPC_SECONDS
 from solstice_common.broker.topology_check import FoundTopology, TopologyDifference
 from solstice_common.errors import BrokerError, ConfigurationError
@@ -111,7 +112,7 @@ async def migrate(
 class _Work:
     def __init__(
         self,
-        connection: AbstractConnection,
+        connection: ToolConnection,
         migration: QueueMigration,
         observer: Observer,
         *,
@@ -207,7 +208,8 @@ class _Work:
         """
         arrived: asyncio.Queue[Received] = asyncio.Queue()
         source, target = (
-            DeadLetterReader(channel, self._shown, name) for name in (step.queue.name, step.into)
+            DeadLetterReader(self._connection, channel, self._shown, name)
+            for name in (step.queue.name, step.into)
         )
         with reported(self._shown):
             await channel.set_qos(prefetch_count=PREFETCH, timeout=RPC_SECONDS)

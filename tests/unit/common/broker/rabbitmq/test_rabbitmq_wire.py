@@ -18,7 +18,7 @@ from pamqp.frame import FrameTypes
 from pamqp.header import ContentHeader
 from yarl import URL
 
-from solstice_common.broker.rabbitmq.frames import UnreadHeader
+from solstice_common.broker.rabbitmq.frames import FrameFilter, UnreadHeader
 from solstice_common.broker.rabbitmq.wire import (
     ChannelUser,
     FilteredTransport,
@@ -259,6 +259,6 @@ async def test_a_socket_that_reached_itself_is_refused() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    transport = FilteredTransport("amqp", lambda _channel, _frame: False)
+    transport = FilteredTransport("amqp", lambda reader: FrameFilter(reader, lambda _channel, _frame: False))
     with pytest.raises(ConnectionRefusedError, match="connected to itself"):
         await transport.create(URL(f"amqp://127.0.0.1:{port}"), local_addr=("127.0.0.1", port))
