@@ -113,7 +113,7 @@ def test_every_hostile_header_is_a_dead_letter_and_the_good_job_behind_it_is_tak
 
 
 def test_hostile_dead_letters_can_be_looked_at_and_dropped(rabbitmq_vhost: Vhost) -> None:
-    """One of them ended the connection of each look, and hid all others from page, API and command."""
+    """One of them ended the connection of each look, which then showed none."""
     url = rabbitmq_vhost.url
     route = jobs_route(BrokerSettings(amqp_url=url))
 

@@ -166,7 +166,7 @@ async def open_dead_letter_queues(url: str, *, name: str) -> AsyncIterator[DeadL
     """
     transport = _transport(url)
     if transport == "rabbitmq":
-        from solstice_common.broker.rabbitmq.rabbitmq_dead_letters import RabbitMQDeadLetters  # noqa: PLC0415
+        from solstice_common.broker.rabbitmq.tools.rabbitmq_dead_letters import RabbitMQDeadLetters  # noqa: PLC0415
 
         async with RabbitMQDeadLetters.open(url, name=name) as rabbitmq:
             yield rabbitmq

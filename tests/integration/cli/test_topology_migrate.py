@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from solstice_cli.commands.topology import app
 from solstice_common.broker import Message
-from solstice_common.broker.rabbitmq.tool_connection import tool_connection
+from solstice_common.broker.rabbitmq.tools.tool_connection import tool_connection
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import QueueType, full_topology
 from tests.raw_amqp import field, long, nested, properties, raw_publisher

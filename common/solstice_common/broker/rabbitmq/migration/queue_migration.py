@@ -13,7 +13,6 @@ from aio_pika.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
 from aiormq.exceptions import AMQPError, ChannelLockedResource
 
 from solstice_common.broker.protocol import QueueDepth
-from solstice_common.broker.rabbitmq.dead_letter_reader import DeadLetterReader, Received
 from solstice_common.broker.rabbitmq.management_api import found_topology, messages_in
 from solstice_common.broker.rabbitmq.migration.migration_plan import (
     QueueMigration,
@@ -22,8 +21,9 @@ from solstice_common.broker.rabbitmq.migration.migration_plan import (
     plan,
     refusals,
 )
-from solstice_common.broker.rabbitmq.rabbitmq_dead_letters import unchanged_copy
-from solstice_common.broker.rabbitmq.tool_connection import ToolConnection, reported, tool_connection
+from solstice_common.broker.rabbitmq.tools.dead_letter_reader import DeadLetterReader, Received
+from solstice_common.broker.rabbitmq.tools.rabbitmq_dead_letters import unchanged_copy
+from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, reported, tool_connection
 from solstice_common.broker.rabbitmq.wire import RPC_SECONDS
 from solstice_common.broker.topology_check import FoundTopology, TopologyDifference
 from solstice_common.errors import BrokerError, ConfigurationError

@@ -11,7 +11,7 @@ from pamqp.header import ContentHeader
 from yarl import URL
 
 from solstice_common.broker.rabbitmq.frames import BODY, HEADER, METHOD, content_header, frame
-from solstice_common.broker.rabbitmq.tool_connection import ToolConnection
+from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection
 from tests.raw_amqp import field, long, nested, properties, short
 
 DEEP = properties(field(b"k", b"A", long(nested(1000))), correlation_id=b"c")

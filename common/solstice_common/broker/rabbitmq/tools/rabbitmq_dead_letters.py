@@ -16,9 +16,9 @@ import aio_pika
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, plain
 from solstice_common.broker.headers import BROKER_COUNTERS
 from solstice_common.broker.protocol import Published
-from solstice_common.broker.rabbitmq.dead_letter_reader import DeadLetterReader, Received, reading
 from solstice_common.broker.rabbitmq.received_properties import publishable
-from solstice_common.broker.rabbitmq.tool_connection import ToolConnection, tool_connection
+from solstice_common.broker.rabbitmq.tools.dead_letter_reader import DeadLetterReader, Received, reading
+from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, tool_connection
 
 GROUP: Final = 100
 """How many dead letters `take` passes on at once."""

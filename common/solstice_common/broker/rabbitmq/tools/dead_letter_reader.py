@@ -13,7 +13,7 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMe
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError, PublishError
 
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
-from solstice_common.broker.rabbitmq.tool_connection import ToolConnection, reported
+from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, reported
 from solstice_common.broker.rabbitmq.wire import CLOSE_SECONDS, RPC_SECONDS, LinkLost, link_errors
 from solstice_common.errors import BrokerUnavailable
 

@@ -1,0 +1,1 @@
+"""Commands' connections to RabbitMQ over aio-pika, and its dead-letter queues."""
