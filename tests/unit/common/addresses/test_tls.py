@@ -68,7 +68,7 @@ def test_the_file_that_cannot_be_used_is_named(files: TlsFiles, option: str, pat
 )
 def test_a_server_that_hung_up_may_have_meant_our_certificate(text: str) -> None:
     assert explained(text, None) == text
-    assert explained(text, TlsFiles()).startswith(f"{text}; if the server demands a certificate")
+    assert explained(text, TlsFiles()).startswith(f"{text}; if the server demands a client certificate")
     assert explained(text, TlsFiles(certfile="/c.pem")).startswith(f"{text}; if the server refused our")
 
 
