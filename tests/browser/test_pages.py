@@ -310,7 +310,7 @@ async def test_errored_runs_say_why_in_the_list(web: WebServer, browser: Browser
         await expect(page.locator(".trouble")).to_have_text("fatal: no such repository")
 
 
-async def test_a_label_in_the_address_is_obeyed_and_said(web: WebServer, browser: Browser) -> None:
+async def test_a_label_in_the_url_is_applied_and_shown(web: WebServer, browser: Browser) -> None:
     await web.plan(spec("a", runs_on="linux"))
     await web.plan(spec("b", runs_on="illumos"), repo_full_name="harbour/keeper")
     async with tab(browser, web) as page:

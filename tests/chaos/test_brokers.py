@@ -26,7 +26,7 @@ STEPS: Final = 4
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(SCHEDULES))
-async def test_every_promise_is_kept_once_whatever_happens_to_the_broker(
+async def test_every_promise_is_kept_once_under_faults_of_the_broker(
     broker_kind: str, seed: int, tmp_path: Path
 ) -> None:
     await assert_promises_hold(broker_kind, broker_under_faults(broker_kind, tmp_path), seed, tmp_path)
@@ -36,7 +36,7 @@ async def test_every_promise_is_kept_once_whatever_happens_to_the_broker(
 @pytest.mark.skipif("CHAOS_SCHEDULES" not in os.environ, reason="not asked for: CHAOS_SCHEDULES=1 runs it")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(SCHEDULES))
-async def test_every_promise_is_kept_once_whatever_happens_to_a_cluster(seed: int, tmp_path: Path) -> None:
+async def test_every_promise_is_kept_once_under_faults_of_a_cluster(seed: int, tmp_path: Path) -> None:
     await assert_promises_hold("three RabbitMQ nodes", cluster_under_faults(), seed, tmp_path)
 
 

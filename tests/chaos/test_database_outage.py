@@ -223,7 +223,7 @@ async def test_a_job_whose_lease_ran_out_meanwhile_is_ended_first_and_then_runs_
     assert {attempt for _, attempt in cluster.gated_jobs.attempts("done")} == {2}
 
 
-async def test_a_database_that_drops_connections_now_and_then_disturbs_nobody(cluster: OutageCluster) -> None:
+async def test_dropped_database_connections_disturb_no_job(cluster: OutageCluster) -> None:
     for name in ("anna", "bert"):
         await cluster.start(name, LEASE_SECONDS="600", RENEW_SECONDS="1")
     over = asyncio.Event()

@@ -67,7 +67,7 @@ async def refuses(store: JobStore, worker_id: str, resource: Resource | None) ->
             await changed.wait()
 
 
-async def test_ten_a_second_are_ten_a_second_whichever_of_two_orchestrators_starts_them(
+async def test_ten_starts_a_second_are_ten_a_second_over_two_orchestrators(
     shared_files: SharedFiles, store: JobStore, database_url: str
 ) -> None:
     jobs = [job("say hello", name=f"job-{number}") for number in range(250)]

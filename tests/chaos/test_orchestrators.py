@@ -53,7 +53,7 @@ async def cluster(
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session")
-async def test_each_of_two_thousand_jobs_succeeds_once_whoever_is_killed_or_frozen_meanwhile(
+async def test_each_of_two_thousand_jobs_succeeds_once_although_orchestrators_are_killed_and_frozen(
     cluster: Cluster, postgresql_database: ScratchDatabase
 ) -> None:
     north, east, west = [await cluster.start(name) for name in NAMES]

@@ -20,7 +20,7 @@ async def deployment(rabbitmq_vhost: Vhost, tmp_path: Path) -> AsyncIterator[Dep
         yield opened
 
 
-async def test_a_full_system_tells_programs_to_wait_keeps_webhooks_and_recovers(
+async def test_a_full_system_answers_programs_503_stores_webhooks_and_recovers(
     deployment: Deployment, tmp_path: Path
 ) -> None:
     gated_job = GatedJob(tmp_path)

@@ -87,7 +87,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.mark.timeout(400)
-async def test_every_tick_is_one_run_whoever_is_killed_at_it_and_whatever_clocks_say(
+async def test_every_tick_is_one_run_although_orchestrators_are_killed_and_clocks_are_wrong(
     tmp_path: Path, store: JobStore, postgresql_database: ScratchDatabase, stack: ExitStack
 ) -> None:
     repository = Repository(tmp_path / "app")

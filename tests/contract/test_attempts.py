@@ -118,7 +118,7 @@ async def job_of(store: JobStore) -> str:
 
 
 @pytest.mark.parametrize(("end", "steps"), LIVES)
-async def test_attempts_are_told_as_they_ended(
+async def test_attempts_are_reported_as_they_ended(
     store: JobStore, clock: ManualClock, end: JobState, steps: Sequence[Step]
 ) -> None:
     job_id = await job_of(store)
@@ -132,7 +132,7 @@ async def test_attempts_are_told_as_they_ended(
 
 
 @pytest.mark.parametrize(("end", "steps"), LIVES)
-async def test_an_end_that_is_told_again_counts_if_it_was_that_one(
+async def test_an_end_that_is_repeated_counts_if_it_is_the_same(
     store: JobStore, clock: ManualClock, end: JobState, steps: Sequence[Step]
 ) -> None:
     job_id = await job_of(store)
@@ -162,7 +162,7 @@ async def test_a_trace_has_the_seconds_of_every_attempt(
     assert [each.seconds for run in runs for each in run] == ([sum(took)] if took else [])
 
 
-async def test_a_dead_letter_tells_of_jobs_that_had_ended_before(store: JobStore, clock: ManualClock) -> None:
+async def test_a_dead_letter_reports_jobs_that_had_ended_before(store: JobStore, clock: ManualClock) -> None:
     await planned(store, job("true", name="spoiled"), job("true", name="slow", runs_on="illumos"))
     for _ in range(3):
         await ended(store, clock, await claimed_attempt(store, clock), CHECKOUT_ERRORED)

@@ -495,7 +495,7 @@ class TestRefusing:
         assert (at - before).total_seconds() > -0.01
         assert at <= datetime.now(UTC)
 
-    async def test_a_dead_letter_that_is_replayed_and_refused_again_tells_of_the_last_refusal(
+    async def test_a_dead_letter_that_is_replayed_and_refused_again_reports_the_last_refusal(
         self, broker: Broker, route: Route
     ) -> None:
         await publish(broker, message(b"replayed"))

@@ -80,7 +80,7 @@ class RecordingHandler:
 
 
 class TestLooking:
-    async def test_a_dead_letter_is_shown_with_all_that_its_publisher_and_its_refusal_said(
+    async def test_a_dead_letter_is_shown_with_all_its_properties_and_its_refusal(
         self, declared: Broker, dead: DeadLetterQueue, route: Route
     ) -> None:
         sent = Message(

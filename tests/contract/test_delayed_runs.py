@@ -55,7 +55,7 @@ async def planned_next(store: JobStore, *, worker: str = WORKER) -> list[str]:
 
 
 class TestTime:
-    async def test_nobody_plans_it_before_its_time_and_somebody_does_at_it(
+    async def test_it_is_planned_at_its_time_and_not_before(
         self, store: JobStore, clock: ManualClock
     ) -> None:
         run_id = await admitted(store, later(clock))
@@ -122,7 +122,9 @@ class TestTime:
         begun = [each.run_id for each in await outbox_statuses(store) if each.state == RunState.PLANNING]
         assert sorted(begun) == sorted(runs)
 
-    async def test_it_begins_although_nobody_may_plan_it(self, store: JobStore, clock: ManualClock) -> None:
+    async def test_it_begins_although_no_worker_may_plan_it(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
         await store.register(worker_record(WORKER))
         await store.steer_worker(WORKER, PauseOrder())
         run_id = await admitted(store, later(clock))
@@ -180,7 +182,7 @@ class TestOutside:
         assert await store.delayed() == 0
         assert await store.backlog(100) == 20
 
-    async def test_the_store_is_well_and_keeps_it_for_ever(
+    async def test_the_store_is_well_and_keeps_it_forever(
         self, store: JobStore, store_url: str, clock: ManualClock
     ) -> None:
         run_id = await admitted(store, later(clock, 100 * 24 * HOUR))
@@ -253,7 +255,7 @@ class TestPlaces:
         assert await store.planned(task, [job("true")])
         return task.run_id
 
-    async def test_while_it_is_delayed_it_ends_nobody(self, store: JobStore, clock: ManualClock) -> None:
+    async def test_while_it_is_delayed_it_ends_no_run(self, store: JobStore, clock: ManualClock) -> None:
         under_way = await planned(store, request=job_request(ref=self.SPRING))
         await admitted(store, later(clock, ref=self.SPRING, submitted_at="2026-03-02T12:00:00Z"))
         assert await state(store, under_way) is RunState.WAITING
@@ -284,9 +286,7 @@ class TestPlaces:
         assert await state(store, newer) is RunState.WAITING
         assert await state(store, delayed) is RunState.CANCELLED
 
-    async def test_what_was_asked_for_by_hand_takes_nobodys_place(
-        self, store: JobStore, clock: ManualClock
-    ) -> None:
+    async def test_a_request_by_hand_supersedes_no_run(self, store: JobStore, clock: ManualClock) -> None:
         under_way = await planned(store, request=job_request(ref=self.SPRING))
         by_hand = await admitted(
             store, later(clock, ref=self.SPRING, source="manual", event="manual", commit_sha="b" * 40)

@@ -87,7 +87,7 @@ async def test_fifty_copies_that_came_together_are_one(inbox: InboxStore) -> Non
     assert [one.decision for one in stored] == [Decision.ACCEPTED, *[Decision.DUPLICATE] * 49]
 
 
-async def test_what_cannot_be_kept_of_those_that_came_together_is_told_alone(inbox: InboxStore) -> None:
+async def test_what_cannot_be_kept_of_those_that_came_together_is_reported_alone(inbox: InboxStore) -> None:
     unwritable = replace(delivery("odd"), headers={"x-forgejo-event": "\ud800"})
     first, error, last = await inbox.keep_all([delivery("a"), unwritable, delivery("b")])
     assert isinstance(error, Exception)
@@ -175,7 +175,9 @@ async def test_new_deliveries_between_repeated_ones_are_kept_and_nothing_else_is
     assert stored == [f"request of forgejo {name}" for name in ("old-0", "old-1", "old-2", *accepted)]
 
 
-async def test_what_repeats_is_told_by_its_number_and_not_its_place_in_a_group(inbox: InboxStore) -> None:
+async def test_a_copy_refers_to_the_number_of_its_original_not_to_its_place_in_a_group(
+    inbox: InboxStore,
+) -> None:
     group = [delivery("a"), delivery("a"), delivery("b", key="key of a"), delivery("c"), delivery("c")]
     await keep_in_one_batch(inbox, *group)
     listed = (await inbox.entries(DeliveryFilter(), limit=10)).entries
@@ -190,7 +192,7 @@ async def test_what_repeats_is_told_by_its_number_and_not_its_place_in_a_group(i
     }
 
 
-async def test_two_processes_that_are_told_the_same_keep_it_once(another: OpenInbox) -> None:
+async def test_the_same_delivery_at_two_processes_is_stored_once(another: OpenInbox) -> None:
     async with another() as here, another() as there, asyncio.timeout(60):
         for turn in range(20):
             reported = [delivery(f"d-{turn}-{number}") for number in range(10)]
@@ -221,7 +223,7 @@ def lacking(name: str, *, key: str | None = None) -> NewDelivery:
     return replace(delivery(name, key=key), request=None, lookup=b'{"event":1}')
 
 
-async def test_what_lacks_something_is_pending_once_the_forge_told(inbox: InboxStore) -> None:
+async def test_a_delivery_that_lacks_something_is_pending_once_the_forge_answered(inbox: InboxStore) -> None:
     stored = await inbox.keep(lacking("d-1"))
     assert inbox.lookup_added.is_set()
     assert await inbox.pending(10) == []
@@ -257,7 +259,7 @@ async def test_what_is_looked_up_is_taken_by_one_at_a_time(another: OpenInbox) -
         assert len(await there.take_lookups(NOON + 60, until=NOON + 120, limit=20)) == 10
 
 
-async def test_what_the_forge_does_not_tell_is_asked_later_and_declined_in_the_end(inbox: InboxStore) -> None:
+async def test_a_lookup_without_an_answer_is_repeated_and_declined_in_the_end(inbox: InboxStore) -> None:
     await inbox.keep(lacking("d-1"))
     (first,) = await inbox.take_lookups(NOON, until=NOON + 60, limit=1)
     await inbox.look_up_later(first.row_id, NOON + 5, "503")

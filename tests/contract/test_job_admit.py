@@ -79,7 +79,7 @@ async def test_fifty_at_once_from_two_orchestrators_are_one_run(store: JobStore,
     assert len({answer[0].run_id for answer in answers}) == 1
 
 
-async def test_fields_from_the_future_reach_whoever_plans(store: JobStore) -> None:
+async def test_fields_from_the_future_reach_the_planner(store: JobStore) -> None:
     body = orjson.dumps({**orjson.loads(job_request().encode()), "later": {"b": [1]}})
     await store.admit([JobRequestV1.decode(body)], [body])
     task = await planning_task(store)

@@ -87,7 +87,7 @@ class TestWaiting:
         assert why.reason is WaitReason.APPROVAL
         assert f"solstice approve {run_id}" in why.detail
 
-    async def test_time_that_nobody_agreed_to_is_not_the_run_s(
+    async def test_time_before_the_approval_does_not_count_for_the_run(
         self, store: JobStore, clock: ManualClock
     ) -> None:
         run_id = await admitted(store, change())
@@ -143,7 +143,9 @@ class TestApproving:
         assert (len(await outbox_statuses(store)), await states(store, run_id)) == before
 
     @pytest.mark.parametrize("request_", [job_request(), word()], ids=["a push", "a word"])
-    async def test_what_waits_for_nobody_is_left_alone(self, store: JobStore, request_: JobRequestV1) -> None:
+    async def test_jobs_that_wait_for_no_approval_are_unchanged(
+        self, store: JobStore, request_: JobRequestV1
+    ) -> None:
         run_id = await planned(store, BUILD, request=request_)
         assert await store.approve_run(run_id) is not None
         assert await states(store, run_id) == [(JobState.WAITING, Reason.PLANNED)]

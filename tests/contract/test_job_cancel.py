@@ -145,7 +145,7 @@ class TestOrder:
         assert await state_of(store, newer) is RunState.PLANNING
         assert [task.run_id for task in await store.claim_planning(WORKER, 9)] == [newer]
 
-    async def test_an_older_wish_that_comes_late_takes_nothing_back(self, store: JobStore) -> None:
+    async def test_an_older_cancel_that_comes_late_changes_nothing(self, store: JobStore) -> None:
         await cancel(store, 9)
         await cancel(store, 3, sender="ben-stone")
         run = await store.run(await admitted(store, of_change(5)))
@@ -161,7 +161,7 @@ class TestOrder:
     @pytest.mark.parametrize(
         "order", list(itertools.permutations(["push", "cancel", "retest"])), ids="-".join
     )
-    async def test_whatever_comes_first_the_same_is_built(
+    async def test_any_order_of_arrival_builds_the_same(
         self, store: JobStore, order: tuple[str, ...]
     ) -> None:
         push, retest = of_change(0), of_change(2)

@@ -39,7 +39,7 @@ async def test_no_more_than_the_limit(store: JobStore) -> None:
     assert len(await claimed(store, limit=3)) == 1
 
 
-async def test_a_claim_tells_all_there_is_to_run(store: JobStore, clock: ManualClock) -> None:
+async def test_a_claim_gives_everything_that_a_job_needs_to_run(store: JobStore, clock: ManualClock) -> None:
     spec = job("make", "make test", name="test", env={"A": "1"}, timeout_seconds=12.5)
     request = job_request()
     run_id = await planned(store, spec, request=request)

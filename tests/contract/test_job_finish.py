@@ -57,7 +57,7 @@ async def test_the_run_ends_with_its_only_job(
     assert run.state is run_state
 
 
-async def test_it_is_under_way_before_anybody_awaits_it(store: JobStore) -> None:
+async def test_it_is_under_way_before_the_first_await(store: JobStore) -> None:
     claim = await running(store)
     async with asyncio.timeout(30), store.changes() as changed:
         recorded = store.finish(claim.key, SUCCEEDED)

@@ -22,7 +22,7 @@ async def test_renewing_prolongs(store: JobStore, clock: ManualClock) -> None:
         assert await store.rescue() == []
 
 
-async def test_what_one_ended_oneself_is_not_lost(store: JobStore) -> None:
+async def test_an_attempt_that_its_holder_ended_is_not_lost(store: JobStore) -> None:
     claim = await running(store)
     await store.finish(claim.key, SUCCEEDED)
     assert (await store.renew(WORKER, [claim.key])).lost == frozenset()

@@ -48,7 +48,7 @@ async def run_state(store: JobStore, run_id: str) -> RunState:
 
 class TestRetries:
     @pytest.mark.parametrize("end", [FAILED, TIMED_OUT, SILENT], ids=lambda end: end.reason.value)
-    async def test_a_job_that_fails_by_itself_is_tried_as_often_as_its_author_said(
+    async def test_a_job_that_fails_by_itself_has_as_many_tries_as_its_author_allows(
         self, store: JobStore, end: Outcome
     ) -> None:
         claim = await running(store, job("true", retries=2), job("true", name="next", needs=("test",)))
@@ -110,7 +110,7 @@ class TestRetries:
         await store.finish(claim.key, end)
         assert (await state_of(store, claim.key.job_id))[1] is end.reason
 
-    async def test_a_job_that_somebody_cancelled_is_not_tried_again(self, store: JobStore) -> None:
+    async def test_a_job_that_a_person_cancelled_is_not_tried_again(self, store: JobStore) -> None:
         claim = await running(store, job("true", retries=5))
         await store.cancel_job(claim.key.job_id)
         await store.finish(claim.key, FAILED)
@@ -128,7 +128,7 @@ class TestRetries:
 
 class TestConditions:
     @pytest.mark.parametrize("end", [SUCCEEDED, FAILED, TIMED_OUT], ids=lambda end: end.state.value)
-    async def test_always_runs_after_whatever_end(self, store: JobStore, end: Outcome) -> None:
+    async def test_always_runs_after_any_end(self, store: JobStore, end: Outcome) -> None:
         claim = await running(
             store,
             job("true", name="test"),
@@ -142,7 +142,7 @@ class TestConditions:
         assert (await states(store, claim.run_id))[2] == (JobState.SUCCEEDED, Reason.COMPLETED)
         assert await run_state(store, claim.run_id) is RunState(end.state.value)
 
-    async def test_it_runs_after_a_job_that_somebody_cancelled(self, store: JobStore) -> None:
+    async def test_it_runs_after_a_job_that_a_person_cancelled(self, store: JobStore) -> None:
         run_id = await planned(
             store,
             job("true", name="test"),
@@ -185,7 +185,7 @@ class TestRunTimeout:
         assert await store.rescue() == []
         return claim
 
-    async def test_what_does_not_run_is_ended_at_once_and_who_runs_is_told(
+    async def test_waiting_jobs_end_at_once_and_the_holder_of_a_running_one_gets_the_cancel(
         self, store: JobStore, clock: ManualClock
     ) -> None:
         claim = await self.out_of_time(store, clock)
@@ -217,7 +217,7 @@ class TestRunTimeout:
         assert await state_of(store, claim.key.job_id) == (JobState.TIMED_OUT, Reason.RUN_TIMEOUT)
         assert (await store.renew(WORKER, [claim.key])).lost == {claim.key}
 
-    async def test_a_job_that_succeeded_before_it_heard_keeps_its_end(
+    async def test_a_job_that_succeeded_before_the_cancel_arrived_keeps_its_end(
         self, store: JobStore, clock: ManualClock
     ) -> None:
         claim = await self.out_of_time(store, clock)
@@ -234,7 +234,7 @@ class TestRunTimeout:
         await store.rescue()
         assert await states(store, run_id) == [(JobState.TIMED_OUT, Reason.RUN_TIMEOUT)]
 
-    async def test_somebody_who_cancelled_before_is_named(self, store: JobStore, clock: ManualClock) -> None:
+    async def test_a_person_who_cancelled_before_is_named(self, store: JobStore, clock: ManualClock) -> None:
         run_id = await limited(store, RunSpec(timeout_seconds=100), job("true"))
         (claim,) = await claimed(store)
         await store.cancel_run(run_id)
@@ -254,7 +254,7 @@ class TestRunTimeout:
         assert await run_state(store, run_id) is RunState.SUCCEEDED
         assert len(await outbox_statuses(store)) == before
 
-    async def test_without_a_limit_a_run_may_wait_for_ever(self, store: JobStore, clock: ManualClock) -> None:
+    async def test_without_a_limit_a_run_may_wait_forever(self, store: JobStore, clock: ManualClock) -> None:
         run_id = await planned(store)
         clock.forward(1e7)
         await store.rescue()
@@ -263,7 +263,7 @@ class TestRunTimeout:
 
 class TestCancelledWorkers:
     @pytest.mark.parametrize("whole", [True, False], ids=["run", "job"])
-    async def test_a_cancelled_job_of_a_dead_worker_ends_as_cancelled_and_its_late_holder_is_told(
+    async def test_a_cancelled_job_of_a_dead_worker_ends_as_cancelled_and_fences_its_late_holder(
         self, store: JobStore, clock: ManualClock, whole: bool
     ) -> None:
         claim = await running(store, job("true", retries=3))

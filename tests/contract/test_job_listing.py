@@ -141,7 +141,7 @@ async def test_jobs_of_a_run_come_in_the_order_of_its_workflow(populated: JobSto
     assert [each.name for each in high] == ["linux-high", "illumos-high"]
 
 
-async def test_pages_hold_everything_once_whatever_comes_between(populated: JobStore) -> None:
+async def test_pages_have_everything_once_although_runs_are_added_in_between(populated: JobStore) -> None:
     before = await every_run(populated, 100)
     first = await populated.runs(limit=5)
     await planned(populated, job("true"))

@@ -37,7 +37,7 @@ async def test_marks_stay_marks(store: JobStore) -> None:
     assert [each.kind for each in page.chunks] == [ChunkKind.OUTPUT, ChunkKind.MARK]
 
 
-async def test_closed_is_said_with_the_last_chunk_and_not_before(store: JobStore) -> None:
+async def test_closed_is_reported_with_the_last_chunk_and_not_before(store: JobStore) -> None:
     key = (await running(store)).key
     await store.append_log(key, [chunk(number) for number in range(1, 5)])
     await store.finish(key, SUCCEEDED)

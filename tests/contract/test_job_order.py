@@ -75,7 +75,9 @@ class TestTurns:
         (claim,) = await one_at_a_time(store, 1)
         assert claim.request.repo_full_name == "reef/tide"
 
-    async def test_repositories_take_turns_whoever_sent_more(self, store: JobStore) -> None:
+    async def test_repositories_take_turns_independent_of_their_numbers_of_jobs(
+        self, store: JobStore
+    ) -> None:
         await many(store, "acme/harbour", 20)
         await many(store, "acme/docs", 4)
         await many(store, "reef/tide", 4)
@@ -107,7 +109,7 @@ class TestTurns:
 
 
 class TestCaps:
-    async def test_a_capped_repository_runs_no_more_and_holds_up_nobody(self, opened: OpenStore) -> None:
+    async def test_a_capped_repository_runs_no_more_and_delays_no_other(self, opened: OpenStore) -> None:
         async with opened(caps=Caps(of={"acme/harbour": 2})) as store:
             await many(store, "acme/harbour", 30)
             await many(store, "reef/tide", 3)
@@ -219,7 +221,7 @@ class TestGroupsOfRuns:
         other = await grouped_run(store, request=from_repository("reef/tide"))
         assert await states(store, other) == [WAITS]
 
-    async def test_a_stranger_holds_up_and_cancels_nobody(self, store: JobStore) -> None:
+    async def test_a_strangers_group_delays_and_cancels_no_other(self, store: JobStore) -> None:
         fork = {"trusted": False, "change_number": 7, "event": "change_request"}
         stranger = await grouped_run(store, request=job_request(**fork))
         own_run = await grouped_run(store)
@@ -249,7 +251,7 @@ class TestGroupsOfRuns:
         clock.forward(600)
         assert [claim.run_id for claim in await claimed(store)] == [first]
 
-    async def test_waiting_for_it_is_told(self, store: JobStore) -> None:
+    async def test_a_wait_for_a_group_has_a_status(self, store: JobStore) -> None:
         await grouped_run(store)
         second = await grouped_run(store)
         (*_, last) = [status for status in await outbox_statuses(store) if status.run_id == second]
@@ -459,7 +461,7 @@ class TestSupersede:
         late = await pushed(store, commit_sha="a" * 40)
         assert await run_of(store, late) == (RunState.CANCELLED, f"superseded by {newer}")
 
-    async def test_a_rerun_ends_nobody(self, store: JobStore) -> None:
+    async def test_a_rerun_ends_no_run(self, store: JobStore) -> None:
         older = await pushed(store)
         newer = await pushed(store)
         again = await store.rerun(older)

@@ -33,7 +33,7 @@ def opened(opened: OpenStore) -> OpenStore:
     return partial(opened, public_url="https://ci.example/")
 
 
-async def test_every_transition_is_told_once_in_order(store: JobStore) -> None:
+async def test_every_transition_is_reported_once_in_order(store: JobStore) -> None:
     claim = await running(store, job("true", name="build"), job("true", name="ship", needs=("build",)))
     await store.finish(claim.key, FAILED)
     statuses = await outbox_statuses(store)
@@ -102,7 +102,7 @@ async def test_one_publisher_at_a_time(store: JobStore, opened: OpenStore, clock
         assert len(await store.outbox(10)) == 1
 
 
-async def test_what_was_told_together_comes_in_order_and_within_the_limit(store: JobStore) -> None:
+async def test_messages_of_one_transaction_come_in_order_and_within_the_limit(store: JobStore) -> None:
     requests = [job_request() for _ in range(150)]
     await store.admit(requests)
     await running(store)

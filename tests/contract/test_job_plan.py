@@ -29,9 +29,7 @@ async def test_oldest_first_and_each_to_one_worker(store: JobStore, opened: Open
     assert await store.claim_planning(WORKER, 10) == []
 
 
-async def test_what_a_worker_was_given_and_never_heard_of_can_be_given_again(
-    store: JobStore, opened: OpenStore
-) -> None:
+async def test_a_claim_whose_answer_was_lost_can_be_claimed_again(store: JobStore, opened: OpenStore) -> None:
     """The answer to a claim is lost when the connection breaks as it is committed."""
     known, lost, of_another = [await admitted(store) for _ in range(3)]
     (renewed_task,) = await store.claim_planning(WORKER, 1)

@@ -105,7 +105,7 @@ async def test_a_long_log_goes_in_steps_of_its_own(store: JobStore, clock: Manua
     assert [step.runs for step in steps] == [0, 0, 1]
 
 
-async def test_what_is_still_to_be_told_is_told(store: JobStore, clock: ManualClock) -> None:
+async def test_pending_statuses_are_still_published(store: JobStore, clock: ManualClock) -> None:
     await finished(store)
     clock.forward(2 * DAY)
     before = [row.number for row in await store.outbox(1000)]

@@ -70,7 +70,7 @@ async def test_a_lease_that_ran_out_is_ended_for_what_it_was(
     assert (view.reason, view.finished_at) == (reason, clock.now)
 
 
-async def test_a_late_holder_changes_nothing_and_is_told(store: JobStore, clock: ManualClock) -> None:
+async def test_a_late_holder_changes_nothing_and_learns_so(store: JobStore, clock: ManualClock) -> None:
     late = await running(store)
     clock.forward(LEASE)
     await store.rescue()

@@ -150,7 +150,7 @@ async def test_a_job_of_another_class_starts_in_its_order(store: JobStore) -> No
     assert await started(store) == ["urgent", "one", "two", "spare"]
 
 
-async def test_whoever_changes_its_class_is_the_newest_there(store: JobStore) -> None:
+async def test_a_job_in_a_new_class_is_the_newest_there(store: JobStore) -> None:
     ids = [await one_job(store, name) for name in ("one", "two", "three")]
     for priority in (Priority.CRITICAL, Priority.LOW, Priority.DEFAULT):
         await store.prioritise(ids[0], priority)
@@ -213,7 +213,7 @@ async def test_a_waiting_job_is_cancelled_at_once(store: JobStore) -> None:
     assert await claimed(store) == ()
 
 
-async def test_the_holder_of_a_running_job_is_told(store: JobStore) -> None:
+async def test_the_holder_of_a_running_job_gets_the_cancel(store: JobStore) -> None:
     claim = await running(store)
     view = await store.cancel_job(claim.key.job_id)
     assert view is not None
@@ -270,7 +270,7 @@ async def test_what_has_ended_stays_as_it_is(store: JobStore) -> None:
     assert len(await outbox_statuses(store)) == before
 
 
-async def test_whatever_stands_in_unknown_fields_a_run_lives_and_is_rerun(store: JobStore) -> None:
+async def test_with_any_unknown_fields_a_run_lives_and_is_rerun(store: JobStore) -> None:
     request = job_request(count=2**70 + 1, more={"huge": HUGE})
     await planned(store, request=request)
     (claim,) = await claimed(store)

@@ -287,7 +287,7 @@ class TestAhead:
 
 
 class TestExpectedStart:
-    async def test_is_told_by_how_long_jobs_of_the_label_lasted(
+    async def test_the_forecast_follows_the_durations_of_jobs_of_the_label(
         self, store: JobStore, clock: ManualClock
     ) -> None:
         await fifty_seconds_each(store, clock)
@@ -335,7 +335,7 @@ class TestExpectedStart:
         assert seconds_until(await why(store, second), clock) == pytest.approx((30, 30))
         assert seconds_until(await why(store, third), clock) == pytest.approx((80, 80))
 
-    async def test_of_more_jobs_than_can_be_looked_at_is_not_told(
+    async def test_there_is_no_forecast_behind_more_jobs_than_are_read(
         self, store: JobStore, clock: ManualClock
     ) -> None:
         await fifty_seconds_each(store, clock)
@@ -345,12 +345,12 @@ class TestExpectedStart:
         found = await why(store, job_id)
         assert (found.reason, found.expected_start) == (WaitReason.NEEDS, None)
 
-    async def test_is_not_told_without_anything_to_go_by(self, store: JobStore) -> None:
+    async def test_there_is_no_forecast_without_samples(self, store: JobStore) -> None:
         await busy(store)
         found = await why(store, await waits(store, job("true", runs_on="illumos")))
         assert found.expected_start is None
 
-    async def test_what_was_cancelled_tells_nothing(self, store: JobStore, clock: ManualClock) -> None:
+    async def test_cancelled_jobs_are_no_samples(self, store: JobStore, clock: ManualClock) -> None:
         for _ in range(3):
             await store.cancel_job(await waits(store, job("true", runs_on="illumos")))
         await busy(store)

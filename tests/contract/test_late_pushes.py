@@ -51,7 +51,7 @@ def question(late: int, newest: int) -> OrderQuestion:
 
 
 class TestLinks:
-    async def test_pushes_that_come_in_the_wrong_order_are_told_apart_without_asking(
+    async def test_pushes_that_come_in_the_wrong_order_are_distinguished_without_asking(
         self, store: JobStore
     ) -> None:
         newest, middle, oldest = [await put(store, push(number), {}) for number in (3, 2, 1)]
@@ -146,7 +146,7 @@ class TestQuestions:
         assert await store.planned(task, [job("true")], RunSpec(), answers) is True
         assert await states(store, first, second) == [RunState.WAITING, RunState.CANCELLED]
 
-    async def test_where_nobody_can_tell_the_one_that_asked_last_is_the_newer_one(
+    async def test_without_an_order_from_git_the_later_request_is_the_newer_one(
         self, store: JobStore
     ) -> None:
         first = await put(store, push(5), {})
@@ -174,7 +174,7 @@ class TestQuestions:
         late = await put(store, push(1), {}, RunSpec(supersede=False))
         assert await states(store, newest, late) == [RunState.SUCCEEDED, RunState.WAITING]
 
-    async def test_nothing_is_asked_where_nobody_is_superseded(
+    async def test_nothing_is_asked_where_no_run_is_superseded(
         self, store_url: str, clock: ManualClock
     ) -> None:
         async with open_store(store_url, clock=clock, supersede=SupersedeRule.OFF) as store:

@@ -64,7 +64,7 @@ def owners(claims: Sequence[Claim]) -> Counter[str]:
 
 
 class TestSlots:
-    async def test_all_repositories_of_an_owner_together_run_no_more_and_hold_up_nobody(
+    async def test_all_repositories_of_an_owner_together_run_no_more_and_delay_no_other(
         self, opened: Open
     ) -> None:
         async with opened("acme=3") as store:
@@ -234,7 +234,7 @@ class TestTurns:
         ],
         ids=str,
     )
-    async def test_who_has_all_it_may_have_is_no_measure_for_those_who_come_anew(
+    async def test_a_repository_at_its_limit_does_not_decide_the_turns_of_new_ones(
         self, opened: Open, bounds: dict[str, str]
     ) -> None:
         async with opened(**bounds) as store:

@@ -43,7 +43,7 @@ def reports(store: JobStore, listener: Listener, worker: str = WORKER) -> QueueR
     )
 
 
-async def test_a_waiting_job_is_told_of_again_when_its_line_has_changed(
+async def test_a_waiting_job_is_reported_again_when_its_queue_has_changed(
     store: JobStore, clock: ManualClock
 ) -> None:
     listener = Listener()
@@ -88,7 +88,9 @@ async def test_the_report_stands_between_its_state_and_the_next_one(
         assert report.source_name == "acme"
 
 
-async def test_who_has_just_come_or_has_no_forge_is_not_told_of(store: JobStore, clock: ManualClock) -> None:
+async def test_jobs_that_have_just_arrived_or_have_no_forge_get_no_report(
+    store: JobStore, clock: ManualClock
+) -> None:
     listener = Listener()
     await planned(store, request=job_request())
     clock.forward(30)
@@ -97,7 +99,7 @@ async def test_who_has_just_come_or_has_no_forge_is_not_told_of(store: JobStore,
     assert await reports(store, listener).round(waited_seconds=10.0) == 0
 
 
-async def test_a_round_tells_of_a_few(store: JobStore, clock: ManualClock) -> None:
+async def test_a_round_publishes_a_few_reports(store: JobStore, clock: ManualClock) -> None:
     listener = Listener()
     specs = [job("true", name=f"job{number}") for number in range(AT_ONCE + 5)]
     await planned(store, *specs, request=job_request(**REQUEST))
@@ -108,7 +110,7 @@ async def test_a_round_tells_of_a_few(store: JobStore, clock: ManualClock) -> No
     assert await reporter.round(waited_seconds=10.0) == 5
 
 
-async def test_one_of_several_orchestrators_tells(store: JobStore, clock: ManualClock) -> None:
+async def test_one_of_several_orchestrators_reports(store: JobStore, clock: ManualClock) -> None:
     await planned(store, request=job_request(**REQUEST))
     await planned(store, request=job_request(**REQUEST))
     clock.forward(30)

@@ -69,7 +69,7 @@ async def test_of_many_who_want_a_source_one_gets_it(tables: ReconcileState) -> 
     assert sorted(await asyncio.gather(*claims)) == [False] * 19 + [True]
 
 
-async def test_log_tells_of_repositories_and_their_heads(inbox: InboxStore, tables: ReconcileState) -> None:
+async def test_log_reports_repositories_and_their_heads(inbox: InboxStore, tables: ReconcileState) -> None:
     later = NOON + SETTLED_SECONDS
     await inbox.keep(replace(delivery("a"), request=request(SHA)))
     await inbox.keep(replace(delivery("b", received_at=NOON + 1), request=request(OTHER)))

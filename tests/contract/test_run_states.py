@@ -142,7 +142,7 @@ async def test_lists_of_each_state_hold_what_is_in_it(
         assert await every_run(store, limit, **filters) == expected, (walked, limit, filters)
 
 
-async def test_a_page_begins_behind_any_run_of_whatever_state(
+async def test_a_page_begins_behind_a_run_of_any_state(
     store: JobStore, histories: Mapping[str, str], walked: int
 ) -> None:
     everything = await every_run(store, 100)

@@ -130,7 +130,7 @@ async def history_of(
     return [(await step(history), await history.seen()) for step in steps]
 
 
-def test_both_kinds_of_store_tell_the_same(tmp_path: Path, postgresql: PostgreSQLServer) -> None:
+def test_both_kinds_of_store_report_the_same(tmp_path: Path, postgresql: PostgreSQLServer) -> None:
     numbers = itertools.count(1)
     with asyncio.Runner() as runner, postgresql.database() as database:
         stack = AsyncExitStack()

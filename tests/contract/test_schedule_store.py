@@ -275,7 +275,7 @@ class TestTicks:
         tasks = [task for each in claimed for task in each.tasks]
         assert sorted(task.schedule for task in tasks) == [f"schedule-{number}" for number in range(5)]
 
-    async def test_a_tick_whose_holder_is_gone_is_somebody_elses_and_fires_once(
+    async def test_a_tick_of_a_lost_holder_is_claimed_by_another_and_fires_once(
         self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
         await added_schedule(timetable)
@@ -345,7 +345,7 @@ class TestTicks:
         assert [tick.tick_at for tick in await history(timetable)] == [NOON, NOON + HOUR]
         assert len((await runs_of(store)).runs) == 2
 
-    async def test_not_even_by_somebody_who_changes_the_time_there_and_back(
+    async def test_changing_the_time_there_and_back_fires_no_tick_twice(
         self, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
         await added_schedule(timetable)
@@ -481,7 +481,7 @@ class TestTrouble:
         # The forge was away for minutes: that is a run, and not on time.
         assert (fired.state, fired.reason, fired.detail) == (TickState.FIRED, TickReason.LATE, "")
 
-    async def test_a_branch_that_is_gone_is_said_and_the_next_tick_tries_again(
+    async def test_a_branch_that_is_gone_is_reported_and_the_next_tick_tries_again(
         self, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
         await added_schedule(timetable)
@@ -498,7 +498,7 @@ class TestTrouble:
         clock.forward(HOUR)
         assert (await claimed_tick(timetable)).tick_at == NOON + HOUR
 
-    async def test_a_tick_that_nobody_has_seen_is_recorded_by_a_pause(
+    async def test_an_unseen_tick_is_recorded_by_a_pause(
         self, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
         await added_schedule(timetable)
@@ -519,7 +519,7 @@ class TestTrouble:
         assert (skipped.state, skipped.reason) == (TickState.SKIPPED, TickReason.PAUSED)
         assert (await runs_of(store)).runs == []
 
-    async def test_what_cannot_be_asked_for_is_said(
+    async def test_what_cannot_be_asked_for_is_reported(
         self, store: JobStore, timetable: ScheduleStore, clock: ManualClock
     ) -> None:
         await added_schedule(timetable, repo_url="file:relative")

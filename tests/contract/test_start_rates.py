@@ -126,7 +126,7 @@ class TestLabels:
 
 
 class TestRepositories:
-    async def test_one_that_has_had_its_share_holds_up_nobody(self, opened: Open, clock: ManualClock) -> None:
+    async def test_one_that_has_had_its_share_delays_no_other(self, opened: Open, clock: ManualClock) -> None:
         async with opened(repositories="reef/tide=1/s:2") as store:
             await wait(store, 30, repository="reef/tide")
             await wait(store, 30)
@@ -172,7 +172,7 @@ class TestWhy:
         assert why.until == pytest.approx(clock.now + 0.3, abs=1e-4)
         assert "10/s:1" in why.detail
 
-    async def test_of_its_repository_likewise(self, opened: Open, clock: ManualClock) -> None:
+    async def test_the_rate_of_its_repository_is_the_reason(self, opened: Open, clock: ManualClock) -> None:
         async with opened(repositories="lantern/harbour=6/m") as store:
             await store.register(worker_record(WORKER))
             run_id = await wait(store, 2)
@@ -181,7 +181,7 @@ class TestWhy:
         assert (why.reason, why.resource) == (WaitReason.RATE_LIMITED, "repository")
         assert why.until == pytest.approx(clock.now + 10, abs=1e-4)
 
-    async def test_what_a_worker_is_short_of_is_told_with_its_age(
+    async def test_what_a_worker_is_short_of_is_reported_with_its_age(
         self, store: JobStore, clock: ManualClock
     ) -> None:
         await store.register(worker_record(WORKER, name="quay"))
@@ -229,7 +229,7 @@ class TestCondition:
         assert view is not None
         assert (view.at_once, view.refuses, view.refusal) == (5, None, "")
 
-    async def test_of_nobody_it_is_nothing(self, store: JobStore) -> None:
+    async def test_an_unknown_worker_has_no_pressure(self, store: JobStore) -> None:
         await store.report("stranger", WorkerPressure(shrunk_to=1))
         assert await store.worker("stranger") is None
 

@@ -118,7 +118,7 @@ async def test_answers_are_in_the_order_of_what_was_asked(idle: StatusStore) -> 
     assert await idle.pending() == 2
 
 
-async def test_a_newer_one_replaces_what_was_not_told_yet(store: StatusStore) -> None:
+async def test_a_newer_status_replaces_an_unsent_one(store: StatusStore) -> None:
     await store.keep(
         [reportable_status("waiting", sequence=1), reportable_status("failed", sequence=2)], NOON
     )
@@ -135,13 +135,15 @@ async def test_a_context_has_one_call_under_way(store: StatusStore) -> None:
     assert (await take(store)).state == "failed"
 
 
-async def test_sources_are_told_apart(store: StatusStore) -> None:
+async def test_sources_are_independent(store: StatusStore) -> None:
     await store.keep([reportable_status(source="gitea")], NOON)
     assert await store.take("forgejo", NOON, NO_LIMITS) is None
     assert isinstance(await store.take("gitea", NOON, NO_LIMITS), OutgoingStatus)
 
 
-async def test_what_failed_is_due_when_said_and_its_failures_are_counted(store: StatusStore) -> None:
+async def test_a_failed_status_is_due_at_its_retry_time_and_its_failures_are_counted(
+    store: StatusStore,
+) -> None:
     await store.keep([reportable_status("failed")], NOON)
     await end(store, await take(store), RetryLater(at=NOON + 5, why="500 oops", failed=True, unsure=False))
     assert await store.take("forgejo", NOON + 4, NO_LIMITS) == NOON + 5
@@ -256,7 +258,7 @@ async def test_first_and_final_statuses_go_before_others(store: StatusStore) -> 
     assert (await take(store, NOON + 2)).state == "running"
 
 
-async def test_limits_are_known_to_whoever_tells_next(another: OpenStatuses) -> None:
+async def test_limits_are_known_to_the_next_leader(another: OpenStatuses) -> None:
     async with another() as first, first.lead():
         assert await first.limits("forgejo") == CallLimits()
         await first.keep([reportable_status()], NOON)
@@ -296,7 +298,7 @@ async def test_what_was_settled_long_ago_is_forgotten_and_what_waits_is_not(stor
     assert left.context == "solstice/waits"
 
 
-async def test_one_at_a_time_tells(another: OpenStatuses) -> None:
+async def test_one_process_reports_at_a_time(another: OpenStatuses) -> None:
     order: list[str] = []
 
     async def tell(name: str, store: StatusStore, go: asyncio.Event) -> None:
@@ -316,7 +318,7 @@ async def test_one_at_a_time_tells(another: OpenStatuses) -> None:
     assert order == ["one began", "one ended", "two began", "two ended"]
 
 
-async def test_whoever_listens_hears_of_what_others_keep(another: OpenStatuses) -> None:
+async def test_a_listener_is_woken_by_deliveries_of_other_processes(another: OpenStatuses) -> None:
     async with another() as here, another() as there, here.changes() as changed, asyncio.timeout(60):
         sequences = itertools.count(1)
         while not changed.is_set():  # a notifier that has just been opened may miss a notification

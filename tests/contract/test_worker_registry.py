@@ -95,7 +95,7 @@ class TestRegister:
         after = await the_worker(store)
         assert (after.started_at, after.seen_at) == (before.started_at, clock.now)
 
-    async def test_one_that_never_registered_works_and_is_told_to(self, store: JobStore) -> None:
+    async def test_an_unregistered_worker_gets_jobs_and_has_to_register(self, store: JobStore) -> None:
         await planned(store)
         assert len(await claimed(store, worker="stranger")) == 1
         assert (await store.renew("stranger", [])).registered is False
@@ -219,7 +219,9 @@ class TestSteer:
         assert len(await store.claim_planning("another", 5)) == 1
 
     @pytest.mark.parametrize("order", ENCUMBERED, ids=lambda order: type(order).__name__)
-    async def test_what_it_runs_goes_on_and_it_is_told(self, store: JobStore, order: WorkerOrder) -> None:
+    async def test_running_jobs_continue_and_the_worker_gets_its_state(
+        self, store: JobStore, order: WorkerOrder
+    ) -> None:
         await store.register(worker_record(WORKER))
         await planned(store)
         (claim,) = await claimed(store)

@@ -157,7 +157,7 @@ async def test_a_webhook_that_found_no_queue_is_built_all_the_same(
     assert sorted(run.commit_sha for run in await deployment.runs()) == sorted(commits)
 
 
-async def test_a_queue_of_another_kind_is_told_by_both_services_and_costs_no_webhook(
+async def test_a_queue_of_another_kind_is_reported_by_both_services_and_costs_no_webhook(
     deployment: Deployment, gated_jobs: GatedJobs
 ) -> None:
     repository, (commit,) = gated_jobs.repository("anvil", WORKFLOW)

@@ -142,7 +142,7 @@ class TestEnqueue:
         answer = json.loads(enqueue(up, project, "--wait", "--json", "--workflow-job-id", "lint").stdout)
         assert [job["name"] for job in answer["run"]["jobs"]] == ["lint"]
 
-    def test_a_wrong_workflow_is_told_with_its_place(self, up: SolsticeUp, project: Repository) -> None:
+    def test_a_wrong_workflow_is_reported_with_its_place(self, up: SolsticeUp, project: Repository) -> None:
         project.commit({".solstice/workflow.kdl": 'job "test" {\n    stop "x"\n}\n'})
         done = enqueue(up, project, "--wait", check=1)
         assert "errored" in done.stdout
@@ -244,7 +244,7 @@ class TestLogs:
         assert [chunk["sequence"] for chunk in chunks] == list(range(1, len(chunks) + 1))
         assert "tested\ndone\n" in "".join(chunk["text"] for chunk in chunks)
 
-    def test_following_goes_on_to_the_end_and_tells_it(self, up: SolsticeUp, bad: dict[str, Any]) -> None:
+    def test_following_continues_to_the_end_and_prints_it(self, up: SolsticeUp, bad: dict[str, Any]) -> None:
         done = up.solstice("logs", "-f", bad["jobs"][0]["job_id"], check=1)
         assert "\n  about to fail\n! " in done.stdout
         assert done.stderr == "test failed\n"
@@ -401,7 +401,7 @@ class TestSchedules:
         assert len(ticks) == 10
         assert all("T00:00:00+05:45\t" in tick and "T18:15:00.000Z" in tick for tick in ticks)
 
-    def test_a_branch_that_is_not_there_is_said(self, up: SolsticeUp, project: Repository) -> None:
+    def test_a_branch_that_is_not_there_is_reported(self, up: SolsticeUp, project: Repository) -> None:
         where = ("--repo-url", project.folder, "--branch", "gone", "--cron", "@daily")
         up.solstice("schedules", "add", "lost", *where)
         up.solstice("schedules", "fire", "lost")
@@ -430,7 +430,7 @@ class TestWithoutAnOrchestrator:
         ],
         ids=lambda arguments: arguments[0],
     )
-    def test_it_is_said_what_to_start(self, tmp_path: Path, arguments: list[str]) -> None:
+    def test_the_error_says_what_to_start(self, tmp_path: Path, arguments: list[str]) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "solstice_cli", *arguments],
             env={**clean_environment(tmp_path), "SOLSTICE_URL": "http://127.0.0.1:1"},

@@ -114,7 +114,7 @@ def test_a_program_asks_by_http_and_one_key_is_one_run(up: SolsticeUp, project: 
     assert "366 days" in far.json()["error"]
 
 
-def test_a_time_that_nobody_means_is_refused(up: SolsticeUp, project: Repository) -> None:
+def test_an_absurd_time_is_refused(up: SolsticeUp, project: Repository) -> None:
     for options, words in (
         (("--delay", "367d"), "more than 366 days"),
         (("--delay", "soon"), "15m"),

@@ -93,7 +93,9 @@ def test_stop_that_failed_is_named(
     assert stop in done.stdout
 
 
-def test_late_jobs_are_told_with_what_they_wait_for(environment: dict[str, str], project: Repository) -> None:
+def test_late_jobs_are_reported_with_what_they_wait_for(
+    environment: dict[str, str], project: Repository
+) -> None:
     project.commit({WORKFLOW: 'job "hello" runs-on="nowhere" { step "say" run="echo hello"; }'})
     done = demo(environment, "--checkout", project.folder, "--patience", "2")
     assert done.returncode == 1
@@ -101,7 +103,7 @@ def test_late_jobs_are_told_with_what_they_wait_for(environment: dict[str, str],
     assert "nowhere" in done.stdout
 
 
-def test_commit_without_a_workflow_is_told(environment: dict[str, str], project: Repository) -> None:
+def test_commit_without_a_workflow_is_reported(environment: dict[str, str], project: Repository) -> None:
     project.git("rm", "--quiet", WORKFLOW)
     project.commit({})
     done = demo(environment, "--checkout", project.folder)
@@ -109,7 +111,7 @@ def test_commit_without_a_workflow_is_told(environment: dict[str, str], project:
     assert f"has no {WORKFLOW}: commit one" in done.stdout
 
 
-def test_folder_without_a_repository_is_told(environment: dict[str, str], tmp_path: Path) -> None:
+def test_folder_without_a_repository_is_reported(environment: dict[str, str], tmp_path: Path) -> None:
     done = demo({**environment, "GIT_CEILING_DIRECTORIES": os.fspath(tmp_path)}, "--checkout", tmp_path)
     assert done.returncode == 1
     assert "stop 2 failed: a repository was made from this checkout" in done.stdout

@@ -135,7 +135,7 @@ def test_recipes_are_listed_in_groups() -> None:
     ],
     ids=["no python", "too old", "without pip"],
 )
-def test_missing_python_is_said_with_what_to_do(
+def test_missing_python_is_reported_with_what_to_do(
     checkout: Path, tmp_path: Path, script: str, words: str
 ) -> None:
     tools = tmp_path / "bin"

@@ -86,7 +86,7 @@ def test_what_an_older_version_left_wide_is_narrowed(tmp_path: Path) -> None:
         assert reported[str(state / "up.lock")] == reported[str(state / "webhook-secrets.json")] == "0644"
 
 
-def test_a_directory_that_the_operator_named_is_left_and_said(tmp_path: Path) -> None:
+def test_a_directory_that_the_operator_named_is_unchanged_and_reported(tmp_path: Path) -> None:
     state = tmp_path / "srv"
     wide_state(state)
     with started(tmp_path, SOLSTICE_HOME=str(state)) as process:

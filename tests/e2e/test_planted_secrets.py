@@ -223,9 +223,7 @@ def wrong_urls() -> Iterator[tuple[str, dict[str, str]]]:
 
 
 @pytest.mark.parametrize("urls", [pytest.param(urls, id=name) for name, urls in wrong_urls()])
-def test_what_is_wrong_is_said_without_it(
-    rabbitmq_flavour: str, tmp_path: Path, urls: dict[str, str]
-) -> None:
+def test_errors_never_contain_the_value(rabbitmq_flavour: str, tmp_path: Path, urls: dict[str, str]) -> None:
     environment = {
         **base_environment(),
         **urls,

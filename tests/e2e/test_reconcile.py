@@ -85,7 +85,7 @@ async def entries(url: str) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("origin", [Source.GITHUB, Source.GITLAB])
-async def test_delivery_that_nobody_heard_is_sent_again_by_the_forge_and_built_once(
+async def test_delivery_that_did_not_arrive_is_sent_again_by_the_forge_and_built_once(
     tmp_path: Path, origin: Source
 ) -> None:
     project = Repository(tmp_path / "anvil")

@@ -42,7 +42,7 @@ def stored(up: SolsticeUp) -> bytes:
     return b"".join(path.read_bytes() for path in up.home.rglob("*") if path.is_file())
 
 
-def test_job_uses_its_secret_and_nobody_reads_it(up: SolsticeUp, tmp_path: Path) -> None:
+def test_job_uses_its_secret_and_no_reader_sees_it(up: SolsticeUp, tmp_path: Path) -> None:
     project = repository(tmp_path / "anvil", {".solstice/workflow.kdl": WORKFLOW})
     run = built(up, project)
     log = up.solstice("logs", run["run_id"]).stdout

@@ -100,7 +100,7 @@ def gated_jobs(tmp_path: Path) -> GatedJobs:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session")
-async def test_every_accepted_webhook_is_built_once_whatever_is_killed_meanwhile(
+async def test_every_accepted_webhook_is_built_once_although_processes_are_killed(
     deployment: Deployment, gated_jobs: GatedJobs
 ) -> None:
     calls = await asyncio.to_thread(calls_for, gated_jobs)

@@ -86,7 +86,7 @@ async def published_statuses(broker_url: str) -> list[JobStatusV1]:
 
 
 @pytest.mark.timeout(240)  # it may have to start a RabbitMQ first
-def test_push_is_built_and_told(broker_url: str, tmp_path: Path) -> None:
+def test_push_is_built_and_reported(broker_url: str, tmp_path: Path) -> None:
     project = repository(tmp_path / "anvil", {".solstice/workflow.kdl": WORKFLOW})
     forge_port, orchestrator_port = map(str, free_ports(2))
     environment = {

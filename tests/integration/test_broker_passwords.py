@@ -88,7 +88,7 @@ async def test_file_without_a_password_is_a_mistake_that_names_it(
 
 
 @pytest.mark.parametrize(("mode", "is_logged"), [(0o600, False), (0o640, False), (0o644, True)])
-async def test_file_that_every_user_may_read_is_said(
+async def test_file_that_every_user_may_read_is_reported(
     broker_user: BrokerUser, password_file: Path, mode: int, is_logged: bool
 ) -> None:
     put(password_file, "first\n", mode)
@@ -100,7 +100,7 @@ async def test_file_that_every_user_may_read_is_said(
     assert [line["path"] for line in message] == [str(password_file)] * is_logged
 
 
-async def test_wrong_password_is_said_with_the_host_that_refused_it(
+async def test_wrong_password_is_reported_with_the_host_that_refused_it(
     broker_user: BrokerUser, password_file: Path
 ) -> None:
     put(password_file, "stolen\n")

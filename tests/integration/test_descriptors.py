@@ -70,7 +70,7 @@ def processor_seconds(pid: int) -> float:
 
 
 @asks_for_inside("uvicorn")
-async def test_silent_connections_on_few_descriptors_keep_nobody_else_out(service: Service) -> None:
+async def test_silent_connections_on_few_descriptors_keep_no_other_out(service: Service) -> None:
     pid = service.process.pid
     assert answers(service, 1)
     before = open_files(pid)

@@ -105,7 +105,7 @@ async def test_a_killed_consumer_gives_its_messages_back_to_one_that_waits(broke
         assert await waiting == [(0, True), (1, True), (2, True)]
 
 
-async def test_what_a_killed_consumer_held_is_there_for_whoever_opens_the_file_next(url: str) -> None:
+async def test_messages_of_a_killed_consumer_are_there_for_the_next_process(url: str) -> None:
     async with open_broker(url, name="first") as broker:
         await broker.declare(STATUSES.topology(QueueType.QUORUM))
         await broker.publish(numbered(3))
@@ -183,7 +183,7 @@ async def test_workers_killed_at_any_moment_lose_nothing(broker: Broker, url: st
     assert seen == set(range(300))
 
 
-async def test_what_a_killed_publisher_was_told_is_kept_is_kept(broker: Broker, url: str) -> None:
+async def test_confirmed_messages_of_a_killed_publisher_are_stored(broker: Broker, url: str) -> None:
     async with peer(url, "publish", 100_000) as publisher:
         reported = [await publisher.line() for _ in range(200)]
         await publisher.kill()

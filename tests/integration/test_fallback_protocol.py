@@ -38,7 +38,7 @@ def forge(tmp_path: Path) -> Iterator[ForgeProcess]:
         assert not [event for event in running.events if "Traceback" in str(event)]
 
 
-def test_what_is_left_open_is_said(forge: ForgeProcess) -> None:
+def test_what_is_left_open_is_reported(forge: ForgeProcess) -> None:
     assert "time for heads" in forge.logged("http.unbounded")["open"]
 
 

@@ -259,7 +259,7 @@ def check_dead_letter(dead_letter: Delivery) -> None:
     assert "k" not in dead_letter.headers
 
 
-async def test_the_broker_keeps_poison_that_nobody_settles_and_its_dead_letter_queue_drops_it(
+async def test_the_broker_keeps_unsettled_poison_and_its_dead_letter_queue_drops_it(
     rabbitmq_vhost: Vhost,
 ) -> None:
     """Since RabbitMQ 4.0, after 20 deliveries a message is dead-lettered, then dropped."""

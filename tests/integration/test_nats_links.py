@@ -289,7 +289,7 @@ async def test_purged_message_can_be_replayed_although_the_server_remembers_its_
         assert await drain(broker, ROUTE.queue) == [b"1"]
 
 
-async def test_user_without_the_right_to_publish_is_told_so_at_once() -> None:
+async def test_user_without_the_right_to_publish_learns_so_at_once() -> None:
     allowed = '["$JS.API.>", "$JS.ACK.>", "$KV.>", "solstice.presence.>", "_INBOX.>"]'
     users = [
         "authorization { users: [",
@@ -443,7 +443,7 @@ async def test_consumer_that_waits_outlives_the_end_of_its_pulls(
 # -- who may, and what there is --------------------------------------------------------------------------------------
 
 
-async def test_wrong_password_is_said_and_the_right_one_is_used_when_it_holds_again() -> None:
+async def test_wrong_password_is_reported_and_the_right_one_is_used_when_it_holds_again() -> None:
     def users(password: str) -> list[str]:
         return [f'authorization {{ user: otter, password: "{password}" }}']
 
@@ -462,7 +462,7 @@ async def test_wrong_password_is_said_and_the_right_one_is_used_when_it_holds_ag
             assert await drain(broker, ROUTE.queue) == [b"1", b"2"]
 
 
-async def test_server_without_jetstream_is_said() -> None:
+async def test_server_without_jetstream_is_reported() -> None:
     with NatsServer(jetstream=False) as server:
         async with open_broker(server.url, name="test") as broker:
             with pytest.raises(BrokerUnavailable, match=r"JetStream is not available.*jetstream"):

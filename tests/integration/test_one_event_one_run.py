@@ -254,7 +254,7 @@ async def test_older_delivery_that_comes_late_takes_no_newer_ones_place(
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1), (1, 3, 2)], ids=str)
-async def test_where_no_time_is_told_pushes_are_put_in_order_by_what_was_there_before(
+async def test_without_times_pushes_are_ordered_by_their_previous_commits(
     forge: Sender, order: tuple[int, ...]
 ) -> None:
     for number in order:

@@ -183,7 +183,7 @@ async def test_an_error_in_the_body_hands_everything_back_too(rabbitmq_vhost: Vh
         await wait_for_ready(broker, ROUTE.dlq, 0)
 
 
-async def test_retrying_for_ever_ends_in_the_dead_letters_by_the_brokers_own_limit(
+async def test_retrying_forever_ends_in_the_dead_letters_by_the_brokers_own_limit(
     rabbitmq_vhost: Vhost,
 ) -> None:
     async with connected(rabbitmq_vhost.url) as broker:

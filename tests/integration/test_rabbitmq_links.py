@@ -113,9 +113,7 @@ async def test_connections_closed_by_an_operator_come_back(rabbitmq_vhost: Vhost
     ],
     ids=["nothing", "HTTP", "half a hello"],
 )
-async def test_whoever_else_answers_at_the_address_is_outlived(
-    rabbitmq_vhost: Vhost, greeting: bytes
-) -> None:
+async def test_another_server_at_the_address_is_survived(rabbitmq_vhost: Vhost, greeting: bytes) -> None:
     """A proxy without a backend answers, or a broker that is shutting down."""
     async with (
         fault_proxy(rabbitmq_vhost.url) as proxy,
@@ -300,7 +298,7 @@ async def test_closing_over_a_black_hole_is_bounded_and_ends_every_waiting_publi
         await wait_for_ready(broker, ROUTE.dlq, 0)
 
 
-async def test_nobody_there_is_told_with_the_reason() -> None:
+async def test_a_missing_server_is_reported_with_the_reason() -> None:
     (port,) = free_ports(1)
     async with open_broker(
         f"amqp://127.0.0.1:{port}/%2f", name="test", confirm_timeout_seconds=0.2

@@ -61,7 +61,7 @@ async def test_a_full_queue_rejects(rabbitmq_vhost: Vhost) -> None:
         assert "queue" in outcomes[-1].detail
 
 
-async def test_a_message_above_the_servers_limit_is_rejected_not_unknown_for_ever(
+async def test_a_message_above_the_servers_limit_is_rejected_not_unknown_forever(
     own_rabbitmq_vhost: Vhost,
 ) -> None:
     server, size = own_rabbitmq_vhost.server, 16 * 2**20 + 1
@@ -107,7 +107,7 @@ async def test_a_publish_that_waits_when_the_heartbeat_dies_ends_unknown_and_its
         assert statuses(list(await broker.publish([order(-1)]))) == [CONFIRMED]
 
 
-async def test_a_blocked_broker_is_told_and_what_was_not_sent_never_arrives(
+async def test_a_blocked_broker_is_reported_and_what_was_not_sent_never_arrives(
     own_rabbitmq_vhost: Vhost,
 ) -> None:
     server = own_rabbitmq_vhost.server

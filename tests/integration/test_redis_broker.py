@@ -194,7 +194,7 @@ async def test_a_frozen_server_makes_publishes_unknown_and_leaving_takes_seconds
     own.thaw()
 
 
-async def test_the_twentieth_delivery_in_vain_makes_a_message_poison(
+async def test_the_twentieth_failed_delivery_makes_a_message_poison(
     url: str, redis_server: Callable[[], RedisServer]
 ) -> None:
     async with connected(url) as broker:
@@ -211,7 +211,7 @@ async def test_the_twentieth_delivery_in_vain_makes_a_message_poison(
         assert (dead.body, dead.headers["x-solstice-reason"]) == (b"0", "too_many_deliveries")
 
 
-async def test_what_was_delivered_in_vain_from_a_queue_without_dead_letters_of_its_own_is_never_poison(
+async def test_failed_deliveries_from_a_queue_without_dead_letters_never_become_poison(
     url: str, redis_server: Callable[[], RedisServer]
 ) -> None:
     async with connected(url) as broker:

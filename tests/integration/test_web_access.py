@@ -86,7 +86,7 @@ async def test_without_tokens_this_machine_may_do_everything(setup: AccessSetup)
     assert (await setup.http.post(f"/api/v1/runs/{run.run_id}/rerun")).status_code == 201
 
 
-async def test_without_tokens_nobody_else_may_do_anything(setup: AccessSetup) -> None:
+async def test_without_tokens_callers_elsewhere_may_do_nothing(setup: AccessSetup) -> None:
     app = application(setup.web, Access(file=TokenFile(setup.tokens)))
     transport = httpx2.ASGITransport(app=app, client=FAR_AWAY)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as afar:
@@ -121,7 +121,7 @@ async def test_what_watches_us_needs_no_token(setup: AccessSetup, path: str) -> 
     assert (await setup.http.get(path)).status_code == 200
 
 
-async def test_a_program_is_told_what_it_lacks(setup: AccessSetup) -> None:
+async def test_a_program_learns_what_it_lacks(setup: AccessSetup) -> None:
     reader = setup.token("reader", TokenScope.READ)
     run = await setup.web.admit()
     without_token = await setup.http.get("/api/v1/runs")

@@ -117,7 +117,7 @@ async def test_degraded_broker_is_a_notice_and_not_ready_only_where_durability_i
         assert (answer.status_code, answer.json()["missing"]) == (503, notice)
 
 
-async def test_store_that_does_not_answer_is_said_everywhere(
+async def test_store_that_does_not_answer_is_reported_everywhere(
     web: WebServer, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unavailable(*_: object, **__: object) -> None:
@@ -313,7 +313,7 @@ async def test_places_in_a_log_are_checked(
     assert (await http.get(f"/api/v1/jobs/{key.job_id}/{tail}")).status_code == status
 
 
-async def test_bug_is_told_without_its_secrets(
+async def test_bug_is_reported_without_its_secrets(
     web: WebServer, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object, **__: object) -> None:
@@ -380,7 +380,7 @@ async def test_chunks_say_whether_they_are_marks(web: WebServer, http: httpx2.As
         assert [(await anext(events)).data["kind"] for _ in page["chunks"]] == ["output", "mark"]
 
 
-async def test_log_is_told_as_it_is_written(web: WebServer, http: httpx2.AsyncClient) -> None:
+async def test_log_is_reported_as_it_is_written(web: WebServer, http: httpx2.AsyncClient) -> None:
     _, ids = await web.plan(spec())
     job_id = ids["build"]
     async with aclosing(reported(http, f"/api/v1/jobs/{job_id}/log/events")) as events:
@@ -457,7 +457,9 @@ async def test_job_that_never_ran_ends_its_stream(web: WebServer, http: httpx2.A
     assert [(event.name, event.data["state"]) for event in events] == [("end", "cancelled")]
 
 
-async def test_run_is_told_at_every_change_until_its_end(web: WebServer, http: httpx2.AsyncClient) -> None:
+async def test_run_is_reported_at_every_change_until_its_end(
+    web: WebServer, http: httpx2.AsyncClient
+) -> None:
     run, ids = await web.plan(spec())
     async with aclosing(reported(http, f"/api/v1/runs/{run.run_id}/events")) as events:
         assert (await anext(events)).data["jobs"][0]["state"] == "waiting"
@@ -487,7 +489,7 @@ async def test_our_own_client_follows_a_run_to_its_end(web: WebServer) -> None:
     assert sorted(written) == ["lint |   lint says hello\n", "test |   test says hello\n"]
 
 
-async def test_list_is_told_that_it_changed(web: WebServer, http: httpx2.AsyncClient) -> None:
+async def test_a_client_of_the_list_gets_its_changes(web: WebServer, http: httpx2.AsyncClient) -> None:
     key = await web.running()
     async with aclosing(reported(http, "/api/v1/events")) as events:
         changed = asyncio.ensure_future(anext(events))

@@ -51,7 +51,7 @@ async def scale(http: httpx2.AsyncClient, **parameters: str | int) -> Any:
     return answer.json()
 
 
-async def test_of_a_label_nobody_has_everything_is_zero(web: WebServer, http: httpx2.AsyncClient) -> None:
+async def test_everything_is_zero_for_a_label_without_jobs(web: WebServer, http: httpx2.AsyncClient) -> None:
     found = await scale(http, label="linux-arm64.v8")
     for location in (
         "waiting",
@@ -94,7 +94,7 @@ async def test_what_was_learnt_says_how_many_slots_the_target_takes(
     assert found["target_seconds"] == 3600
 
 
-async def test_delayed_runs_are_told_of_within_the_target(web: WebServer, http: httpx2.AsyncClient) -> None:
+async def test_delayed_runs_are_reported_within_the_target(web: WebServer, http: httpx2.AsyncClient) -> None:
     now = datetime.now(UTC)
     soon, tomorrow = (format_timestamp(now + timedelta(hours=hours)) for hours in (0.5, 24))
     await web.admit(not_before=soon, runs_on="linux")

@@ -93,7 +93,7 @@ async def test_ticks_are_shown_with_their_runs(web: WebServer, http: httpx2.Asyn
     )
 
 
-async def test_the_next_ticks_are_told_in_both_times(http: httpx2.AsyncClient) -> None:
+async def test_the_next_ticks_are_reported_in_both_times(http: httpx2.AsyncClient) -> None:
     await added(http)
     await http.post("/schedules/nightly/pause")
     found = (await http.get("/schedules/nightly/next", params={"count": 3})).json()
@@ -173,7 +173,7 @@ async def test_it_is_paused_resumed_and_removed(http: httpx2.AsyncClient) -> Non
         ({"cron": None}, "cron:"),
     ],
 )
-async def test_what_is_wrong_is_said(http: httpx2.AsyncClient, fields: dict[str, Any], wrong: str) -> None:
+async def test_mistakes_are_reported(http: httpx2.AsyncClient, fields: dict[str, Any], wrong: str) -> None:
     refused = await http.post("/schedules", json={**SCHEDULE_INPUT, **fields})
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "malformed")
     assert wrong in refused.json()["error"]["message"]
@@ -228,7 +228,7 @@ async def test_the_client_asks_for_all_of_it(web: WebServer) -> None:
             await api.schedule("nobody")
 
 
-async def test_changes_are_told(web: WebServer) -> None:
+async def test_changes_are_reported(web: WebServer) -> None:
     async with OrchestratorClient.open(web.url) as api:
         events = api._events("/api/v1/schedules/events", {})
         reported = asyncio.ensure_future(anext(events))

@@ -140,7 +140,7 @@ def _value(answer: Any, expression: str) -> str | None:
     return found
 
 
-def test_whoever_follows_the_links_sees_and_changes_what_its_scopes_allow(web_thread: WebThread) -> None:
+def test_following_the_links_shows_and_changes_what_the_scopes_allow(web_thread: WebThread) -> None:
     with requests.Session() as session:
         session.trust_env = False
         walk = LinkWalk(web_thread, session)

@@ -115,7 +115,7 @@ async def test_the_client_says_the_same(web: WebServer) -> None:
             await api.steer_worker("host:1:a b", "pause")
 
 
-async def test_a_change_of_the_workers_is_told(web: WebServer, http: httpx2.AsyncClient) -> None:
+async def test_a_change_of_the_workers_is_reported(web: WebServer, http: httpx2.AsyncClient) -> None:
     async with http.sse("/api/v1/workers/events") as source:
         reported = aiter(source)
         await web.store.steer_worker(WORKER, PauseOrder())

@@ -77,9 +77,7 @@ def test_every_stream_is_named_here() -> None:
 
 
 @pytest.mark.parametrize("path", STREAMS)
-async def test_a_stream_ends_with_its_token_and_tells_no_more(
-    web: WebServer, path: str, tmp_path: Path
-) -> None:
+async def test_a_stream_ends_with_its_token(web: WebServer, path: str, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.json"
     make_token(tokens, "another", TokenScope.READ)
     reader = make_token(tokens, "reader", TokenScope.READ)

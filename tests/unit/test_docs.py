@@ -188,14 +188,14 @@ def test_readme_leads_to_every_page_of_the_documentation() -> None:
     assert led_to("docs/README.md") - led_to("README.md") == set()
 
 
-def test_webhook_page_tells_every_reason_to_ignore_and_no_other() -> None:
+def test_webhook_page_names_every_reason_to_ignore_and_no_other() -> None:
     section = prose(WEBHOOKS).partition("### What is not built")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == {
         reason.value for reason in IgnoreReason
     }
 
 
-def test_webhook_page_tells_every_refusal_and_no_other() -> None:
+def test_webhook_page_names_every_refusal_and_no_other() -> None:
     reported = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", prose(WEBHOOKS), re.MULTILINE))
     refused = set()
     for module in (solstice_forge.edge.webhooks, solstice_forge.decisions.triage):
@@ -209,7 +209,7 @@ def test_webhook_page_tells_every_refusal_and_no_other() -> None:
     assert reported == refused | others
 
 
-def test_api_page_tells_every_refusal_and_no_other() -> None:
+def test_api_page_names_every_refusal_and_no_other() -> None:
     reported = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", prose(API), re.MULTILINE))
     refused = {("401", "unknown_token"), ("401", "expired_token")}
     for path in (
@@ -259,7 +259,7 @@ def test_each_stop_of_a_push_has_one_link_from_the_edge_to_the_forge() -> None:
     ]
 
 
-def test_reasons_for_another_attempt_are_told() -> None:
+def test_reasons_for_another_attempt_are_reported() -> None:
     page = text_of("docs/life-of-a-job.md")
     retried = {Reason.AGENT_LOST, Reason.LEASE_EXPIRED, Reason.PROVISION_FAILED, Reason.CHECKOUT_FAILED}
     assert [
@@ -269,7 +269,7 @@ def test_reasons_for_another_attempt_are_told() -> None:
     ] == []
 
 
-def test_what_becomes_of_a_tick_is_told() -> None:
+def test_what_becomes_of_a_tick_is_reported() -> None:
     (table,) = [text for text in prose("docs/schedules.md").split("## ") if text.startswith("What happens")]
     for word in (*TickState, *TickReason):
         assert f"`{word.value}`" in table

@@ -107,7 +107,7 @@ async def test_stream_that_stays_away_is_given_up() -> None:
             await follow_job(api, JOB, unheard)
 
 
-async def test_nobody_there_is_said_at_once() -> None:
+async def test_a_missing_server_is_reported_at_once() -> None:
     async with served(lambda _path, _headers: b"") as port:
         pass
     async with client(port) as api:
@@ -143,7 +143,7 @@ async def test_answer_that_is_no_yes_is_an_error_with_its_words(
             await api.run(RUN)
 
 
-async def test_request_that_nobody_admitted_is_no_run() -> None:
+async def test_unadmitted_request_has_no_run() -> None:
     missing = reply('{"error":{"code":"not_found","message":"not yet"}}', status="404 Not Found")
     async with served(lambda _path, _headers: missing) as port, client(port) as api:
         assert await api.run_of_request(RUN) is None

@@ -176,7 +176,7 @@ async def test_dead_letters_are_kept_in_a_file_dropped_purged_and_put_back(
         (["replay", "--all", "--rate", "0"], "--rate"),
     ],
 )
-def test_a_wrong_call_is_told_what_is_wrong(words: list[str], problem: str, tmp_path: Path) -> None:
+def test_a_wrong_call_is_answered_with_the_error(words: list[str], problem: str, tmp_path: Path) -> None:
     done = solstice(f"sqlite:///{tmp_path / 'broker.db'}", *words, check=2)
     assert problem in " ".join(done.stderr.replace("│", " ").split())
 

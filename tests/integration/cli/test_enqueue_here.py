@@ -52,7 +52,7 @@ def test_without_arguments_it_is_the_head_with_its_branch(tmp_path: Path) -> Non
     assert request["repo_url"] == project.folder.as_uri()
 
 
-def test_a_short_id_is_resolved_and_a_change_that_is_not_committed_is_said(tmp_path: Path) -> None:
+def test_a_short_id_is_resolved_and_a_change_that_is_not_committed_is_reported(tmp_path: Path) -> None:
     project = made(tmp_path)
     (project.folder / "a").write_text("2")
     done = enqueue(project.folder, "--commit-sha", project.head[:8])

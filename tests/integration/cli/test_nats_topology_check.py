@@ -257,7 +257,7 @@ def test_a_seeded_drift_of_streams_is_named_with_its_remedy(server: NatsServer, 
     assert remedy in named[0]["remedy"]
 
 
-def test_an_empty_server_is_told_to_declare_all() -> None:
+def test_an_empty_server_gets_the_advice_to_declare_everything() -> None:
     with NatsServer() as server:
         found = differences(server)
         assert {each["remedy"] for each in found} == {"solstice topology declare"}

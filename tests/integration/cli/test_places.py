@@ -40,7 +40,7 @@ def test_a_broker_that_refuses_is_named_in_the_same_words_by_all(scheme: str, tm
 
 
 @pytest.mark.parametrize("scheme", ["amqp", "redis", "nats"])
-def test_a_host_that_nobody_knows_is_named_in_the_same_words_by_all(scheme: str, tmp_path: Path) -> None:
+def test_an_unknown_host_is_named_in_the_same_words_by_all(scheme: str, tmp_path: Path) -> None:
     done = run(tmp_path, "dlq", "list", AMQP_URL=f"{scheme}://host.invalid")
     assert done.returncode == 3
     assert done.stderr.startswith(f"error: no connection to the broker at {scheme}://host.invalid")

@@ -105,7 +105,7 @@ async def test_a_folder_of_this_machine_is_a_repository(web: WebServer, tmp_path
     assert added["repo_url"] == repository.path.as_uri()
 
 
-async def test_what_is_wrong_is_said(web: WebServer) -> None:
+async def test_mistakes_are_reported(web: WebServer) -> None:
     refused = await solstice(web, "add", *NIGHTLY[:-1], "* * 32 * *")
     assert refused.exit_code != 0
     assert "the 3rd field, day-of-month, is '32'" in str(refused.exception) + refused.output

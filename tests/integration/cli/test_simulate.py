@@ -76,7 +76,7 @@ def test_generated_repositories_belong_to_owners_in_turn(tmp_path: Path) -> None
     assert "owner-2/repository-2" in repositories
 
 
-def test_a_generated_trace_is_played_and_told(trace: Path) -> None:
+def test_a_generated_trace_is_simulated_and_reported(trace: Path) -> None:
     reported = answer("--trace", trace, "--slots", "linux=4,illumos=1")
     assert (reported["jobs"], reported["never_started"], reported["superseded"]) == (3000, 0, 0)
     of_all = {each["label"]: each["waits"] for each in reported["waits"] if each["priority"] is None}
@@ -98,7 +98,7 @@ def test_a_generated_trace_is_played_and_told(trace: Path) -> None:
         assert waits == change["after"]
 
 
-def test_caps_and_limits_change_what_is_told(trace: Path) -> None:
+def test_caps_and_limits_change_the_report(trace: Path) -> None:
     slots = ("--slots", "linux=4,illumos=1", "--no-one-more")
     free = answer("--trace", trace, *slots)["waits"]
     for tried in (
@@ -120,7 +120,7 @@ def test_in_a_pipe_values_are_whole_and_lines_say_what_they_are(trace: Path) -> 
     assert [line for line in lines if line.startswith("fairness")]
 
 
-def test_what_is_wrong_is_said_in_a_line(trace: Path, tmp_path: Path) -> None:
+def test_mistakes_are_reported_in_one_line(trace: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_bytes(trace.read_bytes() + b'{"at":1e9,"label":"linux"}\n')
     cases = [

@@ -104,7 +104,7 @@ def test_answers_are_sentences_and_hold_no_password(
         assert secret not in each.stdout + each.stderr
 
 
-def test_what_is_wrong_is_said_in_a_line_with_the_right_exit_code(
+def test_errors_are_one_line_with_the_right_exit_code(
     file: Path, populated: PopulatedStore, tmp_path: Path
 ) -> None:
     unreachable = "postgresql://ada:secret@127.0.0.1:9/jobs"

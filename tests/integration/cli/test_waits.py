@@ -126,12 +126,12 @@ print("the end")
 """
 
 
-def test_nothing_is_said_after_the_first_output() -> None:
+def test_nothing_is_reported_after_the_first_output() -> None:
     assert WAITS.format("a thing") in first_lines(WAITING.format(first="pass"), "the end")
     assert WAITS.format("a thing") not in first_lines(WAITING.format(first="ends()"), "the end")
 
 
-def test_a_pipe_is_told_nothing() -> None:
+def test_a_pipe_gets_no_progress() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WAITING.format(first="pass")],
         env=base_environment(),

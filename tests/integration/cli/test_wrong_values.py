@@ -185,7 +185,7 @@ class TestWhatCannotBeReadOrWritten:
         assert done.returncode == 2
         assert done.stderr == "error: --headers: headers: byte 3 is not UTF-8\n"
 
-    def test_a_full_standard_output_is_said(self, tmp_path: Path) -> None:
+    def test_a_full_standard_output_is_reported(self, tmp_path: Path) -> None:
         with Path("/dev/full").open("w") as full:
             done = subprocess.run(
                 [sys.executable, "-m", "solstice_cli", "schema", "show", "jobrequest.v1"],

@@ -196,7 +196,7 @@ class TestTransactions:
         with pytest.raises(StoreUnavailable, match="read-only"):
             await database.read(Add("b"))
 
-    async def test_who_was_frozen_in_a_transaction_loses_it_and_holds_nobody_back(
+    async def test_a_process_that_was_frozen_in_a_transaction_loses_it_and_delays_no_other(
         self,
         postgresql_database: ScratchDatabase,
         database: PostgreSQLDatabase,
@@ -237,7 +237,9 @@ class TestTransactions:
 
 
 class TestTrouble:
-    async def test_nobody_there_is_unavailable_and_says_where_without_the_password(self) -> None:
+    async def test_a_missing_server_is_unavailable_and_the_error_shows_its_url_without_the_password(
+        self,
+    ) -> None:
         (port,) = free_ports(1)
         with pytest.raises(StoreUnavailable, match=f"postgresql://ada@127.0.0.1:{port}/jobs ") as raised:
             async with PostgreSQLDatabase.open(f"postgresql://ada:secret@127.0.0.1:{port}/jobs?ssl=disable"):

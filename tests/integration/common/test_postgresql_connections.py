@@ -55,7 +55,7 @@ class TestTransactions:
         ids=["prepared", "simple", "only prepared", "copy", "none"],
     )
     @pytest.mark.parametrize("times", [1, 3], ids=["new", "known"])
-    async def test_it_begins_with_whatever_comes_first(
+    async def test_it_begins_with_the_first_event_of_any_kind(
         self, connections: ConnectionPool, first: Callable[[Connection], Awaitable[object]], times: int
     ) -> None:
         async def undone() -> None:

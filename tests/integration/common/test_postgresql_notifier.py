@@ -59,7 +59,7 @@ async def test_channels_notify_apart(pair: Pair) -> None:
         assert not jobs.is_set()
 
 
-async def test_the_ringer_hears_itself_at_once_and_only_once(pair: Pair) -> None:
+async def test_the_notifier_wakes_itself_at_once_and_only_once(pair: Pair) -> None:
     one, other = pair
     async with one.listen("jobs") as first, other.listen("jobs") as other_process, asyncio.timeout(30):
         await settled(first)

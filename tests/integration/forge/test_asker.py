@@ -148,7 +148,7 @@ async def test_comment_that_cancels_becomes_a_cancel_whether_the_change_request_
         assert "#12" in (await setup.entry()).detail
 
 
-async def test_comment_of_somebody_without_rights_cancels_nothing(tmp_path: Path) -> None:
+async def test_comment_of_an_author_without_rights_cancels_nothing(tmp_path: Path) -> None:
     async with asker_setup(Origin.GITHUB, tmp_path) as setup:
         setup.forge.rights["harbour-lights/beacon", "ada-brook"] = "read"
         await setup.arrives("github/comment-cancel")
@@ -179,7 +179,7 @@ async def test_note_of_gitlab_is_of_the_commit_it_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("right", ["read", None])
-async def test_comment_of_somebody_without_rights_ends_with_the_reason(
+async def test_comment_of_an_author_without_rights_ends_with_the_reason(
     tmp_path: Path, right: str | None
 ) -> None:
     async with asker_setup(Origin.GITHUB, tmp_path) as setup:
@@ -273,7 +273,7 @@ async def test_approval_is_for_the_commit_of_its_moment_alone(tmp_path: Path) ->
         assert setup.forge.calls == []
 
 
-async def test_approval_outlives_whoever_took_it_first(tmp_path: Path) -> None:
+async def test_approval_outlives_the_process_that_took_it_first(tmp_path: Path) -> None:
     assert LEASE_SECONDS < APPROVAL_SECONDS
     async with asker_setup(Origin.GITHUB, tmp_path) as setup:
         setup.forge.rights["harbour-lights/beacon", "ada-brook"] = "write"
@@ -285,7 +285,7 @@ async def test_approval_outlives_whoever_took_it_first(tmp_path: Path) -> None:
         assert [one.approves for one in await setup.requests()] == [True]
 
 
-async def test_approved_commit_of_a_fork_is_untrusted_and_waits_for_nobody(tmp_path: Path) -> None:
+async def test_approved_commit_of_a_fork_is_untrusted_and_does_not_wait(tmp_path: Path) -> None:
     async with asker_setup(Origin.GITHUB, tmp_path) as setup:
         setup.forge.rights["harbour-lights/beacon", "ada-brook"] = "write"
         setup.forge.changes["harbour-lights/beacon", 12] = Change(sha=SHA, fork="ben-stone/beacon")

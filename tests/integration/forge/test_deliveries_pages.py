@@ -120,7 +120,7 @@ async def test_home_leads_to_the_deliveries(client: httpx2.AsyncClient) -> None:
     assert (home.status_code, home.headers["location"]) == (303, "/deliveries")
 
 
-async def test_statuses_that_the_forge_was_told_are_shown(settings: ForgeSettings) -> None:
+async def test_reported_statuses_are_shown(settings: ForgeSettings) -> None:
     def shown(context: str, phase: Phase, answered: str, failure: str = "") -> ContextStatus:
         return ContextStatus(
             source_name="forgejo",

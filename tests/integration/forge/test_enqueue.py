@@ -58,7 +58,7 @@ async def test_request_is_confirmed_and_in_the_queue(rabbitmq_vhost: Vhost) -> N
     assert delivery.headers["x-solstice-idempotency-key"] == "nightly"
 
 
-def test_full_queue_is_said_to_be_full(rabbitmq_vhost: Vhost) -> None:
+def test_full_queue_is_reported_as_full(rabbitmq_vhost: Vhost) -> None:
     first = enqueue(rabbitmq_vhost.url)
     assert first.returncode == 0
     assert first.stdout.startswith("confirmed: request ")
@@ -70,7 +70,7 @@ def test_full_queue_is_said_to_be_full(rabbitmq_vhost: Vhost) -> None:
     assert "rejected: the broker did not take the request" in refused[-1].stderr
 
 
-def test_queue_of_another_kind_is_told_with_both_sides(rabbitmq_vhost: Vhost) -> None:
+def test_queue_of_another_kind_is_reported_with_both_sides(rabbitmq_vhost: Vhost) -> None:
     assert enqueue(rabbitmq_vhost.url, AMQP_QUEUE_TYPE="classic").returncode == 0
     done = enqueue(rabbitmq_vhost.url)
     assert done.returncode == 1
@@ -78,7 +78,7 @@ def test_queue_of_another_kind_is_told_with_both_sides(rabbitmq_vhost: Vhost) ->
     assert "AMQP_QUEUE_TYPE" in done.stderr
 
 
-def test_broker_that_is_not_there_is_told_and_worth_a_retry() -> None:
+def test_broker_that_is_not_there_is_reported_and_worth_a_retry() -> None:
     done = enqueue("amqp://127.0.0.1:1/", "--enqueue-connect-seconds", "0.3")
     assert done.returncode == 3
     assert done.stderr.startswith("error: no connection to the broker at amqp://127.0.0.1:1/")
@@ -86,7 +86,7 @@ def test_broker_that_is_not_there_is_told_and_worth_a_retry() -> None:
 
 
 @pytest.mark.timeout(240)  # it stops and starts a server of its own
-async def test_publish_that_nobody_confirms_is_unknown_and_stays_one_request(
+async def test_unconfirmed_publish_is_unknown_and_stays_one_request(
     own_rabbitmq_vhost: Vhost,
 ) -> None:
     settings = EnqueueSettings(amqp_url=own_rabbitmq_vhost.url, enqueue_confirm_seconds=1.0)

@@ -63,7 +63,7 @@ async def service(settings: ForgeSettings, running: Running) -> AsyncIterator[Fo
 
 
 class TestEnqueue:
-    async def test_a_wish_is_kept_published_and_found(self, service: ForgeService) -> None:
+    async def test_a_cancel_is_stored_published_and_found(self, service: ForgeService) -> None:
         answer = await service.ask(ref="refs/heads/main", repo_full_name="tide-club/almanac")
         assert answer.status_code == 202
         reported = answer.json()
@@ -176,7 +176,7 @@ class TestEnqueue:
             ),
         ],
     )
-    async def test_what_is_no_wish_leaves_nothing(
+    async def test_an_invalid_cancel_changes_nothing(
         self, service: ForgeService, sent: dict[str, Any], status: int, reason: str
     ) -> None:
         headers = service.asks | sent.pop("headers", {})
@@ -184,7 +184,7 @@ class TestEnqueue:
         assert (answer.status_code, answer.json()["reason"]) == (status, reason)
         assert (await service.read()).json()["deliveries"] == []
 
-    async def test_other_methods_are_told_which_one(self, service: ForgeService) -> None:
+    async def test_other_methods_get_the_allowed_one(self, service: ForgeService) -> None:
         answer = await service.http.get("/api/v1/jobs", headers=service.reads)
         assert (answer.status_code, answer.json()["reason"], answer.headers["allow"]) == (
             405,
@@ -385,7 +385,7 @@ class TestAccess:
         assert answer.status_code == 202
 
 
-async def test_the_document_is_served_to_everybody(service: ForgeService) -> None:
+async def test_the_document_is_public(service: ForgeService) -> None:
     answer = await service.http.get("/openapi.json")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     assert answer.content == render()

@@ -108,7 +108,7 @@ async def test_cut_connections_in_the_middle_lose_nothing(
     assert {number_of(one) for one in requests} == set(range(1, 201))
 
 
-async def test_queue_with_other_arguments_is_told_and_webhooks_are_still_taken(
+async def test_queue_with_other_arguments_is_reported_and_webhooks_are_still_taken(
     rabbitmq_vhost: Vhost, make_settings: MakeSettings, running: Running
 ) -> None:
     classic = make_settings(amqp_url=rabbitmq_vhost.url, amqp_queue_type="classic")

@@ -148,7 +148,7 @@ async def test_delivery_is_not_kept_waiting_by_a_lock(
                     break
 
 
-async def test_delivery_is_not_lost_with_another_one_of_its_id_that_told_nothing_new(
+async def test_delivery_is_not_lost_with_another_one_of_its_id_without_content(
     postgresql_database: ScratchDatabase,
 ) -> None:
     async with PostgreSQLInbox.open(postgresql_database.url) as inbox:

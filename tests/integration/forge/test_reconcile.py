@@ -378,7 +378,7 @@ async def test_nothing_is_built_of_what_was_there_before_we_looked(inbox_url: st
         assert second.baseline == 0
 
 
-async def test_pull_requests_are_compared_where_one_was_ever_told_of(inbox_url: str) -> None:
+async def test_pull_requests_are_compared_where_one_was_ever_delivered(inbox_url: str) -> None:
     async with reconcile_setup(Origin.FORGEJO, inbox_url, Rule(name="r", repositories=(OTTER,))) as setup:
         setup.forge.changes[OTTER, 6] = Change(sha=sha(6))
         await setup.compare()
@@ -395,7 +395,7 @@ async def test_pull_requests_are_compared_where_one_was_ever_told_of(inbox_url: 
         assert of_fork.head_repo_url == f"{setup.forge.url}/dora/otter.git"
 
 
-async def test_pull_requests_are_left_alone_where_the_webhook_never_tells_of_them(inbox_url: str) -> None:
+async def test_pull_requests_are_ignored_where_the_webhook_never_reports_them(inbox_url: str) -> None:
     async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
         await setup.arrives(1)
         setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
@@ -527,7 +527,7 @@ SLOW_SECONDS = 2.5
 
 @pytest.mark.parametrize("name", TROUBLES)
 @pytest.mark.parametrize("origin", [Origin.GITHUB, Origin.GITLAB, Origin.GITEA])
-async def test_trouble_with_one_repository_is_told_and_the_others_go_on(
+async def test_trouble_with_one_repository_is_reported_and_the_others_go_on(
     origin: Origin, name: str, tmp_path: Path
 ) -> None:
     rule = Rule(name="r", repositories=("river/heron", OTTER))
@@ -653,7 +653,7 @@ async def test_forge_that_is_always_full_is_not_waited_for_without_end(inbox_url
         assert len(setup.forge.calls) <= LIMIT_WAIT_SECONDS / 100 + 1
 
 
-async def test_by_the_clock_each_source_is_compared_once_in_an_interval_whoever_does_it(
+async def test_by_the_clock_each_source_is_compared_once_per_interval_by_any_process(
     inbox_url: str,
 ) -> None:
     interval = 900.0
@@ -733,7 +733,7 @@ async def test_pull_requests_that_are_switched_off_are_not_asked_for(inbox_url: 
         assert setup.call_count("/pulls") == 0
 
 
-async def test_no_right_to_send_again_is_told_and_not_tried_fifty_times(inbox_url: str) -> None:
+async def test_no_right_to_send_again_is_reported_and_not_tried_fifty_times(inbox_url: str) -> None:
     async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
         record, hook = recorded(setup)
         await setup.arrives(1)
@@ -753,7 +753,7 @@ async def test_no_right_to_send_again_is_told_and_not_tried_fifty_times(inbox_ur
         await record.settled()
 
 
-async def test_repository_without_a_hook_of_ours_is_told(inbox_url: str) -> None:
+async def test_repository_without_a_hook_of_ours_is_reported(inbox_url: str) -> None:
     async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
         HookRecord(setup.forge, url=str, secret="s")
         await setup.arrives(1)

@@ -84,7 +84,7 @@ async def test_one_source_and_repository_are_chosen(command: Command) -> None:
         assert hub.calls == []
 
 
-async def test_while_somebody_else_is_at_it_it_says_so(command: Command, tmp_path: Path) -> None:
+async def test_a_second_start_reports_the_running_one(command: Command, tmp_path: Path) -> None:
     async with (
         forge_api(Origin.GITEA) as tea,
         open_inbox(f"sqlite:///{tmp_path / 'inbox.db'}") as inbox,

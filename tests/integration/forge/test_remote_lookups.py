@@ -104,7 +104,7 @@ async def test_right_to_write(origin: Origin, right: str | None, enough: bool) -
 
 
 @pytest.mark.parametrize("origin", FORGES)
-def test_nobody_is_not_asked_about(origin: Origin) -> None:
+def test_an_account_without_name_and_id_is_not_looked_up(origin: Origin) -> None:
     assert DIALECTS[origin].may_write(REPOSITORY, ForgeAccount(login=None, id=None)) is None
 
 

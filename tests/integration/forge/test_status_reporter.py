@@ -133,7 +133,7 @@ async def test_a_status_arrives_once_the_trouble_is_over(
         assert forge.shown[KEY]["state"] == "success"
 
 
-async def test_only_the_newest_of_what_waited_is_told(store: SqliteStatuses) -> None:
+async def test_only_the_newest_waiting_status_is_sent(store: SqliteStatuses) -> None:
     async with forge_api(Origin.FORGEJO) as forge:
         for sequence, state in enumerate(("waiting", "running", "backoff", "running", "succeeded"), start=1):
             await store.keep([reportable_status(state, sequence=sequence)], 0.0)
@@ -142,7 +142,7 @@ async def test_only_the_newest_of_what_waited_is_told(store: SqliteStatuses) -> 
         assert states(forge) == ["success"]
 
 
-async def test_what_comes_late_or_twice_is_not_told(store: SqliteStatuses) -> None:
+async def test_what_comes_late_or_twice_is_not_reported(store: SqliteStatuses) -> None:
     async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
         await store.keep([reportable_status("succeeded", sequence=3)], 0.0)
         await nothing_is_pending(store)
@@ -154,7 +154,7 @@ async def test_what_comes_late_or_twice_is_not_told(store: SqliteStatuses) -> No
         assert states(forge) == ["success"]
 
 
-async def test_a_run_asked_for_anew_is_pending_again(store: SqliteStatuses) -> None:
+async def test_a_run_asked_for_again_is_pending_again(store: SqliteStatuses) -> None:
     async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
         await store.keep([reportable_status("failed", sequence=3)], 0.0)
         await nothing_is_pending(store)
@@ -294,7 +294,7 @@ async def waited_for(what: Callable[[], Awaitable[Any]]) -> Any:
         return await what()
 
 
-async def test_a_dead_letter_that_is_replayed_is_told(store: SqliteStatuses) -> None:
+async def test_a_dead_letter_that_is_replayed_is_reported(store: SqliteStatuses) -> None:
     async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
         forge.next(Reply(status=404))
         await store.keep([reportable_status("succeeded")], 0.0)
@@ -305,7 +305,7 @@ async def test_a_dead_letter_that_is_replayed_is_told(store: SqliteStatuses) -> 
         assert states(forge) == ["success"]
 
 
-async def test_one_commit_that_fails_holds_up_nobody_else(store: SqliteStatuses) -> None:
+async def test_one_commit_that_fails_delays_no_other(store: SqliteStatuses) -> None:
     async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
         forge.behave(lambda request: Reply(status=500) if SHA in request.path else None)
         other = "c" * 40
@@ -486,7 +486,7 @@ async def test_a_forge_that_says_when_is_left_alone_until_then(store: SqliteStat
         assert all(request.at - limited[0].at >= 2.0 for request, _ in after)
 
 
-async def test_while_one_tells_another_only_stands_by(tmp_path: Path) -> None:
+async def test_while_one_process_reports_another_stands_by(tmp_path: Path) -> None:
     async with (
         forge_api(Origin.FORGEJO) as forge,
         SqliteStatuses.open(tmp_path / "statuses.db") as one,

@@ -122,7 +122,7 @@ async def test_cancels_are_carried_out_and_poison_goes_to_the_dead_letters(
     )
 
 
-async def test_a_wish_for_a_change_that_nobody_knows_is_acked_and_the_log_says_why(
+async def test_a_cancel_of_an_unknown_change_is_acked_and_the_log_says_why(
     broker: Broker, store: JobStore, broker_settings: BrokerSettings
 ) -> None:
     with capture_logs() as logs:

@@ -289,7 +289,7 @@ async def test_submodules_are_left_alone(repository: Repository, scratch: Path, 
     assert "a submodule" in (await refusal(request_for(repository, sha), scratch, "below")).detail
 
 
-async def test_nobodys_configuration_hooks_or_filters_are_run(
+async def test_configuration_hooks_and_filters_of_users_are_not_run(
     repository: Repository, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, evil = tmp_path / "home", tmp_path / "evil"

@@ -108,7 +108,7 @@ async def test_who_gives_up_waiting_leaves_the_others_their_answer(
     assert first.cancelled()
 
 
-async def test_large_files_are_fetched_anew(
+async def test_large_files_are_fetched_again(
     repository: Repository, tmp_path: Path, fetches: list[str]
 ) -> None:
     request = job_request(repo_url=repository.url, commit_sha=repository.commit({"workflow": "x" * 100_000}))
@@ -192,7 +192,7 @@ async def test_who_gives_up_waiting_in_a_group_leaves_the_others_theirs(
     assert fetches == [" ".join(shas)]
 
 
-async def test_the_end_of_the_fetching_is_told_to_all_who_wait(
+async def test_the_end_of_a_fetch_reaches_all_its_waiters(
     repository: Repository, tmp_path: Path, fetches: list[str]
 ) -> None:
     sha = repository.commit({"workflow": "x"})

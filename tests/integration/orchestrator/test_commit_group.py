@@ -145,7 +145,7 @@ async def test_each_gets_the_paths_that_it_asked_for(repository: Repository, tmp
     assert "deep/down is a directory" in found[2].detail
 
 
-async def test_a_merge_has_its_files_whatever_its_parents_have(
+async def test_a_merge_has_its_files_independent_of_its_parents(
     repository: Repository, tmp_path: Path
 ) -> None:
     repository.commit({PATH: "base"})
@@ -302,9 +302,7 @@ async def test_a_failure_of_the_repository_is_everybodys_after_one_try(
     assert commands == ["fetch"]
 
 
-async def test_a_server_that_says_nothing_keeps_nobody_waiting_twice(
-    tmp_path: Path, commands: list[str]
-) -> None:
+async def test_a_silent_server_keeps_no_caller_waiting_twice(tmp_path: Path, commands: list[str]) -> None:
     policy = GitPolicy(protocols=("http",), planning_timeout_seconds=0.5)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         requests = wants(f"http://127.0.0.1:{mute.getsockname()[1]}/x", "1" * 40, "2" * 40)

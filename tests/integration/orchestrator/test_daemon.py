@@ -26,7 +26,9 @@ def settings(tmp_path: Path) -> OrchestratorSettings:
     )
 
 
-async def test_it_serves_until_told_to_stop_and_leaves_nothing_behind(settings: OrchestratorSettings) -> None:
+async def test_it_serves_until_it_is_asked_to_stop_and_leaves_nothing_behind(
+    settings: OrchestratorSettings,
+) -> None:
     stop, urls = asyncio.Event(), asyncio.Queue[str]()
     before = asyncio.all_tasks()
     running = asyncio.create_task(daemon.run(settings, stop, on_ready=urls.put_nowait))
@@ -43,7 +45,7 @@ async def test_it_serves_until_told_to_stop_and_leaves_nothing_behind(settings: 
     assert asyncio.all_tasks() == before
 
 
-async def test_a_stop_that_came_first_is_heard(settings: OrchestratorSettings) -> None:
+async def test_a_stop_before_the_start_takes_effect(settings: OrchestratorSettings) -> None:
     stop = asyncio.Event()
     stop.set()
     await asyncio.wait_for(daemon.run(settings, stop), 60)

@@ -60,7 +60,7 @@ async def test_a_late_push_is_older_than_what_the_branch_points_at(
     )
 
 
-async def test_of_two_that_the_branch_left_behind_the_history_tells(
+async def test_of_two_pushes_that_the_branch_left_behind_the_history_decides(
     repository: Repository, tmp_path: Path
 ) -> None:
     late, newest, now = commits(repository, 3)

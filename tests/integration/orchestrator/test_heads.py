@@ -48,7 +48,7 @@ async def test_of_an_annotated_tag_it_is_the_commit(tmp_path: Path) -> None:
     assert await head(repository, "refs/tags/v1", tmp_path) == commit
 
 
-async def test_what_is_not_there_and_what_is_not_allowed_are_told_apart_from_what_is_away(
+async def test_what_is_not_there_and_what_is_not_allowed_are_distinguished_from_what_is_away(
     tmp_path: Path,
 ) -> None:
     cases = {

@@ -180,7 +180,7 @@ async def test_poison_goes_to_the_dead_letters_and_the_next_message_goes_on(
         assert await store.run_of_request(request.request_id) is not None
 
 
-async def test_what_starts_later_is_taken_at_once_and_shuts_nobody_out(
+async def test_a_delayed_request_is_stored_at_once_and_uses_no_room(
     broker: Broker, store: FailingStore, jobs: Route, broker_settings: BrokerSettings, clock: ManualClock
 ) -> None:
     backlog = Backlog(store=store, most=10, metrics=Metrics())
@@ -265,7 +265,7 @@ async def test_an_intake_that_dies_before_its_ack_runs_nothing_twice(
         await emptied(broker, jobs.queue)
 
 
-async def test_what_happened_is_told_once_and_in_order(
+async def test_what_happened_is_reported_once_and_in_order(
     broker: Broker, store: FailingStore, jobs: Route, broker_settings: BrokerSettings
 ) -> None:
     for _ in range(5):
@@ -280,7 +280,7 @@ async def test_what_happened_is_told_once_and_in_order(
         assert (delivery.type, delivery.correlation_id) == ("jobstatus.v1", status.request_id)
 
 
-async def test_finishing_tells_the_rest_and_then_returns(
+async def test_finishing_sends_the_rest_and_then_returns(
     broker: Broker, store: FailingStore, jobs: Route, broker_settings: BrokerSettings
 ) -> None:
     await store.admit([job_request() for _ in range(600)])

@@ -21,7 +21,7 @@ from tests.servers.rabbitmq import RabbitMQServer, Vhost
 WAIT_SECONDS = 60
 
 
-async def test_a_missing_permission_is_told_once_and_outlived(
+async def test_a_missing_permission_is_reported_once_until_it_is_granted(
     rabbitmq: RabbitMQServer, rabbitmq_vhost: Vhost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = CapturingLogger()

@@ -62,7 +62,7 @@ DEAF = "trap '' TERM"
 
 @pytest.mark.parametrize("whole", [True, False], ids=["run", "job"])
 @pytest.mark.parametrize("before", [TIDY, DEAF], ids=["ends by itself", "deaf"])
-async def test_a_job_is_cancelled_by_whichever_orchestrator_is_asked(
+async def test_a_job_is_cancelled_by_any_of_several_orchestrators(
     shared_files: SharedFiles, tmp_path: Path, store: JobStore, before: str, whole: bool
 ) -> None:
     seconds_asleep = unique_sleep()
@@ -179,7 +179,7 @@ async def test_a_job_that_writes_nothing_is_ended_as_the_operator_says(
     assert processes_sleeping(seconds_asleep) == set()
 
 
-async def test_a_job_is_tried_as_often_as_its_author_said_and_always_in_a_fresh_workspace(
+async def test_a_job_has_as_many_tries_as_its_author_allows_and_always_a_fresh_workspace(
     shared_files: SharedFiles, tmp_path: Path, store: JobStore
 ) -> None:
     workflow = f"""

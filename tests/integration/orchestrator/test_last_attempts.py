@@ -82,7 +82,7 @@ async def test_what_goes_on_or_ends_with_other_words_is_written(
 
 
 @pytest.mark.parametrize("outcome", [SUCCEEDED, FAILED], ids=["succeeded", "failed"])
-async def test_what_an_older_version_wrote_is_told_once(
+async def test_what_an_older_version_wrote_is_reported_once(
     store: JobStore, postgresql_database: ScratchDatabase, outcome: Outcome
 ) -> None:
     url = postgresql_database.url
@@ -115,7 +115,7 @@ async def test_a_row_of_its_own_is_what_counts(store: JobStore, postgresql_datab
     assert (attempt.state, attempt.detail) == (JobState.SUCCEEDED, "so it was")
 
 
-async def test_a_job_that_ended_without_any_attempt_tells_of_none(
+async def test_a_job_that_ended_without_any_attempt_reports_none(
     store: JobStore, postgresql_database: ScratchDatabase
 ) -> None:
     run_id = await planned(store)

@@ -147,7 +147,7 @@ async def test_a_cancelled_job_ends_wherever_it_runs(
     assert (after.state, after.reason) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED)
 
 
-async def test_the_store_tells_the_truth_to_an_orchestrator_that_was_frozen(
+async def test_the_store_gives_the_real_state_to_an_orchestrator_that_was_frozen(
     shared_files: SharedFiles, gated_job: GatedJob, store: JobStore
 ) -> None:
     with orchestrator(shared_files) as frozen:

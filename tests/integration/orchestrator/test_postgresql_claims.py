@@ -75,7 +75,7 @@ async def test_a_finished_job_is_gone(store: JobStore) -> None:
     assert ids_of(await claimed(store)) == []
 
 
-async def test_jobs_of_a_run_that_somebody_changes_are_passed_over_until_it_is_changed(
+async def test_jobs_of_a_run_that_is_being_changed_are_passed_over_until_then(
     store: JobStore, url: str
 ) -> None:
     ids = await waiting_jobs(store, 2, 1)
@@ -86,7 +86,7 @@ async def test_jobs_of_a_run_that_somebody_changes_are_passed_over_until_it_is_c
     assert ids_of(await claimed(store)) == ids[:2]
 
 
-async def test_jobs_of_a_run_that_runs_start_even_while_somebody_changes_it(
+async def test_jobs_of_a_running_run_start_even_while_another_transaction_changes_it(
     store: JobStore, url: str
 ) -> None:
     ids = await waiting_jobs(store, 3)
@@ -95,7 +95,7 @@ async def test_jobs_of_a_run_that_runs_start_even_while_somebody_changes_it(
         assert ids_of(await claimed(store)) == ids[1:]
 
 
-async def test_the_only_job_of_a_run_starts_even_while_somebody_changes_that(
+async def test_the_only_job_of_a_run_starts_even_while_another_transaction_changes_that_run(
     store: JobStore, url: str
 ) -> None:
     ids = await waiting_jobs(store, 1)

@@ -83,7 +83,7 @@ async def test_what_was_claimed_here_is_ended_without_reading_it_again(
     assert (await outbox_statuses(store))[-1] == (outcome.state, outcome.reason, view.sequence)
 
 
-async def test_many_are_ended_together_whatever_is_known_of_each(
+async def test_many_are_ended_together_with_any_knowledge_of_each(
     store: JobStore, other: JobStore, looked_at: AsyncMock
 ) -> None:
     for count in (1, 2, 1, 1):
@@ -173,7 +173,7 @@ async def test_what_others_did_meanwhile_counts(
     assert messages[-1][:2] == (state, reason)
 
 
-async def test_what_was_learned_at_a_renewal_is_not_tried_in_vain(
+async def test_ends_that_a_renewal_reported_are_not_written_again(
     store: JobStore, other: JobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = AsyncMock(side_effect=finish.end_at_once)
@@ -228,7 +228,7 @@ async def test_a_clock_that_the_database_does_not_show_decides_nothing(
     assert 0 <= view.finished_at - view.started_at < 120
 
 
-async def test_who_has_not_heard_the_clock_for_long_looks(
+async def test_without_a_recent_reading_the_clock_is_read(
     store: JobStore, looked_at: AsyncMock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = await running(store)

@@ -65,7 +65,7 @@ async def test_who_loses_an_attempt_while_writing_changes_nothing_and_learns_it(
     assert list(page.chunks) == []
 
 
-async def test_a_rerun_waits_for_nobody_who_changes_the_run(
+async def test_a_rerun_waits_for_no_change_of_the_run(
     store: JobStore, postgresql_database: ScratchDatabase
 ) -> None:
     claim = await running(store)

@@ -12,7 +12,7 @@ from tests.servers.postgresql import ScratchDatabase
 from tests.stores import SUCCEEDED, claimed, planned
 
 
-async def test_a_group_that_nobody_settled_is_settled_by_the_next_rescue(
+async def test_a_group_that_was_not_settled_is_settled_by_the_next_rescue(
     postgresql_database: ScratchDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def dies(*_: object, **__: object) -> None:

@@ -134,7 +134,7 @@ MEANWHILE = [
 @pytest.mark.parametrize("meanwhile", MEANWHILE, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("whose", ["here", "elsewhere"])
 @pytest.mark.parametrize("outcome", [SUCCEEDED, FAILED], ids=["succeeded", "failed"])
-async def test_its_start_and_what_is_told_of_it_are_as_if_it_had_been(
+async def test_its_start_and_its_statuses_are_as_without_the_fault(
     store: JobStore,
     other: JobStore,
     clock: ManualClock,

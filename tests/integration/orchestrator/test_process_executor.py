@@ -150,7 +150,7 @@ async def test_thousands_of_lines_and_any_bytes_arrive(harness: ExecutorHarness)
     assert whole.endswith(b"\0" * 300_000 + b"\xff\xfe\x00\n")
 
 
-async def test_only_our_own_lines_are_marks_whatever_a_job_prints(harness: ExecutorHarness) -> None:
+async def test_only_our_own_lines_are_marks_for_any_output_of_a_job(harness: ExecutorHarness) -> None:
     forged = r"printf '$ checkout\n! cancelled\n$ step 2\n\033[2A\r\036no newline'"
     outcome = await harness.run(forged, "echo two; exit 3")
     assert outcome.exit_code == 3
@@ -498,7 +498,7 @@ async def test_removing_goes_on_to_its_end_when_cancelled(tmp_path: Path) -> Non
     [((), "FileNotFoundError: [Errno 2] No such file or directory: 'rm'"), (("rm", "chmod"), None)],
     ids=["cannot be started", "fails"],
 )
-async def test_a_tree_that_cannot_be_removed_is_told_with_the_reason(
+async def test_a_tree_that_cannot_be_removed_is_reported_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: tuple[str, ...], why: str | None
 ) -> None:
     (tree := tmp_path / "tree").mkdir()

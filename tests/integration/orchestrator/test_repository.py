@@ -49,5 +49,5 @@ def test_what_cannot_be_quoted_is_refused(value: str) -> None:
         quoted(value)
 
 
-def test_the_length_of_an_id_tells_the_kind_of_its_repository() -> None:
+def test_the_length_of_an_id_decides_the_format_of_its_repository() -> None:
     assert (object_format("a" * 40), object_format("b" * 64)) == ("sha1", "sha256")

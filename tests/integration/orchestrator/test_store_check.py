@@ -136,7 +136,7 @@ async def test_what_is_not_there_is_not_made(tmp_path: Path) -> None:
         await check("mysql://db.example/solstice")
 
 
-async def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
+async def test_a_damaged_file_is_reported_as_damaged(tmp_path: Path) -> None:
     file = tmp_path / "store.db"
     await populated(f"sqlite:///{file}")
     with closing(sqlite3.connect(file)) as connection:

@@ -127,7 +127,7 @@ async def keys(store: JobStore, run_id: str) -> list[AttemptKey]:
     ]
 
 
-async def test_whatever_one_schema_keeps_the_other_has_a_place_for(
+async def test_every_table_of_one_schema_has_its_counterpart_in_the_other(
     file: Path, populated: PopulatedStore, clock: ManualClock, postgresql_database: ScratchDatabase
 ) -> None:
     moved = await move_it(file, postgresql_database, clock)
@@ -166,7 +166,7 @@ async def test_the_source_stays_as_it_was(
         assert await everything(source) == before
 
 
-async def test_progress_is_told_in_batches(
+async def test_progress_is_reported_in_batches(
     file: Path,
     populated: PopulatedStore,
     clock: ManualClock,
@@ -236,7 +236,7 @@ async def test_a_server_that_dies_in_the_middle_leaves_nothing_behind(
     assert (await move_it(file, own_postgresql_database, clock)).rows["runs"] == len(populated.runs)
 
 
-async def test_nobody_can_write_to_the_source_meanwhile(
+async def test_the_source_cannot_be_written_to_meanwhile(
     file: Path, populated: PopulatedStore, clock: ManualClock, postgresql_database: ScratchDatabase
 ) -> None:
     refused: list[str] = []

@@ -88,7 +88,7 @@ async def test_everything_is_there_after_the_upgrade_and_work_goes_on(
     assert after.counts["runs"] == len(populated.runs)
 
 
-async def test_what_waited_in_the_outbox_is_told_after_the_upgrade_before_all_that_is_new(
+async def test_messages_in_the_outbox_are_published_after_the_upgrade_before_newer_ones(
     postgresql_database: ScratchDatabase, clock: ManualClock
 ) -> None:
     url = postgresql_database.url

@@ -48,7 +48,7 @@ def test_without_a_word_the_commands_are_listed() -> None:
 
 
 @pytest.mark.parametrize("words", [["version"], ["--version"], ["-V"]], ids=" ".join)
-def test_version_is_told(words: list[str]) -> None:
+def test_version_is_reported(words: list[str]) -> None:
     assert re.fullmatch(r"solstice \d+\.\d+\.\d+\n", invoke(*words).output)
 
 

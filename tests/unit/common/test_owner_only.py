@@ -19,7 +19,7 @@ def modes(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("before", [None, 0o666], ids=["new", "made wide before"])
-async def test_a_sqlite_file_is_for_its_owner_whatever_the_umask(tmp_path: Path, before: int | None) -> None:
+async def test_a_sqlite_file_is_for_its_owner_under_any_umask(tmp_path: Path, before: int | None) -> None:
     path = tmp_path / "state" / "store.db"
     if before is not None:
         path.parent.mkdir()
@@ -45,7 +45,7 @@ def test_no_part_of_a_password_is_printed(mark: str) -> None:
 
 
 @pytest.mark.parametrize("mark", ["#", "[", "]", "?", "/"])
-async def test_a_password_that_must_be_escaped_is_told_how_and_not_shown(mark: str) -> None:
+async def test_the_error_about_a_password_says_how_to_escape_it_and_does_not_show_it(mark: str) -> None:
     with pytest.raises(ConfigurationError) as reported:
         async with connected(f"postgresql://heron:otter{mark}reeds@127.0.0.1:1/solstice"):
             pass
@@ -60,7 +60,7 @@ def test_options_of_the_broker_s_url_are_not_printed() -> None:
     assert broker.url == "amqps://u@broker.example:5671/%2F"
 
 
-def test_a_broker_s_password_that_cannot_be_read_is_not_told() -> None:
+def test_a_broker_s_password_that_cannot_be_read_is_not_reported() -> None:
     with pytest.raises(ConfigurationError) as reported:
         RabbitMQBroker(
             "amqp://u:one[two@broker.example:x/", name="x", confirm_timeout_seconds=1.0, rng=random.Random(0)

@@ -61,7 +61,7 @@ def test_a_wrong_value_is_an_error_that_names_the_variable(
     assert message in str(raised.value)
 
 
-def test_all_wrong_values_are_told_at_once_and_none_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_wrong_values_are_reported_at_once_and_none_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMQP_URL", "http://heron:secret@127.0.0.1")
     monkeypatch.setenv("AMQP_PREFETCH", "0")
     with pytest.raises(ConfigurationError) as raised:

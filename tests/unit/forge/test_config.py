@@ -135,7 +135,7 @@ def test_mistake_is_named_with_its_key(text: str, reported: str) -> None:
     assert "hush" not in str(caught.value)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     text = source("url = 'x'\n[[sources.acme.rules]]\nforks = 'some'", secrets="['env:LOST']")
     with pytest.raises(ConfigurationError, match="3 mistakes:") as caught:
         parsed(text)

@@ -89,7 +89,7 @@ def test_declared_metrics_are_those_that_are_rendered() -> None:
     assert {pair for pair in typed if not pair[0].endswith("_created")} == declared
 
 
-def test_queues_are_shown_by_transport_as_far_as_the_broker_tells_of_them() -> None:
+def test_queues_are_shown_by_transport_as_far_as_the_broker_reports_them() -> None:
     metrics = Metrics()
     full = QueueDepth(ready=3, consumers=1, pending=2, oldest_seconds=1.5, lease_seconds=20.0)
     metrics.queues("redis", {"jobs": full, "dead": QueueDepth(ready=0, consumers=0)})

@@ -65,7 +65,7 @@ def test_statuses_link_to_where_people_reach_the_pages(given: dict[str, object],
 
 
 @pytest.mark.parametrize("failures", range(1, MAX_ATTEMPTS), ids=lambda failures: f"loss {failures}")
-def test_the_jobs_of_a_lost_worker_run_elsewhere_within_90_seconds_unless_told_otherwise(
+def test_the_jobs_of_a_lost_worker_run_elsewhere_within_90_seconds_by_default(
     failures: int,
 ) -> None:
     settings = OrchestratorSettings()

@@ -64,7 +64,7 @@ def test_by_default_a_key_signs_for_every_repository_and_strangers_code_alone(
     assert "strangers" not in solstice("create", "other", "--right", "trusted").stderr
 
 
-def test_json_tells_both_files_and_no_secret(solstice: Any, tmp_path: Path, public: Path) -> None:
+def test_json_names_both_files_and_no_secret(solstice: Any, tmp_path: Path, public: Path) -> None:
     to = tmp_path / "elsewhere" / "key.json"
     made = json.loads(solstice("create", "forge", "--right", "trusted", "--to", str(to), "--json").stdout)
     assert (made["private"], made["public"]) == (str(to), str(public))
@@ -79,7 +79,7 @@ def test_in_a_pipe_the_list_is_tab_separated(solstice: Any) -> None:
     assert (name, sources, repositories, rights) == ("forge", "github,manual", "**", "trusted")
 
 
-def test_a_revoked_key_is_gone_and_the_last_one_is_told(solstice: Any, public: Path) -> None:
+def test_a_revoked_key_is_gone_and_the_last_one_is_reported(solstice: Any, public: Path) -> None:
     for name in ("one", "two"):
         solstice("create", name)
     assert solstice("revoke", "one").output == "one is revoked\n"

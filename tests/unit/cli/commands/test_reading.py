@@ -15,5 +15,7 @@ from solstice_cli.commands.reading import _requested_by
     ],
     ids=["by hand", "before events had names", "push", "schedule"],
 )
-def test_who_asked_for_a_run_is_said_without_repeating_a_word(run: dict[str, str | None], text: str) -> None:
+def test_who_asked_for_a_run_is_reported_without_repeating_a_word(
+    run: dict[str, str | None], text: str
+) -> None:
     assert _requested_by(run) == text

@@ -78,7 +78,7 @@ def test_a_revoked_token_is_gone(solstice: Any, path: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_what_cannot_be_done_is_said_plainly(
+def test_what_cannot_be_done_is_reported_plainly(
     solstice: Any, path: Path, words: tuple[str, ...], sentence: str
 ) -> None:
     solstice("create", "one", "--scope", "read")

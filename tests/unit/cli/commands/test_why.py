@@ -39,7 +39,9 @@ def answer(**changes: object) -> Document:
     return {"job_id": "job-9", "run_id": "run-9", "name": "test", "state": "waiting", "why": why}
 
 
-def test_the_reason_the_position_and_the_expected_start_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_reason_the_position_and_the_expected_start_are_reported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     _print([answer()], NOW)
     assert capsys.readouterr().out.splitlines() == [
         "job     job-9",
@@ -78,7 +80,7 @@ def test_some_answers_say_more(
     assert expected in capsys.readouterr().out.splitlines()
 
 
-def test_what_nobody_knows_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_values_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     _print([answer(ahead=None, expected_start=None, holders=[])], NOW)
     out = capsys.readouterr().out
     assert "ahead" not in out

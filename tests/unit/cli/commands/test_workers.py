@@ -81,7 +81,7 @@ def test_a_pipe_gets_one_line_of_whole_values(capsys: pytest.CaptureFixture[str]
         ({"shrunk_to": 1, "refuses": "load"}, "load, 1 at once"),
     ],
 )
-def test_what_presses_a_worker_is_said(pressed: dict[str, Any], line: str) -> None:
+def test_the_pressure_of_a_worker_is_reported(pressed: dict[str, Any], line: str) -> None:
     assert worker_tables.pressure(worker("quay:7:aa11", "quay") | pressed) == line
 
 

@@ -46,7 +46,7 @@ def test_delivery_is_genuine(source: Source, event: EventName) -> None:
 
 
 @each_forge
-def test_push_tells_the_change(source: Source) -> None:
+def test_push_describes_the_change(source: Source) -> None:
     delivery = made(source, "push")
     forge = FORGES[source]
     event = forge.parse(forge.event_name(lower(delivery)) or "", delivery.body)
@@ -60,7 +60,7 @@ def test_push_tells_the_change(source: Source) -> None:
 
 
 @each_forge
-def test_pull_request_tells_the_change(source: Source) -> None:
+def test_pull_request_describes_the_change(source: Source) -> None:
     delivery = made(source, "pull_request")
     forge = FORGES[source]
     event = forge.parse(forge.event_name(lower(delivery)) or "", delivery.body)

@@ -22,7 +22,7 @@ async def nothing_known() -> str:
     raise Unexpected("nobody answers")
 
 
-async def test_late_stop_tells_why(stops: Stops) -> None:
+async def test_late_stop_says_why(stops: Stops) -> None:
     with pytest.raises(
         StopFailed, match=r"^stop 1 failed: jobs: not within 0 s: lint waits: the disk is full$"
     ):
@@ -30,7 +30,7 @@ async def test_late_stop_tells_why(stops: Stops) -> None:
             await asyncio.sleep(30)
 
 
-async def test_late_stop_tells_that_it_is_late_when_nobody_knows_why(stops: Stops) -> None:
+async def test_late_stop_says_that_it_is_late_when_the_reason_is_unknown(stops: Stops) -> None:
     with pytest.raises(StopFailed, match=r"not within 0 s$"):
         async with stops.stop("jobs", limit_seconds=0, why_late=nothing_known):
             await asyncio.sleep(30)

@@ -24,7 +24,7 @@ NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
     ],
     ids=str,
 )
-def test_age_is_told_in_the_largest_unit_that_fits(ago: timedelta, shown: str) -> None:
+def test_age_is_reported_in_the_largest_unit_that_fits(ago: timedelta, shown: str) -> None:
     assert display.age(NOW - ago, NOW) == shown
 
 
@@ -32,7 +32,7 @@ def test_age_is_told_in_the_largest_unit_that_fits(ago: timedelta, shown: str) -
     ("seconds", "shown"),
     [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.9, "59 s"), (185, "3 min 05 s"), (7500, "2 h 05 min")],
 )
-def test_duration_is_told_as_people_say_it(seconds: float, shown: str) -> None:
+def test_duration_is_reported_as_people_say_it(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
 
 
@@ -126,7 +126,7 @@ def test_a_terminal_gets_a_table(capsys: pytest.CaptureFixture[str], monkeypatch
     ]
 
 
-def test_colour_is_left_out_when_nobody_wants_it(
+def test_colour_is_left_out_on_request(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTY_COMPATIBLE", "1")

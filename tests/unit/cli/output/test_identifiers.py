@@ -62,12 +62,12 @@ async def test_only_the_wanted_kind_counts(api: OrchestratorClient) -> None:
 
 
 @pytest.mark.parametrize("typed", ["01", "latest", "../runs", "zz-zz", ""])
-async def test_what_is_no_id_is_said_to_be_none(api: OrchestratorClient, typed: str) -> None:
+async def test_an_invalid_id_is_reported(api: OrchestratorClient, typed: str) -> None:
     with pytest.raises(ConfigurationError, match="is no id"):
         await find(api, typed)
 
 
 @pytest.mark.parametrize("typed", ["dead", "dead0000-0000-7000-8000-000000000001"], ids=["prefix", "whole"])
-async def test_unknown_id_is_said_to_be_unknown(api: OrchestratorClient, typed: str) -> None:
+async def test_unknown_id_is_reported_as_unknown(api: OrchestratorClient, typed: str) -> None:
     with pytest.raises(ServiceRefused, match=r"no run or job|begins or ends with"):
         await find(api, typed)

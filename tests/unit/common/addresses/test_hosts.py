@@ -27,7 +27,7 @@ def test_first_host_stands_alone() -> None:
     assert first_host_only("amqp://u,v:p,q@a,b") == "amqp://u,v:p,q@a"
 
 
-def test_round_ends_after_every_host_and_begins_anew() -> None:
+def test_round_ends_after_every_host_and_begins_again() -> None:
     tried = HostRound(choice := HostChoice([A, B]))
     assert tried.is_over is False
     assert tried.failed(choice.current, "refused") == "a:1: refused"

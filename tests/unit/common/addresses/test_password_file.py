@@ -58,7 +58,7 @@ def test_what_cannot_be_read_is_named_with_the_reason(tmp_path: Path, name: str,
     ("mode", "is_reported"),
     [(0o600, False), (0o640, False), (0o644, True), (0o602, True), (0o601, True)],
 )
-def test_a_file_that_everybody_may_use_is_reported(tmp_path: Path, mode: int, is_reported: bool) -> None:
+def test_a_file_that_all_users_may_read_is_reported(tmp_path: Path, mode: int, is_reported: bool) -> None:
     file = tmp_path / "password"
     file.write_text("planted")
     file.chmod(mode)

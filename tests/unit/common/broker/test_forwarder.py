@@ -134,7 +134,7 @@ async def test_idle_forwarder_leaves_the_broker_alone_unless_it_declares_early(
     assert (broker.ready_calls, broker.declared) == (declared, declared)
 
 
-async def test_each_absence_of_the_broker_is_told_of_once_and_so_is_each_return() -> None:
+async def test_each_absence_of_the_broker_is_reported_once_and_so_is_each_return() -> None:
     rows, broker = Rows(1, 2), ScriptedBroker(away={1, 2, 3, 6, 7}, rejected=2)
 
     def all_reported() -> bool:
@@ -168,7 +168,7 @@ async def test_broker_that_stays_away_is_not_asked_in_a_tight_loop() -> None:
     assert broker.bodies == []
 
 
-async def test_what_is_done_with_is_marked_before_the_rest_is_told_of() -> None:
+async def test_what_is_done_with_is_marked_before_the_rest_is_reported() -> None:
     rows, broker = Rows(1, 2), ScriptedBroker(rejected=1)
     await run_until(forwarder_of(rows, broker), lambda: not rows.rows)
     assert rows.story[1:-1] == [

@@ -229,7 +229,7 @@ async def test_a_mistake_in_storing_a_message_costs_that_message_alone() -> None
     assert handler.crashed == ["? ValueError internal_error"]
 
 
-async def test_a_store_that_is_away_is_asked_again_and_told_of_once() -> None:
+async def test_an_unavailable_store_is_retried_and_reported_once() -> None:
     broker, handler = ScriptedBroker("ab"), ScriptedHandler()
     handler.away = 5
     with capture_logs() as logs:
@@ -289,7 +289,7 @@ async def test_a_closed_gate_leaves_the_queue_until_there_is_room(reading: bool)
     assert broker.consumers == 2
 
 
-async def test_each_reason_why_the_broker_takes_no_declaration_is_told_of_once() -> None:
+async def test_each_reason_why_the_broker_takes_no_declaration_is_reported_once() -> None:
     broker, handler = ScriptedBroker("a"), ScriptedHandler()
     gone, refused = BrokerUnavailable("amqp://x", "gone"), BrokerUnavailable("amqp://x", "ACCESS_REFUSED")
     broker.declared = [gone, gone, refused, refused, gone]

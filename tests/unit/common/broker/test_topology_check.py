@@ -190,7 +190,7 @@ def test_each_difference_is_named_once_with_its_remedy(
     assert remedy in named.remedy
 
 
-def test_a_limit_with_which_a_full_queue_tells_its_publisher_loses_nothing() -> None:
+def test_a_limit_with_which_a_full_queue_rejects_publishes_loses_nothing() -> None:
     for policy in ({"max-length": 10}, {"max-length-bytes": 10, "overflow": "reject-publish"}):
         assert (
             topology_differences(

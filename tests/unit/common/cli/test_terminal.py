@@ -52,7 +52,7 @@ def test_cutting_changes_nothing(cut: list[str]) -> None:
     assert whole.feed("".join(cut)) == "".join(parts.feed(piece) for piece in cut)
 
 
-def test_sequence_without_an_end_is_not_waited_for_for_ever() -> None:
+def test_wait_for_the_rest_of_a_sequence_has_an_end() -> None:
     harmless = HarmlessText()
     shown = "".join(
         harmless.feed(piece) for piece in ["\x1b]0;", *["x" * 100] * (MAX_UNFINISHED // 100 + 2), "\nafter\n"]

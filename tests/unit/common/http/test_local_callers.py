@@ -42,7 +42,7 @@ def test_nothing_else_is_a_loopback_host(host: str) -> None:
      "CF-Connecting-IP", "CF-Ray", "True-Client-IP", "X-Client-IP", "X-Cluster-Client-IP", "X-Original-Forwarded-For",
      "X-Original-Host", "X-Envoy-External-Address", "Fly-Client-IP", "X-ProxyUser-Ip"],
 )  # fmt: skip
-def test_a_header_of_a_proxy_says_that_somebody_else_asks(name: str) -> None:
+def test_a_header_of_a_proxy_shows_another_caller(name: str) -> None:
     assert request_from(HERE)
     assert not request_from([*HERE, (name.lower().encode(), b"127.0.0.1")])
 
@@ -77,7 +77,7 @@ def test_a_token_file_that_lost_its_last_token_stays_shut(tmp_path: Path, restar
     assert not access.is_local_only
 
 
-def test_removing_the_file_shuts_until_the_service_starts_anew(tmp_path: Path) -> None:
+def test_removing_the_file_denies_access_until_the_service_restarts(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     change(path, lambda _: [reader()])
     access = Access(file=TokenFile(path))

@@ -103,7 +103,7 @@ def test_answer_names_its_model_and_headers() -> None:
     }
 
 
-def test_caller_without_the_right_token_is_told_which() -> None:
+def test_caller_without_the_right_token_learns_which_scope_it_needs() -> None:
     refused = refusals(TokenScope.OPERATE, Colour)
     assert set(refused) == {"401", "403"}
     assert "`operate`" in refused["403"]["description"]

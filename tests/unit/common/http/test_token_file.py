@@ -109,7 +109,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
-def test_a_broken_file_keeps_the_last_good_tokens_and_is_told_once(path: Path, body: bytes) -> None:
+def test_a_broken_file_keeps_the_last_good_tokens_and_is_reported_once(path: Path, body: bytes) -> None:
     write(path, token("one"))
     file = TokenFile(path)
     path.write_bytes(body)

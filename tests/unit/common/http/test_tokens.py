@@ -98,7 +98,7 @@ def test_with_tokens_the_token_decides(
     assert answer == (verdict.name if isinstance(verdict, Caller) else verdict.reason)
 
 
-def test_an_expired_token_is_told_so() -> None:
+def test_an_expired_token_is_reported_as_expired() -> None:
     verdict = admit(BOTH, TokenScope.ENQUEUE, authorization=f"Bearer {ASKS}", is_local=True, now=NOW + 60)
     assert isinstance(verdict, Denied)
     assert (verdict.status, verdict.reason) == (401, "expired_token")
@@ -161,7 +161,7 @@ def test_which_addresses_are_this_machine(address: str | None, expected: bool) -
         pytest.param(None, [], id="nothing"),
     ],
 )
-def test_a_wrong_token_is_told_to_who_watches(
+def test_a_wrong_token_is_reported_to_the_watching_caller(
     tmp_path: Path, authorization: str | None, reported: list[str]
 ) -> None:
     change(tmp_path / "tokens.json", lambda _: BOTH)
@@ -189,7 +189,7 @@ class TestListening:
             name=LOCAL
         )
 
-    def test_who_starts_it_is_told(self, access: Access) -> None:
+    def test_open_and_local_access_are_logged_at_the_start(self, access: Access) -> None:
         with capture_logs() as logs:
             log_access(access, service="one")
             log_access(Access(file=access.file, is_open=True), service="two")
@@ -199,7 +199,7 @@ class TestListening:
         ]
         assert logs[0]["tokens"] == str(access.file.path)
 
-    def test_with_a_token_there_is_nothing_to_tell(self, tmp_path: Path) -> None:
+    def test_with_a_token_there_are_no_notices(self, tmp_path: Path) -> None:
         change(tmp_path / "tokens.json", lambda _: BOTH)
         access = Access(file=TokenFile(tmp_path / "tokens.json"))
         with capture_logs() as logs:

@@ -469,7 +469,7 @@ class TestNothingElseIsRaised:
         assert json.loads(first) == {**REQUEST, **optional}
 
 
-def test_a_derived_id_is_stable_and_tells_its_parts_apart() -> None:
+def test_a_derived_id_is_stable_and_separates_its_parts() -> None:
     assert derive_request_id("hook", "delivery") == derive_request_id("hook", "delivery")
     ids = {derive_request_id(*parts) for parts in [("ab", "c"), ("a", "bc"), ("abc",), ("ab", "c", "")]}
     assert len(ids) == 4

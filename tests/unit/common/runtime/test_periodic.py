@@ -71,7 +71,7 @@ async def test_rounds_come_about_as_often_as_asked_for(
     [StoreUnavailable("a store", "gone"), BrokerUnavailable("amqp://x", "gone")],
     ids=["store", "broker"],
 )
-async def test_what_is_unavailable_is_said_and_tried_again(error: Exception, unavailable: str) -> None:
+async def test_an_unavailable_broker_is_reported_and_retried(error: Exception, unavailable: str) -> None:
     work = Work(error)
     with capture_logs() as logs:
         await run(work, unavailable=unavailable)
@@ -169,7 +169,7 @@ async def test_look_comes_as_soon_as_the_last_one_asked_for() -> None:
     [(StoreUnavailable("a store", "gone"), "warning"), (LookupError("gone"), "error")],
     ids=["unavailable", "mistake"],
 )
-async def test_look_that_fails_is_said_and_tried_again(error: Exception, level: str) -> None:
+async def test_failed_look_is_logged_and_repeated(error: Exception, level: str) -> None:
     looks = Looks(error)
     with capture_logs() as logs, pytest.raises(Enough):
         await looks.run(retry_seconds=0.05)

@@ -67,7 +67,7 @@ def test_public_keys_that_others_may_write_are_not_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"keys":[{}]}'])
-def test_a_file_that_cannot_be_used_is_told_with_its_name(tmp_path: Path, content: str | None) -> None:
+def test_a_file_that_cannot_be_used_is_reported_with_its_name(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "keys.json"
     if content is not None:
         path.write_text(content)
@@ -90,7 +90,7 @@ def test_a_key_counts_from_when_it_is_written_until_it_is_revoked(tmp_path: Path
     assert not keys.current()
 
 
-def test_a_file_that_became_unusable_keeps_the_last_keys_and_is_told_once(tmp_path: Path) -> None:
+def test_a_file_that_became_unusable_keeps_the_last_keys_and_is_reported_once(tmp_path: Path) -> None:
     path = tmp_path / "verify.json"
     PAIR.publish(path)
     keys = KeyFile(path, read_public)

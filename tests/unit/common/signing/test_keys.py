@@ -80,14 +80,14 @@ def test_a_wrong_public_key_is_refused_by_the_name_of_what_is_wrong(
 
 
 @pytest.mark.parametrize("missing", ["sources", "repositories", "rights"])
-def test_a_scope_has_to_be_said(missing: str) -> None:
+def test_a_scope_is_required(missing: str) -> None:
     key = {name: value for name, value in PUBLIC.items() if name != missing}
     with pytest.raises(ValueError, match=missing):
         parse_public(json.dumps({"keys": [key]}).encode())
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"[" * 100_000, b"\xff"])
-def test_what_is_no_key_file_is_told(content: bytes) -> None:
+def test_what_is_no_key_file_is_reported(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"JSON Web Key|file: |keys"):
         parse_public(content)
     with pytest.raises(ValueError, match=r"JSON Web Key|keys"):

@@ -131,7 +131,7 @@ class TestWriting:
             await failing
         assert await database.read(names) == ["a", "b"]
 
-    async def test_a_broken_constraint_is_told_as_it_is(self, database: SqliteDatabase) -> None:
+    async def test_a_broken_constraint_is_reported_as_it_is(self, database: SqliteDatabase) -> None:
         await database.write(add("a"))
         with pytest.raises(sqlite3.IntegrityError):
             await database.write(add("a"))
@@ -156,7 +156,9 @@ class TestWriting:
         assert await stored == "kept"
         assert await database.read(names) == ["kept"]
 
-    async def test_a_call_cancelled_while_it_runs_harms_nobody(self, database: SqliteDatabase) -> None:
+    async def test_a_call_that_is_cancelled_while_it_runs_harms_no_other(
+        self, database: SqliteDatabase
+    ) -> None:
         started, go = threading.Event(), threading.Event()
 
         def slow(connection: sqlite3.Connection) -> None:
@@ -183,7 +185,7 @@ class TestWriting:
         assert await along == "along"
         assert await database.read(names) == ["along", "next"]
 
-    async def test_what_goes_along_with_nobody_is_done_alone(self, database: SqliteDatabase) -> None:
+    async def test_a_write_along_without_another_write_is_done_alone(self, database: SqliteDatabase) -> None:
         assert await database.write_along(add("alone"), within_seconds=0.001) == "alone"
         assert await database.read(names) == ["alone"]
 
@@ -223,9 +225,7 @@ class TestTrouble:
         assert await other == "other"
         assert await database.read(names) == ["other", "small"]
 
-    async def test_a_disk_too_full_to_commit_fails_everybody_in_the_group(
-        self, database: SqliteDatabase
-    ) -> None:
+    async def test_a_disk_too_full_to_commit_fails_the_whole_group(self, database: SqliteDatabase) -> None:
         await database.write(lambda connection: connection.execute("PRAGMA max_page_count = 1"))
         with one_group(database):
             calls = [database.submit(add(name, 100_000)) for name in "abc"]
@@ -287,7 +287,9 @@ class TestTrouble:
         assert log.stat().st_size < 20_000_000
 
     @pytest.mark.parametrize("kind", ["directory", "garbage", "under a file"])
-    async def test_a_file_that_cannot_be_used_is_said_when_opening(self, tmp_path: Path, kind: str) -> None:
+    async def test_a_file_that_cannot_be_used_is_reported_when_opening(
+        self, tmp_path: Path, kind: str
+    ) -> None:
         path = tmp_path / "x.db"
         if kind == "directory":
             path.mkdir()

@@ -100,7 +100,7 @@ PARTS = st.sampled_from(["**", "*", "a", "b", "?", "*a", "a*b", "*a*b*", "ab", "
     st.lists(PARTS, min_size=1, max_size=5).map("/".join),
     st.lists(st.text(alphabet="ab", max_size=4), min_size=1, max_size=6).map("/".join),
 )
-def test_a_pattern_means_what_is_said_of_it(pattern: str, name: str) -> None:
+def test_a_pattern_matches_what_its_documentation_says(pattern: str, name: str) -> None:
     assert fits(name, [pattern]) is meant(pattern, name)
 
 

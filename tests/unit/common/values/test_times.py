@@ -57,7 +57,7 @@ def test_age_is_a_number_and_a_unit(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "30", "d", "1.5h", "-1d", "1w", "1d12h", "1234567s", " 1d"])
-def test_what_is_no_age_is_told_with_examples(text: str) -> None:
+def test_what_is_no_age_is_reported_with_examples(text: str) -> None:
     with pytest.raises(ValueError, match="is no age; write 30d, 12h, 90m or 60s"):
         age_seconds(text)
 
@@ -82,7 +82,7 @@ def test_duration_is_shown_in_the_two_units_that_matter(seconds: float, shown: s
     assert duration(seconds) == shown
 
 
-def test_moment_is_written_in_utc_whatever_the_machines_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moment_is_written_in_utc_for_any_zone_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
     try:

@@ -70,11 +70,11 @@ def words(**given: Any) -> str:
         ({"label": "bad"}, "must be a good label"),
     ],
 )
-def test_each_mistake_is_told_in_our_words(given: dict[str, Any], reported: str) -> None:
+def test_each_mistake_is_reported_in_words_of_our_own(given: dict[str, Any], reported: str) -> None:
     assert words(**given) == reported
 
 
-def test_what_is_missing_is_told() -> None:
+def test_what_is_missing_is_reported() -> None:
     class Needed(BaseModel):
         name: str
 

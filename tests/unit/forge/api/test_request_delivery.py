@@ -104,7 +104,7 @@ def test_times_that_are_refused(more: dict[str, object]) -> None:
     assert next(iter(more)) in refused.detail
 
 
-def test_nobody_is_named_who_has_no_token() -> None:
+def test_a_caller_without_a_token_has_no_name() -> None:
     made = delivery(caller=LOCAL)
     assert made.request is not None
     assert JobRequestV1.decode(made.request).sender is None

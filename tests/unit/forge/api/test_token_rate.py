@@ -37,13 +37,13 @@ def test_never_more_than_the_burst_and_the_rate(per_minute: int, pauses: list[fl
 
 
 @given(RATES, st.floats(0, 1e9), st.floats(0, 0.999))
-def test_whoever_waits_as_told_may_ask_again(per_minute: int, now: float, amount: float) -> None:
+def test_a_caller_that_waits_as_advised_is_admitted(per_minute: int, now: float, amount: float) -> None:
     refused = take(TokenBucket(amount=amount, at=now), per_minute=per_minute, now=now)
     assert not refused.allowed
     assert take(refused.bucket, per_minute=per_minute, now=now + refused.wait_seconds + 1e-3).allowed
 
 
-def test_what_a_program_is_told() -> None:
+def test_headers_give_the_policy_and_the_remaining_requests() -> None:
     first = take(None, per_minute=2, now=0.0)
     assert headers_of(first, per_minute=2) == {
         "RateLimit-Policy": '"token";q=2;w=60',

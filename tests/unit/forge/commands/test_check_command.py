@@ -105,7 +105,7 @@ def test_headers_are_lines_or_a_json_object() -> None:
 
 
 @pytest.mark.parametrize("text", ["X-One", ": 1", '{"a": 1}', '{"a": '])
-def test_headers_that_are_neither_are_told(text: str) -> None:
+def test_headers_that_are_neither_are_reported(text: str) -> None:
     with pytest.raises(ConfigurationError, match="--headers"):
         read_headers(text)
 
@@ -146,7 +146,7 @@ def test_source_is_described_without_its_secrets(credentials: dict[str, Any], sh
     }
 
 
-def test_what_is_wrong_with_the_sources_is_told(tmp_path: Path) -> None:
+def test_what_is_wrong_with_the_sources_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "forges.toml"
     file.write_text("[sources.acme]\nforge = 'gitea'\n")
     result = CliRunner().invoke(app, ["check", "--forge-config", str(file)])

@@ -30,7 +30,7 @@ def test_input_becomes_a_manual_request() -> None:
     assert request.trusted
 
 
-def test_what_was_not_said_does_not_travel() -> None:
+def test_absent_fields_are_not_sent() -> None:
     assert b"workflow_path" not in made(JOB_INPUT).encode()
 
 

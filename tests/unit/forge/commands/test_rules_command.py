@@ -126,7 +126,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("options", "reported"), WRONG.values(), ids=WRONG)
-def test_what_cannot_be_explained_is_told(
+def test_what_cannot_be_explained_is_reported(
     config: Path, tmp_path: Path, options: tuple[str, ...], reported: str
 ) -> None:
     headers = tmp_path / "headers.json"

@@ -114,7 +114,7 @@ def test_rules_say_what_is_built_and_not_what_may_be_stopped() -> None:
     assert ruling(command("github", "/cancel"), source, b"") is BUILT
 
 
-def test_who_made_the_change_request_needs_nobody_s_answer() -> None:
+def test_author_of_the_change_request_needs_no_lookup() -> None:
     one = deliveries()[COMMENTS["github"]]
     document = orjson.loads(one.body)
     document["issue"]["user"] = document["sender"]

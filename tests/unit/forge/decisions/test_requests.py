@@ -125,7 +125,7 @@ def test_another_event_has_another_key(other: Event) -> None:
     assert key(other) != key(PUSH)
 
 
-def test_reopened_change_request_is_asked_for_anew() -> None:
+def test_reopened_change_request_is_requested_again() -> None:
     assert key(replace(CHANGE, action="reopened")) != key(CHANGE)
     assert key(replace(CHANGE, number=4)) != key(CHANGE)
 
@@ -158,7 +158,7 @@ def test_overlong_ref_is_malformed() -> None:
     assert outcome.detail.startswith("ref: ")
 
 
-def test_a_push_tells_what_came_before_it_and_which_branch_is_the_default() -> None:
+def test_a_push_names_its_previous_commit_and_the_default_branch() -> None:
     request_of = build_request(
         AFTER_ANOTHER, source=source(), delivery_id="d", received_at=0.0, traceparent=None
     )
@@ -213,7 +213,7 @@ DISPATCH = Dispatch(
 
 
 @pytest.mark.parametrize("event", [COMMAND, RELEASE], ids=["comment", "release"])
-def test_what_is_asked_for_once_is_one_run_whatever_hook_told_of_it(event: Event) -> None:
+def test_one_request_is_one_run_from_any_hook(event: Event) -> None:
     assert key(event, "d-1") == key(event, "d-2", source("second"))
 
 
@@ -230,7 +230,7 @@ def test_what_is_asked_for_again_is_another_run(event: Event, again: Event) -> N
 
 
 @pytest.mark.parametrize("event", [RERUN, DISPATCH], ids=["rerun", "dispatch"])
-def test_what_bears_no_mark_of_its_own_is_told_apart_by_its_delivery(event: Event) -> None:
+def test_what_bears_no_mark_of_its_own_is_distinguished_by_its_delivery(event: Event) -> None:
     assert key(event, "d-1") == key(event, "d-1", source("second"))
     assert key(event, "d-1") != key(event, "d-2")
 
@@ -249,19 +249,19 @@ def test_retest_is_a_run_of_the_change_request_as_its_next_push_will_be() -> Non
     assert request_of(replace(COMMAND, is_fork=False)).trusted is True
 
 
-def test_rerun_of_a_jobs_check_is_of_that_job_and_trusted_by_nobody() -> None:
+def test_rerun_of_a_jobs_check_is_of_that_job_and_untrusted() -> None:
     request = request_of(RERUN)
     assert (request.event, request.workflow_job_id, request.trusted) == ("rerun", "test", False)
     for check in (None, "solstice", "solstice/", "another"):
         assert request_of(replace(RERUN, check=check)).workflow_job_id is None
 
 
-def test_rerun_is_trusted_once_the_forge_said_whose_commit_it_is() -> None:
+def test_rerun_is_trusted_once_the_forge_named_the_owner_of_the_commit() -> None:
     assert request_of(replace(RERUN, is_fork=False)).trusted is True
     assert request_of(replace(RERUN, is_fork=True)).trusted is False
 
 
-def test_change_request_tells_what_its_head_was_before() -> None:
+def test_change_request_has_its_previous_head() -> None:
     assert request_of(replace(CHANGE, before_sha="b" * 40)).before_sha == "b" * 40
 
 

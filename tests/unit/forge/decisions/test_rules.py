@@ -144,7 +144,7 @@ def test_refusal_names_its_rule() -> None:
     ],
     ids=["events", "forks"],
 )
-def test_words_that_files_of_rules_hold_are_understood_for_ever(words: str, known: type[StrEnum]) -> None:
+def test_words_that_files_of_rules_hold_are_understood_forever(words: str, known: type[StrEnum]) -> None:
     assert [known(word).name.lower() for word in words.split()] == words.split()
 
 
@@ -175,7 +175,9 @@ SUBJECTS = st.builds(
 
 
 @given(SUBJECTS, RULES, st.none() | st.sets(NAMES))
-def test_whatever_the_rules_say(subject: RuleSubject, rules: list[Rule], changed: set[str] | None) -> None:
+def test_decisions_follow_the_first_matching_rule(
+    subject: RuleSubject, rules: list[Rule], changed: set[str] | None
+) -> None:
     """No stranger's change gets past a forbidding rule; only earlier rules hide a rule."""
     ruled = decide(subject, rules, lambda: changed)
     first = next((one for one in rules if is_for(one, subject)), None)

@@ -83,27 +83,27 @@ NOT_REPORTED = {
 
 
 @pytest.mark.parametrize("changes", NOT_REPORTED.values(), ids=NOT_REPORTED)
-def test_push_whose_paths_are_not_all_told_is_built(changes: dict[str, Any]) -> None:
+def test_push_with_an_incomplete_list_of_paths_is_built(changes: dict[str, Any]) -> None:
     push = PUSHES["forgejo"]
     assert changed_paths(Source.FORGEJO, json.dumps({**json.loads(push.body), **changes}).encode()) is None
     if changes != NOT_REPORTED["unreadable"]:
         assert reason(understood(push, Rule(name="r", paths=("nothing/**",)), **changes)) is None
 
 
-def test_push_without_a_word_of_what_came_before_tells_no_paths() -> None:
+def test_push_without_a_previous_commit_has_unknown_paths() -> None:
     document = json.loads(PUSHES["github"].body)
     del document["before"]
     assert changed_paths(Source.GITHUB, json.dumps(document).encode()) is None
 
 
-def test_forge_that_gives_no_total_tells_nothing() -> None:
+def test_forge_that_gives_no_total_leaves_the_paths_unknown() -> None:
     document = json.loads(PUSHES["gitea"].body)
     del document["total_commits"]
     assert changed_paths(Source.GITEA, json.dumps(document).encode()) is None
 
 
 @pytest.mark.parametrize("kind", ["added", "modified", "removed"])
-def test_commit_that_lists_one_kind_of_change_tells_its_paths(kind: str) -> None:
+def test_commit_that_lists_one_kind_of_change_names_its_paths(kind: str) -> None:
     document = json.loads(PUSHES["github"].body)
     whole = {**document, "commits": [{"id": "a" * 40, kind: ["a"]}]}
     assert changed_paths(Source.GITHUB, json.dumps(whole).encode()) == frozenset({"a"})

@@ -85,7 +85,7 @@ def test_gitlab_takes_tokens_and_signing_tokens_beside_each_other() -> None:
 
 
 @pytest.mark.parametrize("token", ["whsec_", "whsec_%%%"])
-def test_signing_token_that_is_none_is_told_at_the_start(token: str) -> None:
+def test_signing_token_that_is_none_is_reported_at_the_start(token: str) -> None:
     with pytest.raises(ConfigurationError, match="GITLAB_SIGNING_TOKEN"):
         sources_of(settings(gitlab_signing_token=token))
 

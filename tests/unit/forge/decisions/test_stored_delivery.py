@@ -25,7 +25,7 @@ def test_nothing_secret_is_stored() -> None:
         assert "x-my-api-key" not in stored.headers
 
 
-def test_what_tells_deliveries_apart_is_stored() -> None:
+def test_headers_that_identify_a_delivery_are_stored() -> None:
     one = deliveries()["gitlab/push-branch-signed"]
     understood = triage(one.source, one.headers, one.body, now=one.now)
     assert isinstance(understood, UnderstoodDelivery)

@@ -269,7 +269,7 @@ async def test_nothing_is_answered_before_it_is_kept() -> None:
     assert len(socket.written) == 1
 
 
-async def test_whoever_went_away_is_not_written_to_and_the_webhook_is_kept() -> None:
+async def test_a_disconnected_sender_gets_no_answer_and_the_webhook_is_stored() -> None:
     drawer, protocol, socket = await waiting()
     socket.close()
     protocol.connection_lost(ConnectionResetError())
@@ -312,7 +312,7 @@ async def test_an_idle_connection_is_closed_in_the_end_and_a_waiting_one_is_not(
     assert protocol.timeout_keep_alive_task is None
 
 
-async def test_whoever_reads_no_answers_is_waited_for() -> None:
+async def test_a_client_that_reads_no_answers_is_given_time() -> None:
     counted = CountingApp()
     protocol, socket = connected(WholeRequestProtocol, counted)
     protocol.pause_writing()

@@ -7,7 +7,7 @@ import pytest
 from solstice_forge.edge.shared_timeout import SharedTimeout
 
 
-async def test_whoever_waits_too_long_gets_a_timeout() -> None:
+async def test_a_task_that_waits_too_long_gets_a_timeout() -> None:
     shared = SharedTimeout(0.02)
     with pytest.raises(TimeoutError), shared:
         await asyncio.Event().wait()
@@ -16,14 +16,14 @@ async def test_whoever_waits_too_long_gets_a_timeout() -> None:
     assert task.cancelling() == 0
 
 
-async def test_whoever_is_done_in_time_is_left_alone_for_ever_after() -> None:
+async def test_a_task_that_finishes_in_time_is_never_cancelled() -> None:
     shared = SharedTimeout(0.02)
     with shared:
         await asyncio.sleep(0)
     await asyncio.sleep(0.06)
 
 
-async def test_only_those_whose_time_is_up_are_told() -> None:
+async def test_only_late_tasks_get_the_timeout() -> None:
     shared, go_on = SharedTimeout(0.2), asyncio.Event()
 
     async def waits(event: asyncio.Event) -> str:
@@ -49,7 +49,7 @@ async def test_it_may_be_entered_again_by_the_same_task() -> None:
             await asyncio.Event().wait()
 
 
-async def test_a_task_that_somebody_cancels_is_cancelled() -> None:
+async def test_a_task_that_is_cancelled_from_outside_is_cancelled() -> None:
     shared = SharedTimeout(60)
 
     async def waits() -> None:
@@ -68,7 +68,7 @@ async def test_an_error_of_the_body_stays_what_it_is() -> None:
         raise ValueError("mine")
 
 
-async def test_while_nobody_waits_no_timer_runs() -> None:
+async def test_without_waiters_no_timer_runs() -> None:
     shared = SharedTimeout(0.01)
     with shared:
         pass

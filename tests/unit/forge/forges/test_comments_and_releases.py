@@ -33,7 +33,7 @@ def command(**changes: Any) -> Command:
     return event
 
 
-def test_command_leaves_open_what_the_comment_does_not_tell() -> None:
+def test_command_lacks_what_the_comment_does_not_contain() -> None:
     assert command() == Command(
         word=CommentCommand.RETEST,
         repo_full_name="river/otter",
@@ -112,7 +112,7 @@ def released(
     return read_release(json.dumps(document).encode())
 
 
-def test_release_is_of_its_tag_and_told_apart_by_number_and_time() -> None:
+def test_release_is_of_its_tag_and_distinguished_by_number_and_time() -> None:
     assert released() == Release(
         repo_full_name="river/otter",
         repo_url="https://forge.example/river/otter.git",

@@ -59,7 +59,7 @@ def test_pull_request_is_of_the_repository_only_when_both_sides_say_so(
     assert opened(head, base).is_fork is is_fork
 
 
-def test_pull_request_tells_its_head_and_its_target() -> None:
+def test_pull_request_names_its_head_and_its_target() -> None:
     event = opened(side("spring", 2, FORK), side("main", 1, OWN))
     assert event == ChangeRequest(
         repo_full_name=OWN,
@@ -84,14 +84,14 @@ def test_pull_request_with_new_code_is_built_under_either_spelling(action: str) 
     assert opened(side("spring"), side("main"), action=action).action == action
 
 
-def test_draft_and_time_that_are_not_told_are_unknown() -> None:
+def test_draft_and_time_that_are_not_reported_are_unknown() -> None:
     event = opened(side("spring"), side("main"), pull_request={"head": side("spring"), "base": side("main")})
     assert event.draft is None
     assert event.occurred_at is None
 
 
 @pytest.mark.parametrize("sender", [None, {"login": ""}, {}])
-def test_sender_without_a_name_is_nobody(sender: dict[str, str] | None) -> None:
+def test_sender_without_a_name_is_unknown(sender: dict[str, str] | None) -> None:
     assert opened(side("spring"), side("main"), sender=sender).sender is None
 
 

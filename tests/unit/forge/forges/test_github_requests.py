@@ -69,7 +69,7 @@ def test_rerun_is_of_the_pull_request_that_has_this_head(
 
 
 @pytest.mark.parametrize("sender", [None, {"login": ""}])
-def test_sender_without_a_name_is_nobody(sender: dict[str, str] | None) -> None:
+def test_sender_without_a_name_is_unknown(sender: dict[str, str] | None) -> None:
     assert rerun("check_run", check_run={"head_sha": SHA}, sender=sender).sender is None
 
 

@@ -72,7 +72,7 @@ def command(
     return event
 
 
-def test_merge_request_tells_its_head_and_its_target() -> None:
+def test_merge_request_names_its_head_and_its_target() -> None:
     assert changed(user={"username": "dora"}, source_project_id=2, source=FORK) == ChangeRequest(
         repo_full_name="river/otter",
         repo_url=PROJECT["git_http_url"],
@@ -133,7 +133,7 @@ def test_merge_request_without_a_commit_is_ignored() -> None:
     assert event.reason is IgnoreReason.NO_NEW_CODE
 
 
-def test_command_tells_what_the_note_knows_of_the_merge_request() -> None:
+def test_command_has_what_the_note_contains_about_the_merge_request() -> None:
     reported = command({"source_project_id": 2, "source": FORK}, {"id": 5, "username": "cleo"})
     assert reported == Command(
         word=CommentCommand.RETEST,
@@ -206,7 +206,7 @@ def released(**changes: Any) -> Event | Ignored | Malformed:
     return parsed("Release Hook", action="create", **{**whole, **changes})
 
 
-def test_release_is_of_its_tag_and_told_apart_by_number_and_time() -> None:
+def test_release_is_of_its_tag_and_distinguished_by_number_and_time() -> None:
     assert released() == Release(
         repo_full_name="river/otter",
         repo_url=PROJECT["git_http_url"],

@@ -41,7 +41,7 @@ def of_repository(**changes: Any) -> Push:
     return pushed(repository={**REPOSITORY, **changes})
 
 
-def test_push_tells_its_commit_and_what_came_before() -> None:
+def test_push_names_its_commit_and_the_previous_one() -> None:
     assert pushed() == Push(
         repo_full_name="river/otter",
         repo_url="https://forge.example/river/otter.git",
@@ -104,7 +104,7 @@ def test_payload_that_cannot_be_read_says_where_and_repeats_nothing(
 
 
 @pytest.mark.parametrize("sender", [None, {"login": ""}, {}])
-def test_sender_without_a_name_is_nobody(sender: dict[str, str] | None) -> None:
+def test_sender_without_a_name_is_unknown(sender: dict[str, str] | None) -> None:
     assert pushed(sender=sender).sender is None
 
 

@@ -116,7 +116,7 @@ def test_commit_of_a_ref_is_all_that_is_asked_for(event: Release | Dispatch) -> 
     assert forge.paths == [f"commits/{event.ref.removeprefix('refs/')}"]
 
 
-def test_command_of_somebody_who_may_write_is_of_the_head_commit() -> None:
+def test_command_of_an_author_who_may_write_is_of_the_head_commit() -> None:
     forge = ScriptedAnswers()
     complete = forge.completes(COMMAND)
     assert isinstance(complete, Command)
@@ -152,7 +152,7 @@ def test_cancel_of_who_made_the_change_request_asks_for_nothing() -> None:
     assert lacks(replace(COMMAND, word=CommentCommand.CANCEL, by_author=True)) == ()
 
 
-def test_nobody_may_give_a_command() -> None:
+def test_an_unknown_sender_may_not_give_a_command() -> None:
     for dialect, answer_for_unknown in (
         (github_calls, replace(COMMAND, sender=None)),
         (gitlab_calls, replace(COMMAND, sender_id=None)),
@@ -162,7 +162,7 @@ def test_nobody_may_give_a_command() -> None:
         assert outcome.reason is IgnoreReason.NOT_ALLOWED
 
 
-def test_commit_that_the_delivery_told_is_the_one_that_was_meant() -> None:
+def test_commit_of_the_delivery_is_the_approved_one() -> None:
     known = replace(APPROVAL, commit_sha="b" * 40, is_fork=True)
     forge = ScriptedAnswers()
     assert forge.completes(known) == replace(known, permitted=True)
@@ -180,7 +180,7 @@ def test_rerun_is_of_the_repository_when_its_branch_holds_the_commit(is_on: bool
     assert next_question(answered, github_calls) == answered
 
 
-def test_rerun_without_a_branch_is_a_forks_and_nobody_is_asked() -> None:
+def test_rerun_without_a_branch_is_a_forks_and_needs_no_lookup() -> None:
     assert next_question(replace(RERUN, branch=None), github_calls) == replace(
         RERUN, branch=None, is_fork=True
     )
@@ -227,7 +227,7 @@ def test_without_access_the_reason_names_the_source_and_what_lacks() -> None:
 
 
 @given(st.floats(min_value=0, max_value=GIVE_UP_SECONDS * 2))
-def test_approval_of_a_commit_that_nobody_named_is_soon_too_late(age: float) -> None:
+def test_approval_of_an_unnamed_commit_expires_soon(age: float) -> None:
     later = Later(at=0.0, why="502 Bad Gateway")
     assert (too_late(RELEASE, age, later) is None) is (age <= GIVE_UP_SECONDS)
     assert (too_late(replace(APPROVAL, commit_sha=SHA), age, later) is None) is (age <= GIVE_UP_SECONDS)
@@ -254,14 +254,14 @@ def test_what_another_version_kept_is_a_value_error(stored: bytes) -> None:
 
 
 @pytest.mark.parametrize("word", list(CommentCommand))
-def test_who_is_refused_is_told_whether_the_author_may(word: CommentCommand) -> None:
+def test_the_refusal_says_whether_the_author_may_give_the_command(word: CommentCommand) -> None:
     outcome = ScriptedAnswers(may_write=False).completes(replace(COMMAND, word=word, by_author=False))
     assert isinstance(outcome, Ignored)
     assert ("made the change request" in outcome.detail) is (word in OF_AUTHORS)
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["fork", "own"])
-def test_whose_code_it_is_stays_as_the_delivery_told_it(known: bool) -> None:
+def test_origin_of_the_code_stays_as_in_the_delivery(known: bool) -> None:
     outcome = ScriptedAnswers(
         head=ChangeRequestHead(commit_sha=SHA, is_fork=not known, is_open=True)
     ).completes(replace(COMMAND, is_fork=known))

@@ -113,7 +113,7 @@ def request_of(found: ForgeHead, whose: Source) -> JobRequestV1:
     ids=["here", "here after all", "never asked", "asked lately", "asked a while ago", "twice, lately",
          "twice, a while ago", "clock set back", "often enough"],
 )  # fmt: skip
-def test_lost_delivery_is_asked_for_now_and_then_and_not_for_ever(
+def test_lost_delivery_is_requested_again_a_limited_number_of_times(
     *, arrived: bool, record: ResendRecord | None, expected: ResendVerdict
 ) -> None:
     assert verdict(arrived=arrived, resends=record, now=NOW) is expected
@@ -203,7 +203,7 @@ def test_next_page_is_found_in_the_link_header(link: str, expected: dict[str, st
     ids=["first meeting", "told of", "told of, and compared", "moved on", "new branch", "other kind compared",
          "moved on before we looked", "as we know it"],
 )  # fmt: skip
-def test_head_is_missed_when_it_moved_on_and_nobody_told(
+def test_head_that_moved_without_a_webhook_is_missed(
     known: KnownRepository, expected: HeadVerdict, *, delivered: bool
 ) -> None:
     head = RefHead(kind="push", ref="refs/heads/main", commit_sha=NEW)
@@ -215,7 +215,7 @@ def test_head_is_missed_when_it_moved_on_and_nobody_told(
     st.frozensets(st.sampled_from(["push", "change_request"])),
     st.booleans(),
 )
-def test_no_head_is_built_that_was_told_of_or_remembered(
+def test_no_head_is_built_that_was_delivered_or_remembered(
     heads: dict[str, str], compared: frozenset[str], delivered: bool
 ) -> None:
     head = RefHead(kind="push", ref="refs/heads/main", commit_sha=NEW)
@@ -292,7 +292,7 @@ def test_branch_of_a_name_that_cannot_be_built_is_no_head() -> None:
     assert pushed(source(), REPOSITORY, odd, COMPARED).head is None
 
 
-def test_only_what_was_told_of_or_named_is_compared() -> None:
+def test_only_delivered_or_named_repositories_are_compared() -> None:
     delivered = KnownRepository(kinds=frozenset({"", "push"}), compared=frozenset(), heads={})
     assert kinds_of(delivered, is_named=False) == ("push",)
     assert kinds_of(delivered, is_named=True) == ("push", "change_request")
@@ -415,7 +415,7 @@ def test_new_branch_comes_after_nothing() -> None:
     assert request.before_sha is None
 
 
-def test_head_tells_where_its_ref_points() -> None:
+def test_head_names_the_commit_of_its_ref() -> None:
     whole = changed(source(), REPOSITORY, change(), COMPARED)
     assert whole.head == RefHead(kind="change_request", ref="refs/pull/7/head", commit_sha=NEW)
     assert pushed(source(), REPOSITORY, branch(), COMPARED).head == RefHead(

@@ -175,7 +175,7 @@ async def test_blocked_broker_gets_nothing() -> None:
     assert broker.calls == [["a"]]
 
 
-async def test_mismatched_topology_is_told_and_waited_out() -> None:
+async def test_mismatched_topology_is_reported_and_waited_out() -> None:
     inbox, broker = ListInbox("a"), ScriptedBroker()
     broker.raises = [TopologyMismatch("queue", "jobs.v1", {}, "classic")]
     relay = relay_of(inbox, broker)
@@ -183,7 +183,7 @@ async def test_mismatched_topology_is_told_and_waited_out() -> None:
     assert broker.calls == [["a"]]
 
 
-async def test_confirmed_request_is_not_published_again_when_the_inbox_could_not_be_told() -> None:
+async def test_confirmed_request_is_not_published_again_when_the_inbox_could_not_mark_it() -> None:
     inbox, broker = ListInbox("a", "b"), ScriptedBroker()
     inbox.mark_raises = [StoreUnavailable("inbox", "disk full")] * 3
     await until_empty(relay_of(inbox, broker), inbox)

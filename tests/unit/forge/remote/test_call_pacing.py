@@ -121,7 +121,7 @@ def test_limits_that_do_not_say_how_long_are_waited_for_longer_and_longer_until_
         (answer(503, retry_after="1"), False),
     ],
 )
-def test_a_limit_is_told_from_a_refusal(given_answer: ForgeAnswer, limited: bool) -> None:
+def test_a_limit_is_distinguished_from_a_refusal(given_answer: ForgeAnswer, limited: bool) -> None:
     assert is_limited(given_answer) is limited
 
 
@@ -170,7 +170,7 @@ ANSWERS = st.builds(
 
 @UNHURRIED
 @given(answers=st.lists(st.tuples(ANSWERS, st.floats(-3600.0, 3600.0)), max_size=30))
-def test_whatever_a_forge_says_we_wait_at_most_an_hour(answers: list[tuple[ForgeAnswer, float]]) -> None:
+def test_we_wait_at_most_an_hour_for_any_answer_of_a_forge(answers: list[tuple[ForgeAnswer, float]]) -> None:
     limits, now = NONE, NOW
     for one, pause in answers:
         now += pause  # clocks are set back, too
@@ -180,6 +180,6 @@ def test_whatever_a_forge_says_we_wait_at_most_an_hour(answers: list[tuple[Forge
 
 @UNHURRIED
 @given(first=ANSWERS, second=ANSWERS)
-def test_no_answer_shortens_a_wait_that_was_told(first: ForgeAnswer, second: ForgeAnswer) -> None:
+def test_no_answer_shortens_a_wait_of_an_earlier_one(first: ForgeAnswer, second: ForgeAnswer) -> None:
     before = answered(NONE, first, reserve=8, now=NOW)
     assert answered(before, second, reserve=8, now=NOW).not_before >= before.not_before

@@ -134,7 +134,7 @@ def test_a_page_without_a_link_is_the_last() -> None:
     assert find_changes("river/app").read(LinkedPage(document=[PULL], next=None)).next is None
 
 
-def test_github_is_asked_with_the_rights_of_whoever_owns_the_hook() -> None:
+def test_github_is_asked_with_the_rights_of_the_owner_of_the_hook() -> None:
     own, organisation = github_hooks.hook_owners("river/app")
     assert (own.name, own.shared, dict(own.permissions)) == (
         "river/app",
@@ -187,7 +187,7 @@ def test_gitlab_lists_the_project_and_every_group_above_it() -> None:
     assert (again.method, again.unread) == ("POST", True)
 
 
-def test_attempt_at_github_tells_when_and_how_it_ended() -> None:
+def test_attempt_at_github_has_its_time_and_result() -> None:
     def read(**changes: Any) -> Attempt:
         (attempt,) = outcome(
             github_hooks.find_attempts(hook_of(github_hooks, GITHUB_HOOK)), [{**GITHUB, **changes}]
@@ -265,7 +265,7 @@ def test_repository_of_gitea_is_described_as_its_webhook_would() -> None:
     assert not read({**REPOSITORY, "has_pull_requests": False}).has_changes
 
 
-def test_branch_of_gitea_tells_its_commit_and_message() -> None:
+def test_branch_of_gitea_has_its_commit_and_message() -> None:
     def read(**commit: Any) -> GiteaBranch:
         (branch,) = outcome(
             find_branches("river/app"), [{"name": "main", "commit": {"id": SHA, **commit}}]

@@ -185,7 +185,7 @@ def test_a_link_is_whole_or_absent(url: str | None, reported: str | None) -> Non
         ("state does not have a valid value", False),
     ],
 )  # fmt: skip
-def test_gitlab_showing_it_already_is_as_good_as_told(words: str, already: bool) -> None:
+def test_status_that_gitlab_shows_already_counts_as_reported(words: str, already: bool) -> None:
     call = gitlab_calls.set_status(status())
     assert call.already(400, words) is already
     assert not call.already(404, words)
@@ -257,7 +257,7 @@ def test_a_refusal_has_the_forges_words_or_says_that_there_are_none() -> None:
 @pytest.mark.parametrize(
     ("method", "writes"), [("GET", False), ("HEAD", False), ("POST", True), ("PATCH", True)]
 )
-def test_a_call_that_changes_something_is_told_from_a_question(method: str, *, writes: bool) -> None:
+def test_a_call_that_changes_something_is_distinguished_from_a_question(method: str, *, writes: bool) -> None:
     assert ForgeCall(method=method, path="/", read=nothing).writes is writes
 
 
@@ -275,7 +275,7 @@ def test_credentials_are_in_no_text_of_a_value() -> None:
 @pytest.mark.parametrize(
     "pem", ["", "no key", "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----"]
 )
-def test_a_key_that_is_none_is_a_setting_to_mend(pem: str) -> None:
+def test_an_invalid_key_is_a_setting_to_fix(pem: str) -> None:
     with pytest.raises(ConfigurationError, match="private key") as reported:
         signing_key(pem)
     assert "AAAA" not in str(reported.value)
@@ -294,7 +294,9 @@ TELLABLE = {"forgejo": True, "gitea": False}
     ],
     ids=["by hand", "no token", "no such source", "no repository"],
 )
-def test_whom_nobody_can_tell(changes: dict[str, Any], expected: Any) -> None:
+def test_statuses_without_a_source_or_repository_are_not_reported(
+    changes: dict[str, Any], expected: Any
+) -> None:
     found = reportable(job_status(**changes).encode(), TELLABLE)
     assert (found.reason if isinstance(found, Refuse) else found) == expected
 
@@ -338,7 +340,7 @@ def test_a_wanted_status_has_its_place_and_whether_it_is_the_last(
     assert (found.place, found.final) == (place, final)
 
 
-def test_a_status_is_told_with_all_that_its_message_holds() -> None:
+def test_a_status_is_reported_with_all_that_its_message_holds() -> None:
     body = job_status("failed", ref="refs/heads/main", target_url="https://ci.example/jobs/1").encode()
     assert commit_status("river/app", body) == CommitStatus(
         repository="river/app",

@@ -99,7 +99,7 @@ def test_text_is_cut_where_a_forge_would_refuse_it(forge: ModuleType, longest: i
     ],
     ids=["branch", "tag", "merge request", "none", "longest", "too long"],
 )
-def test_gitlab_is_told_the_branch_or_tag(ref: str | None, named: str | None) -> None:
+def test_gitlab_gets_the_branch_or_tag(ref: str | None, named: str | None) -> None:
     body = gitlab_calls.set_status(status(ref=ref)).body
     assert body is not None
     assert body.get("ref") == named
@@ -143,7 +143,7 @@ def test_check_run_is_made_once_and_then_changed() -> None:
         (404, "Resource not accessible by integration", False),
     ],
 )
-def test_app_without_the_right_to_checks_is_told_from_other_refusals(
+def test_app_without_the_right_to_checks_is_distinguished_from_other_refusals(
     code: int, detail: str, forbids: bool
 ) -> None:
     assert github_calls.forbids_checks(code, detail) is forbids
@@ -214,7 +214,7 @@ def test_branch_that_is_ahead_of_a_commit_holds_it(status_word: str, is_on: bool
     ],
     ids=["github", "gitea_family"],
 )
-def test_right_to_push_is_told_by_a_word(forge: ModuleType, answers: dict[str, bool]) -> None:
+def test_right_to_push_is_a_word_at_other_forges(forge: ModuleType, answers: dict[str, bool]) -> None:
     call = forge.may_write("river/app", ADA)
     assert reported(call)["call"] == "GET /repos/river/app/collaborators/a%2Fda/permission"
     assert {word: call.read({"permission": word}) for word in answers} == answers
@@ -223,7 +223,7 @@ def test_right_to_push_is_told_by_a_word(forge: ModuleType, answers: dict[str, b
     assert forge.may_write("river/app", ForgeAccount(login=None, id=7)) is None
 
 
-def test_right_to_push_is_told_by_a_level_at_gitlab() -> None:
+def test_right_to_push_is_a_level_at_gitlab() -> None:
     call = gitlab_calls.may_write("river/app", ADA)
     assert call is not None
     assert reported(call)["call"] == "GET /projects/river%2Fapp/members/all/7"
@@ -273,7 +273,7 @@ def test_head_at_gitea_is_a_forks_unless_both_numbers_are_one() -> None:
     assert not read(gitea_family_calls, {**pull(), "state": "closed"}).is_open
 
 
-def test_head_at_gitea_that_was_pushed_to_refs_for_is_of_nobody_known() -> None:
+def test_head_at_gitea_that_was_pushed_to_refs_for_has_an_unknown_origin() -> None:
     head = read(gitea_family_calls, pull(ref="refs/pull/7/head"))
     assert (head.is_fork, head.head_repo_url) == (None, None)
 

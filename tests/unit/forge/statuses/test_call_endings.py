@@ -46,7 +46,7 @@ def test_what_a_forge_refuses_for_good_has_one_word_and_its_own(status: int, det
     )
 
 
-def test_what_the_forge_shows_is_told() -> None:
+def test_what_the_forge_shows_is_reported() -> None:
     assert ended(Done(7)) == Reported(check_id=7)
 
 

@@ -85,7 +85,7 @@ def test_a_call_that_stalled_holds_up_a_newer_one_from_its_end_as_well() -> None
     assert columns["unsure_until"] == NOW + HORIZON / 2
 
 
-def test_what_was_told_ends_the_failures_and_a_newer_one_goes_out_at_once() -> None:
+def test_a_success_ends_the_failures_and_a_newer_status_goes_out_at_once() -> None:
     failing = {"failures": 9, "failing_since": NOW - 60}
     columns = after(row(**failing), outgoing_status(), Reported(check_id=7), now=NOW, horizon=HORIZON)
     assert (columns["phase"], columns["calls"], columns["reported_state"]) == (
@@ -109,7 +109,7 @@ def test_what_the_forge_never_takes_is_dead_and_says_why() -> None:
     )
 
 
-def test_the_forge_is_told_whose_status_it_is() -> None:
+def test_the_forge_gets_the_context_of_the_status() -> None:
     of_run = commit_status("river/app", job_status().encode())
     of_job = commit_status("river/app", job_status(job_id=run_id(7), job_name="build").encode())
     assert (of_run.external_id, of_job.external_id) == (run_id(1), run_id(7))

@@ -52,7 +52,7 @@ def test_a_request_to_cancel_is_taken_as_it_is_and_nothing_else_is_one() -> None
         orjson.dumps
     )
 )
-def test_whatever_comes_is_taken_or_refused(body: bytes) -> None:
+def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     assert isinstance(examine(body, 0.0), Refuse | JobRequestV1)
     assert isinstance(examine_cancel(body), Refuse | JobCancelV1)
 
@@ -68,7 +68,7 @@ def test_whatever_comes_is_taken_or_refused(body: bytes) -> None:
     ],
     ids=["now", "past", "a year and a day", "a day more than clocks are apart", "the end of time"],
 )
-def test_what_is_to_start_later_than_anybody_means_is_refused(not_before: str, is_admitted: bool) -> None:
+def test_a_start_in_the_far_future_is_refused(not_before: str, is_admitted: bool) -> None:
     request = job_request(not_before=not_before)
     examined = examine(request.encode(), 1.8e9)
     if is_admitted:

@@ -58,7 +58,7 @@ def test_what_failed_and_what_needs_it(
         }
     )
 )
-def test_whatever_is_left_needs_only_what_is_left(workflow: dict[str, DependencyNode]) -> None:
+def test_the_remaining_jobs_need_only_each_other(workflow: dict[str, DependencyNode]) -> None:
     only = failed_jobs(workflow)
     if not isinstance(only, frozenset):
         return

@@ -173,7 +173,7 @@ def test_a_publisher_of_v1_needs_a_key_that_may_say_trusted_where_v1_trust_would
     assert rights_for(from_forge, V1_TRUST | {Source.GITHUB}) == {Right.TRUSTED}
 
 
-def test_a_request_that_nobody_may_remember_is_too_old() -> None:
+def test_a_request_that_may_be_forgotten_is_too_old() -> None:
     """Until then, the store recognises a repeated request.
 
     After that, it may have removed its run.

@@ -167,7 +167,7 @@ def test_a_delayed_run_says_when_it_starts() -> None:
         (Reason.NO_OUTPUT, "make", ""),
     ],
 )
-def test_an_outcome_without_a_detail_tells_its_step(reason: Reason, step: str | None, detail: str) -> None:
+def test_an_outcome_without_a_detail_names_its_step(reason: Reason, step: str | None, detail: str) -> None:
     outcome = Outcome(state=JobState.FAILED, reason=reason, step=step, exit_code=2)
     assert detail_of(outcome) == detail
 
@@ -198,7 +198,7 @@ def test_statuses_and_dead_letters_take_their_own_ways() -> None:
     assert dead_letter.headers["x-solstice-reason"] == "agent_lost"
 
 
-def test_what_was_confirmed_behind_a_gap_is_told_again() -> None:
+def test_what_was_confirmed_behind_a_gap_is_reported_again() -> None:
     rows = [row(1, "a"), row(2, "b"), row(3, "a"), row(4, "b"), row(5, "c")]
     assert numbers_done(rows, [CONFIRMED, UNKNOWN, CONFIRMED, CONFIRMED, CONFIRMED]) == [1, 3, 5]
 

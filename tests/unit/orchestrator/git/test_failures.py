@@ -75,7 +75,9 @@ def test_what_the_host_does_or_says_is_the_hosts(stderr: str) -> None:
         ("error: cannot fork() for index-pack: Cannot allocate memory", False),
     ],
 )
-def test_gits_own_limit_is_told_from_the_machines_and_from_the_hosts_words(stderr: str, past: bool) -> None:
+def test_gits_own_limit_is_distinguished_from_the_machines_and_from_the_hosts_errors(
+    stderr: str, past: bool
+) -> None:
     assert is_past_memory(stderr) is past
 
 

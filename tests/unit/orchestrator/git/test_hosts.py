@@ -56,7 +56,7 @@ def test_a_host_that_fails_is_left_alone_alone_and_asked_by_one_until_it_answers
         assert known.pause_of(BAD) is None
 
 
-def test_a_silent_host_gets_few_places_before_anybody_has_failed() -> None:
+def test_a_silent_host_gets_few_places_before_the_first_failure() -> None:
     assert allowed_visits(Circuit(), None, 0.0) == VISITS_OF_UNKNOWN_HOST
     assert allowed_visits(Circuit(), 0.0, SLOW_SECONDS + 1) == VISITS_OF_SLOW_HOST
     assert allowed_visits(after_answer(5.0), 1.0, 6.0) is None
@@ -136,7 +136,7 @@ def test_when_a_checkout_counts_as_silent(
     assert is_silent(visit, answered_at, now) is silent
 
 
-def test_the_youngest_silent_checkouts_give_way_whatever_their_hosts() -> None:
+def test_the_youngest_silent_checkouts_give_way_for_any_hosts() -> None:
     first, second, third = checkout("a", 1), checkout("b", 2), checkout("c", 3)
     planning = checkout("d", 0, holds_slot=False)
     silent = [third, planning, first, second]

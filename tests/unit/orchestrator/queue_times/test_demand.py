@@ -83,7 +83,7 @@ def rated(name: str, per_second: float, tokens: float, scope: BucketScope = Buck
 FACTS = DemandFacts(now=NOW)
 
 
-def test_of_a_label_nobody_has_heard_of_everything_is_nothing() -> None:
+def test_everything_is_zero_for_an_unknown_label() -> None:
     nothing = of_linux(FACTS)
     assert nothing == Demand(
         waiting=0,
@@ -200,7 +200,7 @@ def test_beyond_the_cap_of_its_repository_no_slot_helps() -> None:
     assert found.held_back["repository_cap"] == 47 + 1
 
 
-def test_beyond_the_cap_of_its_owner_no_slot_helps_whichever_repository_has_it() -> None:
+def test_beyond_the_cap_of_its_owner_no_slot_helps_any_repository() -> None:
     quotas = Quotas(slots=Caps(of={"acme": 5}))
     facts = replace(
         FACTS,
@@ -279,7 +279,7 @@ LABELS = st.sampled_from(["linux", "big"])
     budget=st.none() | st.builds(rated, LABELS, st.floats(0.001, 10), st.floats(-5, 20)),
     target=st.floats(1, 86_400),
 )
-def test_whatever_there_is_the_numbers_fit_together(
+def test_the_numbers_add_up_for_any_content(
     waiting: dict[tuple[str, str], int],
     running: list[RunningJob],
     recent: list[Sample],

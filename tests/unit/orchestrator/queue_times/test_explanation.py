@@ -488,7 +488,7 @@ class TestExpectedStart:
         assert (why.resource, why.until) == ("owner", until)
         assert why.expected_start == Forecast(earliest=until, latest=until)
 
-    def test_is_never_told_where_an_owner_may_start_nothing(self) -> None:
+    def test_there_is_no_forecast_where_an_owner_may_start_nothing(self) -> None:
         why = found(workers=FREE, running=(), owner_hour=OwnerStartsOfHour(quota=0, started=()))
         assert (why.reason, why.until, why.expected_start) == (WaitReason.RATE_LIMITED, None, None)
 
@@ -513,5 +513,5 @@ class TestExpectedStart:
         ],
         ids=["no history", "not planned", "blocked", "no worker", "paused"],
     )
-    def test_is_not_told_when_nobody_can_tell(self, changes: dict[str, object]) -> None:
+    def test_there_is_no_forecast_without_knowledge(self, changes: dict[str, object]) -> None:
         assert found(**changes).expected_start is None

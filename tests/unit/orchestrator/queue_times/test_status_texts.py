@@ -50,7 +50,7 @@ def test_who_has_started_as_many_as_it_may_is_named() -> None:
     assert waiting_text(FACTS, why) == "waiting: 3 ahead on linux, its owner has started as many as it may"
 
 
-def test_a_full_system_is_told_of() -> None:
+def test_a_full_system_is_reported() -> None:
     start = Forecast(earliest=NOW, latest=NOW + 60)
     why = WaitExplanation(reason=WaitReason.SLOTS_BUSY, detail="", since=NOW, ahead=2, expected_start=start)
     words = waiting_text(FACTS, why, saturated=True)

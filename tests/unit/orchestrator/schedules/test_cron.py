@@ -241,7 +241,7 @@ class TestReading:
             ("1," * MAX_LENGTH + "1 * * * *", "characters, of at most"),
         ],
     )
-    def test_what_is_wrong_is_said_and_where(self, expression: str, wrong: str) -> None:
+    def test_mistakes_are_reported_with_their_places(self, expression: str, wrong: str) -> None:
         with pytest.raises(InvalidCron) as refused:
             timing(expression, "UTC")
         assert wrong in str(refused.value)
@@ -283,7 +283,7 @@ class TestReading:
         assert timing(expression, "UTC").after(seconds("2026-01-01T00:00", "UTC")) == seconds(first, "UTC")
 
     @given(text=st.text(max_size=60) | st.text("0123456789*/,-#LW@ FRIJANab", max_size=30), zone=st.text())
-    def test_whatever_is_written_is_read_or_refused(self, text: str, zone: str) -> None:
+    def test_any_text_is_read_or_refused(self, text: str, zone: str) -> None:
         for name in ("UTC", zone):
             try:
                 read = timing(text, name)

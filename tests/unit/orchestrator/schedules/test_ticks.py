@@ -62,7 +62,7 @@ HOUR = 3600.0
         ),
     ],
 )
-def test_what_fires_whatever_was_missed(
+def test_catch_up_fires_for_any_number_of_missed_ticks(
     after: float, now: float, found: TickDecision, missed: Missed
 ) -> None:
     assert decide_ticks(HOURLY, after=after, now=now, missed=missed) == found

@@ -31,7 +31,7 @@ def test_caps_are_read(text: str, caps: Caps) -> None:
         ("a=1,a=2", "'a' stands there twice"),
     ],
 )
-def test_what_is_no_cap_is_told(text: str, message: str) -> None:
+def test_what_is_no_cap_is_reported(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_caps(text)
 

@@ -39,7 +39,7 @@ def test_the_usual_limits() -> None:
         ("machine=1", "is not RESOURCE=LIMIT"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, wrong: str) -> None:
+def test_mistakes_are_reported(text: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
         parse_limits(text)
 

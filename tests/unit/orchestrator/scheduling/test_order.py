@@ -138,7 +138,7 @@ class TestOrder:
     def test_a_job_is_overdue_after_more_than_the_longest_wait(self, since: float, late: bool) -> None:
         assert overdue(since, now=1900.0, max_wait_seconds=1800.0) is late
 
-    def test_between_labels_it_is_the_older_that_goes_first_whatever_their_turns(self) -> None:
+    def test_between_labels_the_older_job_goes_first_independent_of_turns(self) -> None:
         waiting = [
             candidate("busy label", turn=9000, age=1),
             candidate("busy label too", turn=9001, age=4),
@@ -193,7 +193,7 @@ class TestSlotsAndRoom:
         assert names(list(assign(candidates, {"linux": 9}, 9, overdue_before=9.0, room=room))) == ["b1"]
 
     @given(CANDIDATES, FREE, st.integers(0, 20), ROOM, OVERDUE_BEFORE)
-    def test_no_slot_and_no_room_is_used_twice_and_none_is_left_while_somebody_fits(
+    def test_no_slot_and_no_room_is_used_twice_and_none_is_left_while_a_job_fits(
         self,
         candidates: list[Candidate],
         free: dict[str, int],
@@ -219,7 +219,7 @@ class TestSlotsAndRoom:
             )
 
     @given(CANDIDATES, FREE, st.integers(0, 20), ROOM, OVERDUE_BEFORE)
-    def test_nobody_is_overtaken_within_a_label_by_one_that_did_not_have_room_where_it_had_none(
+    def test_no_job_is_overtaken_within_a_label_by_one_without_room_where_it_had_none(
         self,
         candidates: list[Candidate],
         free: dict[str, int],
@@ -269,7 +269,7 @@ class TestTurns:
             ),
         ],
     )
-    def test_who_comes_anew_comes_in_here(self, queue: QueueState, entry: QueueEntry) -> None:
+    def test_a_newly_arrived_repository_enters_here(self, queue: QueueState, entry: QueueEntry) -> None:
         assert queue_entry(queue) == entry
 
     @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ class TestFairness:
         (job,) = model.claim("worker", {"linux": 1})
         assert job.job_id == stranger
 
-    def test_those_who_come_anew_do_not_overtake_each_other(self) -> None:
+    def test_newly_arrived_repositories_do_not_overtake_each_other(self) -> None:
         model = SchedulerModel()
         model.arrive("harbour", 50)
         model.claim("worker", {"linux": 5})
@@ -331,7 +331,7 @@ class TestFairness:
         first = [model.arrive(f"repository-{number}", 3)[0] for number in range(10)]
         assert [each.job_id for each in model.claim("worker", {"linux": 10})] == first
 
-    def test_whoever_had_more_than_others_while_they_were_away_owes_them_nothing(self) -> None:
+    def test_past_use_is_forgotten_while_others_were_absent(self) -> None:
         model = SchedulerModel()
         model.arrive("harbour", 200)
         while model.claim("worker", {"linux": 32}):

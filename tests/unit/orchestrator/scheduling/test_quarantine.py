@@ -191,7 +191,7 @@ def test_causes_are_bounded_beyond_the_longest_quarantine() -> None:
     assert quarantine_seconds(MAX_CAUSES) == LONGEST_SECONDS
 
 
-def test_a_worker_that_was_not_quarantined_takes_whatever_is_next() -> None:
+def test_a_worker_that_was_not_quarantined_takes_the_next_job() -> None:
     failure = Reason.EXECUTOR_FAILED
     for record in (
         HealthRecord(),

@@ -77,7 +77,7 @@ def test_what_runs_of_an_owner_is_what_runs_of_its_repositories() -> None:
         (Quotas(starts_per_hour=Caps(default=5)), "", False),
     ],
 )
-def test_who_is_bound_is_somebody_with_a_quota(quotas: Quotas, owner: str, bound: bool) -> None:
+def test_bound_owners_are_those_with_a_quota(quotas: Quotas, owner: str, bound: bool) -> None:
     assert quotas.bound(owner) is bound
 
 
@@ -119,7 +119,7 @@ def test_never_more_than_the_quota_in_any_hour(quota: int, visitors: list[tuple[
 
 
 @given(st.integers(1, 20), visits)
-def test_nobody_waits_unless_the_last_hour_and_a_minute_had_all_of_it(
+def test_jobs_wait_only_when_the_last_hour_and_a_minute_had_the_whole_quota(
     quota: int, visitors: list[tuple[float, int]]
 ) -> None:
     begun = flood(quota, visitors)
@@ -129,7 +129,7 @@ def test_nobody_waits_unless_the_last_hour_and_a_minute_had_all_of_it(
 
 
 @given(st.integers(1, 20), visits, st.integers(1, 60))
-def test_who_comes_when_it_is_said_to_be_time_starts(
+def test_a_run_that_is_due_on_arrival_starts_at_once(
     quota: int, visitors: list[tuple[float, int]], starts: int
 ) -> None:
     before = [OwnerStarts(counts_until(at), count) for at, count in flood(quota, visitors)]

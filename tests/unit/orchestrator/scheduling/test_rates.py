@@ -78,7 +78,7 @@ class TestParse:
             ("linux=1/s,linux=2/s", "twice"),
         ],
     )
-    def test_what_is_wrong_is_said(self, text: str, wrong: str) -> None:
+    def test_mistakes_are_reported(self, text: str, wrong: str) -> None:
         with pytest.raises(ValueError, match=wrong):
             parse_rates(text)
 
@@ -102,7 +102,7 @@ class TestBucket:
         assert tokens(bucket, TEN, NOW + later) == expected
         assert startable(bucket, TEN, NOW + later) == int(expected)
 
-    def test_a_clock_that_was_set_back_blocks_nobody(self) -> None:
+    def test_a_clock_that_was_set_back_delays_no_job(self) -> None:
         bucket = after_starts(Bucket(20.0, NOW), TEN, NOW - 3600, 20)
         assert startable(bucket, TEN, NOW - 3600) == 0
         assert startable(bucket, TEN, NOW - 3599) == 10
@@ -124,7 +124,7 @@ class TestBucket:
                 assert total <= rate.per_second * (end - begin) + rate.burst + 1e-6
 
     @given(rates, visits)
-    def test_nobody_waits_while_there_are_tokens(self, rate: Rate, visitors: list[tuple[float, int]]) -> None:
+    def test_no_job_waits_while_there_are_tokens(self, rate: Rate, visitors: list[tuple[float, int]]) -> None:
         started = flood(rate, visitors)
         bucket: Bucket | None = None
         for (now, count), (_, waiting) in zip(started, visitors, strict=True):

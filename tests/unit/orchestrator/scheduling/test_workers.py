@@ -139,14 +139,14 @@ def test_a_restart_ends_a_drain_and_heals_nothing(
         pytest.param(999.0, 999.5, Presence.ENDED, id="took-its-leave"),
     ],
 )
-def test_presence_is_told_by_the_heartbeat(
+def test_presence_follows_from_the_heartbeat(
     seen_at: float, ended_at: float | None, presence: Presence
 ) -> None:
     assert presence_at(seen_at, ended_at, NOW, lease_seconds=60.0) is presence
 
 
 @given(st.lists(st.tuples(ORDERS, st.sampled_from(Presence), st.floats(0, 1e6))))
-def test_whatever_is_ordered_only_an_unencumbered_worker_claims(
+def test_under_any_order_only_an_active_worker_claims(
     story: list[tuple[WorkerOrder, Presence, float]],
 ) -> None:
     eligibility, until, held_back = WorkerEligibility(), 0.0, False

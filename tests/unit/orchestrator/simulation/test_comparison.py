@@ -46,6 +46,6 @@ def test_one_slot_more_is_what_playing_it_so_gives(tried: SimulationConfig, enta
     assert (change.before, change.after) == (now_all, then_all)
 
 
-def test_of_a_label_that_nobody_wants_nothing_is_said() -> None:
+def test_unwanted_label_has_no_demand() -> None:
     tried, trace = configuration(1, illumos=1), one_by_one(named("a"))
     assert with_extra_slot(lambda: trace, tried, simulated_starts(trace, tried), "illumos") is None

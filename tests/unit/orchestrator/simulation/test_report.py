@@ -13,7 +13,7 @@ from tests.traces import configuration, named, one_by_one, simulated_starts
 QUEUE = TraceGroup(group="deploy")
 
 
-def test_it_tells_of_waits_slots_and_repositories() -> None:
+def test_it_reports_waits_slots_and_repositories() -> None:
     trace = one_by_one(
         named("a"),
         named("b", 0.0, 10.0, repository="reef/tide", priority=Priority.LOW),
@@ -40,7 +40,7 @@ def test_it_tells_of_waits_slots_and_repositories() -> None:
     assert (reported.fairness.slowest, reported.fairness.slowest_speed) == ("reef/tide", 0.5)
 
 
-def test_each_label_is_told_with_its_own_classes() -> None:
+def test_each_label_is_reported_with_its_own_classes() -> None:
     trace = one_by_one(named("a", priority=Priority.LOW), named("b", label="illumos"))
     tried = configuration(1, illumos=1)
     answered = report(simulated_starts(trace, tried), tried.capacity)
@@ -52,7 +52,7 @@ def test_each_label_is_told_with_its_own_classes() -> None:
     ]
 
 
-def test_of_ten_waits_each_percentile_is_told() -> None:
+def test_percentiles_of_ten_waits_are_reported() -> None:
     trace = one_by_one(*(named(str(number), seconds=1.0) for number in range(10)))
     (of_class, _) = report(simulated_starts(trace, configuration()), configuration().capacity).waits
     waits = of_class.waits
@@ -70,7 +70,7 @@ def test_runs_with_needs_or_groups_entangle_labels_and_plain_ones_do_not() -> No
 @pytest.mark.parametrize(
     "trace", [[], one_by_one(named("a", 5.0, label="plan9"))], ids=["empty", "nothing ran"]
 )
-def test_a_trace_of_which_nothing_runs_is_told_too(trace: Sequence[TraceRun]) -> None:
+def test_a_trace_in_which_nothing_runs_is_reported_too(trace: Sequence[TraceRun]) -> None:
     reported = report(simulated_starts(trace, configuration()), configuration().capacity)
     assert (reported.waits, reported.fairness, reported.span_seconds) == ([], None, 0.0)
 

@@ -94,7 +94,7 @@ def test_empty_lines_are_passed_over_and_counted() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(lines: list[bytes], line: int, problem: str) -> None:
+def test_mistakes_are_reported_with_their_lines(lines: list[bytes], line: int, problem: str) -> None:
     with pytest.raises(InvalidTrace) as refused:
         read(*lines)
     assert refused.value.line == line

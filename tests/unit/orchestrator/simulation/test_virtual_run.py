@@ -37,7 +37,7 @@ def test_jobs_that_take_no_time_are_done_at_once() -> None:
     assert set(simulated_starts(trace, configuration()).at.values()) == {1.0}
 
 
-def test_the_more_urgent_go_first_until_somebody_is_overdue() -> None:
+def test_more_urgent_jobs_go_first_until_one_is_overdue() -> None:
     trace = one_by_one(
         named("a"),
         named("low", 1.0, priority=Priority.LOW),
@@ -69,7 +69,7 @@ def test_a_cap_leaves_slots_to_others() -> None:
 
 
 @pytest.mark.parametrize("caps", ["acme/app=0", "*=0,reef/tide=1"])
-def test_who_may_run_nothing_holds_up_nobody_and_is_counted(caps: str) -> None:
+def test_an_owner_that_may_run_nothing_delays_no_other_and_is_counted(caps: str) -> None:
     trace = one_by_one(named("never"), named("other", 1.0, repository="reef/tide"))
     tally = simulated_starts(trace, configuration(caps=caps))
     assert tally.at == {"other": 1.0}

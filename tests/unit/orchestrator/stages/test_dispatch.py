@@ -218,7 +218,7 @@ async def test_the_limit_over_all_labels_holds(store: FailingStore, executions: 
         assert sorted(executions.running) == ["b", "c"]
 
 
-async def test_a_worker_under_pressure_takes_less_tells_so_and_takes_more_again(
+async def test_a_worker_under_pressure_reports_that_it_takes_less_and_recovers(
     store: FailingStore, executions: ManualExecutions
 ) -> None:
     reading, now = SensorReading(), ManualClock()
@@ -362,7 +362,7 @@ async def test_a_rate_is_delivered_though_each_claim_misses_its_token_by_a_hair(
             await executions.until(lambda: len(executions.running) == 20)
 
 
-async def test_a_cancelled_job_is_told_to_stop(store: FailingStore, executions: ManualExecutions) -> None:
+async def test_a_cancelled_job_is_asked_to_stop(store: FailingStore, executions: ManualExecutions) -> None:
     await planned(store, job("true", name="a"))
     async with dispatching(store, executions):
         await executions.until(lambda: "a" in executions.running)
@@ -541,7 +541,7 @@ async def test_a_paused_worker_takes_nothing_new_and_what_it_runs_goes_on(
         await executions.until(lambda: not executions.running)
 
 
-async def test_a_drained_worker_is_told_and_finishes_what_it_runs(
+async def test_a_drained_worker_gets_the_order_and_finishes_its_jobs(
     store: FailingStore, executions: ManualExecutions
 ) -> None:
     async with dispatching(store, executions) as dispatch:

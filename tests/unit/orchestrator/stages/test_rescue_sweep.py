@@ -93,7 +93,7 @@ async def test_a_living_holder_keeps_its_job_when_the_machine_has_slept(
     assert await state_of(store, claim.key.job_id) == (JobState.RUNNING, Reason.CLAIMED)
 
 
-async def test_whoever_does_not_renew_after_the_machine_has_slept_loses_its_job(
+async def test_a_worker_that_does_not_renew_after_the_machine_has_slept_loses_its_job(
     store: SweptStore, clock: ManualClock
 ) -> None:
     claim = await running(store)

@@ -93,7 +93,7 @@ async def test_zero_days_keep_everything() -> None:
     assert store.purges == []
 
 
-async def test_all_of_it_is_counted_and_told_on_the_way() -> None:
+async def test_all_rows_are_counted_and_progress_is_reported() -> None:
     store, reported = Store(Purged(runs=2, more=True), Purged(runs=1, more=False)), list[int]()
     assert await purge_all(store, 60.0, removed=reported.append, sleep=Sleep(store)) == 3
     assert reported == [2, 3]

@@ -155,7 +155,7 @@ def test_one_is_always_left_and_it_is_the_one_that_took_the_place(
 
 
 @given(SIBLINGS, st.sampled_from(SupersedeRule))
-def test_repeating_it_ends_nobody_else(runs: list[StoredRun], rule: SupersedeRule) -> None:
+def test_repeating_it_ends_no_other(runs: list[StoredRun], rule: SupersedeRule) -> None:
     ended = ended_of(runs, rule)
     assert ended_of([each for each in runs if each.run_id not in ended], rule) == {}
 

@@ -57,7 +57,7 @@ C3 = push("c3", "c2", age=5)
         pytest.param(push("c1", None, age=6), push("x", None, age=5), [], NEWER, id="made again"),
     ],
 )
-def test_what_the_pushes_say_of_each_other_goes_before_when_they_were_told(
+def test_links_between_pushes_take_precedence_over_times(
     late: Push, newest: Push, known: Sequence[Push], expected: PushOrder
 ) -> None:
     assert push_order(late, newest, known, None) is expected
@@ -171,7 +171,7 @@ def branches(draw: st.DrawFn, *, forced: bool) -> Branch:
 
 
 @given(branches(forced=True), st.data())
-def test_when_all_are_told_the_last_push_is_the_newest(branch: Branch, data: st.DataObject) -> None:
+def test_after_all_answers_the_last_push_is_the_newest(branch: Branch, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(branch.pushes))))
     assert branch.newest(order)[-1] == len(branch.pushes) - 1
 
@@ -184,7 +184,7 @@ def test_no_older_push_takes_the_lead_of_a_newer_one(branch: Branch, data: st.Da
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 5)), min_size=2, max_size=8))
-def test_whatever_is_told_there_is_an_answer(age: list[tuple[int, int | None]]) -> None:
+def test_any_query_gets_an_answer(age: list[tuple[int, int | None]]) -> None:
     pushes = [
         push(str(commit), None if before is None else str(before), age=number)
         for number, (commit, before) in enumerate(age)

@@ -316,7 +316,7 @@ async def test_a_store_that_is_away_for_less_than_a_lease_gets_the_end_later() -
     assert store.outcomes == [SUCCESS]
 
 
-async def test_who_was_frozen_while_it_told_its_end_asks_once_more() -> None:
+async def test_a_holder_that_was_frozen_while_it_recorded_an_end_asks_once_more() -> None:
     """The failed call began before the freeze, and proves nothing about the store since."""
     leapt = iter([0.0, *[3600.0] * 9])
     store = RecordingStore(failures=1)
@@ -354,7 +354,7 @@ async def test_a_cancelled_execution_kills_the_job_and_releases_it() -> None:
     ]
 
 
-async def test_a_store_that_does_not_answer_keeps_nobody_who_was_cancelled(
+async def test_a_store_that_does_not_answer_keeps_no_cancelled_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(execution, "CANCELLED_SECONDS", 0.05)
@@ -394,7 +394,7 @@ async def test_output_not_yet_sent_is_kept_when_the_job_is_released() -> None:
     [(b"talk\n", b"talk\n! we are leaving\n"), (b"talk", b"talk\n! we are leaving\n")],
     ids=["whole line", "open line"],
 )
-async def test_the_log_says_what_every_job_here_is_told(first_line: bytes, logged: bytes) -> None:
+async def test_a_notice_is_logged_as_a_line_of_its_own(first_line: bytes, logged: bytes) -> None:
     notice, end = asyncio.get_running_loop().create_future(), asyncio.Event()
 
     async def talk(log: LogWriter, _stop: asyncio.Event) -> Outcome:
@@ -414,7 +414,7 @@ async def test_the_log_says_what_every_job_here_is_told(first_line: bytes, logge
     assert store.outcomes == [SUCCESS]
 
 
-async def test_a_job_that_nobody_has_to_tell_anything_ends_as_ever() -> None:
+async def test_without_a_notice_a_job_ends_as_usual() -> None:
     store = RecordingStore()
     await running(store, "say hello", notice=asyncio.get_running_loop().create_future())
     assert store.text == b"$ step 1\nhello\n"

@@ -94,7 +94,7 @@ def test_under_a_load_that_stays_one_job_starts_each_time_patience_runs_out() ->
     assert machine.governor.startable == 1
 
 
-def test_patience_begins_anew_with_each_refusal() -> None:
+def test_patience_starts_again_with_each_refusal() -> None:
     machine = Machine()
     machine.look(load=50.0)
     machine.clock.forward(200.0)
@@ -105,7 +105,7 @@ def test_patience_begins_anew_with_each_refusal() -> None:
     assert machine.governor.startable == 0
 
 
-def test_each_change_of_the_slots_is_said_once() -> None:
+def test_each_change_of_the_slots_is_reported_once() -> None:
     machine = Machine()
     with capture_logs() as logs:
         machine.governor.ended(PROVISION_ERRORED)
@@ -212,7 +212,7 @@ class TestSensors:
         )
         assert sensors.read(tmp_path, meminfo).memory_available == 25.0
 
-    def test_what_is_not_told_is_not_known(self, tmp_path: Path) -> None:
+    def test_what_is_not_reported_is_not_known(self, tmp_path: Path) -> None:
         reading = sensors.read(tmp_path / "missing", tmp_path / "missing")
         assert (reading.disk_free, reading.memory_available) == (None, None)
 

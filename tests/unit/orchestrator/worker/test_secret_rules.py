@@ -42,7 +42,7 @@ def test_first_rule_that_names_the_secret_gives_it(rules: SecretRules) -> None:
     assert elsewhere.values == {"NPM_TOKEN": "npm-token-of-all"}
 
 
-def test_secret_that_was_changed_is_given_anew(rules: SecretRules, tmp_path: Path) -> None:
+def test_changed_secret_is_used_from_then_on(rules: SecretRules, tmp_path: Path) -> None:
     (tmp_path / "deploy-key").write_text("another deploy key")
     given = rules.give({"DEPLOY_KEY"}, job_request())
     assert isinstance(given, GivenSecrets)
@@ -77,7 +77,7 @@ WITHHELD = {
 
 
 @pytest.mark.parametrize(("name", "url", "reported"), WITHHELD.values(), ids=WITHHELD)
-def test_missing_secret_is_told_without_the_operator_s_matters(
+def test_missing_secret_is_reported_without_the_operator_s_matters(
     rules: SecretRules, tmp_path: Path, name: str, url: str, reported: str
 ) -> None:
     withheld = rules.give({name}, job_request(repo_url=url))
@@ -123,7 +123,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("content", "reported"), MISTAKES.values(), ids=MISTAKES)
-def test_mistake_in_the_file_is_told(tmp_path: Path, content: str, reported: str) -> None:
+def test_mistake_in_the_file_is_reported(tmp_path: Path, content: str, reported: str) -> None:
     file = tmp_path / "secrets.toml"
     file.write_text(content)
     with pytest.raises(ConfigurationError) as caught:
@@ -133,6 +133,6 @@ def test_mistake_in_the_file_is_told(tmp_path: Path, content: str, reported: str
     assert "hush" not in str(caught.value)
 
 
-def test_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot be read"):
         read_secret_rules(str(tmp_path / "lost.toml"), ENVIRON)

@@ -53,7 +53,7 @@ def test_a_named_workflow_path_is_the_only_one_looked_at() -> None:
     assert "ci/other.kdl" in refused(request, {}).detail
 
 
-def test_a_commit_without_either_file_is_told_which_to_add() -> None:
+def test_the_error_names_the_file_that_a_commit_has_to_add() -> None:
     decision = refused(job_request(), {})
     assert decision.reason is Reason.INVALID_WORKFLOW
     assert ".solstice/workflow.kdl" in decision.detail
@@ -140,7 +140,7 @@ def test_a_request_that_does_not_say_is_trusted_by_the_operators_word(
     assert (untrusted(request, PlanningRules(v1_trust=trust)) is None) is expected
 
 
-def test_a_source_that_nobody_knows_is_a_mistake_in_the_setting() -> None:
+def test_an_unknown_source_is_a_mistake_in_the_setting() -> None:
     with pytest.raises(ValueError, match="'githbu' is no source"):
         parse_sources("manual, githbu")
 

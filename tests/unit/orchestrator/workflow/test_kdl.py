@@ -117,7 +117,9 @@ BROKEN: dict[str, tuple[str, int, int, str]] = {
 
 
 @pytest.mark.parametrize(("text", "line", "column", "sentence"), BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_document_is_told_where_and_what(text: str, line: int, column: int, sentence: str) -> None:
+def test_a_broken_document_is_reported_with_its_place(
+    text: str, line: int, column: int, sentence: str
+) -> None:
     with pytest.raises(InvalidWorkflow) as caught:
         read(text)
     assert (caught.value.line, caught.value.column) == (line, column)

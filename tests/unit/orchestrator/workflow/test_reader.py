@@ -84,7 +84,7 @@ def test_without_any_label_the_given_one_is_used() -> None:
     assert parse("job a { step run=x }")["a"].runs_on == "here"
 
 
-def test_a_job_has_an_hour_unless_told_otherwise() -> None:
+def test_a_job_has_an_hour_by_default() -> None:
     assert parse("job a { step run=x }")["a"].timeout_seconds == 3600
 
 
@@ -215,7 +215,7 @@ def test_a_whole_matrix_or_one_job_of_it_is_picked(only: str, names: list[str]) 
     assert list(parse(MATRIX, only)) == names
 
 
-def test_names_of_a_matrix_can_stand_in_an_address_whatever_the_values_are() -> None:
+def test_names_of_a_matrix_are_valid_in_urls_for_any_values() -> None:
     jobs = parse('job t { matrix { db "postgres 15" "é/ü" }; step run="{matrix.db}" }')
     assert [(job.name, job.steps[0].run) for job in jobs.values()] == [
         ("t-postgres-15", "postgres 15"),
@@ -504,7 +504,7 @@ def test_job_and_step_name_secrets() -> None:
 
 
 @pytest.mark.parametrize(("text", "line", "column", "sentence"), WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_workflow_is_told_where_and_what(
+def test_a_wrong_workflow_is_reported_with_its_line(
     text: str | bytes, line: int, column: int, sentence: str
 ) -> None:
     error = problem(text)

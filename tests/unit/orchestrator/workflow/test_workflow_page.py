@@ -48,13 +48,13 @@ def test_the_matrix_becomes_the_jobs_that_the_page_names() -> None:
 
 
 @pytest.mark.parametrize(("text", "message"), list(zip(WRONG, MESSAGES, strict=True)))
-def test_errors_are_said_as_the_page_says(text: str, message: str) -> None:
+def test_errors_are_reported_as_the_page_says(text: str, message: str) -> None:
     with pytest.raises(InvalidWorkflow) as caught:
         parse(text)
     assert str(caught.value) == message
 
 
-def test_every_variable_of_a_step_is_told(tmp_path: Path) -> None:
+def test_every_variable_of_a_step_is_reported(tmp_path: Path) -> None:
     place = Workspace(root=tmp_path, source=tmp_path, home=tmp_path, temporary=tmp_path, scripts=tmp_path)
     found = environment(execution(job("true"), job_request(change_number=7)), place, "/bin")
     table = PAGE.partition("### What a step finds")[2].partition("\n## ")[0]

@@ -184,7 +184,7 @@ class TestIdentity:
         ],
         ids=lambda changes: next(iter(changes)),
     )
-    def test_whatever_its_publisher_wrote_is_part_of_it(self, changes: dict[str, Any]) -> None:
+    def test_every_property_of_its_publisher_is_part_of_its_id(self, changes: dict[str, Any]) -> None:
         assert dead(**changes).id != dead().id
 
     @given(dead_letters)

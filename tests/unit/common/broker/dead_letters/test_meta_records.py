@@ -53,7 +53,7 @@ def test_what_is_put_back_is_read_as_it_was_under_the_same_id(dead_letter: DeadL
 
 
 @given(st.dictionaries(st.sampled_from(["headers", "type", "priority", "timestamp", "message_id"]), JSON))
-def test_whatever_a_stranger_wrote_is_read_without_an_error(meta: dict[str, object]) -> None:
+def test_any_text_of_a_stranger_is_read_without_an_error(meta: dict[str, object]) -> None:
     found = dead_letter_of("q.dlq", b"", meta, message_id="1-0")
     assert found.message_id
     assert len(found.id) == 16

@@ -44,7 +44,7 @@ def test_the_search_finds_reasons() -> None:
 
 
 @pytest.mark.parametrize("reason", ["", "<b>", "news of tomorrow"])
-def test_a_reason_of_somebody_else_is_no_error(reason: str) -> None:
+def test_a_reason_of_another_program_is_no_error(reason: str) -> None:
     assert advice(reason) is OTHER
     assert OTHER.meaning
     assert OTHER.remedy

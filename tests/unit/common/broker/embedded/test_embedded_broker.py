@@ -260,7 +260,7 @@ async def test_a_message_that_cannot_be_stored_is_its_publishers_error_alone(bro
     assert await bodies(broker, STATUSES.queue, 1) == [b"good"]
 
 
-async def test_a_file_that_cannot_be_made_is_said_when_opening(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_made_is_reported_when_opening(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="file is no directory"):
         async with open_broker(f"sqlite:///{tmp_path}/file/broker.db", name="x"):
@@ -277,7 +277,7 @@ async def test_an_error_inside_the_block_comes_out_as_it_is(file: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["publish", "retry", "refuse", "leave"])
-async def test_whatever_makes_a_message_ready_wakes_who_waits_for_it(
+async def test_everything_that_makes_a_message_ready_wakes_a_waiting_consumer(
     file: Path, broker: EmbeddedBroker, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (embedded, embedded_consumer):

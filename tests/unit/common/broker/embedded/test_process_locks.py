@@ -15,7 +15,7 @@ def test_a_holder_is_alive_until_it_leaves(tmp_path: Path) -> None:
     assert list((tmp_path / "owners").iterdir()) == []
 
 
-def test_a_lock_file_that_nobody_locks_is_cut_until_it_is_forgotten(tmp_path: Path) -> None:
+def test_a_lock_file_without_a_lock_is_cut_until_it_is_forgotten(tmp_path: Path) -> None:
     process_locks = ProcessLocks(tmp_path)
     (tmp_path / "dead.lock").touch()
     assert process_locks.dead_tokens() == ["dead"]
@@ -32,7 +32,7 @@ def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
     assert {entry.name for entry in tmp_path.iterdir()} == {"README", "half.new"}
 
 
-def test_a_directory_that_is_gone_holds_nobody(tmp_path: Path) -> None:
+def test_a_directory_without_a_process_has_no_holder(tmp_path: Path) -> None:
     process_locks = ProcessLocks(tmp_path / "owners")
     (tmp_path / "owners").rmdir()
     assert process_locks.dead_tokens() == []

@@ -35,7 +35,7 @@ def test_server_before_2_10_is_never_durable() -> None:
     ],
     ids=str,
 )
-def test_monitoring_port_tells_by_one_field(document: object, seen: bool | str) -> None:
+def test_monitoring_port_shows_it_by_one_field(document: object, seen: bool | str) -> None:
     found = read_varz(document)
     assert found is seen if isinstance(seen, bool) else seen in str(found)
 
@@ -72,7 +72,7 @@ async def test_what_the_monitoring_port_says_counts(monkeypatch: pytest.MonkeyPa
     assert (probe.degraded(MODERN), probe.certainty(MODERN)) == (None, Certainty.YES)
 
 
-async def test_why_the_monitoring_port_does_not_tell_is_said() -> None:
+async def test_the_reason_of_a_useless_monitoring_port_is_reported() -> None:
     probe = DurabilityProbe("http://127.0.0.1:1", sync_always=False)
     await probe.look()
     assert "onnect" in (probe.degraded(MODERN) or "")

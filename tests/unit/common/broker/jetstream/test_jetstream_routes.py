@@ -51,7 +51,7 @@ def test_table_survives_the_way_to_the_server() -> None:
 @pytest.mark.parametrize(
     "text", [b"{", b"[]", b'{"exchanges": {}}', b'{"exchanges": {"x": "topic"}, "bindings": []}']
 )
-def test_table_that_somebody_changed_is_a_value_error(text: bytes) -> None:
+def test_table_that_was_changed_by_hand_is_a_value_error(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_table(text)
 

@@ -71,7 +71,7 @@ def test_without_tls_in_the_url_there_is_nothing_to_verify_with() -> None:
     assert read_address("tls://host").tls_context() is not None
 
 
-def test_a_password_in_a_file_is_read_anew_for_each_connection(tmp_path: Path) -> None:
+def test_a_password_in_a_file_is_read_again_for_each_connection(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("first\n")
     address = read_address(f"nats://ci@host?password_file={file}")

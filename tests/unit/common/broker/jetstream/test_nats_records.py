@@ -35,7 +35,7 @@ def test_header_is_one_line_of_ascii_and_keeps_types() -> None:
     assert {"correlation_id", "priority"}.isdisjoint(meta)
 
 
-def test_record_knows_where_it_goes_and_is_no_repeat_unless_told() -> None:
+def test_record_has_its_destination_and_is_no_repeat_by_default() -> None:
     message = Message(exchange="e", routing_key="k", body=b"b", type="t", priority=7)
     record = record_of(message)
     assert (record.exchange, record.routing_key, record.body, record.is_repeat) == ("e", "k", b"b", False)
@@ -83,7 +83,7 @@ def test_property_of_another_type_is_absent() -> None:
     assert headers_of({"headers": "none"}) == {}
 
 
-def test_dead_letter_fits_whatever_the_message_carried() -> None:
+def test_dead_letter_fits_with_any_headers() -> None:
     headers: dict[str, object] = {
         "large": "x" * 60_000,
         "small": "kept",
@@ -118,7 +118,7 @@ def test_dead_letter_whose_own_words_are_too_long_is_shortened() -> None:
     ],
     ids=["type", "routing key", "many"],
 )
-def test_dead_letter_fits_whatever_properties_the_message_had(meta: dict[str, object]) -> None:
+def test_dead_letter_fits_with_any_properties(meta: dict[str, object]) -> None:
     headers: dict[str, object] = {
         "small": "kept",
         "x-solstice-reason": "bad",

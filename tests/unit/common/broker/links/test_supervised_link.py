@@ -84,7 +84,7 @@ async def test_a_lost_connection_is_closed_and_another_takes_its_place(
     assert (server.dialled, link.host) == ([FIRST, SECOND], "two:2")
 
 
-async def test_a_connection_that_has_ended_is_given_to_nobody(
+async def test_a_connection_that_has_ended_is_not_given_out(
     link: SupervisedLink[Connection], running: None
 ) -> None:
     first = await link.connected()

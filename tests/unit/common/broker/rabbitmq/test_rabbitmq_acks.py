@@ -100,7 +100,7 @@ def test_a_multiple_never_covers_what_was_refused() -> None:
     ]
 
 
-def test_what_is_settled_already_is_not_told_again() -> None:
+def test_what_is_settled_already_is_not_reported_again() -> None:
     ledger = ledger_of(2)
     ledger.settle({1: ACK})
     assert ledger.settle({1: DROP}) == []

@@ -122,12 +122,12 @@ def test_the_empty_body_of_a_frame_is_no_end_of_the_stream() -> None:
     ],
     ids=["wrong end", "unknown kind", "unknown method"],
 )
-def test_what_is_no_frame_is_said_to_be_none(stream: bytes) -> None:
+def test_bytes_that_are_no_frame_are_reported(stream: bytes) -> None:
     with pytest.raises(InvalidFrameError):
         FrameSplitter()(stream)
 
 
-def test_properties_that_nobody_can_read_cost_nothing_but_themselves() -> None:
+def test_unreadable_properties_cost_only_themselves() -> None:
     whole = ContentHeader(body_size=7, properties=spec.Basic.Properties(correlation_id="abc")).marshal()
     header = UnreadHeader(whole.replace(b"abc", b"\xff\xfe\xfd"))
     assert header.body_size == 7
@@ -177,7 +177,7 @@ async def test_content_that_no_channel_takes_is_dropped() -> None:
     assert await frames.rest.read() == marshalled(spec.Channel.CloseOk())
 
 
-async def test_who_gets_no_frame_is_told_by_a_heartbeat_that_the_link_is_alive() -> None:
+async def test_without_frames_a_heartbeat_keeps_the_link_alive() -> None:
     frames = filtered(marshalled(spec.Basic.Ack(1), spec.Basic.Ack(2)), take=take_acks)
     await frames.run()
     assert await frames.rest.read() == Heartbeat().marshal()
@@ -191,7 +191,7 @@ async def test_who_gets_no_frame_is_told_by_a_heartbeat_that_the_link_is_alive()
     ],
     ids=["no frame", "a bug"],
 )
-async def test_an_error_in_reading_is_told_to_who_reads_the_rest(
+async def test_an_error_in_reading_is_raised_to_the_reader_of_the_rest(
     stream: bytes, take: Take, error: type[Exception]
 ) -> None:
     frames = filtered(stream, take=take)

@@ -220,7 +220,7 @@ class TestLinkErrors:
         ],
         ids=lambda error: type(error).__name__,
     )
-    async def test_whatever_aiormq_raises_is_a_lost_link(self, error: BaseException) -> None:
+    async def test_any_error_of_aiormq_is_a_lost_link(self, error: BaseException) -> None:
         with pytest.raises(LinkLost), link_errors():
             raise error
 

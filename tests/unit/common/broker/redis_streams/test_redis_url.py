@@ -74,7 +74,7 @@ def test_tls_is_what_the_scheme_says() -> None:
     assert redis_address("rediss://h").tls == TlsFiles()
 
 
-def test_a_password_in_a_file_is_read_anew_for_each_connection(tmp_path: Path) -> None:
+def test_a_password_in_a_file_is_read_again_for_each_connection(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("first\n")
     address = redis_address(f"redis://ci@h?password_file={file}")

@@ -15,7 +15,7 @@ def arriving() -> ArrivingRequest:
     return arrival
 
 
-def test_fields_of_head_and_trailers_count_together_and_anew_for_each_request() -> None:
+def test_fields_of_head_and_trailers_count_together_and_separately_for_each_request() -> None:
     arrival = ArrivingRequest()
     for _ in range(2):
         arrival.begin()
@@ -35,7 +35,7 @@ def test_only_trailers_count_as_bytes_of_trailers() -> None:
     assert arrival.field(1) is LARGE_HEAD
 
 
-def test_a_head_grows_until_it_ends_and_the_next_one_begins_anew() -> None:
+def test_a_head_grows_until_it_ends_and_the_next_one_begins_again() -> None:
     arrival = ArrivingRequest()
     arrival.receive(10)
     arrival.begin()

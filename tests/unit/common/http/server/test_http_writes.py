@@ -30,7 +30,7 @@ async def test_head_and_body_of_an_answer_go_out_together() -> None:
     assert not socket.closed
 
 
-async def test_whatever_was_written_goes_out_before_the_connection_is_closed() -> None:
+async def test_written_bytes_are_sent_before_the_connection_is_closed() -> None:
     socket = await answered(REQUEST % b"connection: close\r\n")
     assert b"".join(socket.written).endswith(b"\r\n\r\nyes")
     assert socket.closed

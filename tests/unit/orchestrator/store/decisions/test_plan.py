@@ -103,7 +103,7 @@ def test_a_run_asks_for_its_group_and_a_job_for_its_own() -> None:
     assert unit.changes().groups == [run.group_key]
 
 
-def test_a_run_that_waits_for_approval_keeps_nobody_from_its_group() -> None:
+def test_a_run_that_waits_for_approval_keeps_no_other_from_its_group() -> None:
     request = {"trusted": False, "needs_approval": True}
     unit, task = unit_of(request)
     planned(unit, task, [job("x")], RunSpec(concurrency=DEPLOY))
@@ -129,7 +129,7 @@ def test_a_rerun_has_the_chosen_jobs_alone_and_takes_no_place_on_its_branch() ->
     [[job("x"), job("y")], [job("x", needs=("lint",))]],
     ids=["two of one name", "a need that is not there"],
 )
-def test_jobs_that_cannot_be_told_apart_or_need_others_are_a_mistake(specs: list[JobSpec]) -> None:
+def test_jobs_that_cannot_be_distinguished_or_need_others_are_a_mistake(specs: list[JobSpec]) -> None:
     unit, task = unit_of()
     with pytest.raises(ValueError, match=f"jobs of run {RUN_ID}: names are not unique"):
         planned(unit, task, specs, RunSpec())
@@ -166,7 +166,7 @@ def test_a_delayed_run_is_planned_when_its_time_has_come() -> None:
     [(Reason.RELEASED, ""), (Reason.MACHINE_FAILED, "no space")],
     ids=["released", "the machine's fault"],
 )
-def test_a_run_that_was_given_back_is_planned_at_once_by_anybody(reason: Reason, detail: str) -> None:
+def test_a_run_that_was_released_can_be_planned_at_once_by_any_worker(reason: Reason, detail: str) -> None:
     unit, task = unit_of()
     assert not_planned(unit, task, reason, "no space") is True
     run = unit.runs[RUN_ID]

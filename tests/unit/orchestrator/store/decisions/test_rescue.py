@@ -84,7 +84,7 @@ def test_planning_is_taken_back_from_workers_that_are_lost_or_too_slow(
         assert (run.plan_worker, run.plan_failures, run.detail) == (None, 1, "planned by p")
 
 
-def test_what_nobody_plans_is_not_taken_back() -> None:
+def test_unclaimed_planning_is_not_taken_back() -> None:
     for run in ({"state": RunState.PLANNING}, {"state": RunState.WAITING, "plan_worker": "p"}):
         unit = unit_of(run)
         rescue(unit, {})

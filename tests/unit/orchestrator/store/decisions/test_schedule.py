@@ -33,7 +33,7 @@ def schedule(**fields: object) -> Schedule:
     return added(moment(), spec(**fields), "mira").schedule
 
 
-def test_a_zone_that_this_machine_lacks_is_said_and_holds_up_no_other() -> None:
+def test_a_zone_that_this_machine_lacks_is_reported_and_holds_up_no_other() -> None:
     unknown = schedule()._replace(timezone="Mars/Olympus", next_at=NOON + 60)
     progress = progressed(moment(NOON + 61), unknown, None)
     (tick,) = progress.new
@@ -46,7 +46,7 @@ def test_a_zone_that_this_machine_lacks_is_said_and_holds_up_no_other() -> None:
     assert progress.schedule.next_at == NOON + 61 + UNREADABLE_SECONDS
 
 
-def test_a_tick_has_the_same_name_whoever_finds_it_and_when() -> None:
+def test_a_tick_has_the_same_id_for_every_finder_at_any_time() -> None:
     hourly = schedule()
     first = progressed(moment(NOON + 3600), hourly, None).new[-1]
     later = progressed(moment(NOON + 3700), hourly, None).new[-1]
@@ -85,7 +85,7 @@ def test_a_pause_ends_what_could_not_fire_and_what_has_just_come() -> None:
     assert paused(moment(NOON + 9000), late.schedule, None) == ScheduleUpdate(late.schedule, [], ())
 
 
-def test_what_somebody_asked_for_says_so_and_what_came_by_the_clock_does_not() -> None:
+def test_requests_by_hand_show_their_requester_and_scheduled_ones_do_not() -> None:
     (requested_tick,) = by_hand(moment(), schedule(), None).new
     assert (requested_tick.by_hand, requested_tick.reason, requested_tick.state) == (
         True,
@@ -117,7 +117,7 @@ def test_missed_ticks_are_one_row_that_says_how_many_they_were(
 
 
 @pytest.mark.parametrize("detail_before", ["", "503 Service Unavailable"])
-def test_a_tick_that_makes_way_says_what_its_forge_had_said(detail_before: str) -> None:
+def test_a_replaced_tick_keeps_the_last_error_of_its_forge(detail_before: str) -> None:
     first = progressed(moment(NOON + 3600), schedule(), None)
     pending = first.new[0]._replace(detail=detail_before)
     (gone,) = progressed(moment(NOON + 7200), first.schedule, pending).ended

@@ -149,7 +149,7 @@ def test_an_end_that_was_asked_for_has_the_reason_of_the_request() -> None:
     assert (by_a_person.state, by_a_person.reason) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED)
 
 
-def test_an_end_that_nobody_asked_for_is_what_its_holder_says() -> None:
+def test_an_unrequested_end_has_the_outcome_of_its_holder() -> None:
     done = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED)
     assert as_requested(None, CANCELLED) is CANCELLED
     assert as_requested(RUNNING_JOB.job, CANCELLED) is CANCELLED

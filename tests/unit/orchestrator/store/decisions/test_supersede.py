@@ -349,7 +349,7 @@ def related_run(*supersede_flags: bool | None) -> list[RefRun]:
     ],
     ids=["branch", "off", "default branch", "it asks", "another asked", "asked in vain"],
 )
-def test_they_are_looked_at_where_somebody_may_be_ended(
+def test_questions_are_asked_where_a_run_may_be_superseded(
     ref: str, requested: bool | None, known: list[RefRun], rule: SupersedeRule, expected: int
 ) -> None:
     assert len(runs_to_load(job_request(ref=ref), known, rule, requested=requested)) == expected

@@ -110,7 +110,7 @@ def test_a_repository_is_named_by_its_url_when_its_schedule_gives_no_name() -> N
     assert request.repo_full_name == "harbour/lighthouse"
 
 
-def test_an_attempt_that_fired_already_is_told_so() -> None:
+def test_an_attempt_that_fired_already_gets_its_result_again() -> None:
     done = fired(CLAIMED, moment(NOW), "run-1", COMMIT)
     assert firing(moment(NOW), HOURLY, done, task(), COMMIT) == done
     assert firing(moment(NOW), HOURLY, done, task(attempt=2), COMMIT) is None
@@ -170,9 +170,7 @@ def test_a_tick_that_is_not_tried_again_has_failed(*, by_hand: bool, retry: bool
     priority=st.none() | st.sampled_from(Priority),
     path=st.none() | st.text(max_size=20),
 )
-def test_whatever_stands_in_a_row_is_a_request_or_refused(
-    name: str, priority: Priority | None, path: str | None
-) -> None:
+def test_any_row_is_a_request_or_refused(name: str, priority: Priority | None, path: str | None) -> None:
     row = added(moment(NOW), spec(repo_full_name=name, workflow_path=path), "mira").schedule._replace(
         priority=priority
     )

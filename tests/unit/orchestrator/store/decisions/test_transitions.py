@@ -141,7 +141,7 @@ def test_another_class_gives_another_turn_where_there_is_one(
     assert not changes.statuses
 
 
-def test_an_attempt_is_closed_with_what_its_holder_said() -> None:
+def test_an_attempt_is_closed_with_the_outcome_of_its_holder() -> None:
     unit = unit_of()
     outcome = Outcome(
         state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="make", detail="broke"

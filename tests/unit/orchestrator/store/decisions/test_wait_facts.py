@@ -187,7 +187,7 @@ def test_jobs_of_others_at_their_cap_or_quota_delay_none() -> None:
     )
 
 
-def test_an_owner_with_an_hourly_quota_is_told_what_is_used_of_it() -> None:
+def test_an_owner_with_an_hourly_quota_has_its_used_starts_in_the_facts() -> None:
     used = [OwnerStarts(until=NOW + 5, starts=3)]
     limits = StartLimits(quotas=Quotas(starts_per_hour=Caps(of={"river": 9, "delta": 2})))
     budget = StartBudget(limits=limits, started={"river": used})

@@ -24,12 +24,12 @@ def announced(*moves: StateChange, public_url: str | None = None) -> list[Status
 
 
 @pytest.mark.parametrize("state", sorted(JobState))
-def test_only_what_has_come_to_an_end_or_will_be_tried_again_tells_an_exit_code(state: JobState) -> None:
+def test_only_ended_attempts_have_an_exit_code(state: JobState) -> None:
     (status,) = announced(replace(RUNNING_JOB.job, state=state, exit_code=7))
     assert status.exit_code == (7 if state in FINAL or state is JobState.BACKOFF else None)
 
 
-def test_a_job_tells_of_itself_and_a_run_of_no_job() -> None:
+def test_a_job_reports_itself_and_a_run_of_no_job() -> None:
     run = replace(RUNNING_JOB.run, state=RunState.SUCCEEDED, sequence=5)
     moved = RunMoved(run, Reason.COMPLETED, [JobState.SUCCEEDED])
     of_job, of_run = announced(replace(RUNNING_JOB.job, sequence=4), moved, public_url="https://ci.example")

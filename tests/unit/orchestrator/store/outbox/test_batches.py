@@ -62,7 +62,7 @@ def test_what_is_packed_comes_out_again_in_order(
 
 
 @given(STATUSES, DEAD_LETTERS, st.data())
-def test_only_what_was_told_goes_in_whatever_order_and_however_often(
+def test_confirmed_messages_are_removed_in_any_order_and_number(
     statuses: list[Status], dead_letters: list[DeadLetter], data: st.DataObject
 ) -> None:
     rows = dict(enumerate(pack(statuses, dead_letters), 1))

@@ -30,7 +30,7 @@ def attempt(number: int, reason: Reason, detail: str = "") -> Attempt:
     )
 
 
-def test_every_attempt_is_told_in_order_also_those_that_the_job_failed_itself() -> None:
+def test_every_attempt_is_reported_in_order_also_those_that_the_job_failed_itself() -> None:
     headers = dead_letter_headers(
         [
             ("test", attempt(1, Reason.STEP_FAILED, "step 'a' ended with exit code 1")),

@@ -17,7 +17,7 @@ from tests.builders import run_of_one_job
 DONE = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
 
 
-async def test_rows_are_locked_in_one_order_in_whatever_order_jobs_end() -> None:
+async def test_rows_are_locked_in_one_order_for_any_order_of_ends() -> None:
     rng = random.Random(1)
     database = AsyncMock()
     database.at_once.return_value = [{"now": 5.0}]

@@ -58,7 +58,7 @@ OTHERWISE: dict[str, Any] = {
 }
 
 
-def test_an_ended_job_tells_of_its_last_attempt() -> None:
+def test_an_ended_job_reports_its_last_attempt() -> None:
     assert job_row_holds(JOB, ATTEMPT)
     assert attempts_to_insert(RowChanges(jobs=[JOB], attempts=[ATTEMPT])) == []
 

@@ -128,7 +128,7 @@ async def test_work_in_hand_goes_on_after_the_upgrade_from_schema_1(tmp_path: Pa
         )
 
 
-async def test_what_waited_in_the_outbox_is_told_after_the_upgrade_before_all_that_is_new(
+async def test_messages_in_the_outbox_are_published_after_the_upgrade_before_newer_ones(
     tmp_path: Path,
 ) -> None:
     path, clock = tmp_path / "store.db", ManualClock(NOW)

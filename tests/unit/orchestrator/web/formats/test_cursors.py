@@ -44,7 +44,7 @@ def test_a_changed_cursor_leads_nowhere(place: int, character: str) -> None:
     assert place_of(changed, "runs", FILTERS) == (ID if changed == cursor else None)
 
 
-def test_a_cursor_tells_nothing_that_is_worth_reading() -> None:
+def test_a_cursor_is_opaque() -> None:
     cursor = cursor_of(ID, "runs", FILTERS)
     assert len(cursor) == 32
     assert str(UUID(ID).hex) not in cursor

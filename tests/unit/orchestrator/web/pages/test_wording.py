@@ -210,5 +210,7 @@ def test_detail_that_repeats_the_reason_is_left_out() -> None:
     ("earliest", "latest", "text_expected"),
     [(90.0, 95.0, "any moment"), (160.0, 160.0, "in about 1 min 0 s"), (90.0, 220.0, "in 0 s to 2 min 0 s")],
 )
-def test_an_expected_start_is_told_as_from_now(earliest: float, latest: float, text_expected: str) -> None:
+def test_an_expected_start_is_reported_as_from_now(
+    earliest: float, latest: float, text_expected: str
+) -> None:
     assert wording.expected(Forecast(earliest=earliest, latest=latest), now=100.0) == text_expected

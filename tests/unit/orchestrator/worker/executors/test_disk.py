@@ -28,7 +28,7 @@ def test_who_has_to_go(free: int, sizes: dict[Path, int], expected: Path | None)
 
 
 @given(st.integers(0, 2000), st.integers(1, 1000), SIZES)
-def test_nobody_goes_for_a_larger_one_or_while_there_is_room(
+def test_no_connection_is_closed_for_a_larger_one_or_while_there_is_room(
     free: int, reserve: int, sizes: dict[Path, int]
 ) -> None:
     guilty = culprit(free, reserve, sizes)
@@ -39,5 +39,5 @@ def test_nobody_goes_for_a_larger_one_or_while_there_is_room(
 
 
 @given(st.integers(0, 2000), SIZES)
-def test_without_a_reserve_nobody_goes(free: int, sizes: dict[Path, int]) -> None:
+def test_without_a_reserve_no_job_is_ended(free: int, sizes: dict[Path, int]) -> None:
     assert culprit(free, 0, sizes) is None

@@ -187,7 +187,7 @@ def test_what_cannot_be_migrated_is_refused_with_a_remedy(
     assert all(each.remedy for each in reasons)
 
 
-def test_a_policy_that_tells_its_publisher_is_no_reason() -> None:
+def test_a_policy_that_rejects_publishes_is_no_reason() -> None:
     policies = {NAME: {"max-length": 1000, "overflow": "reject-publish"}}
     assert refusals(MIGRATION, replace(found(old=OLD_THERE), policies=policies)) == ()
 

@@ -25,12 +25,12 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
     return clock
 
 
-def test_a_clock_that_nobody_has_heard_shows_nothing(own: Monotonic) -> None:
+def test_a_clock_without_a_reading_shows_nothing(own: Monotonic) -> None:
     own.now = 0.0  # a machine that has just started
     assert EstimatedClock().now() is None
 
 
-def test_it_goes_on_from_what_was_heard_until_that_is_too_long_ago(own: Monotonic) -> None:
+def test_the_estimate_continues_from_the_last_reading_until_that_is_too_old(own: Monotonic) -> None:
     estimated = EstimatedClock()
     estimated.hear(DATABASE)
     shown = []
@@ -40,7 +40,7 @@ def test_it_goes_on_from_what_was_heard_until_that_is_too_long_ago(own: Monotoni
     assert shown == [DATABASE, DATABASE + ESTIMATE_SECONDS / 2, None]
 
 
-def test_who_heard_it_and_was_slow_to_say_so_does_not_set_it_back(own: Monotonic) -> None:
+def test_a_slow_reading_does_not_set_the_estimate_back(own: Monotonic) -> None:
     estimated = EstimatedClock()
     estimated.hear(DATABASE)
     own.now += 5
