@@ -2,21 +2,35 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
 import pytest
 import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, ViewportSize, expect
 
 from solstice_forge.inbox import open_inbox
 from solstice_forge.service import serve
 from solstice_forge.settings import ForgeSettings
-from tests.browser.test_pages import CONTRASTS
+from tests.browser.test_pages import CLIPPED, CONTRASTS, WCAG
 from tests.inboxes import delivery
+from tests.servers.solstice_up import repository, solstice_up
 
 PHONE: ViewportSize = {"width": 375, "height": 700}
 DESKTOP: ViewportSize = {"width": 1200, "height": 800}
+NATURAL_WIDTH = """
+(choice) => {
+  const alone = choice.cloneNode(true);
+  alone.style.cssText = "position: absolute; flex: none; width: auto; min-width: 0";
+  document.querySelector(".filter").append(alone);
+  const width = alone.getBoundingClientRect().width;
+  alone.remove();
+  return Math.floor(width);
+}
+"""
+"""How wide a choice is that nothing makes narrower."""
 ALARM = "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'>" + "w" * 300
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -79,6 +93,59 @@ async def test_person_finds_out_why_a_push_was_not_built(url: str, browser: Brow
         await expect(page.locator("details[open] pre")).to_contain_text("refs/heads/main")
         assert [each for each in requests if not each.startswith(url)] == []
         assert wrong == []
+
+
+async def test_runs_and_deliveries_are_one_click_apart(browser: Browser, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        up = await asyncio.to_thread(stack.enter_context, solstice_up(tmp_path / "state"))
+        project = repository(
+            tmp_path / "anvil", {".solstice/workflow.kdl": 'job "a" { step "s" run="true"; }'}
+        )
+        sent = await asyncio.to_thread(up.json, "webhook", "send", "--repo-url", str(project.folder))
+        delivery_id = sent["answer"]["delivery_id"]
+        async with await browser.new_context(viewport=DESKTOP) as profile:
+            page = await profile.new_page()
+            await page.goto(up.page)
+            await expect(page.locator(".run-name")).to_have_count(1)
+            await page.locator(".run-name").click()
+            await page.wait_for_url(f"{up.page}/runs/*")
+            run = page.url
+            await page.get_by_role("link", name="delivery", exact=True).click()
+            await expect(page.locator(".facts")).to_contain_text(delivery_id)
+            await page.get_by_role("link", name="Show the run").click()
+            await page.wait_for_url(run)
+            await page.get_by_role("link", name="Deliveries", exact=True).click()
+            await expect(page.locator(".delivery")).to_have_count(1)
+
+
+@pytest.mark.parametrize("width", [320, 360, 375])
+async def test_the_words_of_a_choice_are_whole_on_a_phone(url: str, browser: Browser, width: int) -> None:
+    async with await browser.new_context(viewport={"width": width, "height": 700}, base_url=url) as profile:
+        page = await profile.new_page()
+        await page.goto("/deliveries")
+        for choice in ("Source", "Decision"):
+            box = await page.get_by_label(choice).bounding_box()
+            natural = await page.get_by_label(choice).evaluate(NATURAL_WIDTH)
+            assert box is not None
+            assert box["width"] >= natural
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [1200, 375, 320])
+async def test_axe_finds_nothing_and_no_header_is_clipped(url: str, browser: Browser, width: int) -> None:
+    async with await browser.new_context(viewport={"width": width, "height": 700}, base_url=url) as profile:
+        page = await profile.new_page()
+        for path in (
+            "/deliveries",
+            "/deliveries?reason=push",
+            "/deliveries/1",
+            "/deliveries/2",
+            "/deliveries/99",
+        ):
+            await page.goto(path)
+            found = await Axe().run(page, options=WCAG)
+            assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+            assert await page.evaluate(CLIPPED) == [], path
 
 
 async def test_everything_is_reached_by_keyboard(url: str, browser: Browser) -> None:

@@ -319,6 +319,15 @@ async def test_a_label_in_the_url_is_applied_and_shown(web: WebServer, browser: 
         await expect(page.locator(".notice")).to_contain_text("label illumos")
 
 
+@pytest.mark.parametrize("path", ["/", "/schedules", "/workers", "/dead-letters", "/dead-letters/list"])
+async def test_a_filter_that_a_list_does_not_know_is_refused(
+    web: WebServer, browser: Browser, path: str
+) -> None:
+    async with tab(browser, web, errors=1) as page:
+        await page.goto(f"{path}?colour=red")
+        await expect(page.locator("main")).to_contain_text("'colour' is not known here; known are")
+
+
 async def test_a_link_to_a_line_that_is_not_shown_shows_it(web: WebServer, browser: Browser) -> None:
     key, path = await job_page(web)
     await web.prints(key, "".join(f"line {number}\n" for number in range(1, 6001)))

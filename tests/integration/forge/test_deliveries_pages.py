@@ -66,7 +66,18 @@ async def test_list_is_filtered_and_paged(settings: ForgeSettings, running: Runn
         assert re.findall(r'class="pill \w+">(\w+)<', ignored.text) == ["Ignored"]
         assert "No delivery matches" in (await client.get("/deliveries?repository=no/such")).text
         # What is no decision and no number is passed over.
-        assert (await client.get("/deliveries?decision=maybe&before=x")).status_code == 200
+        for wrong, words in (
+            ("decision=maybe", "&#39;maybe&#39; is no decision"),
+            ("before=x", "&#39;x&#39; is no number of a delivery"),
+            (
+                "label=linux",
+                "&#39;label&#39; is not known here; known are source, repository, decision, reason, before",
+            ),
+        ):
+            refused = await client.get(f"/deliveries?{wrong}")
+            assert refused.status_code == 400
+            assert words in refused.text
+        assert (await client.get("/deliveries?label=&decision=")).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/deliveries/4711", "/deliveries/x", "/deliveries/" + "9" * 40])

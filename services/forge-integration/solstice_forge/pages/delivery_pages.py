@@ -23,6 +23,7 @@ from solstice_forge.inbox.reconcile_state import ReconcileState, ResendRecord
 from solstice_forge.reconcile.report import decode_report, sentence
 from solstice_forge.statuses.protocol import ContextStatus
 
+LIST_PARAMETERS: Final = ("source", "repository", "decision", "reason", "before")
 PER_PAGE: Final = 50
 RELATED: Final = 20
 MAX_TEXT: Final = 200
@@ -108,9 +109,11 @@ class DeliveryPages:
         parameters = {
             # PostgreSQL's texts hold no zero byte.
             name: (request.query_params.get(name) or "").replace("\0", "").strip()[:MAX_TEXT]
-            for name in ("source", "repository", "decision", "reason", "before")
+            for name in LIST_PARAMETERS
         }
-        decision = Decision(parameters["decision"]) if parameters["decision"] in set(Decision) else None
+        if wrong := _wrong_parameter(request):
+            return self.error(400, wrong)
+        decision = Decision(parameters["decision"]) if parameters["decision"] else None
         before = _number(parameters["before"])
         filters = DeliveryFilter(
             source=parameters["source"] or None,
@@ -229,6 +232,19 @@ def tone(entry: DeliveryEntry) -> str:
     if entry.decision is Decision.ACCEPTED:
         return "good" if entry.published else "warn"
     return "calm"
+
+
+def _wrong_parameter(request: Request) -> str | None:
+    """Return what is wrong with the parameters of the list, or None; empty ones count as absent."""
+    given = {name: value.strip() for name, value in request.query_params.items() if value.strip()}
+    if unknown := next((name for name in given if name not in LIST_PARAMETERS), None):
+        return f"{unknown[:MAX_TEXT]!r} is not known here; known are {', '.join(LIST_PARAMETERS)}."
+    decision, before = given.get("decision"), given.get("before")
+    if decision is not None and decision not in set(Decision):
+        return f"{decision[:MAX_TEXT]!r} is no decision; there are {', '.join(Decision)}."
+    if before is not None and _number(before) is None:
+        return f"{before[:MAX_TEXT]!r} is no number of a delivery."
+    return None
 
 
 def _number(text: str) -> int | None:

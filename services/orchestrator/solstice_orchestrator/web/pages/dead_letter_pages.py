@@ -30,7 +30,7 @@ from solstice_orchestrator.web.api.runs import stream
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess, DeadLetterWork, reason_to_stay
 from solstice_orchestrator.web.formats.form_tokens import form_token, remember, submitted
 from solstice_orchestrator.web.formats.masked_text import masked, shown_body, shown_header, visible
-from solstice_orchestrator.web.formats.query_parameters import DeadLetterPageQuery, parse_query
+from solstice_orchestrator.web.formats.query_parameters import DeadLetterPageQuery, NoParameters, parse_query
 from solstice_orchestrator.web.formats.refusals import HttpRefusal, not_found
 from solstice_orchestrator.web.formats.sse import Event, Events, OpenStreams
 from solstice_orchestrator.web.health import QueueDepths
@@ -86,6 +86,7 @@ class DeadLetterPages:
 
     async def overview(self, request: Request) -> Response:
         """Every dead-letter queue with its numbers."""
+        parse_query(request, NoParameters)
         access = self._available()
         found, now = await access.look(access.routes(), Selection()), datetime.now(UTC)
         queues = [
@@ -96,8 +97,8 @@ class DeadLetterPages:
 
     async def listing(self, request: Request) -> Response:
         """Dead letters that match the filters, the oldest first."""
+        query = parse_query(request, DeadLetterPageQuery)
         access = self._available()
-        query = parse_query(request, DeadLetterPageQuery, others=True)
         everything = await access.look(access.routes(query.queues), Selection())
         selection = query.selection(datetime.now(UTC))
         found = sorted((each for each in everything if selection.fits(each)), key=wording.place)

@@ -38,6 +38,7 @@ from solstice_orchestrator.web.formats.ansi import RowsUpdate, palette_css
 from solstice_orchestrator.web.formats.api_json import document, rfc3339
 from solstice_orchestrator.web.formats.query_parameters import (
     LinePageQuery,
+    NoParameters,
     PageQuery,
     RerunQuery,
     SchedulesPageQuery,
@@ -99,7 +100,7 @@ class Pages:
 
     async def runs(self, request: Request) -> Response:
         """Runs, newest first."""
-        query = parse_query(request, PageQuery, others=True)
+        query = parse_query(request, PageQuery)
         repository, state, after = (query.repository or "").strip(), query.state, query.after
         page = await self._store.runs(
             limit=query.limit,
@@ -226,8 +227,9 @@ class Pages:
             raise not_found("job", job.job_id)
         return RedirectResponse(f"/runs/{run.run_id}", 303)
 
-    async def workers(self, _: Request) -> Response:
+    async def workers(self, request: Request) -> Response:
         """The workers."""
+        parse_query(request, NoParameters)
         return self._page("workers.html", workers=await self._store.workers())
 
     async def steer_worker(self, request: Request) -> Response:
@@ -237,7 +239,7 @@ class Pages:
 
     async def schedules(self, request: Request) -> Response:
         """The schedules."""
-        after = parse_query(request, SchedulesPageQuery, others=True).after
+        after = parse_query(request, SchedulesPageQuery).after
         page = await self._store.schedule_store.schedules(limit=SCHEDULES_SHOWN + 1, after=after)
         shown = page[:SCHEDULES_SHOWN]
         more = f"/schedules?after={shown[-1].schedule_id}" if len(page) > len(shown) else None
