@@ -235,7 +235,7 @@ def tone(entry: DeliveryEntry) -> str:
 
 
 def _wrong_parameter(request: Request) -> str | None:
-    """Return what is wrong with the parameters of the list, or None; empty ones count as absent."""
+    """Return what is wrong with the list's parameters; empty ones count as absent."""
     given = {name: value.strip() for name, value in request.query_params.items() if value.strip()}
     if unknown := next((name for name in given if name not in LIST_PARAMETERS), None):
         return f"{unknown[:MAX_TEXT]!r} is not known here; known are {', '.join(LIST_PARAMETERS)}."

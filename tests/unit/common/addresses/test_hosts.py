@@ -34,6 +34,8 @@ def test_round_ends_after_every_host_and_begins_again() -> None:
     assert (tried.is_over, choice.current) == (False, B)
     assert tried.failed(choice.current, "timeout") == "a:1: refused; b:2: timeout"
     assert (tried.is_over, choice.current) == (True, A)
+    tried.begin()
+    assert tried.is_over is False
     assert tried.failed(choice.current, "again") == "a:1: again"
     assert not tried.is_over
 

@@ -80,3 +80,11 @@ def test_counters_of_the_broker_are_neither_read_nor_put_back() -> None:
     assert read.headers == {"x-solstice-reason": "not_json"}
     put_back = meta_of_dead_letter(DeadLetter(queue="q.dlq", body=b"", headers=headers))
     assert put_back["headers"] == {"x-solstice-reason": "not_json"}
+
+
+def test_a_time_and_a_type_are_read_and_put_back() -> None:
+    meta = {"timestamp": "2026-03-01T12:00:00.000Z", "content_type": "application/json"}
+    read = dead_letter_of("q.dlq", b"", meta, message_id=None)
+    assert read.timestamp == datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert {name: meta_of_dead_letter(read)[name] for name in meta} == meta
+    assert dead_letter_of("q.dlq", b"", {"timestamp": "soon"}, message_id=None).timestamp is None

@@ -97,6 +97,12 @@ def test_a_difference_of_the_consumer_is_named(changes: dict[str, object], diffe
 def test_a_bucket_in_memory_is_named() -> None:
     (drift,) = bucket_drifts(StreamConfig(name="KV_solstice_topology", storage=StorageType.MEMORY))
     assert drift.difference == "is in memory: exchanges and bindings end with the server"
+    assert drift.remedy == "nats kv rm solstice_topology, then: solstice topology declare"
+    (drift,) = bucket_drifts(
+        StreamConfig(name="KV_solstice_topology", storage=StorageType.FILE, max_age=60.0)
+    )
+    assert drift.difference == "forgets exchanges and bindings after 60 s (ttl)"
+    assert drift.remedy == "nats kv rm solstice_topology, then: solstice topology declare"
     assert list(bucket_drifts(StreamConfig(name="KV_solstice_topology", storage=StorageType.FILE))) == []
 
 
@@ -123,3 +129,10 @@ def test_consumers_of_others_are_named_beside_ours() -> None:
         "consumer orders_v1 > solstice",
     ]
     assert found[0].remedy == "nats consumer rm orders_v1 spy"
+
+
+def test_what_can_be_changed_in_place_is_edited_and_all_else_made_anew() -> None:
+    (drift,) = stream_drifts(QUEUE, STREAM.evolve(max_age=60.0))
+    assert drift.remedy == "nats stream edit orders_v1 --max-age=-1"
+    (drift,) = stream_drifts(QUEUE, STREAM.evolve(storage=StorageType.MEMORY))
+    assert drift.remedy.startswith("let it run empty, stop the services, nats stream rm orders_v1")

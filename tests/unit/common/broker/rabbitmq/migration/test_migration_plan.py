@@ -222,3 +222,17 @@ def test_a_queue_without_a_dead_letter_exchange_needs_none() -> None:
     assert [each.name for each in MIGRATION.topology.exchanges] == [STATUSES.exchange, STATUSES.dlx]
     without = replace(MIGRATION, target=Queue(name=NAME))
     assert [each.name for each in without.topology.exchanges] == [STATUSES.exchange]
+
+
+def test_an_interim_queue_that_another_run_left_is_used_as_it_is() -> None:
+    quorum = FoundQueue(arguments={MARK: NAME, "x-queue-type": "quorum", "x-delivery-limit": 1_000_000})
+    assert MIGRATION.interim(found(old=OLD_THERE, interim=quorum)).arguments == quorum.arguments
+    to_quorum = found(old=NEW_THERE, interim=MARKED)
+    assert MIGRATION.interim(to_quorum).arguments == MARKED.arguments
+
+
+@pytest.mark.parametrize("name", [STATUSES.exchange, NAME, INTERIM, f"{NAME}.migrating.lock"])
+def test_every_object_needs_permissions(name: str) -> None:
+    allowed = Permissions(user="u", configure=rf"^(?!{name}$)", write=".*", read=".*")
+    (reason,) = refusals(MIGRATION, replace(found(old=OLD_THERE), permissions=allowed))
+    assert f"may not configure {name}" in reason.difference
