@@ -1,13 +1,13 @@
 """Lists runs and jobs by filters: newest first, a page at a time."""
 
-import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
-from solstice_common.messages.states import JobState, RunState
+from solstice_common.messages.states import RunState
 from solstice_orchestrator.scheduling.order import rank
 from solstice_orchestrator.store.postgresql.reading.views_of_runs import RUN, run_of
 from solstice_orchestrator.store.postgresql.tables.columns import BEGUN_AT
+from solstice_orchestrator.store.records.job_listing import Condition, jobs_query, where_clause
 from solstice_orchestrator.store.records.rows import job_view
 from solstice_orchestrator.store.views import JobFilters, JobView, Page, RunFilters
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     Rows = Sequence[asyncpg.Record]
 
-Condition = tuple[Any, ...]
-"""A text, and the values for each `{}` in it."""
-
 WALKED: Final = 1000
 """How many of the newest runs are searched for waiting ones, before jobs are searched."""
 
@@ -29,7 +26,6 @@ _HAS_JOB: Final = (
     "EXISTS (SELECT FROM jobs WHERE jobs.run_id = runs.run_id"
     " AND runs_on = coalesce({}, runs_on) AND priority = coalesce({}, priority) OFFSET 0)"
 )
-_POSITION: Final = "(SELECT position FROM jobs WHERE job_id = {})"
 _JOBS_OF: Final[Mapping[RunState, Sequence[str]]] = {
     RunState.WAITING: ("state = 'waiting'", "state IN ('blocked', 'backoff', 'approval')"),
     RunState.RUNNING: ("state = 'running'",),
@@ -72,7 +68,7 @@ async def _by_index(connection: "Connection", most: int, after: str | None, filt
             ways = ["unsuccessful = {}"]
     parts = []
     for way in ways:
-        where, values = _where(("runs.run_id < {}", after), (way, state), *_filters(filters))
+        where, values = where_clause("$", ("runs.run_id < {}", after), (way, state), *_filters(filters))
         parts.append(_walk(where, most))
     return await connection.fetch(_first(parts, most), *values)
 
@@ -83,10 +79,10 @@ async def _waiting(connection: "Connection", most: int, after: str | None, filte
     Thousands may wait, and then the newest fill a page; or else their jobs are few.
     """
     of = next((name for name in ("repository", "ref") if filters.get(name) is not None), "")
-    below, values = _where(("run_id < {}", after), (f"{of} = {{}}", filters.get(of)))
+    below, values = where_clause("$", ("run_id < {}", after), (f"{of} = {{}}", filters.get(of)))
     newest = f"SELECT run_id FROM requests {below} ORDER BY run_id DESC"  # noqa: S608  made of constants
     waits = f"runs.state = {{}} AND {BEGUN_AT} IS NULL"
-    where, more = _where((waits, RunState.WAITING), *_filters(filters), first=len(values) + 1)
+    where, more = where_clause("$", (waits, RunState.WAITING), *_filters(filters), first=len(values) + 1)
     rows = await connection.fetch(_among(f"{newest} LIMIT {WALKED:d}", where, most), *values, *more)
     if len(rows) == most:
         return rows
@@ -104,9 +100,9 @@ async def _by_jobs(
     Runs of several jobs have an index; a run of one job is found by this job, which is in the same state. An index of
     such runs would change with each run that ends; and their rows do not say that they have begun.
     """
-    where, values = _where(("runs.run_id < {}", after), *_filters(filters))
+    where, values = where_clause("$", ("runs.run_id < {}", after), *_filters(filters))
     where = where or "WHERE true"
-    of_jobs, more = _where(*_of_repository(filters), first=len(values) + 1)
+    of_jobs, more = where_clause("$", *_of_repository(filters), first=len(values) + 1)
     jobs = " UNION ALL ".join(
         f"SELECT run_id FROM jobs {of_jobs or 'WHERE true'} AND {condition}"  # noqa: S608  made of constants
         for condition in _JOBS_OF[state]
@@ -161,47 +157,8 @@ async def jobs(
     limit: int,
     run_id: str | None,
     after: str | None,
-    **job_filters: Unpack[JobFilters],
+    **filters: Unpack[JobFilters],
 ) -> Sequence[JobView]:
     """Return the jobs of one run in workflow order, else newest first."""
-    state, priority = job_filters.get("state"), job_filters.get("priority")
-    filters = (
-        ("repository = {}", job_filters.get("repository")),
-        ("ref = {}", job_filters.get("ref")),
-        ("runs_on = {}", job_filters.get("label")),
-        ("priority = {}", None if priority is None else rank(priority)),
-    )
-    if run_id is not None:
-        where, values = _where(
-            ("run_id = {}", run_id), ("state = {}", state), ("position > " + _POSITION, after), *filters
-        )
-        query = f"SELECT * FROM jobs {where} ORDER BY position LIMIT {limit:d}"  # noqa: S608  made of the constants above
-    elif state is None and not any(value is not None for _, value in filters):
-        where, values = _where(("job_id < {}", after))
-        query = f"SELECT * FROM jobs {where} ORDER BY job_id DESC LIMIT {limit:d}"  # noqa: S608  the same
-    else:
-        # One part per partial index of such jobs; each part walks no further than it must. The states are literals, not
-        # parameters, because they select these indexes.
-        where, values = _where(("job_id < {}", after), *filters)
-        parts = [
-            f"(SELECT * FROM jobs {where or 'WHERE true'} AND {condition} ORDER BY job_id DESC LIMIT {limit:d})"  # noqa: S608  the same
-            for condition in (map(_in_state, [state] if state else JobState))
-        ]
-        union = " UNION ALL ".join(parts)
-        query = f"SELECT * FROM ({union}) AS found ORDER BY job_id DESC LIMIT {limit:d}"  # noqa: S608  the same
+    query, values = jobs_query("$", limit=limit, run_id=run_id, after=after, **filters)
     return [job_view(row) for row in await connection.fetch(query, *values)]
-
-
-def _in_state(state: JobState) -> str:
-    return f"state = '{state.value}'{' AND finished_at IS NOT NULL' if state.final else ''}"
-
-
-def _where(*conditions: Condition, first: int = 1) -> tuple[str, list[Any]]:
-    """Return the SQL conditions, with their values, of the filters that are not None.
-
-    Their parameters are numbered from `first` on.
-    """
-    given = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
-    numbers = itertools.count(first)
-    text = " AND ".join(text.format(*(f"${next(numbers)}" for _ in values)) for text, values in given)
-    return (f"WHERE {text}" if text else "", [value for _, values in given for value in values])

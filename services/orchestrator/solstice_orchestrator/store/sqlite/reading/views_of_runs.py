@@ -2,10 +2,11 @@
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Unpack
+from typing import Final, Unpack
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.scheduling.order import rank
+from solstice_orchestrator.store.records.job_listing import jobs_query, where_clause
 from solstice_orchestrator.store.records.rows import attempt_view, chunk_of, job_view, key, run_view
 from solstice_orchestrator.store.sqlite.tables.transaction import REQUEST
 from solstice_orchestrator.store.views import (
@@ -22,9 +23,8 @@ from solstice_orchestrator.store.views import (
 
 _HAS_JOB: Final = (
     "EXISTS (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id"
-    " AND runs_on = ifnull(?, runs_on) AND priority = ifnull(?, priority))"
+    " AND runs_on = ifnull({}, runs_on) AND priority = ifnull({}, priority))"
 )
-_POSITION: Final = "(SELECT position FROM jobs WHERE job_id = ?)"
 
 
 def runs(
@@ -40,14 +40,15 @@ def runs(
     # Few runs are unfinished, but a repository or a branch may have any number. The plus keeps other indexes out.
     order = conditions if state is not None and not state.final else ("repository", "ref", "state")
     first = next((name for name in order if conditions[name] is not None), None)
-    where, values = _where(
-        ("run_id < ?", after),
-        *((f"{'' if name == first else '+'}{name} = ?", value) for name, value in conditions.items()),
+    where, values = where_clause(
+        "?",
+        ("run_id < {}", after),
+        *((f"{'' if name == first else '+'}{name} = {{}}", value) for name, value in conditions.items()),
         (_HAS_JOB, filters.get("label"), None if priority is None else rank(priority)),
     )
     rows = connection.execute(
-        f"SELECT *, {REQUEST} FROM runs {where} ORDER BY run_id DESC LIMIT ?",  # noqa: S608  made of the constants above
-        (*values, limit + 1),
+        f"SELECT *, {REQUEST} FROM runs {where} ORDER BY run_id DESC LIMIT {limit + 1:d}",  # noqa: S608  made of the constants above
+        values,
     ).fetchall()
     views = [run_view(row) for row in rows[:limit]]
     return Page(runs=views, next=views[-1].run_id if len(rows) > limit and views else None)
@@ -77,35 +78,11 @@ def jobs(
     limit: int,
     run_id: str | None,
     after: str | None,
-    **job_filters: Unpack[JobFilters],
+    **filters: Unpack[JobFilters],
 ) -> Sequence[JobView]:
     """Return the jobs of one run in workflow order, else newest first."""
-    state, priority = job_filters.get("state"), job_filters.get("priority")
-    filters = (
-        ("repository = ?", job_filters.get("repository")),
-        ("ref = ?", job_filters.get("ref")),
-        ("runs_on = ?", job_filters.get("label")),
-        ("priority = ?", None if priority is None else rank(priority)),
-    )
-    if run_id is not None:
-        where, values = _where(
-            ("run_id = ?", run_id), ("state = ?", state), ("position > " + _POSITION, after), *filters
-        )
-        query = f"SELECT * FROM jobs {where} ORDER BY position LIMIT ?"  # noqa: S608  made of the constants above
-    elif state is None and not any(value is not None for _, value in filters):
-        where, values = _where(("job_id < ?", after))
-        query = f"SELECT * FROM jobs {where} ORDER BY job_id DESC LIMIT ?"  # noqa: S608  the same
-    else:
-        # One part per state; each part walks through the index of such jobs, no further than it must.
-        where, values = _where(("job_id < ?", after), *filters)
-        parts = [
-            f"SELECT * FROM (SELECT * FROM jobs {where or 'WHERE true'} AND state = '{each}'"  # noqa: S608  the same
-            f" AND finished_at IS {'NOT ' if each.final else ''}NULL ORDER BY job_id DESC LIMIT {limit:d})"
-            for each in ([state] if state else JobState)
-        ]
-        query = f"{' UNION ALL '.join(parts)} ORDER BY job_id DESC LIMIT ?"
-        values *= len(parts)
-    return [job_view(row) for row in connection.execute(query, (*values, limit))]
+    query, values = jobs_query("?", limit=limit, run_id=run_id, after=after, **filters)
+    return [job_view(row) for row in connection.execute(query, values)]
 
 
 def job(connection: sqlite3.Connection, job_id: str) -> JobView | None:
@@ -182,10 +159,3 @@ def backlog(connection: sqlite3.Connection, most: int) -> int:
         (most,),
     ).fetchone()
     return int(row["backlog"])
-
-
-def _where(*conditions: tuple[Any, ...]) -> tuple[str, list[Any]]:
-    """Return the SQL conditions, with their values, of the filters that are not None."""
-    given = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
-    text = " AND ".join(text for text, _ in given)
-    return (f"WHERE {text}" if text else "", [value for _, values in given for value in values])
