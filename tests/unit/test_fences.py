@@ -22,6 +22,7 @@ INSIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "asyncpg": ("asyncpg.connection", "asyncpg.connect_utils", "asyncpg.protocol"),
     "nats": ("nats.aio.transport", "nats.protocol"),
     "prometheus_client": ("prometheus_client.metrics", "prometheus_client.values"),
+    "redis": ("redis.asyncio.client", "redis.asyncio.connection", "redis.client", "redis.connection"),
     "uvicorn": ("uvicorn.lifespan", "uvicorn.protocols", "uvicorn.server"),
 }
 """Modules that the libraries document nowhere."""
