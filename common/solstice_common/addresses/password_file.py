@@ -32,8 +32,14 @@ def read_password(path: str) -> str:
     return password
 
 
-def report_shared(path: str) -> None:
-    """Log that all users of the machine may read the file, if so."""
+def check_password_file(path: str | None) -> None:
+    """Read the file, if any; log when all users of the machine may read it.
+
+    Raises ConfigurationError, as `read_password` does.
+    """
+    if path is None:
+        return
+    read_password(path)
     mode = stat.S_IMODE(Path(path).stat().st_mode)
     if mode & stat.S_IRWXO:
         log.warning(

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from solstice_common.addresses.broker_urls import ESCAPES
 from solstice_common.addresses.hosts import Host, read_hosts
-from solstice_common.addresses.password_file import read_password, report_shared
+from solstice_common.addresses.password_file import check_password_file, read_password
 from solstice_common.addresses.tls import TLS_OPTIONS, TlsFiles, tls_files
 from solstice_common.errors import ConfigurationError
 
@@ -35,9 +36,7 @@ class NatsAddress:
 
     def check(self) -> None:
         """Raise ConfigurationError that names a file which cannot be used."""
-        if self.password_file is not None:
-            read_password(self.password_file)
-            report_shared(self.password_file)
+        check_password_file(self.password_file)
         self.tls_context()
 
     def password_now(self) -> str | None:
@@ -70,9 +69,7 @@ def read_address(url: str) -> NatsAddress:
         or parts.path not in {"", "/"}
         or parts.fragment
     ):
-        raise ConfigurationError(
-            f"AMQP_URL: {_FORM}; in user and password write # [ ] @ / ? and % as %23 %5B %5D %40 %2F %3F and %25"
-        )
+        raise ConfigurationError(f"AMQP_URL: {_FORM}; {ESCAPES}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(set(options) - set(OPTIONS)):
         raise ConfigurationError(

@@ -5,10 +5,10 @@ from typing import Final
 
 from yarl import URL
 
-from solstice_common.addresses.hosts import Host, first_host_only, read_hosts
-from solstice_common.addresses.password_file import read_password, report_shared
+from solstice_common.addresses.broker_urls import parsed_url, shown_url
+from solstice_common.addresses.hosts import Host, read_hosts
+from solstice_common.addresses.password_file import check_password_file, read_password
 from solstice_common.addresses.tls import TlsFiles, tls_files
-from solstice_common.errors import ConfigurationError
 
 PORTS: Final[Mapping[str, int]] = {"amqp": 5672, "amqps": 5671}
 _AIORMQ_ALONE: Final = frozenset({"capath", "cadata", "no_verify_ssl"})
@@ -25,16 +25,11 @@ class RabbitMQAddress:
         has_own_tls = url.scheme == "amqps" and _AIORMQ_ALONE.isdisjoint(url.query)
         self.tls: Final[TlsFiles | None] = tls_files(url.query) if has_own_tls else None
         self.password_file: Final = url.query.get("password_file")
-        user = f"{url.raw_user}@" if url.raw_user else ""
-        # Without options: a certificate's password may be among them.
-        self.shown: Final = f"{url.scheme}://{user}{','.join(map(str, hosts))}{url.raw_path}"
-        """The URL without password and options, for messages and logs."""
+        self.shown: Final = shown_url(url, hosts)
 
     def check(self) -> None:
         """Raise ConfigurationError that names a file which cannot be used."""
-        if self.password_file is not None:
-            read_password(self.password_file)
-            report_shared(self.password_file)
+        check_password_file(self.password_file)
         if self.tls is not None:
             self.tls.context()
 
@@ -51,14 +46,5 @@ class RabbitMQAddress:
 
 def rabbitmq_address(url: str) -> RabbitMQAddress:
     """The address that an `amqp://` or `amqps://` URL names; ConfigurationError never repeats it."""
-    try:
-        parsed = URL(first_host_only(url))
-        _ = parsed.port
-    except ValueError:
-        # yarl's message may hold a part of the password.
-        raise ConfigurationError(
-            "AMQP_URL: cannot be taken apart; in user and password write # [ ] @ / ? and % as %23 %5B %5D %40 %2F %3F and %25"
-        ) from None
-    if parsed.scheme not in PORTS or not parsed.host:
-        raise ConfigurationError(f"AMQP_URL: {_FORM}")
+    parsed = parsed_url(url, schemes=PORTS, form=_FORM)
     return RabbitMQAddress(parsed, read_hosts(url, default_port=PORTS[parsed.scheme], form=_FORM))

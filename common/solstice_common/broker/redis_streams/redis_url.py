@@ -2,10 +2,9 @@
 
 from typing import Any, Final
 
-from yarl import URL
-
-from solstice_common.addresses.hosts import Host, first_host_only, read_hosts
-from solstice_common.addresses.password_file import read_password, report_shared
+from solstice_common.addresses.broker_urls import parsed_url, shown_url
+from solstice_common.addresses.hosts import Host, read_hosts
+from solstice_common.addresses.password_file import check_password_file, read_password
 from solstice_common.addresses.tls import TLS_OPTIONS, TlsFiles, tls_files
 from solstice_common.errors import ConfigurationError
 from solstice_common.values.value import Value
@@ -36,9 +35,7 @@ class RedisAddress(Value, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise ConfigurationError that names a file which cannot be used."""
-        if self.password_file is not None:
-            read_password(self.password_file)
-            report_shared(self.password_file)
+        check_password_file(self.password_file)
         if self.tls is not None:
             self.tls.context()
 
@@ -62,16 +59,7 @@ def redis_address(url: str) -> RedisAddress:
 
     `rediss://` is TLS, with the options of `tls_files`. Raises ConfigurationError.
     """
-    try:
-        address = URL(first_host_only(url))
-        _ = address.port
-    except ValueError:
-        # yarl's message may hold a part of the password.
-        raise ConfigurationError(
-            "AMQP_URL: cannot be taken apart; in user and password write # [ ] @ / ? and % as %23 %5B %5D %40 %2F %3F and %25"
-        ) from None
-    if address.scheme not in {"redis", "rediss"} or not address.host:
-        raise ConfigurationError(f"AMQP_URL: {_FORM}")
+    address = parsed_url(url, schemes=("redis", "rediss"), form=_FORM)
     number = address.path.strip("/") or "0"
     if not number.isdecimal():
         raise ConfigurationError(
@@ -83,15 +71,13 @@ def redis_address(url: str) -> RedisAddress:
             f"AMQP_URL: unknown option {unknown[0]!r}; Redis takes {', '.join(sorted(_OPTIONS))}"
         )
     hosts = read_hosts(url, default_port=DEFAULT_PORT, form=_FORM)
-    user = f"{address.raw_user}@" if address.raw_user else ""
     return RedisAddress(
         hosts=hosts,
         username=address.user or None,
         password=address.password or None,
         database=int(number),
         tls=tls_files(address.query) if address.scheme == "rediss" else None,
-        # Without options: they may name files of keys.
-        shown=f"{address.scheme}://{user}{','.join(map(str, hosts))}{address.raw_path}",
+        shown=shown_url(address, hosts),
         prefix=address.query.get("prefix", ""),
         lease_seconds=_seconds(address.query.get("lease", str(LEASE_SECONDS))),
         password_file=address.query.get("password_file"),

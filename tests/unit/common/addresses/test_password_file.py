@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from solstice_common.addresses.password_file import LARGEST_BYTES, read_password, report_shared
+from solstice_common.addresses.password_file import LARGEST_BYTES, check_password_file, read_password
 from solstice_common.errors import ConfigurationError
 from solstice_common.telemetry.log_events import LogEvent
 
@@ -63,7 +63,7 @@ def test_a_file_that_all_users_may_read_is_reported(tmp_path: Path, mode: int, i
     file.write_text("planted")
     file.chmod(mode)
     with structlog.testing.capture_logs() as lines:
-        report_shared(str(file))
+        check_password_file(str(file))
     assert [line["event"] for line in lines] == [LogEvent.FILE_MODE_TOO_WIDE] * is_reported
     assert all(
         (line["path"], line["mode"], line["log_level"]) == (str(file), f"{mode:04o}", "warning")

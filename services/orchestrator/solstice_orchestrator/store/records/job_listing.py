@@ -21,7 +21,7 @@ _POSITION: Final = "(SELECT position FROM jobs WHERE job_id = {})"
 def jobs_query(
     mark: Mark, *, limit: int, run_id: str | None, after: str | None, **job_filters: Unpack[JobFilters]
 ) -> tuple[str, list[Any]]:
-    """Return the query for the jobs of one run in workflow order, else newest first, with its values."""
+    """Return the query, and its values, for jobs: in workflow order, or newest first."""
     state, priority = job_filters.get("state"), job_filters.get("priority")
     filters: Sequence[Condition] = (
         ("repository = {}", job_filters.get("repository")),
