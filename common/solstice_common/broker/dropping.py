@@ -5,18 +5,16 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from solstice_common.broker.capabilities import Capabilities
 from solstice_common.broker.delivery import Ack, Refuse, Verdict
 from solstice_common.broker.protocol import (
     CONFIRMED,
     Broker,
-    BrokerHealth,
     Consumer,
     Delivery,
     Message,
     Published,
-    QueueDepth,
 )
+from solstice_common.broker.wrapped_broker import WrappedBroker
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Topology
 
@@ -32,31 +30,16 @@ def drop(on_dropped: OnDropped, queue: str, request_id: str | None, reason: str)
     on_dropped(reason)
 
 
-class DroppingBroker:
+class DroppingBroker(WrappedBroker):
     """A broker without dead letters.
 
     A message that would become one is acked, or not published; it is logged and counted.
     """
 
     def __init__(self, broker: Broker, on_dropped: OnDropped) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._on_dropped = on_dropped
         self._dead_letter_exchanges: set[str] = set()
-
-    @property
-    def url(self) -> str:
-        return self._broker.url
-
-    @property
-    def health(self) -> BrokerHealth:
-        return self._broker.health
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._broker.capabilities
-
-    async def ready(self, timeout_seconds: float) -> None:
-        await self._broker.ready(timeout_seconds)
 
     async def declare(self, topology: Topology) -> None:
         """Declare all of it: other processes may keep dead letters."""
@@ -79,9 +62,6 @@ class DroppingBroker:
     async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator["DroppingConsumer"]:
         async with self._broker.consume(queue, prefetch=prefetch) as consumer:
             yield DroppingConsumer(consumer, queue, self._on_dropped)
-
-    async def depth(self, queue: str) -> QueueDepth | None:
-        return await self._broker.depth(queue)
 
 
 class DroppingConsumer:

@@ -1,64 +1,38 @@
 """Wraps a broker that adds signatures to requests and cancel requests."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 from itertools import groupby
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from solstice_common.broker.capabilities import Capabilities
 from solstice_common.broker.headers import SIGNATURE_HEADER
-from solstice_common.broker.protocol import Broker, BrokerHealth, Consumer, Message, Published, QueueDepth
+from solstice_common.broker.protocol import Broker, Message, Published
+from solstice_common.broker.wrapped_broker import WrappedBroker
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.settings import SigningSettings
 from solstice_common.signing.jws import sign
 from solstice_common.signing.key_file import KeyFile, read_private
 from solstice_common.signing.keys import SigningKey, parse_private
-from solstice_common.topology import Topology
 
 SIGNED_TYPES: Final = frozenset({JobRequestV1.VERSION, JobCancelV1.VERSION})
 """The types of messages that an orchestrator acts on."""
 
 
-class SigningBroker:
+class SigningBroker(WrappedBroker):
     """A Broker that signs requests and cancel requests as it publishes them.
 
     `key` returns the current key.
     """
 
     def __init__(self, broker: Broker, key: Callable[[], SigningKey]) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._key = key
-
-    @property
-    def url(self) -> str:
-        return self._broker.url
-
-    @property
-    def health(self) -> BrokerHealth:
-        return self._broker.health
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._broker.capabilities
-
-    async def ready(self, timeout_seconds: float) -> None:
-        await self._broker.ready(timeout_seconds)
-
-    async def declare(self, topology: Topology) -> None:
-        await self._broker.declare(topology)
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
         return await self._broker.publish(list(signed(messages, self._key())))
-
-    def consume(self, queue: str, *, prefetch: int) -> AbstractAsyncContextManager[Consumer]:
-        return self._broker.consume(queue, prefetch=prefetch)
-
-    async def depth(self, queue: str) -> QueueDepth | None:
-        return await self._broker.depth(queue)
 
 
 def signed(messages: Iterable[Message], key: SigningKey) -> Iterable[Message]:
