@@ -16,6 +16,11 @@ from tests.servers.solstice_up import SolsticeUp, solstice_up
 PUBLIC = "ci.harbour.example"
 FOR_ALL = {"/healthz", "/readyz", "/metrics", "/openapi.json"}
 ID = "7d444840-9dc0-51d1-b245-5ffdce74fad2"
+FORMS = ("/dead-letters/replay", "/dead-letters/drop")
+PAGES = (
+    *("/", "/workers", "/schedules", f"/runs/{ID}", f"/jobs/{ID}", "/deliveries"),
+    *("/dead-letters", "/dead-letters/list", "/dead-letters/events", f"/dead-letters/{ID}", *FORMS),
+)
 
 
 @contextmanager
@@ -71,9 +76,10 @@ def routes_of(base: str) -> list[tuple[str, str]]:
         for method in item
         if method in {"get", "post", "put", "patch", "delete"}
     ]
-    pages = ["/", "/workers", "/schedules", f"/runs/{ID}", f"/jobs/{ID}", "/deliveries"]
-    return [(method, path) for method, path in found if path not in FOR_ALL] + [
-        ("GET", path) for path in pages
+    return [
+        *((method, path) for method, path in found if path not in FOR_ALL),
+        *(("GET", path) for path in PAGES),
+        *(("POST", path) for path in FORMS),
     ]
 
 
@@ -99,8 +105,8 @@ def test_what_a_proxy_passes_on_opens_nothing_without_a_token(up: SolsticeUp, se
             assert let_in == {}
             assert httpx2.get(f"{url}/healthz", trust_env=False).status_code == 200
             assert {what for what, status in answers.items() if status == 404} <= {
-                ("GET", path)
-                for path in ("/", "/workers", "/schedules", "/deliveries", f"/runs/{ID}", f"/jobs/{ID}")
+                *(("GET", path) for path in PAGES),
+                *(("POST", path) for path in FORMS),
             }
 
 
