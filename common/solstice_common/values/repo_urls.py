@@ -128,7 +128,7 @@ def _place(scheme: str, parts: SplitResult) -> str:
     if parts.password is not None or (parts.username is not None and scheme in {"http", "https"}):
         raise ValueError("must not hold credentials: they would stand in messages and logs")
     if scheme == "file":
-        if parts.netloc.lower() not in {"", "localhost"} or not parts.path.startswith("/"):
+        if parts.netloc.lower() not in {"", "localhost"} or not parts.path.strip("/"):
             raise ValueError("must name a file on this machine: file:///path")
         return ""
     if not parts.hostname or parts.hostname.startswith("-") or parts.netloc.startswith("-"):
@@ -165,7 +165,7 @@ def _name_or_address(parts: SplitResult) -> str:
     name = name.removesuffix(".")
     if not name.isascii():
         # Programs map such a name to an ASCII one, which must not change its meaning.
-        if normalize("NFKC", name) != name or "\u3002" in name or ".." in name:
+        if normalize("NFKC", name) != name or "\u3002" in name or not all(name.split(".")):
             raise ValueError("must name the host in its usual letters")
         return name
     if not _HOST.fullmatch(name):

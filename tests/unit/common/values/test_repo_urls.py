@@ -39,6 +39,10 @@ REFUSED = {
     "ideographic full stop": "https://forge\u3002example/river/otter",
     "dots over ssh": "ssh://git@forge.example/river/%2e%2e/attacker",
     "dots in a file": "file:///srv/river/../attacker",
+    "no file": "file:///",
+    "no file behind slashes": "file:////",
+    "host in other letters with two dots": "https://größe../x",
+    "host in other letters behind a dot": "https://.größe/x",
 }
 
 
@@ -115,8 +119,8 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 URLS = st.builds(
     "{}://{}{}/{}".format,
-    st.sampled_from(["https", "http", "ssh", "git"]),
-    st.sampled_from(["forge.example", "FORGE.example.", "git@forge.example", "[::1]", "127.0.0.1", "127.1", "bücher.example"]),
+    st.sampled_from(["https", "http", "ssh", "git", "file"]),
+    st.sampled_from(["forge.example", "FORGE.example.", "git@forge.example", "[::1]", "127.0.0.1", "127.1", "bücher.example", "bücher.."]),
     st.sampled_from(["", ":", ":443", ":22", ":080", ":8443"]),
     st.lists(PIECES, max_size=8).map("".join),
 )  # fmt: skip
