@@ -60,7 +60,7 @@ async def fill(broker: Broker, *messages: Message) -> None:
 async def running_intake(broker: Broker, store: JobStore, *, prefetch: int = 64) -> AsyncIterator[None]:
     """An orchestrator's intake, which stores each request that is replayed."""
     stage = Intake(broker=broker, store=store, metrics=Metrics(), rng=random.Random(1))
-    running = asyncio.create_task(stage.run(JOBS.queue, TOPOLOGY, prefetch=prefetch))
+    running = asyncio.create_task(stage.run(JOBS, TOPOLOGY, prefetch=prefetch))
     try:
         yield
     finally:

@@ -29,9 +29,9 @@ class RecordingHandler:
         self.consumed += len(messages)
         self.arrived.set()
 
-    def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+    def on_refused(self, refusal: Refuse, delivery: Delivery) -> None:
         assert refusal.reason
-        assert correlation_id is None or isinstance(correlation_id, str)
+        assert delivery.correlation_id is None or isinstance(delivery.correlation_id, str)
 
     def on_error(self, message: bytes | None, error: Exception, refusal: Refuse) -> None:
         raise AssertionError((message, error, refusal))

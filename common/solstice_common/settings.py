@@ -92,6 +92,10 @@ WebAddress = Annotated[str, AfterValidator(_web_address)]
 """A web address that browsers or programs reach; empty when it is not set."""
 
 
+LONGEST_NAME: Final = 246
+"""Characters of an exchange, queue or key: of AMQP's 255 bytes, the name of a priority class may take nine."""
+
+
 class BrokerSettings(SolsticeSettings):
     """The address of the broker, and the names of its objects.
 
@@ -109,26 +113,36 @@ class BrokerSettings(SolsticeSettings):
     amqp_exchange: str = Field(
         default="solstice.jobs",
         min_length=1,
-        max_length=255,
+        max_length=LONGEST_NAME,
         description="Exchange that job requests are published to.",
     )
     amqp_queue: str = Field(
         default="solstice.jobs.v1",
         min_length=1,
-        max_length=255,
+        max_length=LONGEST_NAME,
         description="Queue that orchestrators consume.",
     )
     amqp_routing_key: str = Field(
-        default="jobrequest.v1", min_length=1, max_length=255, description="Routing key of job requests."
+        default="jobrequest.v1",
+        min_length=1,
+        max_length=LONGEST_NAME,
+        description="Routing key of job requests.",
     )
     amqp_dlx: str = Field(
-        default="solstice.dlx", min_length=1, max_length=255, description="Exchange for refused job requests."
+        default="solstice.dlx",
+        min_length=1,
+        max_length=LONGEST_NAME,
+        description="Exchange for refused job requests.",
     )
     amqp_dlq: str = Field(
         default="solstice.jobs.v1.dlq",
         min_length=1,
-        max_length=255,
+        max_length=LONGEST_NAME,
         description="Queue of refused job requests.",
+    )
+    amqp_priorities: Literal["one", "split"] = Field(
+        default="one",
+        description="one: a queue for all requests, whose order the store decides. split: a queue and dead-letter queue for each priority class, taken from in weighted order.",
     )
     amqp_prefetch: int = Field(
         default=64, ge=1, le=65535, description="Unacknowledged deliveries per consumer."

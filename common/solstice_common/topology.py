@@ -7,15 +7,20 @@ decide safety are set; numeric limits belong in a policy (`docs/operations.md`).
 Source: rabbitmq.com/docs/quorum-queues (dead-letter-strategy, overflow), rabbitmq.com/docs/dlx.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 
+from solstice_common.messages import Priority
 from solstice_common.settings import BrokerSettings
 
 Argument = str | int | bool
+WEIGHTS: Final[Mapping[Priority, int]] = MappingProxyType(
+    {Priority.CRITICAL: 8, Priority.HIGH: 4, Priority.DEFAULT: 2, Priority.LOW: 1}
+)
+"""How many messages of each class are taken in a round, where the classes have queues of their own."""
 
 
 class QueueType(StrEnum):
@@ -75,11 +80,22 @@ class Route:
     routing_key: str
     dlx: str
     dlq: str
+    classes: Mapping[Priority, "Route"] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    """The routes of priority classes that have their own; messages of all others take this one."""
+
+    def of(self, priority: Priority | None) -> "Route":
+        """The route of a message of that class."""
+        return self if priority is None else self.classes.get(priority, self)
+
+    @property
+    def weights(self) -> Mapping[str, int]:
+        """The queues to consume, the most urgent first, each with its weight."""
+        return {self.of(each).queue: weight for each, weight in WEIGHTS.items()}
 
     def topology(self, queue_type: QueueType) -> Topology:
         """Everything this route needs on the broker."""
         work, dead = _arguments(self.dlx, queue_type)
-        return Topology(
+        own = Topology(
             exchanges=(Exchange(name=self.exchange, kind="direct"), Exchange(name=self.dlx, kind="fanout")),
             queues=(Queue(name=self.queue, arguments=work), Queue(name=self.dlq, arguments=dead)),
             bindings=(
@@ -87,6 +103,7 @@ class Route:
                 Binding(exchange=self.dlx, queue=self.dlq, routing_key=""),
             ),
         )
+        return _merged([own, *(each.topology(queue_type) for each in self.classes.values())])
 
 
 STATUSES = Route(
@@ -109,12 +126,40 @@ CANCELS = Route(
 
 def jobs_route(settings: BrokerSettings) -> Route:
     """The route of `jobrequest.v1`, under the names the settings give."""
-    return Route(
+    route = split_jobs_route(settings)
+    return route if settings.amqp_priorities == "split" else replace(route, classes=MappingProxyType({}))
+
+
+def split_jobs_route(settings: BrokerSettings) -> Route:
+    """The same as with AMQP_PRIORITIES=split, whatever the setting is.
+
+    The default class has the names published for v1: a publisher that knows no classes publishes to it.
+    """
+    route = Route(
         exchange=settings.amqp_exchange,
         queue=settings.amqp_queue,
         routing_key=settings.amqp_routing_key,
         dlx=settings.amqp_dlx,
         dlq=settings.amqp_dlq,
+    )
+    classes: Mapping[Priority, Route] = {
+        each: _class_route(route, each) for each in Priority if each is not Priority.DEFAULT
+    }
+    return replace(route, classes=MappingProxyType(classes))
+
+
+def _class_route(route: Route, priority: Priority) -> Route:
+    """The names of a class: those of the route with its own behind them.
+
+    A dead-letter queue still ends in `.dlq`, by which policies and alerts may know it.
+    """
+    is_dlq = route.dlq.endswith(".dlq")
+    return Route(
+        exchange=route.exchange,
+        queue=f"{route.queue}.{priority}",
+        routing_key=f"{route.routing_key}.{priority}",
+        dlx=f"{route.dlx}.{priority}",
+        dlq=f"{route.dlq.removesuffix('.dlq')}.{priority}{'.dlq' if is_dlq else ''}",
     )
 
 
@@ -129,9 +174,14 @@ def asking_topology(settings: BrokerSettings) -> Topology:
 
 
 def _together(settings: BrokerSettings, *routes: Route) -> Topology:
-    parts = [route.topology(QueueType(settings.amqp_queue_type)) for route in routes]
+    return _merged(route.topology(QueueType(settings.amqp_queue_type)) for route in routes)
+
+
+def _merged(topologies: Iterable[Topology]) -> Topology:
+    """All of it, each exchange once."""
+    parts = list(topologies)
     return Topology(
-        exchanges=tuple(exchange for part in parts for exchange in part.exchanges),
+        exchanges=tuple(dict.fromkeys(exchange for part in parts for exchange in part.exchanges)),
         queues=tuple(queue for part in parts for queue in part.queues),
         bindings=tuple(binding for part in parts for binding in part.bindings),
     )

@@ -23,6 +23,7 @@ import uvloop
 from pydantic import SecretStr
 
 from solstice_common.broker import open_broker
+from solstice_common.messages import Priority
 from solstice_common.runtime.process import tune_garbage_collection
 from solstice_common.signing.key_file import KeyFile, read_public
 from solstice_common.storage.postgresql_connections import PREFER_INDEXES, SESSION
@@ -115,8 +116,8 @@ class Admissions(Metrics):
         self._left = count
         self.complete = asyncio.Event()
 
-    def requests_admitted(self, count: int = 1) -> None:
-        super().requests_admitted(count)
+    def requests_admitted(self, count: int = 1, priority: Priority = Priority.DEFAULT) -> None:
+        super().requests_admitted(count, priority)
         self._left -= count
         if self._left <= 0:
             self.complete.set()
@@ -144,7 +145,7 @@ async def taking(
         intake = Intake(
             broker=broker, store=store, metrics=metrics, rng=random.Random(0), signatures=signatures
         )
-        task = tasks.create_task(intake.run(route.queue, topology, prefetch=PREFETCH), name="bench-intake")
+        task = tasks.create_task(intake.run(route, topology, prefetch=PREFETCH), name="bench-intake")
         yield store
         task.cancel()
 

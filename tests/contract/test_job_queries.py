@@ -2,14 +2,17 @@
 
 import asyncio
 
+from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.queue_times.waits import WaitingClass
 from solstice_orchestrator.store import JobStore
 from tests.builders import job, job_request
 from tests.stores import (
     RELEASED,
     SUCCEEDED,
     WORKER,
+    ManualClock,
     OpenStore,
     admitted,
     chunk,
@@ -66,6 +69,30 @@ async def test_unfinished_jobs_are_counted_by_state_and_label(store: JobStore) -
         (JobState.WAITING, "illumos"): 1,
         (JobState.BLOCKED, "linux"): 1,
     }
+
+
+async def test_waiting_jobs_are_counted_by_class_with_their_longest_wait(
+    store: JobStore, clock: ManualClock
+) -> None:
+    assert await store.waiting_classes() == {}
+    await planned(
+        store,
+        job("true", name="a", priority=Priority.LOW),
+        job("true", name="b", needs=("a",), priority=Priority.LOW),
+    )
+    clock.forward(60)
+    await planned(
+        store,
+        job("true", name="c", priority=Priority.CRITICAL),
+        job("true", name="d", runs_on="illumos", priority=Priority.CRITICAL),
+    )
+    clock.forward(5)
+    assert await store.waiting_classes() == {
+        Priority.LOW: WaitingClass(1, 65.0),
+        Priority.CRITICAL: WaitingClass(2, 5.0),
+    }
+    await claimed(store)
+    assert await store.waiting_classes() == {Priority.CRITICAL: WaitingClass(1, 5.0)}
 
 
 async def test_attempts_are_listed_oldest_first(store: JobStore) -> None:

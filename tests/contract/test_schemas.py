@@ -124,11 +124,22 @@ def asyncapi() -> Any:
     return yaml.safe_load((SCHEMAS / "asyncapi.yaml").read_text("utf-8"))
 
 
+@pytest.fixture(scope="module")
+def channels(asyncapi: Any) -> list[Any]:
+    """Every channel; one with a parameter for each of its values."""
+    found = []
+    for channel in asyncapi["channels"].values():
+        text, names = json.dumps(channel), channel.get("parameters", {"none": {"enum": [""]}})
+        ((name, parameter),) = names.items()
+        found += [json.loads(text.replace(f"{{{name}}}", value)) for value in parameter["enum"]]
+    return found
+
+
 @pytest.fixture
 def topology(monkeypatch: pytest.MonkeyPatch) -> Topology:
     for field in BrokerSettings.model_fields:
         monkeypatch.delenv(field.upper(), raising=False)
-    return full_topology(BrokerSettings(amqp_queue_type=QueueType.QUORUM.value))
+    return full_topology(BrokerSettings(amqp_queue_type=QueueType.QUORUM.value, amqp_priorities="split"))
 
 
 def references(node: object) -> Iterator[str]:
@@ -160,9 +171,9 @@ class TestAsyncApi:
             for part in pointer.removeprefix("/").split("/"):
                 node = node[part]
 
-    def test_exchanges_are_those_of_the_topology(self, asyncapi: Any, topology: Topology) -> None:
+    def test_exchanges_are_those_of_the_topology(self, channels: list[Any], topology: Topology) -> None:
         reported = {}
-        for channel in asyncapi["channels"].values():
+        for channel in channels:
             for exchange in (
                 channel["bindings"]["amqp"].get("exchange"),
                 channel.get("x-dead-letter-exchange"),
@@ -173,20 +184,20 @@ class TestAsyncApi:
         assert reported == {exchange.name: exchange.kind for exchange in topology.exchanges}
 
     def test_queues_and_their_arguments_are_those_of_the_topology(
-        self, asyncapi: Any, topology: Topology
+        self, channels: list[Any], topology: Topology
     ) -> None:
         reported = {}
-        for channel in asyncapi["channels"].values():
+        for channel in channels:
             if queue := channel["bindings"]["amqp"].get("queue"):
                 assert queue["durable"] is True
                 assert channel["address"] == queue["name"]
                 reported[queue["name"]] = channel["x-arguments"]
         assert reported == {queue.name: dict(queue.arguments) for queue in topology.queues}
 
-    def test_routing_keys_are_those_of_the_topology(self, asyncapi: Any, topology: Topology) -> None:
+    def test_routing_keys_are_those_of_the_topology(self, channels: list[Any], topology: Topology) -> None:
         reported = {
             (channel["bindings"]["amqp"]["exchange"]["name"], channel["address"])
-            for channel in asyncapi["channels"].values()
+            for channel in channels
             if channel["bindings"]["amqp"]["is"] == "routingKey"
         }
         keyed = {

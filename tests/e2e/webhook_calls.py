@@ -55,8 +55,8 @@ def secrets() -> dict[str, str]:
     }
 
 
-def push(source: Source, repo_url: str, commit: str, *, now: float) -> WebhookCall:
-    """The push of `commit` under a new delivery id."""
+def push(source: Source, repo_url: str, commit: str, *, now: float, full_name: str = "") -> WebhookCall:
+    """The push of `commit` under a new delivery id; `full_name` is not for GitLab."""
     payload = orjson.loads(deliveries()[TEMPLATES[source]].body)
     payload.update(ref=REF, after=commit)
     if source is Source.GITLAB:
@@ -65,6 +65,7 @@ def push(source: Source, repo_url: str, commit: str, *, now: float) -> WebhookCa
     else:
         payload["head_commit"]["id"] = commit
         payload["repository"]["clone_url"] = repo_url
+        payload["repository"]["full_name"] = full_name or payload["repository"]["full_name"]
     body = orjson.dumps(payload)
     headers = sign(
         source,

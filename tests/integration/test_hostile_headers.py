@@ -25,7 +25,7 @@ from solstice_common.broker import (
 from solstice_common.broker.dead_letters.looking import drop, look
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.broker.delivery import Refuse, Retry
-from solstice_common.broker.receiver import Receiver
+from solstice_common.broker.receiving.receiver import Receiver
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import CANCELS, STATUSES, Route, full_topology, jobs_route
 from solstice_forge.metrics import Metrics as ForgeMetrics
@@ -90,7 +90,7 @@ def test_every_hostile_header_is_a_dead_letter_and_the_good_job_behind_it_is_tak
             handler = RecordingHandler()
             receiver = Receiver(handler, broker=broker, rng=random.Random(1))
             topology = full_topology(BrokerSettings(amqp_url=url))
-            running = asyncio.create_task(receiver.run(route.queue, topology, prefetch=4))
+            running = asyncio.create_task(receiver.run(route, topology, prefetch=4))
             consumed = sum([await asyncio.to_thread(send, url, route, each, b"not json") for each in headers])
             assert await asyncio.to_thread(send, url, route, properties(b""), GOOD)
             async with asyncio.timeout(WAIT_SECONDS):
@@ -122,7 +122,7 @@ def test_hostile_dead_letters_can_be_looked_at_and_dropped(rabbitmq_vhost: Vhost
             # A dead letter comes by any routing key.
             by = Route(exchange=route.dlx, queue="", routing_key="\udcff", dlx="", dlq="")
             written = sum([await asyncio.to_thread(send, url, by, each, b"not json") for each in headers])
-            found = await look(queues, [route], Selection())
+            found = await look(queues, [route.dlq], Selection())
             for each in found:
                 json.dumps(each.whole_document())
             # Two that say the same are one.
@@ -149,7 +149,7 @@ async def test_a_mistake_of_ours_in_reading_a_message_costs_that_message_alone(
                 raise RecursionError("nobody thought of this")
             return super().examine(delivery)
 
-        def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+        def on_refused(self, refusal: Refuse, delivery: Delivery) -> None:
             raise RecursionError("nobody thought of this")
 
         def on_error(self, message: bytes | None, error: Exception, refusal: Refuse) -> None:
@@ -164,7 +164,7 @@ async def test_a_mistake_of_ours_in_reading_a_message_costs_that_message_alone(
             assert await asyncio.to_thread(send, url, route, properties(b""), body)
         # All three in one batch: the good ones before and behind it are kept.
         running = asyncio.create_task(
-            receiver.run(route.queue, full_topology(BrokerSettings(amqp_url=url)), prefetch=4)
+            receiver.run(route, full_topology(BrokerSettings(amqp_url=url)), prefetch=4)
         )
         (dead_letter,) = await drain(broker, route.dlq, 1)
         await wait_until(lambda: handler.consumed == 2)
@@ -199,7 +199,7 @@ async def test_a_mistake_of_ours_in_reading_a_status_costs_that_status_alone(
         for body in (b"not json", GOOD):
             assert await asyncio.to_thread(send, url, STATUSES, properties(b""), body)
         topology = full_topology(BrokerSettings(amqp_url=url))
-        running = asyncio.create_task(intake.run(STATUSES.queue, topology, prefetch=4))
+        running = asyncio.create_task(intake.run(STATUSES, topology, prefetch=4))
         dead_letters = await drain(broker, STATUSES.dlq, 2)
         assert not running.done()
         running.cancel()
@@ -244,7 +244,7 @@ async def test_a_status_with_poison_in_its_headers_ends_no_intake(rabbitmq_vhost
             rng=random.Random(1),
         )
         topology = full_topology(BrokerSettings(amqp_url=url))
-        running = asyncio.create_task(intake.run(STATUSES.queue, topology, prefetch=4))
+        running = asyncio.create_task(intake.run(STATUSES, topology, prefetch=4))
         assert await asyncio.to_thread(send, url, STATUSES, DEEP, b"not json")
         (dead_letter,) = await drain(broker, STATUSES.dlq, 1)
         check_dead_letter(dead_letter)

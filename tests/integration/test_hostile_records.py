@@ -15,7 +15,7 @@ import pytest
 from solstice_common.broker import Broker, open_broker, open_dead_letter_queues
 from solstice_common.broker.dead_letters.looking import drop, look
 from solstice_common.broker.dead_letters.selection import Selection
-from solstice_common.broker.receiver import Receiver
+from solstice_common.broker.receiving.receiver import Receiver
 from solstice_common.broker.redis_streams.stream_entries import dead_meta
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import CANCELS, STATUSES, full_topology, jobs_route
@@ -187,7 +187,7 @@ async def reason_of_the_bad_before_the_good(
     route, handler = jobs_route(settings), RecordingHandler()
     async with opened(settings) as broker:
         receiver = Receiver(handler, broker=broker, rng=random.Random(1))
-        running = asyncio.create_task(receiver.run(route.queue, full_topology(settings), prefetch=4))
+        running = asyncio.create_task(receiver.run(route, full_topology(settings), prefetch=4))
         await asyncio.to_thread(write_bad, route.queue)
         await asyncio.to_thread(records.write, route.queue, GOOD)
         arrived = asyncio.create_task(handler.arrived.wait())
@@ -268,7 +268,7 @@ async def test_hostile_dead_letters_can_be_looked_at_and_dropped(records: Record
     route = jobs_route(settings)
     async with opened(settings), open_dead_letter_queues(settings.amqp_url, name="test") as queues:
         with hostile_queue(records, route.dlq) as written:
-            found = await look(queues, [route], Selection())
+            found = await look(queues, [route.dlq], Selection())
             assert len(found) == written
             for each in found:
                 json.dumps(each.whole_document())
@@ -307,7 +307,7 @@ async def test_hostile_properties_of_a_status_end_no_intake(records: Records) ->
             metrics=ForgeMetrics(),
             rng=random.Random(1),
         )
-        running = asyncio.create_task(intake.run(STATUSES.queue, full_topology(settings), prefetch=4))
+        running = asyncio.create_task(intake.run(STATUSES, full_topology(settings), prefetch=4))
         for name in METAS:
             records.write(STATUSES.queue, BAD, METAS[name])
         dead_letters = await drain(broker, STATUSES.dlq, len(METAS))

@@ -147,7 +147,7 @@ async def test_metrics_show_the_store_as_it_is_now(web: WebServer, http: httpx2.
     assert 'solstice_jobs{label="linux",state="waiting"} 1.0' in lines
     assert 'solstice_jobs{label="linux",state="blocked"} 1.0' in lines
     assert 'solstice_jobs{label="illumos",state="waiting"} 1.0' in lines
-    assert 'solstice_requests_total{reason="",verdict="admitted"} 3.0' in lines
+    assert 'solstice_requests_total{priority="default",reason="",verdict="admitted"} 3.0' in lines
     assert 'solstice_jobs_finished_total{reason="step_failed",state="failed"} 1.0' in lines
     assert "solstice_broker_connected 1.0" in lines
     assert "solstice_broker_blocked 0.0" in lines

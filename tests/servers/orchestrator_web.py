@@ -140,7 +140,11 @@ async def serve_web(
             dead_letters=dead_letters,
             queue_depths=no_depths
             if dead_letters is None
-            else functools.partial(depths_of, dead_letters.broker, full_topology(dead_letters.settings)),
+            else functools.partial(
+                depths_of,
+                dead_letters.broker,
+                [each.name for each in full_topology(dead_letters.settings).queues],
+            ),
         )
         async with serving(app, streams, host="127.0.0.1", port=port) as url:
             set_up.url = url

@@ -1,26 +1,38 @@
-"""Reads the depths of all queues of a topology."""
+"""Reads the depths of queues."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from solstice_common.broker.protocol import Broker, QueueDepth
 from solstice_common.errors import BrokerUnavailable
-from solstice_common.topology import Topology
 
 ASK_SECONDS: Final = 2.0
 """The longest wait for all answers: a scrape of the metrics must not wait for a broker that hangs."""
 
 
-async def depths_of(broker: Broker, topology: Topology) -> Mapping[str, QueueDepth]:
+async def depths_of(broker: Broker, queues: Iterable[str]) -> Mapping[str, QueueDepth]:
     """The depth of each queue by name, where the broker can be asked now."""
     depths: dict[str, QueueDepth] = {}
     try:
         async with asyncio.timeout(ASK_SECONDS):
-            for queue in topology.queues:
-                depth = await broker.depth(queue.name)
+            for queue in queues:
+                depth = await broker.depth(queue)
                 if depth is not None:
-                    depths[queue.name] = depth
+                    depths[queue] = depth
     except (BrokerUnavailable, TimeoutError):
         return depths
     return depths
+
+
+async def depth_if_there(broker: Broker, queue: str) -> QueueDepth | None:
+    """The depth of a queue that may not exist.
+
+    None also where this user may not ask for it. BrokerUnavailable without a connection.
+    """
+    try:
+        return await broker.depth(queue)
+    except BrokerUnavailable:
+        if not broker.health.connected:
+            raise
+        return None

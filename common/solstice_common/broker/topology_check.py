@@ -13,6 +13,7 @@ from typing import Final
 from solstice_common.topology import Binding, Exchange, Queue, Topology
 
 NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
+NO_TOPOLOGY: Final = Topology(exchanges=(), queues=(), bindings=())
 DECLARE: Final = "solstice topology declare"
 LIMITS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -92,13 +93,19 @@ class TopologyDifference:
     remedy: str
 
 
-def topology_differences(topology: Topology, found: FoundTopology) -> tuple[TopologyDifference, ...]:
-    """Every difference, in the order of the topology: exchanges, queues, the broker's own, bindings, permissions."""
+def topology_differences(
+    topology: Topology, found: FoundTopology, *, left: Topology = NO_TOPOLOGY
+) -> tuple[TopologyDifference, ...]:
+    """Every difference, in the order of the topology: exchanges, queues, the broker's own, bindings, permissions.
+
+    `left` is what may be left from AMQP_PRIORITIES=split; `found` must have been read for it, too.
+    """
     return (
         *(each for exchange in topology.exchanges for each in _of_exchange(exchange, found)),
         *(each for queue in topology.queues for each in _of_queue(queue, found)),
+        *_of_left(topology, found, left),
         *found.drifts,
-        *_of_bindings(topology, found),
+        *_of_bindings(topology, found, left),
         *_of_permissions(topology, found.permissions),
     )
 
@@ -191,6 +198,18 @@ def _of_queue(queue: Queue, found: FoundTopology) -> Iterator[TopologyDifference
     yield from _of_limits(label, queue, there, found.major_version)
 
 
+def _of_left(topology: Topology, found: FoundTopology, left: Topology) -> Iterator[TopologyDifference]:
+    """Queues that services read only with another setting."""
+    for queue in left.queues:
+        is_read = queue.dead_letter_exchange is not None
+        if is_read and queue not in topology.queues and queue.name in found.queues:
+            yield TopologyDifference(
+                object=f"queue {queue.name}",
+                difference="is of AMQP_PRIORITIES=split, which is not set here",
+                remedy="set it; or restart an orchestrator, which takes what is there, then delete the queue",
+            )
+
+
 def _of_arguments(label: str, queue: Queue, there: FoundQueue, recreate: str) -> Iterator[TopologyDifference]:
     declared, on_broker = dict(queue.arguments), dict(there.arguments)
     type_declared, type_on_broker = (
@@ -261,14 +280,14 @@ def _of_delivery_limit(
     )
 
 
-def _of_bindings(topology: Topology, found: FoundTopology) -> Iterator[TopologyDifference]:
+def _of_bindings(topology: Topology, found: FoundTopology, left: Topology) -> Iterator[TopologyDifference]:
     declared, exchanges = set(topology.bindings), {exchange.name for exchange in topology.exchanges}
     for binding in topology.bindings:
         exists = binding.exchange in found.exchanges and binding.queue in found.queues
         if exists and binding not in found.bindings:
             yield TopologyDifference(object=_binding(binding), difference="is missing", remedy=DECLARE)
     queues = {queue.name for queue in topology.queues}
-    for binding in sorted(found.bindings - declared, key=_binding):
+    for binding in sorted(found.bindings - declared - {*left.bindings}, key=_binding):
         if binding.exchange in exchanges:
             what = "copies of our messages go to a queue that is not ours"
             if binding.queue in queues:

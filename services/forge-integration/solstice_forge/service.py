@@ -91,14 +91,14 @@ async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: List
                 rng=rng,
                 gather_seconds=0.0 if signed_broker is broker else SIGNED_GATHER_SECONDS,
             )
-            queued = QueueDepth(broker, route.queue, metrics)
+            queued = QueueDepth(broker, settings, metrics)
             parts = AppParts(
                 inbox=inbox,
                 sources=sources,
                 metrics=metrics,
                 broker_health=lambda: broker.health,
                 relay_problem=lambda: relay.problem,
-                notices=visitors.notices,
+                notices=lambda: {**visitors.notices(), **queued.notices},
                 require_durable=settings.broker_require_durable,
                 max_body_bytes=settings.forge_max_body_bytes,
             )

@@ -8,10 +8,11 @@ from typing import Final
 
 import structlog
 
+from solstice_common.broker import Broker
 from solstice_common.errors import StoreUnavailable
 from solstice_common.runtime.process import tune_garbage_collection
 from solstice_common.settings import without_password
-from solstice_common.topology import CANCELS, full_topology, jobs_route
+from solstice_common.topology import CANCELS, QueueType, full_topology, jobs_route, split_jobs_route
 from solstice_orchestrator.domain.trust import parse_sources
 from solstice_orchestrator.git.heads import head_of
 from solstice_orchestrator.log_events import LogEvent
@@ -19,6 +20,7 @@ from solstice_orchestrator.opening import (
     Components,
     StoppedWhileOpening,
     open_components,
+    open_own_broker,
     retry_until_available,
 )
 from solstice_orchestrator.settings import OrchestratorSettings
@@ -27,6 +29,7 @@ from solstice_orchestrator.stages.cancel_intake import CancelIntake
 from solstice_orchestrator.stages.dispatch import Dispatch
 from solstice_orchestrator.stages.forecast_checks import run_forecast_checks
 from solstice_orchestrator.stages.intake import Intake
+from solstice_orchestrator.stages.left_requests import LeftRequests
 from solstice_orchestrator.stages.outbox_relay import OutboxRelay
 from solstice_orchestrator.stages.planning import run_planning
 from solstice_orchestrator.stages.queue_reports import QueueReports, run_queue_reports
@@ -169,12 +172,15 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
     """Return the loops that take new work, by name; they end first."""
     settings, store, broker = components.settings, components.store, components.broker
     metrics, rng = components.metrics, components.rng
-    queue, topology = jobs_route(settings).queue, full_topology(settings)
+    topology = full_topology(settings)
     backlog = Backlog(store=store, most=settings.max_backlog, metrics=metrics)
     signatures = components.signatures
-    intake = Intake(
-        broker=broker, store=store, metrics=metrics, rng=rng, backlog=backlog, signatures=signatures
-    )
+
+    def intake(of: Broker) -> Intake:
+        return Intake(
+            broker=of, store=store, metrics=metrics, rng=rng, backlog=backlog, signatures=signatures
+        )
+
     cancels = CancelIntake(
         broker=broker,
         store=store,
@@ -191,8 +197,9 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
         saturated=lambda: backlog.paused,
     )
     return {
-        "intake": intake.run(queue, topology, prefetch=settings.amqp_prefetch),
-        "cancels": cancels.run(CANCELS.queue, topology, prefetch=settings.amqp_prefetch),
+        "intake": intake(broker).run(jobs_route(settings), topology, prefetch=settings.amqp_prefetch),
+        "left-requests": _left_requests(components, intake),
+        "cancels": cancels.run(CANCELS, topology, prefetch=settings.amqp_prefetch),
         "backlog": run_backlog(backlog, rng=rng),
         "planning": _planning(components),
         "schedules": _schedules(components),
@@ -200,6 +207,21 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
         "line-reports": run_queue_reports(line_reports, every_seconds=settings.line_report_seconds, rng=rng),
         "retention": run_retention(store, days=settings.retention_days, rng=rng),
     }
+
+
+async def _left_requests(components: Components, intake: Callable[[Broker], Intake]) -> None:
+    settings = components.settings
+    if settings.amqp_priorities == "split":
+        return
+    left = LeftRequests(
+        broker=components.broker,
+        open_broker=functools.partial(open_own_broker, settings, components.metrics),
+        intake=intake,
+        queue_type=QueueType(settings.amqp_queue_type),
+        prefetch=settings.amqp_prefetch,
+        found=components.left_queues,
+    )
+    await left.run(split_jobs_route(settings).classes.values())
 
 
 async def _end_requested(*events: asyncio.Event) -> None:

@@ -46,6 +46,10 @@ class LogEvent(StrEnum):
     """The store has enough waiting work; new requests stay with the broker: backlog, most (MAX_BACKLOG)."""
     INTAKE_HAS_ROOM = "intake.has_room"
     """A fifth of the backlog is done, and requests are taken again: backlog, most."""
+    LEFT_REQUESTS_INTAKE_BEGUN = "left_requests.intake_begun"
+    """AMQP_PRIORITIES is one here, and requests are in the queue of a class; they are taken until it is empty: queue, ready."""
+    LEFT_REQUESTS_MISMATCHED = "left_requests.mismatched"
+    """That queue has other arguments than this orchestrator would declare, so what is in it stays there: queue, detail."""
     BACKLOG_UNKNOWN = "backlog.unknown"
     """The store cannot count the waiting work; intake stays as it was: detail."""
 

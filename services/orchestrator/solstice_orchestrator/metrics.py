@@ -2,17 +2,21 @@
 
 from collections import Counter as Counted
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus, QueueDepth
+from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState
 from solstice_common.telemetry.metrics import MetricsTable, counter, gauge, histogram
 from solstice_orchestrator.domain.jobs import Outcome
 from solstice_orchestrator.queue_times.forecast import ForecastAccuracy, ForecastCheck
+from solstice_orchestrator.queue_times.waits import WaitingClass
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.scheduling.governor import Resource
 from solstice_orchestrator.scheduling.workers import Presence, WorkerState, WorkerView
 
+NONE_WAIT: Final[Mapping[Priority, WaitingClass]] = MappingProxyType({})
 SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)
 
 
@@ -26,9 +30,15 @@ class Metrics(MetricsTable):
 
     _requests = counter(
         "solstice_requests_total",
-        "Job requests taken from the queue, by outcome; reason says why one was refused.",
-        labels=("verdict", "reason"),
-        at_zero=(("admitted", ""), ("duplicate", "")),
+        "Job requests taken from the queue, by outcome and priority class; reason says why one was refused.",
+        labels=("verdict", "reason", "priority"),
+        at_zero=((verdict, "", each) for verdict in ("admitted", "duplicate") for each in Priority),
+    )
+    _dead_letters = counter(
+        "solstice_dead_letters_total",
+        "Requests that this orchestrator made dead letters, by priority class: refused, or failed for the infrastructure.",
+        labels=("priority",),
+        at_zero=Priority,
     )
     _cancels = counter(
         "solstice_cancels_total",
@@ -47,6 +57,15 @@ class Metrics(MetricsTable):
         labels=("reason",),
     )
     _jobs = gauge("solstice_jobs", "Unfinished jobs, by state and label.", labels=("state", "label"))
+    _waiting = gauge(
+        "solstice_jobs_waiting", "Jobs that wait, by priority class.", labels=("priority",), at_zero=Priority
+    )
+    _waiting_oldest = gauge(
+        "solstice_jobs_waiting_oldest_seconds",
+        "For how long the first of them has waited; 0 without any.",
+        labels=("priority",),
+        at_zero=Priority,
+    )
     _finished = counter(
         "solstice_jobs_finished_total",
         "Attempts at jobs that ended, by the state they led to and the reason.",
@@ -55,7 +74,7 @@ class Metrics(MetricsTable):
     _wait = histogram(
         "solstice_job_wait_seconds",
         "Time from a job's creation to its first claim.",
-        labels=("label",),
+        labels=("label", "priority"),
         buckets=SECONDS,
     )
     _run = histogram(
@@ -151,20 +170,25 @@ class Metrics(MetricsTable):
         buckets=SECONDS,
     )
 
-    def requests_admitted(self, count: int = 1) -> None:
-        """Count requests that became runs."""
-        self._requests.labels("admitted", "").inc(count)
+    def requests_admitted(self, count: int = 1, priority: Priority = Priority.DEFAULT) -> None:
+        """Count requests of a class that became runs."""
+        self._requests.labels("admitted", "", priority).inc(count)
 
-    def requests_duplicate(self, count: int = 1) -> None:
+    def requests_duplicate(self, count: int = 1, priority: Priority = Priority.DEFAULT) -> None:
         """Count requests that were runs already, also by their idempotency key."""
-        self._requests.labels("duplicate", "").inc(count)
+        self._requests.labels("duplicate", "", priority).inc(count)
 
-    def request_refused(self, reason: str) -> None:
-        """Count a message that became a dead letter.
+    def request_refused(self, reason: str, priority: Priority = Priority.DEFAULT) -> None:
+        """Count a message that becomes a dead letter.
 
         `reason` is one word of a closed list.
         """
-        self._requests.labels("refused", reason).inc()
+        self._requests.labels("refused", reason, priority).inc()
+        self.request_dead(priority)
+
+    def request_dead(self, priority: Priority) -> None:
+        """Count a request of this class that became a dead letter."""
+        self._dead_letters.labels(priority).inc()
 
     def cancel_stored(self, verdict: str) -> None:
         """Count a cancel request that `ended` runs, or had `nothing` to end."""
@@ -178,9 +202,9 @@ class Metrics(MetricsTable):
         """Count a message that a valid key had signed."""
         self._signed.labels(key_name).inc()
 
-    def job_started(self, label: str, wait_seconds: float) -> None:
+    def job_started(self, label: str, wait_seconds: float, priority: Priority = Priority.DEFAULT) -> None:
         """Record the first claim of a job, and the time since its creation."""
-        self._wait.labels(label).observe(max(0.0, wait_seconds))
+        self._wait.labels(label, priority).observe(max(0.0, wait_seconds))
 
     def job_finished(self, label: str, outcome: Outcome, run_seconds: float) -> None:
         """Record the end of an attempt, and the time since its claim."""
@@ -252,6 +276,7 @@ class Metrics(MetricsTable):
         workers: Iterable[WorkerView] = (),
         *,
         delayed: int = 0,
+        waiting: Mapping[Priority, WaitingClass] = NONE_WAIT,
     ) -> bytes:
         """Everything in Prometheus' text form (`CONTENT_TYPE`), with the current gauges."""
         by_state = Counted(
@@ -263,6 +288,10 @@ class Metrics(MetricsTable):
         self._jobs.clear()
         for (state, label), count in counts.items():
             self._jobs.labels(state.value, label).set(count)
+        for priority in Priority:
+            of_class = waiting.get(priority)
+            self._waiting.labels(priority).set(of_class.count if of_class else 0)
+            self._waiting_oldest.labels(priority).set(of_class.oldest_seconds if of_class else 0.0)
         self._delayed.set(delayed)
         self._connected.set(broker.connected)
         self._blocked.set(broker.blocked is not None)

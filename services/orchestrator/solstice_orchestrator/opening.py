@@ -77,6 +77,8 @@ class Components:
     rng: random.Random
     url: str
     signatures: SignatureRules | None
+    left_queues: set[str]
+    """Queues of priority classes that exist while AMQP_PRIORITIES=one, with their dead-letter queues."""
 
 
 class StoppedWhileOpening(Exception):
@@ -92,6 +94,7 @@ async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -
     # Ids and jitter need not be secret, only different in each process.
     rng = random.Random(secrets.randbits(128))  # noqa: S311
     metrics, streams = Metrics(), OpenStreams()
+    declared, left_queues = [each.name for each in full_topology(settings).queues], set[str]()
     access = access_rules(settings)
     v1_trust = parse_sources(settings.v1_trust)
     secret_rules = replace(read_secret_rules(settings.secrets_config, os.environ), v1_trust=v1_trust)
@@ -104,15 +107,7 @@ async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -
         store = await retry_until_available(
             lambda: stack.enter_async_context(_open_store(settings, v1_trust, rng)), settings, stop, rng
         )
-        broker = await stack.enter_async_context(
-            open_broker(
-                settings.amqp_url,
-                name="orchestrator",
-                on_dropped=None if settings.dead_letter_enabled else metrics.dead_letter_dropped,
-                nats_monitor_url=settings.nats_monitor_url,
-                nats_sync_always=settings.nats_sync_always,
-            )
-        )
+        broker = await stack.enter_async_context(open_own_broker(settings, metrics))
         adopt()
         workspaces = await stack.enter_async_context(open_workspaces(settings.workspaces))
         whole = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
@@ -144,7 +139,7 @@ async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -
         app = create_app(
             store=store,
             broker_health=lambda: broker.health,
-            queue_depths=functools.partial(depths_of, broker, full_topology(settings)),
+            queue_depths=lambda: depths_of(broker, [*declared, *sorted(left_queues)]),
             require_durable=settings.broker_require_durable,
             metrics=metrics,
             version=__version__,
@@ -183,7 +178,19 @@ async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -
             rng=rng,
             url=url,
             signatures=signatures,
+            left_queues=left_queues,
         )
+
+
+def open_own_broker(settings: OrchestratorSettings, metrics: Metrics) -> AbstractAsyncContextManager[Broker]:
+    """Open a connection to the broker as the settings say."""
+    return open_broker(
+        settings.amqp_url,
+        name="orchestrator",
+        on_dropped=None if settings.dead_letter_enabled else metrics.dead_letter_dropped,
+        nats_monitor_url=settings.nats_monitor_url,
+        nats_sync_always=settings.nats_sync_always,
+    )
 
 
 def _registration(settings: OrchestratorSettings, whole: Capacity) -> WorkerRegistration:

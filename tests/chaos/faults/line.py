@@ -63,6 +63,8 @@ class Line:
     config: Path
     stack: ExitStack
     sender: Sender
+    settings: dict[str, str] = field(default_factory=dict)
+    """Of both services, beside their own; a service has those with which it was started."""
     names: Iterator[int] = field(default_factory=itertools.count)
     receiving: ForgeProcess | None = None
     orchestrators: list[OrchestratorProcess] = field(default_factory=list)
@@ -95,7 +97,7 @@ class Line:
             await sender.answered(before + int(step.share * len(part)))
             await self.strike(step, sending)
             await sending
-        await wait_until_true("all that was promised is done and shown", self._is_over)
+        await wait_until_true("all that was promised is done and shown", self.is_over)
         return await self.audit()
 
     async def strike(self, step: Step, sending: "asyncio.Task[None]") -> None:
@@ -116,7 +118,7 @@ class Line:
             case Fault.DELETE_QUEUE:
                 # What is in a queue is gone with it, by intention: it is deleted when it is empty and stays so.
                 await sending
-                await wait_until_true("all that was promised so far is done and shown", self._is_over)
+                await wait_until_true("all that was promised so far is done and shown", self.is_over)
                 await wait_until_true("nothing waits in the broker", self._is_drained)
                 for queue in QUEUES:
                     await self.broker.delete_queue(queue)
@@ -132,6 +134,7 @@ class Line:
                 FORGE_PORT=str(self.forge_port),
                 FORGE_CONFIG=str(self.config),
                 **secrets(),
+                **self.settings,
             )
         )
 
@@ -148,6 +151,7 @@ class Line:
                     SKEW_SECONDS="0",
                     PUBLIC_URL="https://ci.example",
                     CAPACITY_MAP=f"{SIMULATED_LABEL}=16",
+                    **self.settings,
                 )
             )
         )
@@ -176,7 +180,8 @@ class Line:
             CONTEXTS,
         )
 
-    async def _is_over(self) -> bool:
+    async def is_over(self) -> bool:
+        """Whether all that was promised is done and shown."""
         shown = self._shown()
         if any(
             shown.get(commit, {}).get(context) not in {"success", "failure", "error"}
@@ -209,9 +214,9 @@ class Line:
 
 @asynccontextmanager
 async def open_line(
-    starting: AbstractAsyncContextManager[BrokerUnderFaults], directory: Path
+    starting: AbstractAsyncContextManager[BrokerUnderFaults], directory: Path, *, rules: str = ""
 ) -> AsyncIterator[Line]:
-    """Both services on that broker; everything ends with the block."""
+    """Both services on that broker, with these rules; all end with the block."""
     shared_files, (port,) = SharedFiles(directory=directory), free_ports(1)
     async with AsyncExitStack() as outer:
         broker = await outer.enter_async_context(starting)
@@ -219,7 +224,7 @@ async def open_line(
         config = directory / "sources.toml"
         config.write_text(
             f'[sources.forgejo]\nforge = "forgejo"\nurl = "{forge.url}"\n'
-            f'secrets = ["env:FORGEJO_WEBHOOK_SECRET"]\ntoken = "plain:{forge.token}"\n'
+            f'secrets = ["env:FORGEJO_WEBHOOK_SECRET"]\ntoken = "plain:{forge.token}"\n{rules}'
         )
         stack = outer.enter_context(ExitStack())
         client = await outer.enter_async_context(

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from solstice_common.broker import Message, open_broker
 from solstice_common.broker.delivery import Ack
-from solstice_common.topology import STATUSES
+from solstice_common.messages import Priority
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import STATUSES, QueueType, split_jobs_route
 from solstice_orchestrator.store import open_store
 from tests.brokers import broker_url, pytest_generate_tests
 from tests.contract.test_broker import collect, ready_count
@@ -159,6 +162,29 @@ async def test_dead_letters_are_kept_in_a_file_dropped_purged_and_put_back(
         assert sorted(each["id"] for each in listed["dead_letters"]) == sorted(each["id"] for each in lines)
         assert (await answer(broker_url, "purge", "--queue", "requests", "--yes"))["purged"] == {JOBS.dlq: 5}
         await ready_count(broker, JOBS.dlq, 0)
+
+
+async def test_queues_of_classes_are_named_and_purged_with_the_requests(tmp_path: Path) -> None:
+    """Also those that were left when AMQP_PRIORITIES went back to one."""
+    url, split = f"sqlite:///{tmp_path / 'broker.db'}", split_jobs_route(BrokerSettings())
+    critical = split.of(Priority.CRITICAL)
+    async with open_broker(url, name="test") as broker:
+        await fill(broker, refused(0))
+        assert (await answer(url, "purge", "--queue", "requests", "--yes"))["purged"] == {JOBS.dlq: 1}
+        await broker.declare(split.topology(QueueType.QUORUM))
+        await broker.publish([replace(refused(1, priority="critical"), exchange=critical.dlx)])
+        await ready_count(broker, critical.dlq, 1)
+        counts = (await answer(url, "list", "--queue", "requests.critical"))["counts"]
+        assert counts["by_priority"] == {"critical": 1}
+        assert counts["by_queue"] == {critical.dlq: 1}
+        file = tmp_path / "dead.jsonl"
+        await answer(url, "export", str(file))
+        purged = (await answer(url, "purge", "--queue", "requests", "--yes"))["purged"]
+        assert purged == {JOBS.dlq: 0, **{each.dlq: int(each is critical) for each in split.classes.values()}}
+        # No service declares the queue that it was in.
+        assert list((await answer(url, "import", str(file)))["queues"]) == [JOBS.dlq]
+        again = await answer(url, "import", str(file), "--amqp-priorities", "split")
+        assert list(again["queues"]) == [critical.dlq]
 
 
 @pytest.mark.parametrize(

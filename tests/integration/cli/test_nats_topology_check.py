@@ -53,6 +53,16 @@ def differences(server: NatsServer, *, code: int = 1) -> list[dict[str, str]]:
     return found
 
 
+def test_streams_of_classes_are_missing_there_or_left_by_the_setting(server: NatsServer) -> None:
+    classes = [f"queue solstice.jobs.v1.{each}" for each in ("critical", "high", "low")]
+    split = ("--amqp-priorities", "split")
+    missing = json.loads(topology(server, "check", "--json", *split, code=1))["differences"]
+    assert {*classes} < {each["object"] for each in missing}
+    topology(server, "declare", *split, code=0)
+    assert json.loads(topology(server, "check", "--json", *split, code=0))["differences"] == []
+    assert [each["object"] for each in differences(server)] == classes
+
+
 class Raw(Protocol):
     """Asks the API of JetStream; an error that may not be fails the test."""
 

@@ -184,6 +184,18 @@ def test_a_seeded_drift_is_named_with_its_remedy(drifted: Drifted, drift: str) -
     assert remedy in named[0]["remedy"]
 
 
+def test_queues_of_classes_are_missing_there_or_left_by_the_setting(drifted: Drifted) -> None:
+    classes = [f"queue solstice.jobs.v1.{each}" for each in ("critical", "high", "low")]
+    split = ("--amqp-priorities", "split")
+    missing = {each["object"]: each["remedy"] for each in drifted.check(*split)}
+    assert [missing[each] for each in classes] == ["solstice topology declare"] * 3
+    topology("declare", "--amqp-url", drifted.vhost.url, *split, check=0)
+    assert drifted.check(*split, differs=False) == []
+    left = drifted.check()
+    assert [each["object"] for each in left] == classes
+    assert {each["difference"] for each in left} == {"is of AMQP_PRIORITIES=split, which is not set here"}
+
+
 def test_a_user_without_a_right_is_named_with_what_it_may_not(drifted: Drifted) -> None:
     server, vhost = drifted.vhost.server, drifted.vhost.name
     server.api("PUT", f"users/{vhost}", {"password": "p", "tags": ""})

@@ -60,7 +60,7 @@ async def running_intake(broker: Broker, store: FailingStatuses, metrics: Metric
     intake = StatusIntake(
         broker=broker, store=store, tellable=TELLABLE, metrics=metrics, rng=random.Random(1)
     )
-    task = asyncio.create_task(intake.run(STATUSES.queue, TOPOLOGY, prefetch=64))
+    task = asyncio.create_task(intake.run(STATUSES, TOPOLOGY, prefetch=64))
     yield
     assert not task.done(), "it takes no more"
     task.cancel()

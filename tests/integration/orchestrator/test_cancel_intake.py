@@ -61,7 +61,7 @@ async def running_intake(broker: Broker, store: object, settings: BrokerSettings
         metrics=Metrics(),
         rng=random.Random(1),
     )
-    run = intake.run(CANCELS.queue, full_topology(settings), prefetch=64)
+    run = intake.run(CANCELS, full_topology(settings), prefetch=64)
     async with task_of(asyncio.create_task(run, name="cancels")):
         yield
 

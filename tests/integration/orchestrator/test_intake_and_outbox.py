@@ -91,7 +91,7 @@ async def running_intake(
     intake = Intake(
         broker=broker, store=store, metrics=Metrics(), rng=random.Random(1), backlog=backlog, clock=clock
     )
-    run = intake.run(jobs.queue, full_topology(settings), prefetch=prefetch)
+    run = intake.run(jobs, full_topology(settings), prefetch=prefetch)
     async with task_of(asyncio.create_task(run, name="intake")):
         yield
 

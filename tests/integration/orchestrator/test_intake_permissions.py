@@ -25,7 +25,7 @@ async def test_a_missing_permission_is_reported_once_until_it_is_granted(
     rabbitmq: RabbitMQServer, rabbitmq_vhost: Vhost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = CapturingLogger()
-    monkeypatch.setattr("solstice_common.broker.receiver.log", log)
+    monkeypatch.setattr("solstice_common.broker.receiving.receiver.log", log)
     settings = BrokerSettings(amqp_url=rabbitmq_vhost.url)
     user, topology = f"reader-{uuid.uuid4().hex[:8]}", full_topology(settings)
     permissions = f"permissions/{rabbitmq_vhost.name}/{user}"
@@ -47,9 +47,7 @@ async def test_a_missing_permission_is_reported_once_until_it_is_granted(
                 return depth is not None and depth.consumers == 1
 
             intake = Intake(broker=broker, store=store, metrics=Metrics(), rng=random.Random(1))
-            work = asyncio.create_task(
-                intake.run(jobs_route(settings).queue, topology, prefetch=1), name="intake"
-            )
+            work = asyncio.create_task(intake.run(jobs_route(settings), topology, prefetch=1), name="intake")
             await wait_until_true("the missing permission is told", reported)
             rabbitmq.api("PUT", permissions, {"configure": ".*", "write": ".*", "read": ".*"})
             await wait_until_true("it consumes", consuming)

@@ -16,7 +16,7 @@ from solstice_common.settings import BrokerSettings
 from solstice_common.signing.jws import MAX_CHARACTERS, sign
 from solstice_common.signing.key_file import KeyFile, change_public, read_public
 from solstice_common.signing.signer import SigningBroker
-from solstice_common.topology import CANCELS, Route, full_topology
+from solstice_common.topology import CANCELS, Route, full_topology, jobs_route
 from solstice_forge.relay.publication import publication
 from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS, Reason
 from solstice_orchestrator.domain.trust import V1_TRUST
@@ -52,8 +52,8 @@ class Verifying:
         intake = Intake(broker=broker, store=store, metrics=metrics, rng=rng, signatures=rules)
         cancels = CancelIntake(broker=broker, store=store, metrics=metrics, rng=rng, verify_keys=keys)
         async with (
-            task_of(asyncio.create_task(intake.run(settings.amqp_queue, topology, prefetch=64))),
-            task_of(asyncio.create_task(cancels.run(CANCELS.queue, topology, prefetch=64))),
+            task_of(asyncio.create_task(intake.run(jobs_route(settings), topology, prefetch=64))),
+            task_of(asyncio.create_task(cancels.run(CANCELS, topology, prefetch=64))),
         ):
             yield
 

@@ -23,6 +23,7 @@ def test_the_defaults_are_the_published_ones() -> None:
         "amqp_routing_key": "jobrequest.v1",
         "amqp_dlx": "solstice.dlx",
         "amqp_dlq": "solstice.jobs.v1.dlq",
+        "amqp_priorities": "one",
         "amqp_prefetch": 64,
         "amqp_queue_type": "quorum",
         "dead_letter_enabled": True,
@@ -48,7 +49,9 @@ def test_every_setting_has_a_description_for_help_and_docs(model: type[BrokerSet
         ("AMQP_QUEUE_TYPE", "stream", "must be one of quorum, classic"),
         ("AMQP_QUEUE", "", "must not be empty"),
         ("AMQP_EXCHANGE", "", "must not be empty"),
-        ("AMQP_DLQ", "x" * 256, "at most 255 characters"),
+        ("AMQP_DLQ", "x" * 247, "at most 246 characters"),
+        ("AMQP_PRIORITIES", "", "must be one of one, split"),
+        ("AMQP_PRIORITIES", "critical", "must be one of one, split"),
     ],
 )
 def test_a_wrong_value_is_an_error_that_names_the_variable(

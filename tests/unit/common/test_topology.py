@@ -3,7 +3,9 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
+from solstice_common.messages import Priority
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import (
     STATUSES,
@@ -12,8 +14,10 @@ from solstice_common.topology import (
     Queue,
     QueueType,
     Topology,
+    asking_topology,
     full_topology,
     jobs_route,
+    split_jobs_route,
 )
 
 
@@ -57,7 +61,7 @@ def test_permissions_of_the_documentation_cover_what_the_services_declare(user: 
     page = Path("docs/operations.md").read_text()
     (line,) = re.findall(rf"^\$ rabbitmqctl set_permissions -p solstice {user} (.*)$", page, re.MULTILINE)
     patterns = re.findall(r"'([^']+)'", line)
-    topology = full_topology(BrokerSettings())
+    topology = full_topology(BrokerSettings(amqp_priorities="split"))
     names = [*(each.name for each in topology.exchanges), *(each.name for each in topology.queues)]
     assert len(patterns) == 3
     assert [name for name in names for pattern in patterns if not re.search(pattern, name)] == []
@@ -102,6 +106,65 @@ def test_every_name_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
         Binding(exchange="my.dlx", queue="my.dlq", routing_key=""),
     )
     assert all(queue.arguments.get("x-queue-type") is None for queue in topology.queues)
+
+
+def test_split_gives_each_class_a_queue_a_key_and_dead_letters() -> None:
+    settings = BrokerSettings(amqp_priorities="split")
+    topology = jobs_route(settings).topology(QueueType.CLASSIC)
+    assert topology.exchanges == (
+        Exchange(name="solstice.jobs", kind="direct"),
+        *(Exchange(name=f"solstice.dlx{each}", kind="fanout") for each in ("", ".critical", ".high", ".low")),
+    )
+    for each in ("", ".critical", ".high", ".low"):
+        queue, dlq = f"solstice.jobs.v1{each}", f"solstice.jobs.v1{each}.dlq"
+        assert topology.queue(queue).dead_letter_exchange == f"solstice.dlx{each}"
+        assert (
+            Binding(exchange="solstice.jobs", queue=queue, routing_key=f"jobrequest.v1{each}")
+            in topology.bindings
+        )
+        assert Binding(exchange=f"solstice.dlx{each}", queue=dlq, routing_key="") in topology.bindings
+    assert len(topology.queues) == len(topology.bindings) == 8
+
+
+def test_split_adds_to_what_was_there_and_changes_none_of_it() -> None:
+    """So that services with the one setting and the other work side by side."""
+    for make in (full_topology, asking_topology):
+        one, split = make(BrokerSettings()), make(BrokerSettings(amqp_priorities="split"))
+        assert set(one.exchanges) < set(split.exchanges)
+        assert set(one.bindings) < set(split.bindings)
+        assert [each for each in split.queues if each in one.queues] == list(one.queues)
+        for names in ([each.name for each in split.queues], [each.name for each in split.exchanges]):
+            assert len(names) == len(set(names))
+
+
+def test_only_split_has_routes_of_classes_and_default_is_that_of_v1() -> None:
+    one, split = jobs_route(BrokerSettings()), jobs_route(BrokerSettings(amqp_priorities="split"))
+    assert {one.of(each) for each in (None, *Priority)} == {one}
+    assert one.weights == {"solstice.jobs.v1": 1}
+    assert split.of(None) == split.of(Priority.DEFAULT) == split
+    assert (split.queue, split.routing_key, split.dlq) == (one.queue, one.routing_key, one.dlq)
+    assert dict(split.weights) == {
+        "solstice.jobs.v1.critical": 8,
+        "solstice.jobs.v1.high": 4,
+        "solstice.jobs.v1": 2,
+        "solstice.jobs.v1.low": 1,
+    }
+    assert list(split.weights) == [split.of(each).queue for each in Priority]
+    assert split_jobs_route(BrokerSettings()) == split
+
+
+def test_classes_are_named_after_what_the_settings_name_within_amqp_s_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    longest = "q" * 246
+    for name in ("EXCHANGE", "QUEUE", "ROUTING_KEY", "DLX", "DLQ"):
+        monkeypatch.setenv(f"AMQP_{name}", longest)
+    critical = split_jobs_route(BrokerSettings()).of(Priority.CRITICAL)
+    assert critical.queue == critical.dlx == critical.routing_key == f"{longest}.critical"
+    assert len(critical.queue) == 255
+    monkeypatch.setenv("AMQP_QUEUE", longest + "q")
+    with pytest.raises(ValidationError, match="at most 246 characters"):
+        BrokerSettings()
 
 
 def test_an_unknown_queue_is_a_key_error_and_nothing_can_be_changed() -> None:

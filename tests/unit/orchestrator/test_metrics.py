@@ -5,10 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from solstice_common.broker.protocol import BrokerHealth, PublishStatus, QueueDepth
+from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.queue_times.forecast import ForecastAccuracy, ForecastCheck
+from solstice_orchestrator.queue_times.waits import WaitingClass
 
 CONNECTED = BrokerHealth(connected=True)
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=1)
@@ -22,14 +24,34 @@ def samples(metrics: Metrics, broker: BrokerHealth = CONNECTED) -> set[str]:
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
-        (lambda m: m.requests_admitted(3), 'solstice_requests_total{reason="",verdict="admitted"} 3.0'),
-        (lambda m: m.requests_duplicate(), 'solstice_requests_total{reason="",verdict="duplicate"} 1.0'),
         (
-            lambda m: m.request_refused("not_json"),
-            'solstice_requests_total{reason="not_json",verdict="refused"} 1.0',
+            lambda m: m.requests_admitted(3, Priority.HIGH),
+            'solstice_requests_total{priority="high",reason="",verdict="admitted"} 3.0',
         ),
-        (lambda m: m.job_started("linux", 0.2), 'solstice_job_wait_seconds_sum{label="linux"} 0.2'),
-        (lambda m: m.job_started("linux", -1.0), 'solstice_job_wait_seconds_sum{label="linux"} 0.0'),
+        (
+            lambda m: m.requests_duplicate(),
+            'solstice_requests_total{priority="default",reason="",verdict="duplicate"} 1.0',
+        ),
+        (
+            lambda m: m.request_refused("not_json", Priority.LOW),
+            'solstice_requests_total{priority="low",reason="not_json",verdict="refused"} 1.0',
+        ),
+        (
+            lambda m: m.request_refused("not_json", Priority.LOW),
+            'solstice_dead_letters_total{priority="low"} 1.0',
+        ),
+        (
+            lambda m: m.request_dead(Priority.CRITICAL),
+            'solstice_dead_letters_total{priority="critical"} 1.0',
+        ),
+        (
+            lambda m: m.job_started("linux", 0.2),
+            'solstice_job_wait_seconds_sum{label="linux",priority="default"} 0.2',
+        ),
+        (
+            lambda m: m.job_started("linux", -1.0, Priority.HIGH),
+            'solstice_job_wait_seconds_sum{label="linux",priority="high"} 0.0',
+        ),
         (
             lambda m: m.job_finished("linux", FAILED, 2.0),
             'solstice_jobs_finished_total{reason="step_failed",state="failed"} 1.0',
@@ -70,7 +92,15 @@ def test_gauges_are_as_of_now() -> None:
     assert b'solstice_jobs{label="linux",state="waiting"} 2.0' in metrics.render(
         {(JobState.WAITING, "linux"): 2}, CONNECTED
     )
+    waiting = {Priority.LOW: WaitingClass(3, 61.5)}
+    text = metrics.render({}, CONNECTED, waiting=waiting).decode()
+    assert 'solstice_jobs_waiting{priority="low"} 3.0' in text
+    assert 'solstice_jobs_waiting_oldest_seconds{priority="low"} 61.5' in text
     gone = samples(metrics, BrokerHealth(connected=False, blocked="memory"))
+    assert {
+        'solstice_jobs_waiting{priority="low"} 0.0',
+        'solstice_jobs_waiting_oldest_seconds{priority="low"} 0.0',
+    } <= gone
     assert not any(sample.startswith("solstice_jobs{") for sample in gone)
     assert {"solstice_broker_connected 0.0", "solstice_broker_blocked 1.0"} <= gone
 

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
 from solstice_common.messages import Priority
+from solstice_common.messages.priorities import named_class, numbered_class
 from solstice_common.values.times import format_timestamp, parse_timestamp
 
 UNKNOWN: Final = "unknown"
 """The reason where neither we nor the broker gave one."""
-_LEAST: Final = ((9, Priority.CRITICAL), (7, Priority.HIGH), (4, Priority.DEFAULT), (1, Priority.LOW))
-"""The least message priority of each class; see `docs/messages.md`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +28,7 @@ class Finding:
     repository: str
     """What the forge calls it, else its URL."""
     priority: Priority | None
-    """None for messages without a class, such as statuses."""
+    """The class that the request names, else that of the message's number; None for messages without a class, such as statuses."""
     request_id: str
     run_id: str
     """The run that failed for infrastructure reasons; a replay of its request would be a duplicate."""
@@ -82,7 +81,7 @@ def finding(dead_letter: DeadLetter) -> Finding:
         or _moment(death.get("time"))
         or dead_letter.timestamp,
         repository=_text(fields.get("repo_full_name")) or _text(fields.get("repo_url")),
-        priority=_priority(fields, dead_letter),
+        priority=named_class(fields.get("priority")) or numbered_class(dead_letter.priority),
         request_id=dead_letter.correlation_id or _text(fields.get("request_id")),
         run_id=_text(headers.get("x-solstice-run")),
         refused_by=_text(headers.get("x-solstice-refused-by")),
@@ -111,14 +110,6 @@ def _first_death(headers: Mapping[str, Any]) -> Mapping[str, Any]:
     deaths = headers.get("x-death")
     first = deaths[0] if isinstance(deaths, list) and deaths else None
     return first if isinstance(first, Mapping) else {}
-
-
-def _priority(fields: Mapping[str, Any], dead_letter: DeadLetter) -> Priority | None:
-    """The class that the request names, else that of the message's priority."""
-    with suppress(ValueError):
-        return Priority(str(fields.get("priority")))
-    given = dead_letter.priority or 0
-    return next((kind for least, kind in _LEAST if given >= least), None)
 
 
 def _moment(value: Any) -> datetime | None:

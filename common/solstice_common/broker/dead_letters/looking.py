@@ -9,9 +9,9 @@ from solstice_common.broker.dead_letters.dead_letter_queue import (
     DeadLetterQueue,
     DeadLetterQueues,
 )
+from solstice_common.broker.dead_letters.dead_letter_routes import DeadLetterRoute
 from solstice_common.broker.dead_letters.findings import Finding, finding, findings
 from solstice_common.broker.dead_letters.selection import Selection
-from solstice_common.topology import Route
 
 EVERYTHING: Final = 1_000_000
 AT_ONCE: Final = 500
@@ -36,11 +36,16 @@ class Added:
     """Why the broker did not take the others."""
 
 
-async def look(queues: DeadLetterQueues, routes: Iterable[Route], selection: Selection) -> list[Finding]:
-    """The selected dead letters of each route, the oldest first; changes nothing."""
+async def existing(queues: DeadLetterQueues, routes: Iterable[DeadLetterRoute]) -> Sequence[DeadLetterRoute]:
+    """Those that services declare, and those that are left from another AMQP_PRIORITIES."""
+    return [each for each in routes if each.is_declared or await queues.queue(each.dlq).count() is not None]
+
+
+async def look(queues: DeadLetterQueues, names: Iterable[str], selection: Selection) -> list[Finding]:
+    """The selected dead letters of each of these queues, the oldest first; changes nothing."""
     found: list[Finding] = []
-    for route in routes:
-        dead_letters = findings(await queues.queue(route.dlq).browse(EVERYTHING))
+    for name in names:
+        dead_letters = findings(await queues.queue(name).browse(EVERYTHING))
         found += [each for each in dead_letters if selection.fits(each)]
     return found
 

@@ -9,6 +9,7 @@ from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
 from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.broker.headers import without_broker_headers
 from solstice_common.broker.protocol import Message
+from solstice_common.messages.priorities import class_in
 from solstice_common.topology import Route
 from solstice_common.values.times import format_timestamp
 
@@ -35,7 +36,7 @@ class NotReplayable:
 def replay_message(
     found: Finding, route: Route, *, replay_id: str, by: str, at: datetime
 ) -> Message | NotReplayable:
-    """The message to publish again, on its original route.
+    """The message to publish again, on the route that its priority class has now.
 
     It keeps its idempotency key and every other header that our messages can carry (texts, numbers,
     booleans); the broker's headers and those of the refusal are left out. `x-solstice-attempt` counts on.
@@ -45,6 +46,7 @@ def replay_message(
             why=f"its request is run {found.run_id} already, so it would be a duplicate: 'solstice rerun {found.run_id}' builds it again"
         )
     dead_letter = found.dead_letter
+    of_class = route.of(class_in(dead_letter.body))
     line = f"replayed {format_timestamp(at)} by {by}: {found.reason}" + _since(found) + _because(found)
     unchanged = {
         name: value
@@ -52,8 +54,8 @@ def replay_message(
         if isinstance(value, str | int | bool) and name not in _OF_THE_REFUSAL
     }
     return Message(
-        exchange=route.exchange,
-        routing_key=route.routing_key,
+        exchange=of_class.exchange,
+        routing_key=of_class.routing_key,
         body=dead_letter.body,
         type=dead_letter.type or route.routing_key,
         correlation_id=dead_letter.correlation_id,

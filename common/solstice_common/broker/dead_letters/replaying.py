@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final
 
-from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, DeadLetterQueue
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, DeadLetterQueues
 from solstice_common.broker.dead_letters.findings import Finding, finding, findings
 from solstice_common.broker.dead_letters.looking import EVERYTHING, Progress, no_progress
 from solstice_common.broker.dead_letters.replay_message import NotReplayable, came_back, replay_message
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.broker.protocol import Broker, Message, PublishStatus
 from solstice_common.errors import BrokerUnavailable
+from solstice_common.messages import Priority
 from solstice_common.topology import Route
 
 HOLD_SECONDS: Final = 300.0
@@ -70,7 +71,8 @@ class Replay:
         self,
         *,
         broker: Broker,
-        queue: DeadLetterQueue,
+        queues: DeadLetterQueues,
+        dlq: str,
         route: Route,
         selection: Selection,
         replay_id: str,
@@ -79,9 +81,13 @@ class Replay:
         on_progress: Progress = no_progress,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`rate`: at most so many messages a second. `by` says in the history who replayed."""
+        """`route` is that of the messages, of whose classes each takes its own.
+
+        `rate`: at most so many messages a second. `by` says in the history who replayed.
+        """
         self._broker = broker
-        self._queue = queue
+        self._queues = queues
+        self._queue = queues.queue(dlq)
         self._route = route
         self._selection = selection
         self._by = by
@@ -91,9 +97,10 @@ class Replay:
         self._began = now()
         self._sent: set[str] = set()
         self._bodies: set[bytes] = set()
+        self._may_come_back_to = {dlq, *(route.of(each).dlq for each in Priority)}
         self._is_cut_off = False
         self._budget: float = 0
-        self._report = Replayed(replay_id=replay_id, queue=route.dlq)
+        self._report = Replayed(replay_id=replay_id, queue=dlq)
 
     async def run(self, *, watch_seconds: float = 0.0) -> Replayed:
         """Replay every selected dead letter that waits now.
@@ -173,21 +180,17 @@ class Replay:
 
     async def _watch(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        if await self._queue.count():
-            self._report.came_back = [
-                each
-                for each in findings(await self._queue.browse(EVERYTHING))
-                if self._is_of_this_replay(each)
-            ]
+        for name in sorted(self._may_come_back_to):
+            queue = self._queues.queue(name)
+            if await queue.count():
+                found = findings(await queue.browse(EVERYTHING))
+                self._report.came_back += filter(self._is_of_this_replay, found)
 
     def _is_of_this_replay(self, found: Finding) -> bool:
-        """Whether it came back: by its header, else by its body and time."""
-        if came_back(found.dead_letter, self._report.replay_id):
-            return True
-        return (
-            _digest(found.dead_letter.body) in self._bodies
-            and found.dead_since is not None
-            and found.dead_since >= self._began
+        """Whether it came back: by its body, and its header or time."""
+        return _digest(found.dead_letter.body) in self._bodies and (
+            came_back(found.dead_letter, self._report.replay_id)
+            or (found.dead_since is not None and found.dead_since >= self._began)
         )
 
 

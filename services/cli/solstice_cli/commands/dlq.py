@@ -15,11 +15,11 @@ from solstice_cli.commands.topology import LocalBrokerSettings
 from solstice_cli.output import dead_letters as shown
 from solstice_common.broker import DeadLetter, DeadLetterQueues, open_broker, open_dead_letter_queues
 from solstice_common.broker.dead_letters.counting import counts
-from solstice_common.broker.dead_letters.dead_letter_routes import chosen_routes
+from solstice_common.broker.dead_letters.dead_letter_routes import chosen_routes, import_queue
 from solstice_common.broker.dead_letters.export_lines import InvalidLine, exported, imported
 from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.broker.dead_letters.looking import drop as drop_from
-from solstice_common.broker.dead_letters.looking import look, put_back
+from solstice_common.broker.dead_letters.looking import existing, look, put_back
 from solstice_common.broker.dead_letters.replay_message import NotReplayable, replay_message
 from solstice_common.broker.dead_letters.replaying import Replay, Replayed
 from solstice_common.broker.dead_letters.selection import Selection
@@ -120,12 +120,13 @@ def replay(
         reports: list[Replayed] = []
         async with open_broker(settings.amqp_url, name=NAME) as broker:
             await broker.ready(CONNECT_SECONDS)
-            for route in routes:
+            for route in await existing(queues, routes):
                 with shown.progress(f"replayed from {route.dlq}", as_json=as_json) as progress:
                     one = Replay(
                         broker=broker,
-                        queue=queues.queue(route.dlq),
-                        route=route,
+                        queues=queues,
+                        dlq=route.dlq,
+                        route=route.replays,
                         selection=chosen.selection,
                         replay_id=replay_id,
                         by=NAME,
@@ -187,14 +188,19 @@ def drop(
 def purge(
     settings: BrokerSettings, *, queue: Queues = None, yes: Yes = False, as_json: AsJson = False
 ) -> None:
-    """Remove every dead letter of one queue for good."""
+    """Remove every dead letter of the named queues for good."""
     if not queue:
         raise ConfigurationError("purge: name the queue: --queue requests, cancels or statuses")
     routes = chosen_routes(settings, queue)
-    shown.confirm(f"Remove every dead letter of {', '.join(each.dlq for each in routes)} for good?", yes=yes)
+
+    async def names_of(queues: DeadLetterQueues) -> list[str]:
+        return [each.dlq for each in await existing(queues, routes)]
+
+    names = _answer(settings, names_of)
+    shown.confirm(f"Remove every dead letter of {', '.join(names)} for good?", yes=yes)
 
     async def empty(queues: DeadLetterQueues) -> dict[str, int]:
-        return {route.dlq: await queues.queue(route.dlq).purge() for route in routes}
+        return {name: await queues.queue(name).purge() for name in names}
 
     purged = _answer(settings, empty)
     if as_json:
@@ -237,8 +243,7 @@ def import_(
     """Put exported dead letters back; those that are there already are not added again."""
     by_queue: dict[str, list[DeadLetter]] = {}
     for each in _read(file):
-        (route,) = chosen_routes(settings, [queue or each.queue])
-        by_queue.setdefault(route.dlq, []).append(each)
+        by_queue.setdefault(import_queue(settings, queue or each.queue), []).append(each)
     if dry_run:
         shown.print_imported({name: {"read": len(each)} for name, each in by_queue.items()}, as_json=as_json)
         return
@@ -259,7 +264,7 @@ def import_(
 
 def _found(settings: BrokerSettings, chosen: Chosen) -> list[Finding]:
     routes = chosen.routes(settings)
-    return _answer(settings, lambda queues: look(queues, routes, chosen.selection))
+    return _answer(settings, lambda queues: look(queues, [each.dlq for each in routes], chosen.selection))
 
 
 def _name_unknown(chosen: Chosen, found: Sequence[Finding]) -> None:
@@ -283,7 +288,7 @@ def _answer(settings: BrokerSettings, ask: Callable[[DeadLetterQueues], Awaitabl
 
 
 def _replay_plan(settings: BrokerSettings, chosen: Chosen, *, as_json: bool) -> None:
-    routes = {each.dlq: each for each in chosen.routes(settings)}
+    routes = {each.dlq: each.replays for each in chosen.routes(settings)}
     plan: list[tuple[Finding, str]] = []
     found = _found(settings, chosen)
     _name_unknown(chosen, found)

@@ -13,6 +13,7 @@ from solstice_common.broker.dead_letters.dead_letter_routes import (
     CANCELLATIONS,
     REPORTS,
     REQUESTS,
+    DeadLetterRoute,
     chosen_routes,
 )
 from solstice_common.broker.dead_letters.reasons import ADVICE
@@ -21,7 +22,6 @@ from solstice_common.cli.options import age_given
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
 from solstice_common.settings import BrokerSettings
-from solstice_common.topology import Route
 
 SHORT_NAMES = (REQUESTS, CANCELLATIONS, REPORTS)
 
@@ -31,7 +31,7 @@ Queues = Annotated[
         "--queue",
         "-q",
         metavar="QUEUE",
-        help="requests, cancels or statuses, or its full name; may be repeated.",
+        help="requests (or of one class: requests.high), cancels or statuses, or its full name; may be repeated.",
         autocompletion=lambda: [*SHORT_NAMES],
     ),
 ]
@@ -57,8 +57,8 @@ class Chosen:
     """Names as they were typed; none means all queues."""
     selection: Selection
 
-    def routes(self, settings: BrokerSettings) -> Sequence[Route]:
-        """The routes of the chosen queues; ConfigurationError for an unknown queue."""
+    def routes(self, settings: BrokerSettings) -> Sequence[DeadLetterRoute]:
+        """The chosen dead-letter queues; ConfigurationError for an unknown queue."""
         return chosen_routes(settings, self.queues)
 
 

@@ -137,12 +137,13 @@ def check(
     Changes nothing. Exit 1 when something differs.
     """
     topology = full_topology(settings)
+    split = full_topology(settings.model_copy(update={"amqp_priorities": "split"}))
     where = without_password(settings.amqp_url)
     with note_when_slow(f"the broker at {where}"):
         on_broker = asyncio.run(
-            read_topology(settings.amqp_url, topology, management_url=management_url, user=user)
+            read_topology(settings.amqp_url, split, management_url=management_url, user=user)
         )
-    differences = topology_differences(topology, on_broker)
+    differences = topology_differences(topology, on_broker, left=split)
     if as_json:
         print_json(
             {

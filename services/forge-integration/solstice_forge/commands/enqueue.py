@@ -113,9 +113,10 @@ async def publish(request: JobRequestV1, settings: EnqueueSettings) -> Published
     ) as opened:
         broker = signing(opened, settings)
         await broker.ready(settings.enqueue_connect_seconds)
-        await broker.declare(jobs_route(settings).topology(QueueType(settings.amqp_queue_type)))
+        jobs = jobs_route(settings)
+        await broker.declare(jobs.topology(QueueType(settings.amqp_queue_type)))
         for attempt in range(1, TRIES + 1):
-            message = publication(request.encode(), jobs_route(settings), attempt=attempt)
+            message = publication(request.encode(), jobs, attempt=attempt)
             (published,) = await broker.publish([message])
             if published.status is not PublishStatus.UNKNOWN:
                 break
@@ -125,17 +126,18 @@ async def publish(request: JobRequestV1, settings: EnqueueSettings) -> Published
 
 def advice(published: Published, request: JobRequestV1, settings: BrokerSettings) -> str:
     """Say what happened to an unconfirmed message, and what to do next."""
+    route = jobs_route(settings).of(request.priority)
     detail = f" ({published.detail})" if published.detail else ""
     match published.status:
         case PublishStatus.UNROUTABLE:
             return (
                 f"unroutable: no queue is bound to the exchange {settings.amqp_exchange!r} with the key "
-                f"{settings.amqp_routing_key!r}, so the broker dropped the request{detail}. "
+                f"{route.routing_key!r}, so the broker dropped the request{detail}. "
                 "'solstice topology show' says what is expected; check AMQP_EXCHANGE and AMQP_ROUTING_KEY."
             )
         case PublishStatus.REJECTED:
             return (
-                f"rejected: the broker did not take the request{detail}. The queue {settings.amqp_queue!r} may be "
+                f"rejected: the broker did not take the request{detail}. The queue {route.queue!r} may be "
                 "full: see that an orchestrator consumes it, then try again."
             )
         case PublishStatus.UNKNOWN:

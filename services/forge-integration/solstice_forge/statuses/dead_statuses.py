@@ -51,7 +51,7 @@ async def dead_statuses(queues: DeadLetterQueues, limit: int) -> Sequence[DeadSt
 
     Raises BrokerUnavailable.
     """
-    return [dead_status(finding) for finding in (await look(queues, [STATUSES], Selection()))[:limit]]
+    return [dead_status(finding) for finding in (await look(queues, [STATUSES.dlq], Selection()))[:limit]]
 
 
 async def replay(
@@ -61,12 +61,13 @@ async def replay(
 
     `reason`: only those with this reason. Raises BrokerUnavailable before anything is sent.
     """
-    oldest = (await look(queues, [STATUSES], Selection(reason=reason)))[:limit]
+    oldest = (await look(queues, [STATUSES.dlq], Selection(reason=reason)))[:limit]
     if not oldest:
         return ReplayedStatuses(sent=0, left=0)
     one = Replay(
         broker=broker,
-        queue=queues.queue(STATUSES.dlq),
+        queues=queues,
+        dlq=STATUSES.dlq,
         route=STATUSES,
         selection=Selection(ids=tuple(finding.id for finding in oldest)),
         replay_id=uuid.uuid4().hex,

@@ -10,7 +10,7 @@ import structlog
 
 from solstice_common.broker.delivery import Refuse
 from solstice_common.broker.protocol import Broker, Delivery
-from solstice_common.broker.receiver import Receiver
+from solstice_common.broker.receiving.receiver import Receiver
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.statuses.protocol import StatusStore
@@ -66,13 +66,13 @@ class _StatusHandler:
         for outcome, count in Counter(results).items():
             self.metrics.status_taken(outcome, count)
 
-    def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+    def on_refused(self, refusal: Refuse, delivery: Delivery) -> None:
         self.metrics.status_taken("refused")
         log.warning(
             LogEvent.STATUS_REFUSED,
             reason=refusal.reason,
             detail=refusal.detail,
-            correlation_id=correlation_id,
+            correlation_id=delivery.correlation_id,
         )
 
     def on_error(

@@ -93,7 +93,7 @@ async def reporting(
             rng=rng,
         )
         taking = tasks.create_task(
-            intake.run(STATUSES.queue, topology, prefetch=settings.amqp_prefetch), name="statuses-intake"
+            intake.run(STATUSES, topology, prefetch=settings.amqp_prefetch), name="statuses-intake"
         )
         reporting_task = tasks.create_task(reporter.run(), name="status-reporter")
         yield store

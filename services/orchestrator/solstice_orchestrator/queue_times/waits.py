@@ -50,6 +50,15 @@ class WaitReason(StrEnum):
     """Every worker with a slot for it lacks something: load, disk, memory, or too many jobs are starting."""
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingClass:
+    """The waiting jobs of a priority class."""
+
+    count: int
+    oldest_seconds: float
+    """For how long the first of them has waited."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """A job or run that has what this job waits for, or goes before it."""

@@ -8,7 +8,7 @@ import structlog
 
 from solstice_common.broker.delivery import Refuse
 from solstice_common.broker.protocol import Broker, Delivery
-from solstice_common.broker.receiver import Receiver
+from solstice_common.broker.receiving.receiver import Receiver
 from solstice_common.messages import JobCancelV1
 from solstice_common.signing.key_file import KeyFile
 from solstice_common.signing.keys import VerifyKey
@@ -76,13 +76,13 @@ class _CancelHandler:
                 reason=result_of_cancel(cancelled),
             )
 
-    def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+    def on_refused(self, refusal: Refuse, delivery: Delivery) -> None:
         self.metrics.cancel_refused(refusal.reason)
         log.warning(
             LogEvent.CANCEL_REFUSED,
             reason=refusal.reason,
             detail=refusal.detail,
-            correlation_id=correlation_id,
+            correlation_id=delivery.correlation_id,
         )
 
     def on_error(self, message: JobCancelV1 | None, error: Exception, refusal: Refuse) -> None:

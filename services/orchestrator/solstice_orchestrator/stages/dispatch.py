@@ -237,7 +237,7 @@ class Dispatch:
             return
         waited = self._clock() - claim.waiting_since
         if claim.key.number == 1:
-            self._metrics.job_started(claim.spec.runs_on, waited)
+            self._metrics.job_started(claim.spec.runs_on, waited, claim.spec.priority)
         log.info(
             LogEvent.JOB_CLAIMED,
             job_id=claim.key.job_id,

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,8 +11,9 @@ import structlog
 from solstice_common.broker.delivery import Refuse
 from solstice_common.broker.headers import SIGNATURE_HEADER
 from solstice_common.broker.protocol import Broker, Delivery
-from solstice_common.broker.receiver import Receiver
-from solstice_common.messages import JobRequestV1, Source
+from solstice_common.broker.receiving.receiver import Receiver
+from solstice_common.messages import JobRequestV1, Priority, Source
+from solstice_common.messages.priorities import class_in
 from solstice_common.signing.key_file import KeyFile
 from solstice_common.signing.keys import VerifyKey
 from solstice_orchestrator.domain.admission import examine
@@ -96,14 +98,13 @@ class _RequestHandler:
     def on_saved(self, messages: Sequence[JobRequestV1], results: Sequence[Admission]) -> None:
         admitted = sum(isinstance(admission, Admitted) for admission in results)
         duplicates = len(results) - admitted
-        self.metrics.requests_admitted(admitted)
         # A delayed run is no backlog; if it is due already, the next count includes it.
         at_once = sum(
             isinstance(admission, Admitted) and request.not_before is None
             for request, admission in zip(messages, results, strict=True)
         )
         self.backlog.count_new_runs(at_once)
-        self.metrics.requests_duplicate(duplicates)
+        self._count(messages, results)
         log.info(
             LogEvent.REQUESTS_STORED,
             admitted=admitted,
@@ -111,17 +112,27 @@ class _RequestHandler:
             request_ids=[request.request_id for request in messages],
         )
 
-    def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
-        self.metrics.request_refused(refusal.reason)
+    def on_refused(self, refusal: Refuse, delivery: Delivery) -> None:
+        self.metrics.request_refused(refusal.reason, class_in(delivery.body) or Priority.DEFAULT)
         log.warning(
             LogEvent.REQUEST_REFUSED,
             reason=refusal.reason,
             detail=refusal.detail,
-            correlation_id=correlation_id,
+            correlation_id=delivery.correlation_id,
         )
 
     def on_error(self, message: JobRequestV1 | None, error: Exception, refusal: Refuse) -> None:
         log.error(
             LogEvent.REQUEST_HANDLING_CRASHED, request_id=message and message.request_id, exc_info=error
         )
-        self.metrics.request_refused(refusal.reason)
+        priority = (message and message.priority) or Priority.DEFAULT
+        self.metrics.request_refused(refusal.reason, priority)
+
+    def _count(self, messages: Sequence[JobRequestV1], results: Sequence[Admission]) -> None:
+        by_class = Counter(
+            (isinstance(admission, Admitted), request.priority)
+            for request, admission in zip(messages, results, strict=True)
+        )
+        for (is_admitted, priority), count in by_class.items():
+            record = self.metrics.requests_admitted if is_admitted else self.metrics.requests_duplicate
+            record(count, priority or Priority.DEFAULT)

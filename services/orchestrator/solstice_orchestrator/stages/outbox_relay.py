@@ -11,7 +11,8 @@ import structlog
 
 from solstice_common.broker.forwarder import Forwarder
 from solstice_common.broker.protocol import Broker, HeaderValue, Message, Published
-from solstice_common.messages import JobRequestV1, JobStatusV1
+from solstice_common.messages import JobRequestV1, JobStatusV1, Priority
+from solstice_common.messages.priorities import PRIORITY_NUMBERS, class_in
 from solstice_common.topology import STATUSES, Route, Topology
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
@@ -26,12 +27,15 @@ LOOK_AGAIN_SECONDS: Final = 5.0
 def message_of(message: OutboxMessage, jobs: Route) -> Message:
     """Return the broker message of an outbox entry.
 
-    A status goes to the exchange of statuses, a dead letter to that of the jobs, with its history in the headers.
+    A status goes to the exchange of statuses, a dead letter to that of the jobs or of its request's class, with its
+    history in the headers.
     """
     if message.kind is OutboxKind.STATUS:
-        route, exchange, version = STATUSES, STATUSES.exchange, JobStatusV1.VERSION
+        route, exchange, version, number = STATUSES, STATUSES.exchange, JobStatusV1.VERSION, None
     else:
-        route, exchange, version = jobs, jobs.dlx, JobRequestV1.VERSION
+        priority = class_in(message.body) or Priority.DEFAULT
+        route, version, number = jobs.of(priority), JobRequestV1.VERSION, PRIORITY_NUMBERS[priority]
+        exchange = route.dlx
     headers: Mapping[str, HeaderValue] = dict(message.headers)
     return Message(
         exchange=exchange,
@@ -40,6 +44,7 @@ def message_of(message: OutboxMessage, jobs: Route) -> Message:
         type=version,
         correlation_id=message.request_id,
         headers=headers,
+        priority=number,
     )
 
 
@@ -103,6 +108,9 @@ class _OutboxBacklog:
     def answered(self, group: Sequence[OutboxMessage], outcomes: Sequence[Published]) -> Sequence[int]:
         for outcome in outcomes:
             self.metrics.outbox_published(outcome.status)
+        for message, outcome in zip(group, outcomes, strict=True):
+            if message.kind is OutboxKind.DEAD_LETTER and outcome.confirmed:
+                self.metrics.request_dead(class_in(message.body) or Priority.DEFAULT)
         return numbers_done(group, outcomes)
 
     async def mark(self, numbers: Sequence[int]) -> None:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol, Unpack
 
+from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.queue_times.demand import DemandFacts
-from solstice_orchestrator.queue_times.waits import WaitFacts
+from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass
 from solstice_orchestrator.store.views import (
     AttemptView,
     JobFilters,
@@ -99,6 +100,10 @@ class JobQueries(Protocol):
 
     async def counts(self) -> Mapping[tuple[JobState, str], int]:
         """Count the unfinished jobs per state and label."""
+        ...
+
+    async def waiting_classes(self) -> Mapping[Priority, WaitingClass]:
+        """Count the waiting jobs per priority class; those without any are left out."""
         ...
 
     async def planning_pause(self) -> float | None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from solstice_common.broker import Broker, DeadLetterQueues, open_dead_letter_queues
-from solstice_common.broker.dead_letters.dead_letter_routes import chosen_routes
+from solstice_common.broker.dead_letters.dead_letter_routes import DeadLetterRoute, chosen_routes
 from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.broker.dead_letters.looking import drop, look
 from solstice_common.broker.dead_letters.replay_message import NotReplayable, replay_message
@@ -17,7 +17,6 @@ from solstice_common.broker.dead_letters.replaying import Replay, Replayed
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.errors import BrokerUnavailable, ConfigurationError
 from solstice_common.settings import BrokerSettings
-from solstice_common.topology import Route
 from solstice_orchestrator.web.formats.refusals import HttpRefusal
 
 CONNECTION: Final = "orchestrator (dead letters)"
@@ -40,8 +39,8 @@ class DeadLetterAccess:
     settings: BrokerSettings
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False, compare=False)
 
-    def routes(self, names: Sequence[str] = ()) -> Sequence[Route]:
-        """The routes of these dead-letter queues; all without a name.
+    def routes(self, names: Sequence[str] = ()) -> Sequence[DeadLetterRoute]:
+        """These dead-letter queues; all without a name.
 
         HttpRefusal 400 for an unknown one.
         """
@@ -49,6 +48,11 @@ class DeadLetterAccess:
             return chosen_routes(self.settings, names)
         except ConfigurationError as error:
             raise HttpRefusal(400, "invalid_parameter", f"{error}.") from None
+
+    def kind(self, found: Finding) -> str:
+        """Whether it is among the `requests`, `cancels` or `statuses`."""
+        (route,) = chosen_routes(self.settings, [found.dead_letter.queue])
+        return route.kind
 
     @asynccontextmanager
     async def queues(self) -> AsyncIterator[DeadLetterQueues]:
@@ -71,7 +75,7 @@ class DeadLetterAccess:
         finally:
             self._turn.release()
 
-    async def look(self, routes: Iterable[Route], selection: Selection) -> list[Finding]:
+    async def look(self, routes: Iterable[DeadLetterRoute], selection: Selection) -> list[Finding]:
         """The selected dead letters, by queue and age.
 
         Changes nothing. Raises HttpRefusal 503.
@@ -79,7 +83,7 @@ class DeadLetterAccess:
         async with self.queues() as queues:
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
-                    return await look(queues, routes, selection)
+                    return await look(queues, [each.dlq for each in routes], selection)
             except TimeoutError:
                 raise BrokerUnavailable(queues.url, f"no answer within {LOOK_SECONDS:.0f} s") from None
 
@@ -103,7 +107,7 @@ class DeadLetterWork:
     """
 
     access: DeadLetterAccess
-    routes: Sequence[Route]
+    routes: Sequence[DeadLetterRoute]
     ids: Sequence[str]
     """Whole ids of the dead letters that the person saw, and no later ones."""
     by: str
@@ -123,8 +127,9 @@ class DeadLetterWork:
             for route in self.routes:
                 replay = Replay(
                     broker=self.access.broker,
-                    queue=queues.queue(route.dlq),
-                    route=route,
+                    queues=queues,
+                    dlq=route.dlq,
+                    route=route.replays,
                     selection=Selection(ids=self.ids),
                     replay_id=uuid.uuid4().hex,
                     by=self.by,
@@ -160,5 +165,5 @@ class DeadLetterWork:
 def reason_to_stay(access: DeadLetterAccess, found: Finding) -> str:
     """Why a replay would keep a dead letter; empty when it would not."""
     (route,) = chosen_routes(access.settings, [found.dead_letter.queue])
-    message = replay_message(found, route, replay_id="dry-run", by="", at=datetime.now(UTC))
+    message = replay_message(found, route.replays, replay_id="dry-run", by="", at=datetime.now(UTC))
     return message.why if isinstance(message, NotReplayable) else ""

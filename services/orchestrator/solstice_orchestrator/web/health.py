@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 from solstice_common.broker.protocol import BrokerHealth, QueueDepth
 from solstice_common.errors import StoreUnavailable
 from solstice_common.telemetry.metrics import CONTENT_TYPE
-from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.metrics import NONE_WAIT, Metrics
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.web.api.runs import answer
 
@@ -81,12 +81,12 @@ class Health:
         """Answer the metrics as Prometheus text; without the store's gauges while it is unavailable."""
         try:
             counts, workers = await self._store.counts(), await self._store.workers()
-            delayed = await self._store.delayed()
+            delayed, waiting = await self._store.delayed(), await self._store.waiting_classes()
         except StoreUnavailable:
-            counts, workers, delayed = {}, (), 0
+            counts, workers, delayed, waiting = {}, (), 0, NONE_WAIT
         self._metrics.queues(self._broker_health().transport, await self._queue_depths())
         return Response(
-            self._metrics.render(counts, self._broker_health(), workers, delayed=delayed),
+            self._metrics.render(counts, self._broker_health(), workers, delayed=delayed, waiting=waiting),
             headers={"Content-Type": CONTENT_TYPE},
         )
 

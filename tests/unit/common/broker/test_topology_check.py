@@ -15,7 +15,8 @@ from solstice_common.broker.topology_check import (
     merged_policy,
     topology_differences,
 )
-from solstice_common.topology import STATUSES, Binding, QueueType, Topology
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import STATUSES, Binding, QueueType, Topology, jobs_route, split_jobs_route
 
 DECLARED = STATUSES.topology(QueueType.QUORUM)
 WORK, DEAD = "solstice.statuses.v1", "solstice.statuses.v1.dlq"
@@ -62,6 +63,19 @@ def test_on_an_empty_broker_every_object_is_missing_and_declared_by_one_command(
         TopologyDifference(object=name, difference="is missing", remedy="solstice topology declare")
         for name in (f"exchange {EXCHANGE}", f"exchange {DLX}", f"queue {WORK}", f"queue {DEAD}")
     )
+
+
+def test_what_another_setting_left_is_told_and_its_bindings_are_no_strangers() -> None:
+    settings = BrokerSettings.model_construct()
+    one = jobs_route(settings).topology(QueueType.QUORUM)
+    split = split_jobs_route(settings).topology(QueueType.QUORUM)
+    left = topology_differences(one, as_declared(split), left=split)
+    assert [each.object for each in left] == [
+        f"queue solstice.jobs.v1.{each}" for each in ("critical", "high", "low")
+    ]
+    assert all("restart an orchestrator" in each.remedy for each in left)
+    assert topology_differences(one, as_declared(one), left=split) == ()
+    assert topology_differences(split, as_declared(split), left=split) == ()
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,16 @@ def test_wrong_option_is_named(job_input: EnqueueInput, word: str) -> None:
         made(job_input)
 
 
+def test_advice_names_the_queue_of_the_request_class() -> None:
+    settings = BrokerSettings(amqp_priorities="split")
+    urgent = made(replace(JOB_INPUT, priority="critical"))
+    for status, word in (
+        (PublishStatus.REJECTED, "'solstice.jobs.v1.critical'"),
+        (PublishStatus.UNROUTABLE, "'jobrequest.v1.critical'"),
+    ):
+        assert word in advice(Published(status, ""), urgent, settings)
+
+
 @pytest.mark.parametrize(
     ("status", "words"),
     [

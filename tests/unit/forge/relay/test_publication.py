@@ -1,10 +1,12 @@
 import pytest
 
-from solstice_common.messages import JobRequestV1
-from solstice_common.topology import Route
+from solstice_common.messages import JobRequestV1, Priority
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import Route, split_jobs_route
 from solstice_forge.relay.publication import publication
 
 ROUTE = Route(exchange="jobs", queue="jobs.v1", routing_key="jobrequest.v1", dlx="dead", dlq="dead.v1")
+SPLIT = split_jobs_route(BrokerSettings.model_construct())
 
 
 def request(**more: object) -> JobRequestV1:
@@ -47,7 +49,26 @@ def test_more_urgent_is_a_higher_priority() -> None:
     assert numbers == sorted(set(numbers))
 
 
-@pytest.mark.parametrize("unknown", ["someday"])
-def test_priority_of_a_newer_version_is_none_here(unknown: str) -> None:
-    newer = request(priority="low").encode().replace(b'"low"', f'"{unknown}"'.encode())
-    assert publication(newer, ROUTE, attempt=1).priority is None
+@pytest.mark.parametrize("unknown", ['"someday"', "7", '["low"]', '{"low":1}'])
+def test_priority_of_a_newer_version_is_none_here_and_takes_the_route_of_v1(unknown: str) -> None:
+    newer = request(priority="low").encode().replace(b'"low"', unknown.encode())
+    for route in (ROUTE, SPLIT):
+        message = publication(newer, route, attempt=1)
+        assert (message.priority, message.routing_key) == (None, "jobrequest.v1")
+
+
+def test_each_class_takes_its_own_route_where_it_has_one() -> None:
+    keys = [
+        publication(request(**named).encode(), SPLIT, attempt=1).routing_key
+        for named in ({}, *({"priority": each.value} for each in Priority))
+    ]
+    assert keys == [
+        "jobrequest.v1",
+        "jobrequest.v1.critical",
+        "jobrequest.v1.high",
+        "jobrequest.v1",
+        "jobrequest.v1.low",
+    ]
+    urgent = publication(request(priority="critical").encode(), SPLIT, attempt=1)
+    assert (urgent.exchange, urgent.type) == ("solstice.jobs", "jobrequest.v1")
+    assert publication(urgent.body, ROUTE, attempt=1).routing_key == "jobrequest.v1"

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -9,7 +10,9 @@ from solstice_common.broker import Message
 from solstice_common.broker.embedded.embedded_broker import EmbeddedBroker
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import BrokerUnavailable
-from solstice_common.topology import STATUSES, QueueType
+from solstice_common.messages import Priority
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import QueueType, Route, jobs_route, split_jobs_route
 from solstice_forge.metrics import Metrics
 from solstice_forge.relay.queue_depth import QueueDepth
 
@@ -25,12 +28,12 @@ async def test_requests_in_the_queue_are_counted_until_the_broker_is_away(
 ) -> None:
     metrics = Metrics()
     async with EmbeddedBroker.open(f"sqlite:///{tmp_path / 'broker.db'}", name="here") as broker:
-        queued = QueueDepth(broker, STATUSES.queue, metrics)
+        queued = QueueDepth(broker, BrokerSettings(), metrics)
         await queued.look()
         assert queued.count == 0
-        await broker.declare(STATUSES.topology(QueueType.QUORUM))
-        message = Message(exchange=STATUSES.exchange, routing_key=STATUSES.routing_key, body=b"x", type="t")
-        await broker.publish([message] * 3)
+        jobs = jobs_route(BrokerSettings())
+        await broker.declare(jobs.topology(QueueType.QUORUM))
+        await broker.publish([request(jobs)] * 3)
         await queued.look()
         assert (queued.count, gauge(metrics)) == (3, 3.0)
 
@@ -40,3 +43,51 @@ async def test_requests_in_the_queue_are_counted_until_the_broker_is_away(
         monkeypatch.setattr(broker, "depth", away)
         await queued.look()
     assert (queued.count, gauge(metrics)) == (0, 0.0)
+
+
+def request(route: Route) -> Message:
+    return Message(exchange=route.exchange, routing_key=route.routing_key, body=b"x", type="t")
+
+
+@pytest.mark.parametrize("priorities", ["one", "split"])
+async def test_requests_of_all_classes_are_counted_and_those_that_nobody_reads_are_told(
+    priorities: Literal["one", "split"], tmp_path: Path
+) -> None:
+    settings, clock = BrokerSettings(amqp_priorities=priorities), [1000.0]
+    split = split_jobs_route(settings)
+    critical = split.of(Priority.CRITICAL)
+    async with EmbeddedBroker.open(f"sqlite:///{tmp_path / 'broker.db'}", name="here") as broker:
+        await broker.declare(split.topology(QueueType.QUORUM))
+        await broker.publish([request(split.of(each)) for each in Priority])
+        queued = QueueDepth(broker, settings, Metrics(), clock=lambda: clock[0])
+        await queued.look()
+        assert (queued.count, queued.notices) == (4, {})
+        clock[0] += 30
+        async with broker.consume(critical.queue, prefetch=1):
+            await queued.look()
+            (notice,) = queued.notices.values()
+        assert "solstice.jobs.v1.high (1), solstice.jobs.v1.low (1)" in notice
+        assert "critical" not in notice
+        assert "AMQP_PRIORITIES=split" in notice
+        await queued.look()
+        assert "critical" not in "".join(queued.notices.values())
+
+
+async def test_with_one_queue_those_of_classes_are_queues_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RabbitMQ logs an error for each queue that does not exist."""
+    queues: list[str] = []
+    async with EmbeddedBroker.open(f"sqlite:///{tmp_path / 'broker.db'}", name="here") as broker:
+
+        async def depth(queue: str) -> None:
+            queues.append(queue)
+
+        monkeypatch.setattr(broker, "depth", depth)
+        queued = QueueDepth(broker, BrokerSettings(), Metrics())
+        for _ in range(3):
+            await queued.look()
+    assert sorted(queues) == [
+        *["solstice.jobs.v1"] * 3,
+        *[f"solstice.jobs.v1.{each}" for each in ("critical", "high", "low")],
+    ]

@@ -1,5 +1,6 @@
 """Words and bytes of statuses, and what the outbox makes of a group's outcomes."""
 
+import dataclasses
 from typing import Any
 
 import orjson
@@ -11,7 +12,8 @@ from msgspec.structs import replace
 from solstice_common.broker.protocol import Published, PublishStatus
 from solstice_common.messages import JobStatusV1
 from solstice_common.messages.states import JobState, RunState
-from solstice_common.topology import STATUSES, Route
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import STATUSES, Route, split_jobs_route
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.domain.statuses import (
     Status,
@@ -196,6 +198,24 @@ def test_statuses_and_dead_letters_take_their_own_ways() -> None:
         "jobrequest.v1",
     )
     assert dead_letter.headers["x-solstice-reason"] == "agent_lost"
+    assert (status.priority, dead_letter.priority) == (None, 4)
+
+
+@pytest.mark.parametrize(
+    ("body", "exchange", "number"),
+    [
+        (b'{"priority":"critical"}', "solstice.dlx.critical", 9),
+        (b'{"priority":"low"}', "solstice.dlx.low", 1),
+        (b"{}", "solstice.dlx", 4),
+    ],
+    ids=["critical", "low", "none"],
+)
+def test_dead_letter_goes_to_those_of_its_request_class(body: bytes, exchange: str, number: int) -> None:
+    spoiled = dataclasses.replace(row(1, kind=OutboxKind.DEAD_LETTER), body=body)
+    split = message_of(spoiled, split_jobs_route(BrokerSettings.model_construct()))
+    assert (split.exchange, split.priority, split.type) == (exchange, number, "jobrequest.v1")
+    one = message_of(spoiled, JOBS)
+    assert (one.exchange, one.priority) == ("dead", number)
 
 
 def test_what_was_confirmed_behind_a_gap_is_reported_again() -> None:

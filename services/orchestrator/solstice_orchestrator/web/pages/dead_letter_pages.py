@@ -4,7 +4,7 @@ The last two ask first.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -19,12 +19,10 @@ from starlette.types import Send
 
 from solstice_common.broker.dead_letters.counting import counts
 from solstice_common.broker.dead_letters.dead_letter_queue import ID_DIGITS
-from solstice_common.broker.dead_letters.dead_letter_routes import dead_letter_routes
 from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.broker.dead_letters.reasons import advice
 from solstice_common.broker.dead_letters.selection import LEAST_OF_AN_ID, Selection
 from solstice_common.messages import Priority
-from solstice_common.topology import Route as MessageRoute
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.web.api.runs import stream
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess, DeadLetterWork, reason_to_stay
@@ -85,15 +83,20 @@ class DeadLetterPages:
         ]
 
     async def overview(self, request: Request) -> Response:
-        """Every dead-letter queue with its numbers."""
+        """Every kind of dead letters with its queues and numbers."""
         parse_query(request, NoParameters)
         access = self._available()
-        found, now = await access.look(access.routes(), Selection()), datetime.now(UTC)
-        queues = [
-            (name, route.dlq, counts([each for each in found if each.dead_letter.queue == route.dlq], now))
-            for name, route in dead_letter_routes(access.settings).items()
+        routes, now = access.routes(), datetime.now(UTC)
+        found = await access.look(routes, Selection())
+        kinds = [
+            (
+                kind,
+                [each.dlq for each in routes if each.kind == kind and each.is_declared],
+                counts([each for each in found if access.kind(each) == kind], now),
+            )
+            for kind in wording.QUEUES
         ]
-        return self._page("dead_letters.html", queues=queues, may_operate=_may_operate(request))
+        return self._page("dead_letters.html", kinds=kinds, may_operate=_may_operate(request))
 
     async def listing(self, request: Request) -> Response:
         """Dead letters that match the filters, the oldest first."""
@@ -132,7 +135,7 @@ class DeadLetterPages:
         return self._page(
             "dead_letter.html",
             one=one,
-            queue=_short_name(access, one),
+            queue=access.kind(one),
             kept=reason_to_stay(access, one),
             headers=[
                 (name, shown_header(name, value)) for name, value in sorted(one.dead_letter.headers.items())
@@ -289,11 +292,6 @@ def _handling(request: Request) -> str:
 def _may_operate(request: Request) -> bool:
     may: Callable[[], bool] = request.scope["may_operate"]
     return may()
-
-
-def _short_name(access: DeadLetterAccess, found: Finding) -> str:
-    names: Mapping[str, MessageRoute] = dead_letter_routes(access.settings)
-    return next(name for name, route in names.items() if route.dlq == found.dead_letter.queue)
 
 
 def _why_stopped(task: asyncio.Task[None]) -> str:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from solstice_common.broker import DeadLetter, Message
 from solstice_common.broker.dead_letters.counting import counts
 from solstice_common.broker.dead_letters.dead_letter_queue import plain
-from solstice_common.broker.dead_letters.dead_letter_routes import chosen_routes
+from solstice_common.broker.dead_letters.dead_letter_routes import chosen_routes, import_queue
 from solstice_common.broker.dead_letters.export_lines import InvalidLine, exported, imported
 from solstice_common.broker.dead_letters.findings import finding, findings
 from solstice_common.broker.dead_letters.replay_message import (
@@ -26,7 +26,7 @@ from solstice_common.broker.dead_letters.selection import Selection, condition, 
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
 from solstice_common.settings import BrokerSettings
-from solstice_common.topology import CANCELS, STATUSES, jobs_route
+from solstice_common.topology import CANCELS, STATUSES, jobs_route, split_jobs_route
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ROUTE = jobs_route(BrokerSettings())
@@ -327,10 +327,38 @@ class TestSelection:
 
     def test_queues_have_short_names_and_full_ones(self) -> None:
         settings = BrokerSettings()
-        assert chosen_routes(settings, []) == [ROUTE, CANCELS, STATUSES]
-        assert chosen_routes(settings, ["statuses", STATUSES.dlq, STATUSES.queue]) == [STATUSES]
-        with pytest.raises(ConfigurationError, match=r"requests \(solstice.jobs.v1.dlq\)"):
+        routes = chosen_routes(settings, [])
+        assert [each.dlq for each in routes if each.is_declared] == [ROUTE.dlq, CANCELS.dlq, STATUSES.dlq]
+        (statuses,) = chosen_routes(settings, ["statuses", STATUSES.dlq, STATUSES.queue])
+        assert (statuses.dlq, statuses.replays, statuses.kind) == (STATUSES.dlq, STATUSES, "statuses")
+        known = r"requests \(solstice.jobs.v1.dlq\), cancels \(solstice.cancels.v1.dlq\), statuses"
+        with pytest.raises(ConfigurationError, match=known):
             chosen_routes(settings, ["jobs"])
+
+    @pytest.mark.parametrize("priorities", ["one", "split"])
+    def test_requests_are_those_of_all_classes_whatever_the_setting(
+        self, priorities: Literal["one", "split"]
+    ) -> None:
+        """Dead letters of a class stay visible after AMQP_PRIORITIES went back to one."""
+        settings = BrokerSettings(amqp_priorities=priorities)
+        routes = chosen_routes(settings, ["requests"])
+        classes = [f"solstice.jobs.v1.{each}.dlq" for each in ("critical", "high", "low")]
+        assert [each.dlq for each in routes] == ["solstice.jobs.v1.dlq", *classes]
+        assert [each.is_declared for each in routes] == [True, *[priorities == "split"] * 3]
+        assert {each.kind for each in routes} == {"requests"}
+        (high,) = chosen_routes(settings, ["requests.high", "solstice.jobs.v1.high", classes[1]])
+        assert (high.queue, high.dlq) == ("solstice.jobs.v1.high", classes[1])
+        assert {each.replays for each in routes} == {jobs_route(settings)}
+        (default,) = chosen_routes(settings, [ROUTE.dlq])
+        assert default.name == ("requests.default" if priorities == "split" else "requests")
+
+    def test_import_adds_to_the_named_queue_if_services_declare_it(self) -> None:
+        one, split = BrokerSettings(), BrokerSettings(amqp_priorities="split")
+        assert import_queue(split, "requests.low") == import_queue(split, "solstice.jobs.v1.low.dlq")
+        assert import_queue(split, "requests.low") == "solstice.jobs.v1.low.dlq"
+        assert import_queue(one, "solstice.jobs.v1.low.dlq") == ROUTE.dlq
+        assert import_queue(split, "requests") == import_queue(one, "requests") == ROUTE.dlq
+        assert import_queue(one, "cancels") == CANCELS.dlq
 
 
 class TestCounting:
@@ -389,6 +417,32 @@ def again(dead_letter: DeadLetter) -> Message:
 
 
 class TestReplayMessage:
+    @pytest.mark.parametrize(
+        ("body", "queue"),
+        [
+            (b'{"priority":"critical"}', "solstice.jobs.v1.critical"),
+            (b'{"priority":"low"}', "solstice.jobs.v1.low"),
+            (b'{"priority":"default"}', "solstice.jobs.v1"),
+            (b'{"priority":"urgent"}', "solstice.jobs.v1"),
+            (b'{"priority":["low"]}', "solstice.jobs.v1"),
+            (b"[]", "solstice.jobs.v1"),
+            (b"\xff", "solstice.jobs.v1"),
+            (b"[" * 100_000, "solstice.jobs.v1"),
+        ],
+        ids=["critical", "low", "default", "unknown", "list", "array", "bytes", "nested"],
+    )
+    def test_body_alone_says_which_class_it_goes_to(self, body: bytes, queue: str) -> None:
+        """Neither the queue it died in nor the message's number: who publishes may choose both."""
+        split = split_jobs_route(BrokerSettings())
+        found = finding(dead(body=body, queue=split.of(Priority.HIGH).dlq, priority=7))
+        message = replay_message(found, split, replay_id="replay-1", by="a test", at=NOW)
+        assert isinstance(message, Message)
+        assert {
+            each.queue for each in (split, *split.classes.values()) if each.routing_key == message.routing_key
+        } == {queue}
+        assert again(dead(body=body)).routing_key == ROUTE.routing_key
+        assert again(dead(body=body, type=None)).type == "jobrequest.v1"
+
     def test_it_is_the_message_as_it_was_on_its_old_route(self) -> None:
         message = again(
             dead(priority=7, headers={**dead().headers, "traceparent": "00-1", "x-death": [{"count": 1}]})

@@ -3,10 +3,11 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
+from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState
 from solstice_common.storage.postgresql import PostgreSQLDatabase
 from solstice_orchestrator.queue_times.demand import DemandFacts
-from solstice_orchestrator.queue_times.waits import WaitFacts
+from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass
 from solstice_orchestrator.scheduling.workers import WorkerView
 from solstice_orchestrator.store.postgresql import purge
 from solstice_orchestrator.store.postgresql.reading import demand_counts, listing, views_of_runs, waiting
@@ -101,6 +102,9 @@ class PostgreSQLQueries:
 
     async def counts(self) -> Mapping[tuple[JobState, str], int]:
         return await self._read(views_of_runs.counts)
+
+    async def waiting_classes(self) -> Mapping[Priority, WaitingClass]:
+        return await self._look(views_of_runs.waiting_classes)
 
     async def planning_pause(self) -> float | None:
         async def ask(transaction: PostgreSQLTransaction) -> float | None:

@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.queue_times.waits import WaitingClass
+from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
 from solstice_orchestrator.store.postgresql.tables.columns import BEGUN_AT
-from solstice_orchestrator.store.postgresql.tables.transaction import job_state
+from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, job_state
 from solstice_orchestrator.store.records.attempts import ENDED_ATTEMPTS
 from solstice_orchestrator.store.records.rows import attempt_view, chunk_of, job_view, key, run_view
 from solstice_orchestrator.store.views import (
@@ -132,6 +135,15 @@ async def counts(connection: "Connection") -> Mapping[tuple[JobState, str], int]
         )
     )
     return {(job_state(row["state"]), row["runs_on"]): row["jobs"] for row in rows}
+
+
+async def waiting_classes(transaction: PostgreSQLTransaction) -> Mapping[Priority, WaitingClass]:
+    rows = await transaction.connection.fetch(
+        "SELECT priority, count(*) AS jobs, min(waiting_since) AS since FROM jobs"
+        " WHERE state = 'waiting' GROUP BY priority"
+    )
+    now = await transaction.now()
+    return {PRIORITY_ORDER[row["priority"]]: WaitingClass(row["jobs"], now - row["since"]) for row in rows}
 
 
 async def backlog(connection: "Connection", most: int) -> int:

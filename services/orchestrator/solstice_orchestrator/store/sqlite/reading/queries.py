@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
 
+from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState
 from solstice_common.storage.sqlite import SqliteDatabase
 from solstice_orchestrator.queue_times.demand import DemandFacts
-from solstice_orchestrator.queue_times.waits import WaitFacts
+from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass
 from solstice_orchestrator.scheduling.workers import WorkerView
 from solstice_orchestrator.store.records.moment import Moment, Rules
 from solstice_orchestrator.store.sqlite import purge
@@ -106,6 +107,11 @@ class SqliteQueries:
 
     async def counts(self) -> Mapping[tuple[JobState, str], int]:
         return await self._database.read(views_of_runs.counts)
+
+    async def waiting_classes(self) -> Mapping[Priority, WaitingClass]:
+        return await self._database.read(
+            lambda connection: views_of_runs.waiting_classes(connection, self._clock())
+        )
 
     async def planning_pause(self) -> float | None:
         due = await self._database.read(demand_counts.next_due)

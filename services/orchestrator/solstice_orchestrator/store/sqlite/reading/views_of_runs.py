@@ -4,8 +4,10 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Final, Unpack
 
+from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.scheduling.order import rank
+from solstice_orchestrator.queue_times.waits import WaitingClass
+from solstice_orchestrator.scheduling.order import PRIORITY_ORDER, rank
 from solstice_orchestrator.store.records.job_listing import jobs_query, where_clause
 from solstice_orchestrator.store.records.rows import attempt_view, chunk_of, job_view, key, run_view
 from solstice_orchestrator.store.sqlite.tables.transaction import REQUEST
@@ -150,6 +152,14 @@ def counts(connection: sqlite3.Connection) -> Mapping[tuple[JobState, str], int]
         "SELECT state, runs_on, count(*) AS jobs FROM jobs WHERE finished_at IS NULL GROUP BY state, runs_on"
     )
     return {(JobState(row["state"]), row["runs_on"]): row["jobs"] for row in rows}
+
+
+def waiting_classes(connection: sqlite3.Connection, now: float) -> Mapping[Priority, WaitingClass]:
+    rows = connection.execute(
+        "SELECT priority, count(*) AS jobs, min(waiting_since) AS since FROM jobs"
+        " WHERE state = 'waiting' GROUP BY priority"
+    )
+    return {PRIORITY_ORDER[row["priority"]]: WaitingClass(row["jobs"], now - row["since"]) for row in rows}
 
 
 def backlog(connection: sqlite3.Connection, most: int) -> int:

@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 
 from solstice_common.broker.delivery import Ack, Refuse, Verdict
 from solstice_common.broker.protocol import Delivered, Delivery
-from solstice_common.broker.receiver import Receiver
+from solstice_common.broker.receiving.receiver import Receiver
 from solstice_common.errors import BrokerError, BrokerUnavailable, StoreUnavailable, TopologyMismatch
-from solstice_common.topology import Topology
+from solstice_common.topology import STATUSES, Topology
 from tests.polling import wait_until
 
 NOTHING = Topology(exchanges=(), queues=(), bindings=())
@@ -96,7 +96,8 @@ class ScriptedHandler:
     def on_saved(self, messages: Sequence[str], results: Sequence[str]) -> None:
         self.saved += [f"{message}{result}" for message, result in zip(messages, results, strict=True)]
 
-    def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+    def on_refused(self, refusal: Refuse, delivery: Delivery) -> None:
+        assert delivery.correlation_id is None
         self.refused.append(refusal.reason)
 
     def on_error(self, message: str | None, error: Exception, refusal: Refuse) -> None:
@@ -132,7 +133,7 @@ async def receiving(
         gate=gate,
         at_once=at_once,
     )
-    task = asyncio.create_task(receiver.run("queue", NOTHING, prefetch=10), name="receiver")
+    task = asyncio.create_task(receiver.run(STATUSES, NOTHING, prefetch=10), name="receiver")
     yield task
     task.cancel()
     await asyncio.wait([task])
@@ -199,8 +200,8 @@ async def test_a_mistake_in_reading_a_message_costs_that_message_alone() -> None
 async def test_a_mistake_in_recording_a_refusal_costs_that_message_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def mistaken(refusal: Refuse, correlation_id: str | None) -> None:
-        raise RecursionError(refusal, correlation_id)
+    def mistaken(refusal: Refuse, delivery: Delivery) -> None:
+        raise RecursionError(refusal, delivery)
 
     broker, handler = ScriptedBroker("aBc"), ScriptedHandler()
     monkeypatch.setattr(handler, "on_refused", mistaken)

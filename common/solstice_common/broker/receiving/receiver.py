@@ -1,4 +1,4 @@
-"""Takes the messages of a queue, stores them, and only then acks them."""
+"""Takes the messages of a route, stores them, and only then acks them."""
 
 import asyncio
 import random
@@ -10,10 +10,11 @@ import structlog
 
 from solstice_common.broker.delivery import Ack, Refuse, Verdict, unreadable
 from solstice_common.broker.protocol import Broker, Consumer, Delivery
+from solstice_common.broker.receiving.weighted_consumer import consume_weighted
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
 from solstice_common.runtime.backoff import backoff_seconds
 from solstice_common.telemetry.log_events import LogEvent
-from solstice_common.topology import Topology
+from solstice_common.topology import Route, Topology
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +48,7 @@ class MessageHandler(Protocol[M, R]):
         """Record messages that are stored and will be acked."""
         ...
 
-    def on_refused(self, refusal: Refuse, correlation_id: str | None) -> None:
+    def on_refused(self, refusal: Refuse, delivery: Delivery) -> None:
         """Record a refused delivery, which becomes a dead letter."""
         ...
 
@@ -73,7 +74,9 @@ class Gate(Protocol):
 
 
 class Receiver(Generic[M, R]):
-    """The consumer of one queue.
+    """The consumer of one route.
+
+    Where its priority classes have their own queues, it takes from all of them, in weighted order.
 
     While the store is unavailable, deliveries stay unacked at the broker.
 
@@ -95,8 +98,10 @@ class Receiver(Generic[M, R]):
         self._gate = gate
         self._at_once = at_once
         self._paused_since: float | None = None
+        self.under_way = 0
+        """How many deliveries are being stored or settled."""
 
-    async def run(self, queue: str, topology: Topology, *, prefetch: int) -> None:
+    async def run(self, route: Route, topology: Topology, *, prefetch: int) -> None:
         """Take messages until cancelled.
 
         The broker then delivers unacked messages again; those that were stored already are duplicates.
@@ -110,12 +115,14 @@ class Receiver(Generic[M, R]):
             # The consumer is closed, not only unread: RabbitMQ closes the channel of a consumer that holds a
             # delivery for half an hour.
             async with (
-                self._broker.consume(queue, prefetch=prefetch) as consumer,
+                consume_weighted(self._broker, route.weights, prefetch=prefetch) as consumer,
                 asyncio.TaskGroup() as tasks,
             ):
                 reading = asyncio.Lock()
                 taking = [
-                    tasks.create_task(self._take_while_room(consumer, reading), name=f"intake of {queue}")
+                    tasks.create_task(
+                        self._take_while_room(consumer, reading), name=f"intake of {route.queue}"
+                    )
                     for _ in range(self._at_once)
                 ]
                 # In the group's body: a failure after it would leave this task half cancelled, and the next
@@ -129,7 +136,11 @@ class Receiver(Generic[M, R]):
                 if self._gate is not None and self._gate.paused:
                     return
                 batch = await consumer.batch()
-            await self._take(consumer, batch)
+                self.under_way += len(batch)
+            try:
+                await self._take(consumer, batch)
+            finally:
+                self.under_way -= len(batch)
 
     async def _take(self, consumer: Consumer, batch: Sequence[Delivery]) -> None:
         """Store the messages of one batch and settle all its deliveries, refused ones first."""
@@ -156,7 +167,7 @@ class Receiver(Generic[M, R]):
         try:
             examined = self._handler.examine(delivery)
             if isinstance(examined, Refuse):
-                self._handler.on_refused(examined, delivery.correlation_id)
+                self._handler.on_refused(examined, delivery)
         except Exception as error:  # noqa: BLE001  the handler logs it
             return self._broken(None, error)
         return examined

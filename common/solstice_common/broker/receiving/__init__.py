@@ -1,0 +1,1 @@
+"""Takes the messages of a route, from one queue or several in weighted order."""
