@@ -114,6 +114,15 @@ def test_command_and_its_flags_exist(line: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_what_a_shell_is_given_runs_in_the_foreground(page: str) -> None:
+    """An unquoted & of a URL would end the command there."""
+    for block in (*blocks(page, "sh"), *blocks(page, "console")):
+        words = shlex.shlex(block, posix=True, punctuation_chars="&")
+        words.whitespace_split = True
+        assert {*words}.isdisjoint({"&"}), block
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_recipes_exist(page: str) -> None:
     recipe_lines = [line for line in (*shell_lines(page), *quoted(page)) if line.startswith("./just ")]
     assert {line.split()[1] for line in recipe_lines if re.fullmatch(r"[a-z]+", line.split()[1])} <= recipes()
