@@ -67,7 +67,7 @@ def test_the_first_state_directory_and_its_files_are_for_their_owner(tmp_path: P
         assert stat.S_IMODE(state.stat().st_mode) == OWNERS_DIRECTORY
         assert "up.lock" in modes(state)
         assert set(modes(state).values()) == {OWNER_ONLY}
-        assert [event for event in process.events if str(event["event"]).startswith("files.")] == []
+        assert [event for event in process.events if str(event["event"]).startswith("file_mode.")] == []
 
 
 def test_what_an_older_version_left_wide_is_narrowed(tmp_path: Path) -> None:

@@ -323,3 +323,48 @@ async def test_a_pack_that_promises_billions_of_objects_takes_no_memory(
     assert failed.reason is Reason.CHECKOUT_FAILED
     assert "more memory than it may have here" in failed.detail
     assert left_over(tmp_path) == []
+
+
+LIES = "fatal: cannot fork to run fetch-pack: Resource temporarily unavailable\nerror: file write error: No space left on device"
+
+
+def refusing(text: str) -> Any:
+    """A server that refuses by a protocol error with these lines."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-git-upload-pack-advertisement")
+            self.end_headers()
+            self.wfile.write(packet(b"# service=git-upload-pack\n") + b"0000")
+            self.wfile.write(packet(f"ERR {text}".encode()))
+
+    return Handler
+
+
+@WAYS
+async def test_a_host_whose_words_are_those_of_a_sick_machine_accuses_itself_alone(
+    ask: Callable[[str, Path, GitPolicy], Any], tmp_path: Path
+) -> None:
+    with http_server(refusing(f"no\n{LIES}")) as port:
+        failed = await ask(f"http://127.0.0.1:{port}/app.git", tmp_path, policy())
+    assert failed.reason is Reason.CHECKOUT_FAILED
+    assert "No space left on device" in failed.detail
+
+
+@WAYS
+async def test_what_a_host_says_by_ssh_accuses_itself_alone(
+    ask: Callable[[str, Path, GitPolicy], Any], tmp_path: Path
+) -> None:
+    """ssh writes the server's standard error, and its banner, as they come."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ssh").write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{LIES}\nEND\nexit 128\n")
+    (tmp_path / "bin" / "ssh").chmod(0o755)
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    failed = await ask(
+        "ssh://git@forge.invalid/app.git", tmp_path, policy(protocols=("ssh",), environment={"PATH": path})
+    )
+    assert failed.reason is Reason.CHECKOUT_FAILED

@@ -152,6 +152,37 @@ async def test_when_time_is_up_a_tree_with_too_many_paths_is_the_commits_failure
     assert await checked_out(forge, sha, tmp_path / "source", replace(limits, timeout_seconds=10)) is reason
 
 
+LIES = ("\nerror: cannot fork", ": No space left on device\n", "\nfatal: unable to create thread\n")
+"""Within a name, whole lines as git writes them on a machine that lacks something."""
+
+
+def below(forge: Forge, depth: int, name: str) -> tuple[str, str, str]:
+    """The entry of so many directories in one another, all but the first with names of 200 bytes."""
+    entry = ("100644", forge.written("blob", b"x"), "leaf")
+    for _ in range(depth):
+        entry = ("40000", forge.tree(entry), "d" * 200)
+    return (*entry[:2], name)
+
+
+@pytest.mark.parametrize("lie", ["", *LIES], ids=["honest", "fork", "space", "thread"])
+@pytest.mark.parametrize("target", [b"", b"\0there", b"t" * 5000], ids=["empty", "a zero byte", "too long"])
+async def test_a_link_that_no_file_system_holds_is_the_commits_failure_whatever_its_name_says(
+    forge: Forge, tmp_path: Path, target: bytes, lie: str
+) -> None:
+    sha = forge.commit(("120000", forge.written("blob", target), f"link{lie}"))
+    assert await planned(forge, sha, tmp_path, policy()) == b"true"
+    assert await checked_out(forge, sha, tmp_path / "source", policy()) is Reason.COMMIT_UNUSABLE
+
+
+@pytest.mark.parametrize("lie", ["", *LIES], ids=["honest", "fork", "space", "thread"])
+async def test_a_path_that_no_file_system_holds_is_the_commits_failure_whatever_its_name_says(
+    forge: Forge, tmp_path: Path, lie: str
+) -> None:
+    """Git cuts its message off before it says what is wrong."""
+    sha = forge.commit(below(forge, 30, f"top{lie}"))
+    assert await checked_out(forge, sha, tmp_path / "source", policy()) is Reason.COMMIT_UNUSABLE
+
+
 async def test_names_that_differ_in_case_alone_do_no_harm(forge: Forge, tmp_path: Path) -> None:
     one, other = forge.written("blob", b"one"), forge.written("blob", b"other")
     sha = forge.commit(("100644", one, "README"), ("100644", other, "readme"))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.git.command import LEAST_FILE_BYTES, CheckoutFailed, Git, GitPolicy, stderr_tail
-from solstice_orchestrator.git.failures import reason_of_local_stderr
-from solstice_orchestrator.git.fetching import bounded, fetch_by_id, fetch_by_ref, new_git, temporary
+from solstice_orchestrator.git.command import LEAST_FILE_BYTES, CheckoutFailed, Git, GitPolicy
+from solstice_orchestrator.git.failures import reason_of_local
+from solstice_orchestrator.git.fetching import bounded, fetch_by_id, fetch_by_ref, new_git, said, temporary
 from solstice_orchestrator.git.tree_entries import has_more_paths
 
 
@@ -31,8 +31,8 @@ async def check_out(request: JobRequestV1, directory: Path, *, policy: GitPolicy
             raise await _took_too_long(git, request, policy) from None
         if done.returncode != 0:
             raise CheckoutFailed(
-                reason_of_local_stderr(done.stderr),
-                f"the commit cannot be checked out: {stderr_tail(done.stderr)}",
+                reason_of_local(done.errors, done.returncode),
+                f"the commit cannot be checked out: {said(done)}",
             )
 
 

@@ -19,7 +19,8 @@ from typing import Any, Final, Generic, TypeVar
 from solstice_common.errors import SolsticeError
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressPin
-from solstice_orchestrator.processes.children import Child, child
+from solstice_orchestrator.git.failures import GitErrors, read_formats
+from solstice_orchestrator.processes.children import Child, child, pipe_reader, side_pipe
 
 T = TypeVar("T")
 
@@ -42,6 +43,8 @@ PASSED_ON: Final = frozenset(
 """The variables of the orchestrator's environment that git gets."""
 
 STDERR_BYTES: Final = 64 * 1024
+TRACE_BYTES: Final = 256 * 1024
+"""The most bytes kept of git's own events (git-scm.com/docs/api-trace2), which name its errors unforgeably."""
 WATCH_SECONDS: Final = 0.25
 """How often git's directory is measured while git writes. Shorter commands are measured at their end."""
 
@@ -141,7 +144,12 @@ class GitResult(Generic[T]):
 
     returncode: int
     stdout: T
-    stderr: str
+    errors: GitErrors = field(default_factory=GitErrors)
+
+    @property
+    def stderr(self) -> str:
+        """Git's standard error, which may quote the commit's file names and the server."""
+        return self.errors.stderr
 
 
 class Git:
@@ -178,6 +186,7 @@ class Git:
             "GIT_PROTOCOL_FROM_USER": "0",
             "GIT_SSH_COMMAND": SSH,
             "GIT_TERMINAL_PROMPT": "0",
+            "GIT_TRACE2_EVENT_BRIEF": "1",
             **({} if bare else {"GIT_WORK_TREE": str(directory)}),
             "SSH_ASKPASS": "true",
         }
@@ -217,18 +226,28 @@ class Git:
         """
         outgrown = False
         try:
-            async with (
-                child(self._command(arguments), self._directory, self._environment, input_bytes) as git,
-                asyncio.TaskGroup() as tasks,
-            ):
-                watching = tasks.create_task(self._watch(git), name="git watch") if writes else None
-                stdout = tasks.create_task(read(git.stdout), name="git stdout")
-                stderr = tasks.create_task(_read(git.stderr, STDERR_BYTES), name="git stderr")
-                await asyncio.wait([stdout, stderr])
-                returncode = await git.wait()
-                if watching is not None:
-                    outgrown = watching.done()
-                    watching.cancel()
+            with side_pipe() as (trace, traced), pipe_reader(trace) as events:
+                environment = {**self._environment, "GIT_TRACE2_EVENT": f"/dev/fd/{traced.fileno()}"}
+                async with (
+                    child(
+                        self._command(arguments),
+                        self._directory,
+                        environment,
+                        input_bytes,
+                        pass_fds=[traced.fileno()],
+                    ) as git,
+                    asyncio.TaskGroup() as tasks,
+                ):
+                    traced.close()
+                    watching = tasks.create_task(self._watch(git), name="git watch") if writes else None
+                    stdout = tasks.create_task(read(git.stdout), name="git stdout")
+                    stderr = tasks.create_task(_read(git.stderr, STDERR_BYTES), name="git stderr")
+                    formats = tasks.create_task(_read(events, TRACE_BYTES), name="git trace")
+                    await asyncio.wait([stdout, stderr, formats])
+                    returncode = await git.wait()
+                    if watching is not None:
+                        outgrown = watching.done()
+                        watching.cancel()
         except OSError as error:
             raise CheckoutFailed(Reason.MACHINE_FAILED, f"git could not be started: {error}") from None
         if outgrown or (writes and await self._has_outgrown()):
@@ -236,9 +255,10 @@ class Git:
                 Reason.COMMIT_UNUSABLE,
                 f"the commit takes more than {self._max_bytes // 1024**2} MiB on disk, which is the limit here",
             )
-        return GitResult(
-            returncode=returncode, stdout=stdout.result(), stderr=stderr.result().decode("utf-8", "replace")
+        errors = GitErrors(
+            stderr=stderr.result().decode("utf-8", "replace"), formats=read_formats(formats.result())
         )
+        return GitResult(returncode=returncode, stdout=stdout.result(), errors=errors)
 
     async def _watch(self, git: Child) -> None:
         """Kill git as soon as its directory exceeds the limit."""

@@ -1,7 +1,10 @@
 """Decide who caused a git failure: the commit, the machine, or the host. Pure."""
 
 import errno
+import json
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from solstice_orchestrator.domain.jobs import Reason
@@ -31,41 +34,92 @@ _MACHINE: Final = re.compile(
     re.MULTILINE,
 )
 """Messages of the system, which stand at the end of a line."""
-_MEMORY: Final = re.compile(r"out of memory|realloc failed|mmap failed: cannot allocate", re.IGNORECASE)
+_MEMORY: Final = re.compile(
+    r"out of memory|realloc failed|mmap failed(?:%s)?: cannot allocate", re.IGNORECASE
+)
 _COMMIT: Final = re.compile(
     r"File name too long|fsck error|error in (?:tree|blob|commit|tag) |invalid path '|"
     r"bad tree object|malformed (?:mode|object name)|exceeded maximum allowed tree depth|"
-    r"collid(?:ed|ing)|refusing to check ?out|is beyond a symbolic link|pack exceeds maximum allowed size"
+    r"collid(?:ed|ing)|refusing to check ?out|is beyond a symbolic link|pack exceeds maximum allowed size|"
+    r"unable to create symlink [^\n]*: No such file or directory"
 )
+"""No link has an empty target."""
 
 
-def reason_of_stderr(stderr: str) -> Reason:
+_STACK_OVERFLOW: Final = -11
+"""The exit code of a process that SIGSEGV ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitErrors:
+    """What a git command said about its failure."""
+
+    stderr: str = ""
+    """It may quote file names of the commit and words of the server, with whole lines within them."""
+    formats: tuple[str, ...] | None = None
+    """The formats of git's own messages, into which nothing is quoted; None: git told none, or never started."""
+
+    @property
+    def text(self) -> str:
+        """Everything git said, without the lines that the server wrote."""
+        return "\n".join((_without_server_lines(self.stderr), *(self.formats or ())))
+
+
+def reason_of(errors: GitErrors) -> Reason:
     """Return the reason for a failure of git, other than an absent repository.
 
-    The commit is checked first: it chooses the file names that git quotes, and they must harm no one else.
+    The commit is checked first, and the machine only by what nobody else can write: a commit and a host choose words
+    that git quotes, and must harm no one else with them.
     """
-    local_text = _without_server_lines(stderr)
-    if _COMMIT.search(local_text):
+    if _COMMIT.search(errors.text):
         return Reason.COMMIT_UNUSABLE
-    if is_past_memory(stderr):
+    if is_past_memory(errors):
         return Reason.CHECKOUT_FAILED
-    return Reason.MACHINE_FAILED if _MACHINE.search(local_text) else Reason.CHECKOUT_FAILED
+    if errors.formats is None:
+        is_of_machine = _MACHINE.search(_without_server_lines(errors.stderr))
+    else:
+        is_of_machine = _MACHINE.search("".join(f"error: {each}\n" for each in errors.formats))
+    return Reason.MACHINE_FAILED if is_of_machine else Reason.CHECKOUT_FAILED
 
 
-def reason_of_local_stderr(stderr: str) -> Reason:
+def reason_of_local(errors: GitErrors, returncode: int) -> Reason:
     """Return the reason for a failure of a local command on fetched objects.
 
-    Such a command that exceeds its memory limit does so because of the commit.
+    Such a command that exceeds its memory limit does so because of the commit, and so does one that exceeds its stack:
+    git recurses into directories.
     """
-    return Reason.COMMIT_UNUSABLE if is_past_memory(stderr) else reason_of_stderr(stderr)
+    if returncode == _STACK_OVERFLOW or is_past_memory(errors):
+        return Reason.COMMIT_UNUSABLE
+    return reason_of(errors)
 
 
-def is_past_memory(stderr: str) -> bool:
+def is_past_memory(errors: GitErrors) -> bool:
     """Whether git reached its memory limit.
 
     The fetched objects need that much on every machine; a machine without memory kills git, which then prints nothing.
     """
-    return _MEMORY.search(_without_server_lines(stderr)) is not None
+    return _MEMORY.search(errors.text) is not None
+
+
+def read_formats(trace: bytes) -> tuple[str, ...] | None:
+    """The formats of the errors in git's trace, each once; None for a trace without any event.
+
+    Source: git-scm.com/docs/api-trace2, "Event-Specific Key/Value Pairs".
+    """
+    *events, _ = trace.split(b"\n")
+    if not events:
+        return None
+    return tuple(dict.fromkeys(_formats(events)))
+
+
+def _formats(events: Iterable[bytes]) -> Iterable[str]:
+    for event in events:
+        if event.startswith(b'{"event":"error"'):
+            try:
+                told = json.loads(event.decode("utf-8", "replace"))
+            except ValueError:
+                continue
+            yield str(told.get("fmt", ""))
 
 
 def is_machine(error: BaseException) -> bool:

@@ -23,7 +23,7 @@ from solstice_common.values.repo_urls import canonical
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressPin, AddressRefused, pinned
 from solstice_orchestrator.git.command import SSH, CheckoutFailed, Git, GitPolicy, GitResult, stderr_tail
-from solstice_orchestrator.git.failures import is_past_memory, reason_of_stderr
+from solstice_orchestrator.git.failures import GitErrors, is_past_memory, reason_of
 from solstice_orchestrator.git.repository import object_format, write_repository
 
 REF_DEPTH: Final = 100
@@ -95,7 +95,9 @@ async def pin(request: HasUrl, policy: GitPolicy) -> AddressPin:
         ) from None
     except OSError as error:
         message = f"unable to access '{request.repo_url}': Could not resolve host ({error.strerror})"
-        raise failure(request, GitResult(returncode=128, stdout=b"", stderr=message)) from None
+        raise failure(
+            request, GitResult(returncode=128, stdout=b"", errors=GitErrors(stderr=message))
+        ) from None
 
 
 def check_protocol(repo_url: str, policy: GitPolicy) -> None:
@@ -178,21 +180,24 @@ def is_of_repository(result: GitResult[bytes]) -> bool:
 
 def failure(request: HasUrl, result: GitResult[bytes]) -> CheckoutFailed:
     """Return the failure of a fetch, derived from git's output."""
-    message = stderr_tail(result.stderr) or f"git ended with {result.returncode} and said nothing"
-    if reason_of_stderr(result.stderr) is Reason.MACHINE_FAILED:
+    message = said(result)
+    if reason_of(result.errors) is Reason.MACHINE_FAILED:
         return CheckoutFailed(Reason.MACHINE_FAILED, f"git failed on this machine: {message}")
     if _NOT_THERE.search(result.stderr):
         return CheckoutFailed(
             Reason.COMMIT_NOT_FOUND,
             f"{request.repo_url} cannot be read: it is not there, or not for us without credentials ({message})",
         )
-    if is_past_memory(result.stderr):
+    if is_past_memory(result.errors):
         message = f"git needed more memory than it may have here ({message})"
     elif _REDIRECT.search(result.stderr):
         message = f"{message}; redirects are not followed: name the URL that it has now"
-    return CheckoutFailed(
-        reason_of_stderr(result.stderr), f"fetching from {request.repo_url} failed: {message}"
-    )
+    return CheckoutFailed(reason_of(result.errors), f"fetching from {request.repo_url} failed: {message}")
+
+
+def said(result: GitResult[bytes]) -> str:
+    """Return the end of what git said, as one line."""
+    return stderr_tail(result.stderr) or f"git ended with {result.returncode} and said nothing"
 
 
 @asynccontextmanager

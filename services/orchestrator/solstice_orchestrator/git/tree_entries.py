@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitResult, stderr_tail
-from solstice_orchestrator.git.failures import reason_of_local_stderr
+from solstice_orchestrator.git.failures import reason_of_local
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 """The most bytes read of a file; callers may have a lower limit."""
@@ -134,6 +134,6 @@ async def _contents(stream: asyncio.StreamReader) -> Mapping[str, bytes]:
 def _must(read: GitResult[bytes] | GitResult[Mapping[str, bytes]]) -> None:
     if read.returncode != 0:
         raise CheckoutFailed(
-            reason_of_local_stderr(read.stderr),
+            reason_of_local(read.errors, read.returncode),
             f"what was fetched cannot be read: {stderr_tail(read.stderr)}",
         )

@@ -51,15 +51,26 @@ class Child:
 
 @asynccontextmanager
 async def child(
-    command: Sequence[str], directory: Path, environment: Mapping[str, str], input_bytes: bytes
+    command: Sequence[str],
+    directory: Path,
+    environment: Mapping[str, str],
+    input_bytes: bytes,
+    *,
+    pass_fds: Sequence[int] = (),
 ) -> AsyncIterator[Child]:
     """Run a child with `input_bytes` as its whole input, and kill it on leaving.
 
-    Raises OSError when it cannot be started.
+    It keeps the descriptors `pass_fds`. Raises OSError when it cannot be started.
     """
     with _file_of(input_bytes) if input_bytes else nullcontext(subprocess.DEVNULL) as stdin:
         process = start(
-            command, directory, environment, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            command,
+            directory,
+            environment,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=pass_fds,
         )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(wait_for_exit, process)
@@ -91,6 +102,7 @@ def start(
     stdin: int | IO[bytes],
     stdout: int | IO[bytes],
     stderr: int | IO[bytes],
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a child in its own session.
 
@@ -105,6 +117,7 @@ def start(
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,
+        pass_fds=pass_fds,
     )
     remember_child(process)
     return process
@@ -229,6 +242,17 @@ class _PipeTransport(asyncio.ReadTransport):
         else:
             self.close()
             self._reader.feed_eof()
+
+
+@contextmanager
+def side_pipe() -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Return the ends of a new pipe, to read and to write; leaving closes both.
+
+    A child that is passed the second opens it by name, as `/dev/fd/N`. Raises OSError without a free descriptor.
+    """
+    readable, writable = os.pipe()
+    with os.fdopen(readable, "rb", buffering=0) as reading, os.fdopen(writable, "wb", buffering=0) as writing:
+        yield reading, writing
 
 
 @contextmanager

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.failures import (
     MACHINE_ERRORS,
+    GitErrors,
     is_machine,
     is_past_memory,
-    reason_of_local_stderr,
-    reason_of_stderr,
+    read_formats,
+    reason_of,
+    reason_of_local,
 )
 
 
@@ -29,7 +31,7 @@ from solstice_orchestrator.git.failures import (
     ],
 )
 def test_what_the_machine_lacks_is_the_machines(stderr: str) -> None:
-    assert reason_of_stderr(stderr) is Reason.MACHINE_FAILED
+    assert reason_of(GitErrors(stderr=stderr)) is Reason.MACHINE_FAILED
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ def test_what_the_machine_lacks_is_the_machines(stderr: str) -> None:
     ],
 )
 def test_what_a_commit_brings_is_the_commits(stderr: str) -> None:
-    assert reason_of_stderr(stderr) is Reason.COMMIT_UNUSABLE
+    assert reason_of(GitErrors(stderr=stderr)) is Reason.COMMIT_UNUSABLE
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_what_a_commit_brings_is_the_commits(stderr: str) -> None:
     ],
 )
 def test_what_the_host_does_or_says_is_the_hosts(stderr: str) -> None:
-    assert reason_of_stderr(stderr) is Reason.CHECKOUT_FAILED
+    assert reason_of(GitErrors(stderr=stderr)) is Reason.CHECKOUT_FAILED
 
 
 @pytest.mark.parametrize(
@@ -78,20 +80,20 @@ def test_what_the_host_does_or_says_is_the_hosts(stderr: str) -> None:
 def test_gits_own_limit_is_distinguished_from_the_machines_and_from_the_hosts_errors(
     stderr: str, past: bool
 ) -> None:
-    assert is_past_memory(stderr) is past
+    assert is_past_memory(GitErrors(stderr=stderr)) is past
 
 
 @given(st.text(max_size=60))
 def test_a_file_name_never_accuses_the_machine(name: str) -> None:
     stderr = f"error: unable to create file {name}: No space left on device\n: File name too long"
-    assert reason_of_stderr(stderr) is not Reason.MACHINE_FAILED
+    assert reason_of(GitErrors(stderr=stderr)) is not Reason.MACHINE_FAILED
 
 
 @given(st.text())
 def test_a_host_never_accuses_the_machine_or_the_commit(stderr: str) -> None:
     # As git does: only these two end a line of the server.
     lines = "\n".join(f"remote: {line}" for line in re.split(r"[\r\n]", stderr))
-    assert reason_of_stderr(f"{lines}\nfatal: early EOF") is Reason.CHECKOUT_FAILED
+    assert reason_of(GitErrors(stderr=f"{lines}\nfatal: early EOF")) is Reason.CHECKOUT_FAILED
 
 
 def test_errors_of_system_calls() -> None:
@@ -113,4 +115,57 @@ def test_errors_of_system_calls() -> None:
     ],
 )
 def test_the_memory_that_git_needs_where_no_host_is_asked_is_the_commits(stderr: str, reason: Reason) -> None:
-    assert reason_of_local_stderr(stderr) is reason
+    assert reason_of_local(GitErrors(stderr=stderr), 128) is reason
+
+
+LYING = "error: unable to create symlink l\nfatal: cannot fork\nx: No space left on device\n: Not a directory"
+
+
+@pytest.mark.parametrize(
+    ("formats", "reason"),
+    [
+        (("unable to create symlink %s: Not a directory",), Reason.CHECKOUT_FAILED),
+        (("remote error: %s",), Reason.CHECKOUT_FAILED),
+        ((), Reason.CHECKOUT_FAILED),
+        (
+            ("write error: No space left on device", "fetch-pack: invalid index-pack output"),
+            Reason.MACHINE_FAILED,
+        ),
+        (("cannot fork() for %s: Resource temporarily unavailable",), Reason.MACHINE_FAILED),
+        (("cannot stat '%s': File name too long",), Reason.COMMIT_UNUSABLE),
+        (("unable to create symlink %s: No such file or directory",), Reason.COMMIT_UNUSABLE),
+        (("mmap failed%s: Cannot allocate memory",), Reason.CHECKOUT_FAILED),
+    ],
+)
+def test_words_that_git_quotes_accuse_no_machine(formats: tuple[str, ...], reason: Reason) -> None:
+    assert reason_of(GitErrors(stderr=LYING, formats=formats)) is reason
+
+
+@given(st.text(), st.lists(st.sampled_from(["remote error: %s", "fsck error", "bad object %s"])))
+def test_whatever_git_quotes_the_machine_is_accused_by_its_own_messages_alone(
+    stderr: str, formats: list[str]
+) -> None:
+    text = f"{stderr}\n{LYING}"
+    assert reason_of(GitErrors(stderr=text, formats=tuple(formats))) is not Reason.MACHINE_FAILED
+
+
+def test_a_local_command_that_exceeds_its_stack_does_so_because_of_the_commit() -> None:
+    assert reason_of_local(GitErrors(), -11) is Reason.COMMIT_UNUSABLE
+    assert reason_of_local(GitErrors(), -9) is Reason.CHECKOUT_FAILED
+
+
+@pytest.mark.parametrize(
+    ("trace", "formats"),
+    [
+        (b"", None),
+        (b'{"event":"error"', None),
+        (b'{"event":"start"}\n', ()),
+        (
+            b'{"event":"error","msg":"a \xff","fmt":"a %s"}\n{"event":"error","msg":"b","fmt":"a %s"}\n',
+            ("a %s",),
+        ),
+        (b'{"event":"error"\n{"event":"error"}\n{"event":"err', ("",)),
+    ],
+)
+def test_formats_of_errors_are_read_from_the_trace(trace: bytes, formats: tuple[str, ...] | None) -> None:
+    assert read_formats(trace) == formats
