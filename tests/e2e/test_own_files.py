@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_common.storage.private_files import OWNER_ONLY, OWNERS_DIRECTORY
+from solstice_common.runtime.private_paths import OWNER_ONLY, OWNERS_DIRECTORY
 from tests.servers.service_process import ServiceProcess, base_environment, service_process
 
 START = "from solstice_cli.main import main; main()"
@@ -68,6 +68,31 @@ def test_the_first_state_directory_and_its_files_are_for_their_owner(tmp_path: P
         assert "up.lock" in modes(state)
         assert set(modes(state).values()) == {OWNER_ONLY}
         assert [event for event in process.events if str(event["event"]).startswith("file_mode.")] == []
+
+
+def test_nothing_that_commands_write_is_for_others_whatever_the_umask(tmp_path: Path) -> None:
+    def run(*words: str) -> None:
+        subprocess.run(
+            [sys.executable, "-c", START, *words],
+            env=environment(tmp_path),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+            umask=0,
+            timeout=60,
+        )
+
+    # The first makes the directories above the state directory, too.
+    run("keys", "create", "first")
+    run("token", "create", "second", "--scope", "read")
+    run("topology", "declare")
+    run("dlq", "export", str(tmp_path / "dead.jsonl"))
+    run("store", "migrate")
+    run("simulate", "record", "--out", str(tmp_path / "trace.jsonl"))
+    found = {each: stat.S_IMODE(each.lstat().st_mode) for each in tmp_path.rglob("*")}
+    state = tmp_path / ".local" / "state" / "solstice-ci"
+    assert {state, state / "keys", tmp_path / "dead.jsonl", tmp_path / "trace.jsonl"} <= found.keys()
+    assert {str(each): f"{mode:o}" for each, mode in found.items() if mode & 0o077} == {}
 
 
 def test_what_an_older_version_left_wide_is_narrowed(tmp_path: Path) -> None:

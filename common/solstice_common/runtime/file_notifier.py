@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 
+from solstice_common.runtime.private_paths import make_private_directory
 from solstice_common.telemetry.log_events import LogEvent
 
 RETRY_SECONDS: Final = 1.0
@@ -33,7 +34,7 @@ class FileNotifier:
         self._listeners: set[asyncio.Event] = set()
         self._descriptor, self._fifo = -1, directory
         self._retry: asyncio.TimerHandle | None = None
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(directory)
 
     def notify(self) -> None:
         """Wake every listener, in every process. Cheap, never blocks, never raises; safe from any thread."""
@@ -91,7 +92,7 @@ class FileNotifier:
         # Opened under a temporary name, then renamed: a notifier must not find it without a reader.
         name = uuid.uuid4().hex
         hidden, visible = self._directory / f"{name}.new", self._directory / f"{name}.fifo"
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(self._directory)
         os.mkfifo(hidden, 0o600)
         descriptor = -1
         try:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-OWNER_ONLY: Final = 0o600
+from solstice_common.runtime.private_paths import OWNER_ONLY, make_private_directory
+
 _OTHERS_READ: Final = stat.S_IRGRP | stat.S_IROTH
 OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
@@ -27,7 +28,7 @@ def replace_file(path: Path, content: Callable[[], bytes]) -> None:
 
     Durable on return, and a reader sees the old file or the new one. Raises OSError.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(path.parent)
     with _locked(path.with_name(path.name + ".lock")):
         _replace(path, content())
 

@@ -13,7 +13,8 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.runtime.replaced_file import OTHERS_WRITE, OWNER_ONLY, file_state, replace_file
+from solstice_common.runtime.private_paths import make_private_directory, private_opener
+from solstice_common.runtime.replaced_file import OTHERS_WRITE, file_state, replace_file
 from solstice_common.signing.keys import SigningKey, VerifyKey, parse_private, parse_public, public_document
 from solstice_common.telemetry.log_events import LogEvent
 
@@ -105,13 +106,13 @@ def write_private(path: Path, text: str) -> None:
     ConfigurationError when there is such a file already.
     """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(path.parent)
     except OSError as error:
         raise ConfigurationError(
             f"the folder {path.parent} cannot be made for the private key: {error.strerror}"
         ) from None
     try:
-        file = open(path, "x", encoding="ascii", opener=_owner_only)  # noqa: SIM115  closed below
+        file = open(path, "x", encoding="ascii", opener=private_opener)  # noqa: SIM115  closed below
     except FileExistsError:
         raise ConfigurationError(
             f"{path} exists already: name another file with --to, or remove that one if nothing signs with it"
@@ -127,10 +128,6 @@ def write_private(path: Path, text: str) -> None:
         # An incomplete file would block the next try.
         path.unlink(missing_ok=True)
         raise ConfigurationError(f"the private key cannot be written to {path}: {error.strerror}") from None
-
-
-def _owner_only(path: str, flags: int) -> int:
-    return os.open(path, flags, OWNER_ONLY)
 
 
 def _content(path: Path, setting: str) -> tuple[int, bytes]:

@@ -12,11 +12,10 @@ from typing import Final
 
 import structlog
 
+from solstice_common.runtime.private_paths import OWNER_ONLY, OWNERS_DIRECTORY, make_private_directory
 from solstice_common.settings import state_directory
 from solstice_common.telemetry.log_events import LogEvent
 
-OWNER_ONLY: Final = 0o600
-OWNERS_DIRECTORY: Final = 0o700
 _OTHERS: Final = 0o077
 
 log = structlog.get_logger("solstice_common.storage.private_files")
@@ -64,7 +63,7 @@ def narrow(path: Path) -> None:
 def make_state_directory() -> Path:
     """Make the state directory (0700), or check it; OSError when that fails."""
     path = state_directory()
-    path.mkdir(mode=OWNERS_DIRECTORY, parents=True, exist_ok=True)
+    make_private_directory(path)
     check_state_directory()
     return path
 

@@ -15,8 +15,9 @@ from typing import Final
 
 from solstice_common.addresses.system_errors import system_words
 from solstice_common.errors import ConfigurationError, StoreUnavailable
+from solstice_common.runtime.private_paths import OWNER_ONLY, make_private_directory
 from solstice_common.storage.migrations import Migration, migrate
-from solstice_common.storage.private_files import OWNER_ONLY, narrow
+from solstice_common.storage.private_files import narrow
 
 CACHED_STATEMENTS: Final = 512
 """The cached statements: enough for every row count of a few kinds of insert."""
@@ -62,7 +63,7 @@ def open_connections(
     They are a writer and a reader.
     """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(path.parent)
         _for_its_owner(path)
         with contextlib.ExitStack() as opened:
             writer = opened.enter_context(contextlib.closing(_connect(path, busy_seconds)))

@@ -14,7 +14,8 @@ from solstice_cli.local import secrets_file
 from solstice_common.addresses.system_errors import system_words
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source
-from solstice_common.storage.private_files import OWNER_ONLY, OWNERS_DIRECTORY, open_private
+from solstice_common.runtime.private_paths import OWNER_ONLY, make_private_directory
+from solstice_common.storage.private_files import open_private
 
 FORGES: Final = (Source.FORGEJO, Source.GITEA, Source.GITHUB, Source.GITLAB)
 SECRET_BYTES: Final = 24
@@ -49,7 +50,7 @@ def _read(path: Path) -> dict[Source, str]:
 
 
 def _write(path: Path, by_forge: dict[Source, str]) -> None:
-    path.parent.mkdir(mode=OWNERS_DIRECTORY, parents=True, exist_ok=True)
+    make_private_directory(path.parent)
     fresh = path.with_suffix(f".{os.getpid()}")
     fresh.unlink(missing_ok=True)
     # O_EXCL: we write neither to a file that another user made before us, nor through a symbolic link.

@@ -27,6 +27,7 @@ from solstice_common.cli.options import read_text, with_settings
 from solstice_common.cli.output import AsJson, note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError
+from solstice_common.runtime.private_paths import private_opener
 from solstice_common.settings import BrokerSettings, without_password
 
 T = TypeVar("T")
@@ -226,7 +227,9 @@ def export(
     if str(file) == "-":
         sys.stdout.buffer.write(text.encode())
         return
-    file.write_text(text, "utf-8")
+    # For its owner alone, as the queue is: it names private repositories and people.
+    with open(file, "w", encoding="utf-8", opener=private_opener) as written:
+        written.write(text)
     shown.print_exported(file, len(found), as_json=as_json)
 
 

@@ -20,6 +20,7 @@ from solstice_common.cli.output import AsJson, note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.cli.subcommands import stands_alone
 from solstice_common.errors import ConfigurationError
+from solstice_common.runtime.private_paths import private_opener
 from solstice_common.settings import without_password
 from solstice_orchestrator.commands.simulation_tables import print_report
 from solstice_orchestrator.scheduling.capacity import capacity, parse_slots
@@ -239,7 +240,8 @@ def _written(path: Path) -> Iterator[BinaryIO]:
     """A file that appears whole, or not at all."""
     fresh = path.with_name(f"{path.name}.part")
     try:
-        with fresh.open("wb") as file:
+        # For its owner alone, as the store is.
+        with open(fresh, "wb", opener=private_opener) as file:
             yield file
         fresh.replace(path)
     except OSError as error:

@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from solstice_common.errors import ConfigurationError
+from solstice_common.runtime.private_paths import make_private_directory
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes.children import run
 from solstice_orchestrator.processes.completion import run_to_completion
@@ -174,7 +175,7 @@ def _take_over(directory: Path) -> int | None:
 
 def _claim(root: Path) -> tuple[int, Path]:
     """Make a directory below `root`, locked for the lifetime of this process."""
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(root)
     while True:
         directory = root / secrets.token_hex(6)
         lock = os.open(_lock_file(directory), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
