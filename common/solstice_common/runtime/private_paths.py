@@ -9,7 +9,7 @@ OWNERS_DIRECTORY: Final = 0o700
 
 
 def make_private_directory(path: Path) -> None:
-    """Make a directory, and those above it that do not exist, for their owner alone.
+    """Make a directory, and missing ones above it, for their owner alone.
 
     Who may write to a directory above could put another in its place.
     """
@@ -19,5 +19,5 @@ def make_private_directory(path: Path) -> None:
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Opens a file for `open`: a new one is for its owner alone, an existing one keeps its mode."""
+    """Opens a file for `open`; a new one is for its owner alone."""
     return os.open(path, flags | os.O_CLOEXEC, OWNER_ONLY)

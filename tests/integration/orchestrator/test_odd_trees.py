@@ -157,7 +157,7 @@ LIES = ("\nerror: cannot fork", ": No space left on device\n", "\nfatal: unable 
 
 
 def below(forge: Forge, depth: int, name: str) -> tuple[str, str, str]:
-    """The entry of so many directories in one another, all but the first with names of 200 bytes."""
+    """The entry of so many nested directories, with names of 200 bytes."""
     entry = ("100644", forge.written("blob", b"x"), "leaf")
     for _ in range(depth):
         entry = ("40000", forge.tree(entry), "d" * 200)

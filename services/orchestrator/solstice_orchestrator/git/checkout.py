@@ -7,7 +7,14 @@ from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import LEAST_FILE_BYTES, CheckoutFailed, Git, GitPolicy
 from solstice_orchestrator.git.failures import reason_of_local
-from solstice_orchestrator.git.fetching import bounded, fetch_by_id, fetch_by_ref, new_git, said, temporary
+from solstice_orchestrator.git.fetching import (
+    bounded,
+    fetch_by_id,
+    fetch_by_ref,
+    git_message,
+    new_git,
+    temporary,
+)
 from solstice_orchestrator.git.tree_entries import has_more_paths
 
 
@@ -32,7 +39,7 @@ async def check_out(request: JobRequestV1, directory: Path, *, policy: GitPolicy
         if done.returncode != 0:
             raise CheckoutFailed(
                 reason_of_local(done.errors, done.returncode),
-                f"the commit cannot be checked out: {said(done)}",
+                f"the commit cannot be checked out: {git_message(done)}",
             )
 
 

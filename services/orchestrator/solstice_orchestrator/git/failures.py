@@ -102,7 +102,7 @@ def is_past_memory(errors: GitErrors) -> bool:
 
 
 def read_formats(trace: bytes) -> tuple[str, ...] | None:
-    """The formats of the errors in git's trace, each once; None for a trace without any event.
+    """The formats of the errors in git's trace; None without any event.
 
     Source: git-scm.com/docs/api-trace2, "Event-Specific Key/Value Pairs".
     """
@@ -116,10 +116,10 @@ def _formats(events: Iterable[bytes]) -> Iterable[str]:
     for event in events:
         if event.startswith(b'{"event":"error"'):
             try:
-                told = json.loads(event.decode("utf-8", "replace"))
+                event_fields = json.loads(event.decode("utf-8", "replace"))
             except ValueError:
                 continue
-            yield str(told.get("fmt", ""))
+            yield str(event_fields.get("fmt", ""))
 
 
 def is_machine(error: BaseException) -> bool:

@@ -180,7 +180,7 @@ def is_of_repository(result: GitResult[bytes]) -> bool:
 
 def failure(request: HasUrl, result: GitResult[bytes]) -> CheckoutFailed:
     """Return the failure of a fetch, derived from git's output."""
-    message = said(result)
+    message = git_message(result)
     if reason_of(result.errors) is Reason.MACHINE_FAILED:
         return CheckoutFailed(Reason.MACHINE_FAILED, f"git failed on this machine: {message}")
     if _NOT_THERE.search(result.stderr):
@@ -195,7 +195,7 @@ def failure(request: HasUrl, result: GitResult[bytes]) -> CheckoutFailed:
     return CheckoutFailed(reason_of(result.errors), f"fetching from {request.repo_url} failed: {message}")
 
 
-def said(result: GitResult[bytes]) -> str:
+def git_message(result: GitResult[bytes]) -> str:
     """Return the end of what git said, as one line."""
     return stderr_tail(result.stderr) or f"git ended with {result.returncode} and said nothing"
 
