@@ -1,9 +1,10 @@
 """Mask secrets in a job's output, which may be cut anywhere. Pure.
 
-Masking finds the secret itself (each line of one with several), its forms in URLs, JSON, shells and hexadecimal digits
-(these digits in either case, the secret's own letters only as they are), and its base64 form in both alphabets, at any
-position in a longer text and with line breaks anywhere. Terminal escape sequences, mostly colours, may stand anywhere
-within. This protects against accidents only: a job that wants to reveal a secret can always encode it in another way.
+Masking finds the secret itself (each line of one with several), its forms in URLs, JSON, JSON within JSON, shells,
+Python and hexadecimal digits (these digits in either case, the secret's own letters only as they are), and its base64
+form in both alphabets, at any position in a longer text and with line breaks anywhere. Terminal escape sequences, mostly
+colours, may stand anywhere within. This protects against accidents only: a job that wants to reveal a secret can always
+encode it in another way.
 """
 
 import base64
@@ -24,13 +25,18 @@ _BREAKS: Final = b"\r\n"
 _BEGINNING: Final = 4
 """The number of first bytes that decide whether the whole form is compared."""
 _ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|[ -/]{1,8}[0-~])")
-"""A control sequence (ECMA-48), or one that chooses a character set, as `tput sgr0` writes."""
+"""A control sequence (ECMA-48), or one that chooses a character set, as `tput sgr0` writes.
+
+Those with text of their own, such as titles and links, are not passed over: that text may hold the secret.
+"""
 _UNFINISHED: Final = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[ -/]{1,8})?\Z")
 _MOST_PENDING: Final = 64 * 1024
 """The most bytes held back because of escape sequences within a secret."""
 _URL_DIGITS: Final = re.compile(rb"%([0-9A-F]{2})")
 _JSON_DIGITS: Final = re.compile(rb"\\(?:u([0-9a-f]{4})|.)", re.DOTALL)
 """A doubled backslash stands for one in the secret: no digits follow it."""
+_X_DIGITS: Final = re.compile(rb"\\x([0-9a-f]{2})")
+_U_DIGITS: Final = re.compile(rb"\\u([0-9a-f]{4})")
 _ALL_DIGITS: Final = re.compile(rb"(.+)")
 _NO_DIGITS: Final = re.compile(rb"(?!)()")
 
@@ -194,7 +200,16 @@ def _forms(line: str) -> Iterator[_Needle]:
         for escaped in ("", "<>&", "<>&'"):
             for slash in ("/", "\\/"):
                 yield _Needle.of(_unicode_escaped(document, escaped).replace("/", slash), _JSON_DIGITS)
-    yield _Needle.of(line.encode().hex(), _ALL_DIGITS)
+        yield _Needle.of(json.dumps(document)[1:-1])
+    for between in ("", " ", ":"):
+        yield _Needle.of(between.join(f"{byte:02x}" for byte in line.encode()), _ALL_DIGITS)
+    # Each character escaped, whether it needs it or not.
+    yield _Needle.of("".join(f"%{byte:02X}" for byte in line.encode()), _URL_DIGITS)
+    yield _Needle.of("".join(f"\\x{byte:02x}" for byte in line.encode()), _X_DIGITS)
+    utf16 = line.encode("utf-16-be")
+    yield _Needle.of("".join(f"\\u{utf16[at : at + 2].hex()}" for at in range(0, len(utf16), 2)), _U_DIGITS)
+    for python in (repr(line)[1:-1], repr(line.encode())[2:-1]):
+        yield _Needle.of(python, _X_DIGITS)
     yield _Needle.of(line)
     yield _Needle.of(shlex.quote(line).removeprefix("'").removesuffix("'"))
     yield _Needle.of(line.replace("'", "'\\''"))

@@ -125,6 +125,14 @@ FORMS = {
     "JSON, upper": json.dumps(ODD)[1:-1].replace("\\u00f6", "\\u00F6"),
     "hex": ODD.encode().hex(),
     "HEX": ODD.encode().hex().upper(),
+    "hex, spaced": ODD.encode().hex(" "),
+    "hex, with colons": ODD.encode().hex(":").upper(),
+    "URL, each character": "".join(f"%{byte:02X}" for byte in ODD.encode()),
+    "each byte": "".join(f"\\x{byte:02x}" for byte in ODD.encode()),
+    "each character": "".join(f"\\u{ord(char):04X}" for char in ODD),
+    "JSON in JSON": json.dumps(json.dumps(ODD)[1:-1])[1:-1],
+    "Python": repr(ODD)[1:-1],
+    "Python, bytes": repr(ODD.encode())[2:-1],
     "shell": shlex.quote(ODD)[1:-1],
     "shell, another": ODD.replace("'", "'\\''"),
 }
@@ -192,6 +200,10 @@ def test_colours_within_a_secret_do_not_hide_it(reported: list[tuple[str, int]],
     for colour in COLOURS:
         data, shown = data.replace(colour, b""), shown.replace(colour, b"")
     assert shown == b" a ***" * len(reported) + b" end"
+
+
+def test_a_secret_in_a_title_is_masked() -> None:
+    assert masked(f"\x1b]0;{SECRET}\x07".encode(), SECRET, cuts=[3, 9]) == b"\x1b]0;***\x07"
 
 
 def test_colours_stay_where_no_secret_is() -> None:
