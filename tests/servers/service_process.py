@@ -56,16 +56,17 @@ class ServiceProcess:
             self._silent = True
             self._changed.notify_all()
 
-    def logged(self, name: str) -> dict[str, Any]:
-        """Wait for the first event of that name."""
+    def logged(self, name: str, **fields: object) -> dict[str, Any]:
+        """Wait for the first event of that name with these fields."""
+        expected = {"event": name, **fields}
 
         def found() -> list[dict[str, Any]]:
-            return [event for event in self.events if event.get("event") == name]
+            return [event for event in self.events if expected.items() <= event.items()]
 
         with self._changed:
             self._changed.wait_for(lambda: found() or self._silent, WAIT_SECONDS)
             if not found():
-                raise AssertionError(f"no event {name!r} in {self.events}")
+                raise AssertionError(f"no event {expected} in {self.events}")
             return found()[0]
 
     def terminate(self) -> None:

@@ -1,7 +1,7 @@
 """Circuit breakers for git hosts that do not answer, in the memory of one worker.
 
 A host that failed is left alone for a while, longer after each further failure, and then gets one visit at a time until
-it answers. Work that waits for it meanwhile holds neither slots nor places, and uses up no tries. Checkouts whose hosts
+it answers. As long as one repository alone has failed, only that repository is left alone. Work that waits for it meanwhile holds neither slots nor places, and uses up no tries. Checkouts whose hosts
 send nothing, of all hosts together, leave half of the worker's slots to others.
 """
 
@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -42,6 +42,8 @@ class Circuit:
     """Consecutive failures; those while the circuit is open do not count."""
     open_until: float = 0.0
     answered_at: float | None = None
+    suspect: str | None = None
+    """The repository that alone has failed since the host's last answer."""
 
 
 CLOSED: Final = Circuit()
@@ -67,6 +69,16 @@ def after_failure(circuit: Circuit, now: float, chance: float) -> Circuit:
 def after_answer(now: float) -> Circuit:
     """Return the circuit after any answer of the host, good or bad."""
     return Circuit(answered_at=now)
+
+
+def is_of_repository(circuit: Circuit, url: str, now: float) -> bool:
+    """Whether a failure counts against the repository alone; `circuit` is its host's.
+
+    One repository can fail on purpose, by a redirect for instance. Its host is away when a second one fails, too.
+    """
+    if circuit.answered_at is not None and now - circuit.answered_at < ANSWERED_SECONDS:
+        return True
+    return not circuit.failures and circuit.suspect in {None, url}
 
 
 def allowed_visits(circuit: Circuit, oldest_since: float | None, now: float) -> int | None:
@@ -164,8 +176,9 @@ class GitHosts:
     def failed(self, url: str, detail: str) -> None:
         """Record that the host gave no answer, or no useful one."""
         host, now = host_of(url), self.clock()
-        answered_at = self.circuits.get(host, CLOSED).answered_at
-        if answered_at is not None and now - answered_at < ANSWERED_SECONDS:
+        circuit = self.circuits.get(host, CLOSED)
+        if host != url and is_of_repository(circuit, url, now):
+            self.circuits[host] = replace(circuit, suspect=url)
             host = url
         before = self.circuits.pop(host, CLOSED)
         after = self.circuits[host] = after_failure(before, now, self.chance())

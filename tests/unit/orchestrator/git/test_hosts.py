@@ -31,7 +31,7 @@ from solstice_orchestrator.git.visits import (
 )
 from tests.stores import ManualClock
 
-BAD, GOOD = "https://bad.example/a.git", "https://good.example/b.git"
+BAD, WORSE, GOOD = "https://bad.example/a.git", "https://bad.example/c.git", "https://good.example/b.git"
 
 
 def hosts() -> tuple[GitHosts, ManualClock]:
@@ -41,6 +41,7 @@ def hosts() -> tuple[GitHosts, ManualClock]:
 
 def test_a_host_that_fails_is_left_alone_alone_and_asked_by_one_until_it_answers() -> None:
     known, clock = hosts()
+    known.failed(WORSE, "no route")
     known.failed(BAD, "no route")
     assert known.pause_of(BAD) == "git host bad.example does not answer; next try in 2 s"
     assert known.pause_of(GOOD) is None
@@ -54,6 +55,26 @@ def test_a_host_that_fails_is_left_alone_alone_and_asked_by_one_until_it_answers
     with known.visit(BAD):
         known.answered(BAD)
         assert known.pause_of(BAD) is None
+
+
+def test_one_repository_cannot_stop_its_host() -> None:
+    known, clock = hosts()
+    for _ in range(5):
+        known.failed(BAD, "redirect")
+        assert known.pause_of(WORSE) is None
+        paused = known.pause_of(BAD)
+        assert paused is not None
+        assert paused.startswith(f"{BAD} cannot be fetched from; next try in ")
+        clock.forward(LONGEST_SECONDS)
+    with known.visit(WORSE):
+        known.answered(WORSE)
+    clock.forward(ANSWERED_SECONDS)
+    known.failed(WORSE, "no route")
+    assert known.pause_of(GOOD.replace("good", "bad")) is None
+    known.failed(BAD, "no route")
+    assert (
+        known.pause_of(GOOD.replace("good", "bad")) == "git host bad.example does not answer; next try in 2 s"
+    )
 
 
 def test_a_silent_host_gets_few_places_before_the_first_failure() -> None:
