@@ -1,7 +1,7 @@
 """A MessageHandler that takes good messages, and remembers how many."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from solstice_common.broker import Delivery
@@ -16,6 +16,9 @@ class RecordingHandler:
     def __init__(self) -> None:
         self.consumed = 0
         self.arrived = asyncio.Event()
+
+    def examiner(self) -> Callable[[Delivery], bytes | Refuse]:
+        return self.examine
 
     def examine(self, delivery: Delivery) -> bytes | Refuse:
         return delivery.body if delivery.body == GOOD else Refuse(reason="not_json", detail="é" * 2048)

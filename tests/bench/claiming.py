@@ -254,7 +254,7 @@ def _fill_sqlite(path: str, finished: int, waiting: int) -> None:
             " iif(waits, NULL, 1), iif(waits, NULL, 2) FROM numbers"
         )
         connection.execute(
-            "INSERT INTO requests SELECT number, CAST(replace(?, ?, run_id) AS BLOB) FROM numbers",
+            "INSERT INTO requests (age, body) SELECT number, CAST(replace(?, ?, run_id) AS BLOB) FROM numbers",
             (BODY.decode(), REQUEST_ID),
         )
         connection.execute(

@@ -31,6 +31,7 @@ from solstice_common.telemetry.logs import configure_logs
 from solstice_common.topology import QueueType
 from solstice_forge.service import serve
 from solstice_forge.settings import ForgeSettings
+from solstice_orchestrator.domain.trust import V1_TRUST
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.stages.intake import Intake, SignatureRules
 from solstice_orchestrator.store import JobStore, open_store
@@ -39,6 +40,8 @@ from tests.bench.routes import route_named
 from tests.bench.servers import plain_client
 
 PREFETCH = 256
+KEPT_SECONDS = 90 * 86_400.0
+"""As by the default of RETENTION_DAYS."""
 
 
 def say(**facts: Any) -> None:
@@ -141,7 +144,7 @@ async def taking(
         signatures = None
         if verify_keys:
             keys = KeyFile(Path(verify_keys), read_public)
-            signatures = SignatureRules(keys=keys, v1_trust=frozenset(), max_age_seconds=None)
+            signatures = SignatureRules(keys=keys, v1_trust=V1_TRUST, max_age_seconds=KEPT_SECONDS)
         intake = Intake(
             broker=broker, store=store, metrics=metrics, rng=random.Random(0), signatures=signatures
         )

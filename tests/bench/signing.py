@@ -31,9 +31,11 @@ async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Compari
 
         def note() -> str:
             signed, unsigned = passages["signed"], passages["unsigned"]
+            shares = sorted(_both(a) / _both(b) - 1 for a, b in zip(signed, unsigned, strict=True))
             return (
                 f"signing costs the receiver {_more(signed, unsigned, 'receiver_microseconds')} "
-                f"and the consumer {_more(signed, unsigned, 'consumer_microseconds')}"
+                f"and the consumer {_more(signed, unsigned, 'consumer_microseconds')}: "
+                f"{statistics.median(shares):+.1%} of both (pairs from {shares[0]:+.1%} to {shares[-1]:+.1%})"
             )
 
         return await compare(
@@ -44,6 +46,10 @@ async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Compari
             goal=0.95,
             note=note,
         )
+
+
+def _both(passage: Passage) -> float:
+    return passage.receiver_microseconds + passage.consumer_microseconds
 
 
 def _more(signed: list[Passage], unsigned: list[Passage], part: str) -> str:

@@ -4,10 +4,13 @@ A signature is a compact JWS (RFC 7515) by Ed25519 (RFC 8037, RFC 9864). Its pro
 `typ` and nothing else. There are two forms:
 
 * `typ` is the message's version, `jobrequest.v1`: the payload is detached (RFC 7515, appendix F) and is the body.
-* `typ` is `jobrequest.v1+sha256`: the payload stands in the signature and is the SHA-256 digests of up to 16 bodies,
-  one behind the other. Each of these messages carries the same signature, which costs a sixteenth for both sides.
+* `typ` is `jobrequest.v1+sha256-lists`: the payload stands in the signature and is the SHA-256 digests of up to ten
+  lists, one behind the other. Behind a `~` stands one of these lists: the SHA-256 digests of up to ten bodies, the
+  message's own among them. So a hundred messages share one signature, which costs both sides far more than a digest, and
+  ten of them the same text.
 
-The version in `typ` keeps a signature from counting for a message of another kind.
+The version in `typ` keeps a signature from counting for a message of another kind. Bodies and lists never change places:
+a digest of the payload is of a list alone, a digest of a list is of a body alone.
 """
 
 import binascii
@@ -23,16 +26,20 @@ from cryptography.exceptions import InvalidSignature
 
 from solstice_common.signing.keys import KEY_NAME, SigningKey, VerifyKey
 
-GROUP: Final = 16
-"""Bodies under one signature. More would save little, and each makes the header 43 characters longer."""
-MAX_CHARACTERS: Final = 1100
-"""The longest signature; one of a group has about 850 characters."""
+LIST: Final = 10
+"""Bodies in a list, and lists under a signature: a square, since a header holds one of each."""
+GROUP: Final = LIST * LIST
+"""Bodies under one signature."""
+MAX_CHARACTERS: Final = 1200
+"""The longest signature; one of a group has about 1,050 characters."""
 MAX_PROTECTED: Final = 256
-"""The longest protected header; with a name of 63 characters it has 155."""
+"""The longest protected header; with a name of 63 characters it has 166."""
 _PARTS: Final = 3
 _SIGNATURE_CHARACTERS: Final = 86
 _DIGEST_BYTES: Final = 32
-_OF_DIGESTS: Final = "+sha256"
+_MOST_BYTES: Final = LIST * _DIGEST_BYTES
+_OF_LISTS: Final = "+sha256-lists"
+_BEFORE_LIST: Final = "~"
 
 
 class SignatureReason(StrEnum):
@@ -61,8 +68,10 @@ class Signature(NamedTuple):
 
     key_name: str
     version: str
-    of_digests: bool
-    text: str
+    jws: str
+    """The compact JWS."""
+    listed: str | None
+    """The list of a group, as it was sent; None for a message that was signed alone."""
 
 
 class _Protected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,52 +88,81 @@ def sign(bodies: Sequence[bytes], version: str, key: SigningKey) -> Sequence[str
         return [f"{head}..{signature}"]
     signatures: list[str] = []
     for start in range(0, len(bodies), GROUP):
-        group = bodies[start : start + GROUP]
-        digests = b"".join(sha256(body).digest() for body in group)
-        signatures += [_signed(version + _OF_DIGESTS, digests, key)] * len(group)
+        lists = [
+            b"".join([sha256(body).digest() for body in bodies[at : at + LIST]])
+            for at in range(start, min(start + GROUP, len(bodies)), LIST)
+        ]
+        jws = _signed(version + _OF_LISTS, b"".join([sha256(each).digest() for each in lists]), key)
+        for each in lists:
+            text = f"{jws}{_BEFORE_LIST}{_encoded(each).decode()}"
+            signatures += [text] * (len(each) // _DIGEST_BYTES)
     return signatures
 
 
-def read_signature(text: object) -> Signature | None:
-    """Parse a signature; None for anything else. Its work is bounded."""
-    if not isinstance(text, str) or len(text) > MAX_CHARACTERS or not text.isascii():
-        return None
-    parts = text.split(".", _PARTS)
+# The messages of a list carry the same text.
+@lru_cache(maxsize=256)
+def _taken_apart(text: str) -> Signature | None:
+    jws, of_list, listed = text.partition(_BEFORE_LIST)
+    parts = jws.split(".", _PARTS)
     if len(parts) != _PARTS:
         return None
     head, payload, signature = parts
     protected = _read_protected(head) if len(head) <= MAX_PROTECTED else None
     if protected is None or len(signature) != _SIGNATURE_CHARACTERS:
         return None
-    version, of_digests = protected.typ.removesuffix(_OF_DIGESTS), protected.typ.endswith(_OF_DIGESTS)
-    if of_digests != bool(payload):
+    version = protected.typ.removesuffix(_OF_LISTS)
+    in_group = version != protected.typ
+    if in_group != bool(payload) or in_group != bool(of_list):
         return None
-    return Signature(protected.kid, version, of_digests, text)
+    return Signature(protected.kid, version, jws, listed if in_group else None)
+
+
+def read_signature(text: object) -> Signature | None:
+    """Take a signature apart; None for what is none. Bounded, whatever it is given."""
+    if not isinstance(text, str) or len(text) > MAX_CHARACTERS or not text.isascii():
+        return None
+    return _taken_apart(text)
+
+
+def signed_bodies(signature: Signature, key: VerifyKey) -> frozenset[bytes]:
+    """The SHA-256 digests of the bodies that this key signed in a group; none of what was signed alone, or by another."""
+    return frozenset() if signature.listed is None else _signed_bodies(signature, key)
 
 
 def is_genuine(signature: Signature, body: bytes, key: VerifyKey) -> bool:
     """Whether this key signed this body."""
-    if signature.of_digests:
-        return sha256(body).digest() in _signed_digests(signature.text, key)
-    head, _, proof = signature.text.split(".")
+    if signature.listed is not None:
+        return sha256(body).digest() in _signed_bodies(signature, key)
+    head, _, proof = signature.jws.split(".")
     return _verifies(f"{head}.".encode() + _encoded(body), proof, key)
 
 
 @lru_cache(maxsize=256)
-def _signed_digests(text: str, key: VerifyKey) -> frozenset[bytes]:
-    """The digests under a signature; none when it is wrong.
+def _signed_bodies(signature: Signature, key: VerifyKey) -> frozenset[bytes]:
+    """The digests of the bodies in a list; none when it was not signed."""
+    listed = _decoded(signature.listed or "") or b""
+    if sha256(listed).digest() not in _signed_lists(signature.jws, key):
+        return frozenset()
+    return _digests(listed)
+
+
+@lru_cache(maxsize=64)
+def _signed_lists(jws: str, key: VerifyKey) -> frozenset[bytes]:
+    """The digests of the lists under a signature; none when it is wrong.
 
     The messages of a group follow one another, so the cache computes it once for them.
     """
-    signed, _, proof = text.rpartition(".")
+    signed, _, proof = jws.rpartition(".")
     if not _verifies(signed.encode(), proof, key):
         return frozenset()
-    digests = _decoded(signed.partition(".")[2]) or b""
-    if len(digests) % _DIGEST_BYTES:
+    return _digests(_decoded(signed.partition(".")[2]) or b"")
+
+
+def _digests(data: bytes) -> frozenset[bytes]:
+    """The digests that stand one behind the other; none of what is no such row."""
+    if len(data) % _DIGEST_BYTES or len(data) > _MOST_BYTES:
         return frozenset()
-    return frozenset(
-        digests[start : start + _DIGEST_BYTES] for start in range(0, len(digests), _DIGEST_BYTES)
-    )
+    return frozenset(data[start : start + _DIGEST_BYTES] for start in range(0, len(data), _DIGEST_BYTES))
 
 
 @lru_cache(maxsize=256)

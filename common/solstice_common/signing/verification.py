@@ -1,15 +1,22 @@
 """Decides whether an allowed key has signed a delivery. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
 
 from solstice_common.broker.delivery import Refuse
 from solstice_common.broker.headers import SIGNATURE_HEADER
 from solstice_common.broker.protocol import Delivery
-from solstice_common.messages import JobCancelV1, JobRequestV1
+from solstice_common.messages import JobCancelV1, JobRequestV1, Source
 from solstice_common.signing.jws import SignatureReason, is_genuine, read_signature
 from solstice_common.signing.keys import Right, VerifyKey
 from solstice_common.values.repo_urls import name_of
 from solstice_common.values.times import parse_timestamp
+
+_TO_THE_SECOND: Final = 19
+"""Characters of a timestamp before its fraction or offset."""
 
 
 def signer_of(delivery: Delivery, version: str, keys: Mapping[str, VerifyKey]) -> VerifyKey | Refuse:
@@ -47,18 +54,21 @@ def signer_of(delivery: Delivery, version: str, keys: Mapping[str, VerifyKey]) -
     return key
 
 
-def overstep(key: VerifyKey, message: JobRequestV1 | JobCancelV1, needed: Collection[Right]) -> Refuse | None:
+def overstep(
+    key: VerifyKey, message: JobRequestV1 | JobCancelV1, needed: AbstractSet[Right]
+) -> Refuse | None:
     """The refusal of a message that its key may not sign.
 
     None for an allowed one. `needed` are the rights that the message's fields need.
     """
-    place = name_of(message.repo_url)
-    if not key.scope.covers(message.source, place, message.repo_full_name):
+    if not _in_scope(key, message.source, message.repo_url, message.repo_full_name):
+        place = name_of(message.repo_url)
         return _refused(
             SignatureReason.OUTSIDE_SCOPE,
             f"the key {key.name!r} is not for {message.source} and {message.repo_full_name or place} at {place}",
         )
-    if missing := sorted(right for right in needed if right not in key.scope.rights):
+    if not needed <= key.scope.rights:
+        missing = sorted(needed - key.scope.rights)
         return _refused(
             SignatureReason.MISSING_RIGHT,
             f"it needs the right {', '.join(missing)}, which the key {key.name!r} does not have",
@@ -66,18 +76,36 @@ def overstep(key: VerifyKey, message: JobRequestV1 | JobCancelV1, needed: Collec
     return None
 
 
+# Few repositories are pushed to repeatedly. A file of keys that is read again makes new keys.
+@lru_cache(maxsize=1024)
+def _in_scope(key: VerifyKey, source: Source, repo_url: str, full_name: str | None) -> bool:
+    return key.scope.covers(source, name_of(repo_url), full_name)
+
+
 def outlived(request: JobRequestV1, *, now: float, max_age_seconds: float | None) -> Refuse | None:
     """The refusal of a request whose run the store may have forgotten.
 
     None for a younger request. Until then a repeated request is recognised. `now` in seconds since the epoch.
     """
-    if max_age_seconds is None or now - parse_timestamp(request.submitted_at).timestamp() <= max_age_seconds:
+    if max_age_seconds is None:
+        return None
+    oldest = max(0.0, now - max_age_seconds)
+    # Of nearly every request the letters of its time tell it: to read the time takes ten times as long.
+    if request.submitted_at[:_TO_THE_SECOND].upper() > _second(int(oldest)):
+        return None
+    if parse_timestamp(request.submitted_at).timestamp() >= oldest:
         return None
     return _refused(
         SignatureReason.TOO_OLD,
         f"it was submitted at {request.submitted_at}, longer ago than RETENTION_DAYS: a run of it may have been removed, "
         "and it could be built twice; request it again",
     )
+
+
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    """`2026-01-31T12:00:00`: such texts sort as their moments."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:_TO_THE_SECOND]
 
 
 def _refused(reason: SignatureReason, detail: str) -> Refuse:

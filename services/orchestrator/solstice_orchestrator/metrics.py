@@ -198,9 +198,9 @@ class Metrics(MetricsTable):
         """Count a cancel request that became a dead letter."""
         self._cancels.labels("refused", reason).inc()
 
-    def signed_by(self, key_name: str) -> None:
-        """Count a message that a valid key had signed."""
-        self._signed.labels(key_name).inc()
+    def signed_by(self, key_name: str, count: int = 1) -> None:
+        """Count messages that a valid key had signed."""
+        self._signed.labels(key_name).inc(count)
 
     def job_started(self, label: str, wait_seconds: float, priority: Priority = Priority.DEFAULT) -> None:
         """Record the first claim of a job, and the time since its creation."""

@@ -22,7 +22,7 @@ from pamqp.exceptions import PAMQPException
 from pamqp.frame import FrameTypes
 from pamqp.heartbeat import Heartbeat
 
-from solstice_common.broker.rabbitmq.received_properties import read_headers, read_properties
+from solstice_common.broker.rabbitmq.received_properties import read_header, read_headers, read_properties
 
 PIECE_BYTES: Final = 256 * 1024
 ALIVE_SECONDS: Final = 0.5
@@ -77,6 +77,13 @@ class UnreadHeader:
             return read_headers(self._data)
         except Exception:  # noqa: BLE001  a bug in reading must not end the process either
             return {}
+
+    def read_header(self, name: str) -> object:
+        """Read one header alone, likewise; None without it."""
+        try:
+            return read_header(self._data, name)
+        except Exception:  # noqa: BLE001  a mistake of ours in reading must not end the process either
+            return None
 
 
 Received = tuple[int, FrameTypes | UnreadHeader, bytes]

@@ -9,6 +9,7 @@ Source: the AMQP 0-9-1 specification, sections 2.3.5.2 and 4.2.5; rabbitmq.com/d
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final
 
 from pamqp import commands as spec
@@ -48,15 +49,19 @@ def read_properties(header: bytes) -> spec.Basic.Properties:
 def read_headers(header: bytes) -> Mapping[str, Any]:
     """The header table alone, in a third of the time that `read_properties` takes."""
     with suppress(Malformed):
-        (flags,) = _unpack(_FLAGS, header, _PROPERTIES_AT)
-        if flags & _HEADERS and not flags & _MORE_FLAGS:
-            at = _PROPERTIES_AT + _FLAGS.size
-            for before in _BEFORE_HEADERS:
-                if flags & before:
-                    at = _within(at + 1 + _byte(header, at), len(header))
-            start = at + _LENGTH.size
-            return _table(header[start : _within(start + _unpack(_LENGTH, header, at)[0], len(header))])
+        return _table(_header_table(header))
     return {}
+
+
+def read_header(header: bytes, name: str) -> Any:
+    """What `read_headers` finds under a name; None without it. Of our own messages in a fifth of the time."""
+    text = _text_among_plain_values(header, name)
+    if text is not None:
+        return text
+    with suppress(Malformed):
+        for _, value in _values(_header_table(header), name):
+            return value
+    return None
 
 
 def publishable(value: Any) -> Any:
@@ -104,19 +109,82 @@ def _property_end(header: bytes, at: int, kind: str) -> int:
 def _table(data: bytes) -> dict[str, Any]:
     """The fields that can be read; the first of two with one name."""
     fields: dict[str, Any] = {}
-    left = [MAX_FIELDS]
-    try:
-        for name, start, end in _fields(data):
-            left[0] -= 1
-            if left[0] < 0:
-                break
-            if name not in fields and (data[start] not in _NESTED or _bounded(data[start:end], left)):
-                value = _text(data, start, end) or _decoded(decode.embedded_value, data[start:end])
-                if value is not None:
-                    fields[name] = value
-    except Malformed:
-        pass
+    with suppress(Malformed):
+        for name, value in _values(data):
+            fields.setdefault(name, value)
     return fields
+
+
+def _header_table(header: bytes) -> bytes:
+    """The bytes of the header table in a content header."""
+    at = _PROPERTIES_AT + _FLAGS.size
+    try:
+        (flags,) = _FLAGS.unpack_from(header, _PROPERTIES_AT)
+        if not flags & _HEADERS or flags & _MORE_FLAGS:
+            return b""
+        for before in _BEFORE_HEADERS:
+            if flags & before:
+                at += 1 + header[at]
+        (size,) = _LENGTH.unpack_from(header, at)
+    except (struct.error, IndexError):
+        raise Malformed("the header ends before its table") from None
+    start = at + _LENGTH.size
+    return header[start : _within(start + size, len(header))]
+
+
+@lru_cache(maxsize=8)
+def _field_of_text(name: str) -> bytes:
+    """How a field of this name begins whose value is text."""
+    encoded = name.encode()
+    return bytes((len(encoded),)) + encoded + bytes((_TEXT,))
+
+
+def _text_among_plain_values(header: bytes, name: str) -> str | None:
+    """The text of this name, passing over what stands before it; None where a field is not so simple.
+
+    In one function, since each call would take as long as a field.
+    """
+    sought, at = _field_of_text(name), _PROPERTIES_AT + _FLAGS.size
+    try:
+        (flags,) = _FLAGS.unpack_from(header, _PROPERTIES_AT)
+        if not flags & _HEADERS or flags & _MORE_FLAGS:
+            return None
+        for before in _BEFORE_HEADERS:
+            if flags & before:
+                at += 1 + header[at]
+        at += _LENGTH.size
+        size = at + _LENGTH.unpack_from(header, at - _LENGTH.size)[0]
+        if size > len(header):
+            return None
+        for _ in range(MAX_FIELDS):
+            start = at + 1 + header[at]
+            is_sought, kind = header.startswith(sought, at), header[start]
+            if kind == _TEXT:
+                at = start + 1 + _LENGTH.size + _LENGTH.unpack_from(header, start + 1)[0]
+            else:
+                at = start + 1 + _FIXED[kind]
+            if at > size:
+                return None
+            if is_sought:
+                return header[start + 1 + _LENGTH.size : at].decode()
+    except (IndexError, KeyError, UnicodeDecodeError, struct.error):
+        pass
+    return None
+
+
+def _values(data: bytes, wanted: str | None = None) -> Iterator[tuple[str, Any]]:
+    """The fields of a table that can be read, in order; with `wanted` those of that name alone."""
+    left = [MAX_FIELDS]
+    for name, start, end in _fields(data):
+        left[0] -= 1
+        if left[0] < 0:
+            return
+        if data[start] in _NESTED and not _bounded(data[start:end], left):
+            continue
+        if wanted is None or name == wanted:
+            value = _text(data, start, end) or _decoded(decode.embedded_value, data[start:end])
+            if value is not None:
+                yield name, value
 
 
 def _fields(table: bytes) -> Iterator[tuple[str, int, int]]:

@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from aiormq.abc import DeliveredMessage
@@ -11,7 +11,6 @@ from aiormq.exceptions import ChannelNotFoundEntity
 from pamqp import commands as spec
 
 from solstice_common.broker.links.resubscribing import QueueMissing
-from solstice_common.broker.protocol import NO_HEADERS
 from solstice_common.broker.rabbitmq.acks import AckAction, AckLedger, encode
 from solstice_common.broker.rabbitmq.declare import close_channel
 from solstice_common.broker.rabbitmq.frames import UnreadHeader
@@ -203,12 +202,45 @@ class ReceivedDelivery:
 
     @property
     def headers(self) -> Mapping[str, object]:
-        if self._properties is not None:
-            return self._properties.headers or NO_HEADERS
         if self._headers is None:
-            # For most messages, this is the only property that is read.
-            self._headers = self._header.read_headers()
+            self._headers = HeadersOnDemand(self._header)
         return self._headers
+
+
+class HeadersOnDemand(Mapping[str, object]):
+    """The headers of a delivery: one that is asked for by name is read alone.
+
+    Of most messages none is asked for, or the signature alone.
+    """
+
+    __slots__ = ("_header", "_last", "_read")
+
+    def __init__(self, header: UnreadHeader) -> None:
+        self._header = header
+        self._last: tuple[str, object] = "", None
+        self._read: Mapping[str, object] | None = None
+
+    def get(self, name: str, default: object = None) -> object:
+        if self._read is not None:
+            return self._read.get(name, default)
+        if self._last[0] != name:
+            self._last = name, self._header.read_header(name)
+        value = self._last[1]
+        return default if value is None else value
+
+    def __getitem__(self, name: str) -> object:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> Mapping[str, object]:
+        if self._read is None:
+            self._read = self._header.read_headers()
+        return self._read
 
 
 async def _never_called(message: DeliveredMessage) -> None:

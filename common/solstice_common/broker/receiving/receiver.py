@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -33,8 +33,11 @@ LAST_STORE_RETRY_SECONDS: Final = 2.0
 class MessageHandler(Protocol[M, R]):
     """Examines and stores messages of one queue: `M` is a message, `R` its result."""
 
-    def examine(self, delivery: Delivery) -> M | Refuse:
-        """Return the message, or the refusal of an invalid delivery."""
+    def examiner(self) -> Callable[[Delivery], M | Refuse]:
+        """Return what examines the deliveries of one batch, one after the other.
+
+        It returns the message, or the refusal of an invalid delivery.
+        """
         ...
 
     async def save(self, messages: Sequence[M], deliveries: Sequence[Delivery]) -> Sequence[R]:
@@ -146,8 +149,9 @@ class Receiver(Generic[M, R]):
         """Store the messages of one batch and settle all its deliveries, refused ones first."""
         verdicts: list[tuple[Delivery, Verdict]] = []
         messages: list[tuple[Delivery, M]] = []
+        examine = self._handler.examiner()
         for delivery in batch:
-            examined = self._examine(delivery)
+            examined = self._examined(examine, delivery)
             if isinstance(examined, Refuse):
                 verdicts.append((delivery, examined))
             else:
@@ -159,13 +163,13 @@ class Receiver(Generic[M, R]):
         if messages:
             await self._save_and_ack(consumer, messages)
 
-    def _examine(self, delivery: Delivery) -> M | Refuse:
+    def _examined(self, examine: Callable[[Delivery], M | Refuse], delivery: Delivery) -> M | Refuse:
         """Return the message, or its refusal, which the handler has recorded.
 
         No content of a delivery may end the process.
         """
         try:
-            examined = self._handler.examine(delivery)
+            examined = examine(delivery)
             if isinstance(examined, Refuse):
                 self._handler.on_refused(examined, delivery)
         except Exception as error:  # noqa: BLE001  the handler logs it

@@ -46,8 +46,8 @@ class _StatusHandler:
     metrics: Metrics
     clock: Callable[[], float]
 
-    def examine(self, delivery: Delivery) -> ReportableStatus | NotReported | Refuse:
-        return reportable(delivery.body, self.tellable)
+    def examiner(self) -> Callable[[Delivery], ReportableStatus | NotReported | Refuse]:
+        return lambda delivery: reportable(delivery.body, self.tellable)
 
     async def save(
         self,

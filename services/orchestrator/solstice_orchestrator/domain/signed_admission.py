@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from hashlib import sha256
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from solstice_common.broker.delivery import Refuse
+from solstice_common.broker.headers import SIGNATURE_HEADER
 from solstice_common.broker.protocol import Delivery
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, Source
 from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
+from solstice_common.signing.jws import read_signature, signed_bodies
 from solstice_common.signing.keys import Right, VerifyKey
 from solstice_common.signing.verification import outlived, overstep, signer_of
 from solstice_orchestrator.domain.admission import examine, examine_cancel
@@ -16,11 +18,11 @@ from solstice_orchestrator.domain.trust import is_trusted
 
 M = TypeVar("M", JobRequestV1, JobCancelV1)
 
+_MOST_ALLOWED: Final = 1024
 _ABOVE_DEFAULT: Final = frozenset({Priority.CRITICAL, Priority.HIGH})
 
 
-@dataclass(frozen=True, slots=True)
-class Verified(Generic[M]):
+class Verified(NamedTuple, Generic[M]):
     """A message, and the name of the key that signed it and may sign it."""
 
     message: M
@@ -61,6 +63,74 @@ def examine_signed(
         request, now=now, max_age_seconds=max_age_seconds
     )
     return refusal or Verified(request, key.name)
+
+
+class SignedExaminer:
+    """`examine_signed` for one delivery after the other, with the same answers.
+
+    Messages of a group carry one text, and most requests say what many before them said. Such a request is taken
+    without asking again what is known; every other one, and each refusal, is left to `examine_signed`.
+    """
+
+    def __init__(
+        self, keys: Mapping[str, VerifyKey], *, v1_trust: AbstractSet[Source], max_age_seconds: float | None
+    ) -> None:
+        self.keys = keys
+        self._v1_trust = v1_trust
+        self._max_age_seconds = max_age_seconds
+        self._text: object = None
+        self._key_name = ""
+        self._bodies: frozenset[bytes] = frozenset()
+        self._allowed: set[tuple[object, ...]] = set()
+        """What requests of a key said that they may say."""
+
+    def examine(self, delivery: Delivery, now: float) -> Verified[JobRequestV1] | Refuse:
+        """Decode a signed request, or refuse it for good; `now` in seconds since the epoch."""
+        body, text = delivery.body, delivery.headers.get(SIGNATURE_HEADER)
+        if text != self._text:
+            self._turn_to(text)
+        if len(body) > MAX_MESSAGE_BYTES or sha256(body).digest() not in self._bodies:
+            return self._alone(delivery, now)
+        request = examine(body, now)
+        if (
+            isinstance(request, Refuse)
+            or _said(self._key_name, request) not in self._allowed
+            or outlived(request, now=now, max_age_seconds=self._max_age_seconds)
+        ):
+            return self._alone(delivery, now)
+        return Verified(request, self._key_name)
+
+    def _turn_to(self, text: object) -> None:
+        """Learn which bodies a text signs as requests."""
+        self._text, self._bodies = text, frozenset()
+        signature = read_signature(text)
+        key = None if signature is None else self.keys.get(signature.key_name)
+        if signature is not None and key is not None and signature.version == JobRequestV1.VERSION:
+            self._key_name, self._bodies = key.name, signed_bodies(signature, key)
+
+    def _alone(self, delivery: Delivery, now: float) -> Verified[JobRequestV1] | Refuse:
+        verified = examine_signed(
+            delivery, self.keys, v1_trust=self._v1_trust, max_age_seconds=self._max_age_seconds, now=now
+        )
+        # Whether a request without `trusted` is trusted is no matter of the remembered fields alone.
+        if isinstance(verified, Verified) and verified.message.trusted is not None:
+            if len(self._allowed) >= _MOST_ALLOWED:
+                self._allowed.clear()
+            self._allowed.add(_said(verified.key_name, verified.message))
+        return verified
+
+
+def _said(key_name: str, request: JobRequestV1) -> tuple[object, ...]:
+    """All of a request that decides whether its key may sign it."""
+    return (
+        key_name,
+        request.source,
+        request.repo_url,
+        request.repo_full_name,
+        request.trusted,
+        request.priority,
+        request.approves,
+    )
 
 
 def examine_signed_cancel(

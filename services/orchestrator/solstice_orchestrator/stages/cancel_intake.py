@@ -1,7 +1,7 @@
 """Take cancel requests from the broker, and cancel earlier runs of their change requests."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -46,14 +46,19 @@ class _CancelHandler:
     metrics: Metrics
     verify_keys: KeyFile[Mapping[str, VerifyKey]] | None
 
-    def examine(self, delivery: Delivery) -> JobCancelV1 | Refuse:
+    def examiner(self) -> Callable[[Delivery], JobCancelV1 | Refuse]:
         if self.verify_keys is None:
-            return examine_cancel(delivery.body)
-        verified = examine_signed_cancel(delivery, self.verify_keys.current())
-        if isinstance(verified, Refuse):
-            return verified
-        self.metrics.signed_by(verified.key_name)
-        return verified.message
+            return lambda delivery: examine_cancel(delivery.body)
+        keys = self.verify_keys.current()
+
+        def examine_next(delivery: Delivery) -> JobCancelV1 | Refuse:
+            verified = examine_signed_cancel(delivery, keys)
+            if isinstance(verified, Refuse):
+                return verified
+            self.metrics.signed_by(verified.key_name)
+            return verified.message
+
+        return examine_next
 
     async def save(
         self,

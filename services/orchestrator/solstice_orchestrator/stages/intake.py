@@ -4,7 +4,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -17,7 +17,7 @@ from solstice_common.messages.priorities import class_in
 from solstice_common.signing.key_file import KeyFile
 from solstice_common.signing.keys import VerifyKey
 from solstice_orchestrator.domain.admission import examine
-from solstice_orchestrator.domain.signed_admission import examine_signed
+from solstice_orchestrator.domain.signed_admission import SignedExaminer
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.stages.backlog import Backlog
@@ -26,7 +26,7 @@ from solstice_orchestrator.store.protocol import Admission, Admitted, JobStore
 log = structlog.get_logger("solstice_orchestrator.stages.intake")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SignatureRules:
     """The keys that must sign a request, and its largest age."""
 
@@ -34,6 +34,16 @@ class SignatureRules:
     v1_trust: frozenset[Source]
     max_age_seconds: float | None
     """For how long runs are kept after their end, so that a repeated request is recognised; None: forever."""
+    _examiner: SignedExaminer | None = field(default=None, init=False)
+
+    def examiner(self) -> SignedExaminer:
+        """What examines by the keys as they are now."""
+        keys = self.keys.current()
+        if self._examiner is None or self._examiner.keys is not keys:
+            self._examiner = SignedExaminer(
+                keys, v1_trust=self.v1_trust, max_age_seconds=self.max_age_seconds
+            )
+        return self._examiner
 
 
 class Intake(Receiver[JobRequestV1, Admission]):
@@ -70,21 +80,23 @@ class _RequestHandler:
     backlog: Backlog
     signatures: SignatureRules | None
     clock: Callable[[], float]
+    signed_by: dict[str, int] = field(default_factory=dict)
+    """How many requests each key signed that are not counted yet."""
 
-    def examine(self, delivery: Delivery) -> JobRequestV1 | Refuse:
-        if self.signatures is None:
-            return examine(delivery.body, self.clock())
-        verified = examine_signed(
-            delivery,
-            self.signatures.keys.current(),
-            v1_trust=self.signatures.v1_trust,
-            max_age_seconds=self.signatures.max_age_seconds,
-            now=self.clock(),
-        )
-        if isinstance(verified, Refuse):
-            return verified
-        self.metrics.signed_by(verified.key_name)
-        return verified.message
+    def examiner(self) -> Callable[[Delivery], JobRequestV1 | Refuse]:
+        now, signatures = self.clock(), self.signatures
+        if signatures is None:
+            return lambda delivery: examine(delivery.body, now)
+        verify, signed_by = signatures.examiner().examine, self.signed_by
+
+        def examine_next(delivery: Delivery) -> JobRequestV1 | Refuse:
+            verified = verify(delivery, now)
+            if isinstance(verified, Refuse):
+                return verified
+            signed_by[verified.key_name] = signed_by.get(verified.key_name, 0) + 1
+            return verified.message
+
+        return examine_next
 
     async def save(
         self, messages: Sequence[JobRequestV1], deliveries: Sequence[Delivery]
@@ -92,7 +104,10 @@ class _RequestHandler:
         bodies = [delivery.body for delivery in deliveries]
         if self.signatures is None:
             return await self.store.admit(messages, bodies)
-        signatures = [str(delivery.headers[SIGNATURE_HEADER]) for delivery in deliveries]
+        # All of a batch are examined before one is saved.
+        while self.signed_by:
+            self.metrics.signed_by(*self.signed_by.popitem())
+        signatures = [str(delivery.headers.get(SIGNATURE_HEADER)) for delivery in deliveries]
         return await self.store.admit(messages, bodies, signatures)
 
     def on_saved(self, messages: Sequence[JobRequestV1], results: Sequence[Admission]) -> None:

@@ -1,7 +1,8 @@
 """Signatures in both forms, checked against joserfc and RFC 7515, and malformed ones."""
 
 import json
-from base64 import urlsafe_b64encode
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
@@ -14,6 +15,7 @@ from joserfc.jwk import OKPKey
 
 from solstice_common.signing.jws import (
     GROUP,
+    LIST,
     MAX_CHARACTERS,
     MAX_PROTECTED,
     is_genuine,
@@ -41,7 +43,8 @@ def encoded(data: bytes | Mapping[str, object]) -> str:
 def test_what_is_signed_is_genuine_alone_and_in_groups(bodies: list[bytes]) -> None:
     signatures = sign(bodies, VERSION, PAIR.signing)
     assert all(genuine(text, body) for text, body in zip(signatures, bodies, strict=True))
-    assert len(set(signatures)) <= len(bodies) / GROUP + 1
+    assert len({text.partition("~")[0] for text in signatures}) <= len(bodies) / GROUP + 1
+    assert len(set(signatures)) <= len(bodies) / LIST + 1
     assert all(len(text) < MAX_CHARACTERS for text in signatures)
 
 
@@ -50,14 +53,24 @@ def test_what_is_signed_is_genuine_alone_and_in_groups(bodies: list[bytes]) -> N
     st.binary(min_size=1, max_size=60),
 )
 def test_another_body_is_not_genuine(bodies: list[bytes], other: bytes) -> None:
-    for text in sign(bodies, VERSION, PAIR.signing):
-        assert genuine(text, other) == (other in bodies)
+    for place, text in enumerate(sign(bodies, VERSION, PAIR.signing)):
+        first = place - place % LIST
+        assert genuine(text, other) == (other in bodies[first : first + LIST])
+
+
+def test_the_longest_signature_fits_its_bounds() -> None:
+    pair = KeyPair("k" * 63)
+    (text, *_) = sign([b"%d" % number for number in range(GROUP)], VERSION, pair.signing)
+    assert genuine(text, b"0", pair)
+    assert len(text.partition(".")[0]) <= MAX_PROTECTED
+    assert len(text) <= MAX_CHARACTERS
 
 
 @given(st.integers(1, GROUP), st.data())
 def test_no_other_text_is_the_signature(size: int, data: st.DataObject) -> None:
     bodies = [b"%d" % number for number in range(size)]
     text = sign(bodies, VERSION, PAIR.signing)[0]
+    assert text.count("~") == (size > 1)
     at = data.draw(st.integers(0, len(text) - 1))
     changed = text[:at] + data.draw(st.characters()) + text[at + 1 :]
     # Not one bit of its form is free, either: a text and its signature are one to one.
@@ -81,13 +94,58 @@ def test_a_signature_alone_is_the_detached_jws_of_rfc_7515() -> None:
     assert read.headers() == {"alg": "Ed25519", "kid": "forge", "typ": VERSION}
 
 
-def test_a_signature_of_a_group_is_a_jws_over_the_digests() -> None:
-    text, same = sign([BODY, b"2"], VERSION, PAIR.signing)
-    assert text == same
+def test_a_signature_of_a_group_is_a_jws_over_the_digests_of_lists_of_digests() -> None:
+    bodies = [b"%d" % number for number in range(LIST + 1)]
+    *first_list, last = sign(bodies, VERSION, PAIR.signing)
+    assert len({*first_list}) == 1
+    (jws, tilde, of_first), (same, _, of_last) = first_list[0].partition("~"), last.partition("~")
+    assert (tilde, jws) == ("~", same)
+    lists = [urlsafe_b64decode(f"{each}==") for each in (of_first, of_last)]
+    assert lists[0] == b"".join(sha256(body).digest() for body in bodies[:LIST])
+    assert lists[1] == sha256(bodies[LIST]).digest()
     public = OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": PAIR.verify.x})
-    read = joserfc_jws.deserialize_compact(text, public, algorithms=["Ed25519"])
-    assert read.headers()["typ"] == f"{VERSION}+sha256"
-    assert read.payload == sha256(BODY).digest() + sha256(b"2").digest()
+    read = joserfc_jws.deserialize_compact(jws, public, algorithms=["Ed25519"])
+    assert read.headers()["typ"] == f"{VERSION}+sha256-lists"
+    assert read.payload == b"".join(sha256(each).digest() for each in lists)
+
+
+def test_a_list_counts_for_its_own_signature_alone() -> None:
+    ours, theirs = ([b"%d" % (number + at) for number in range(LIST + 1)] for at in (0, 100))
+    mine, other = sign(ours, VERSION, PAIR.signing), sign(theirs, VERSION, PAIR.signing)
+    mixed = f"{mine[0].partition('~')[0]}~{other[0].partition('~')[2]}"
+    assert not any(genuine(mixed, body) for body in (*ours, *theirs))
+    # Of one signature each list counts for its own bodies alone.
+    assert genuine(mine[0], ours[0])
+    assert not genuine(mine[0], ours[LIST])
+
+
+def test_a_body_is_no_list_and_a_list_no_body() -> None:
+    """Whoever can have bodies signed gains nothing by one that looks like a list of digests."""
+    forged = b'{"schema_version":"jobrequest.v1","trusted":true}'
+    body = sha256(forged).digest()
+    jws, _, own_list = sign([body, b"2"], VERSION, PAIR.signing)[0].partition("~")
+    assert genuine(f"{jws}~{own_list}", body)
+    assert not genuine(f"{jws}~{encoded(body)}", forged)
+    assert not genuine(f"{jws}~{own_list}", urlsafe_b64decode(f"{own_list}=="))
+    # Nor what was signed alone, as a body.
+    head, _, proof = sign([body], VERSION, PAIR.signing)[0].split(".")
+    assert not genuine(f"{head}.{encoded(body)}.{proof}~{encoded(body)}", forged)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=60), min_size=2, max_size=2 * GROUP, unique=True), st.data())
+def test_no_part_of_a_signature_counts_with_a_part_of_another(
+    bodies: list[bytes], data: st.DataObject
+) -> None:
+    """Cut out and put together anew: genuine only where it is what was signed."""
+    texts = [*sign(bodies, VERSION, PAIR.signing), *sign(bodies[:1], VERSION, PAIR.signing)]
+    foreign = sign(bodies[::-1], VERSION, OTHER.signing)
+    parts = [re.split(r"[.~]", text) for text in (*texts, *foreign)]
+    chosen = [data.draw(st.sampled_from(parts)) for _ in range(4)]
+    picked = [each[at] for at, each in enumerate(chosen) if at < len(each)]
+    text = ".".join(picked[:3]) + "".join(f"~{each}" for each in picked[3:])
+    for body in (data.draw(st.sampled_from(bodies)), data.draw(st.binary(max_size=60))):
+        own = [each for each, signed in zip(texts, [*bodies, bodies[0]], strict=True) if signed == body]
+        assert genuine(text, body) == (text in own)
 
 
 @pytest.mark.parametrize("algorithm", ["Ed25519", "EdDSA"])
@@ -131,7 +189,11 @@ PROOF = "A" * 86
         f"{encoded({**HEADER, 'jwk': {'kty': 'OKP'}})}..{PROOF}",
         f"{encoded(HEADER)}=..{PROOF}",
         f"{encoded(HEADER)}.{encoded(b'body')}.{PROOF}",
-        f"{encoded({**HEADER, 'typ': VERSION + '+sha256'})}..{PROOF}",
+        f"{encoded({**HEADER, 'typ': VERSION + '+sha256-lists'})}..{PROOF}",
+        f"{encoded({**HEADER, 'typ': VERSION + '+sha256-lists'})}..{PROOF}~{'A' * 43}",
+        f"{encoded({**HEADER, 'typ': VERSION + '+sha256-lists'})}.{'A' * 43}.{PROOF}",
+        f"{encoded(HEADER)}..{PROOF}~{'A' * 43}",
+        f"{encoded(HEADER)}..{PROOF}~",
         f"{encoded(HEADER)}..{'é' * 86}",
         f"{encoded(HEADER)}..{chr(0xD800) * 86}",
     ],
@@ -150,13 +212,19 @@ def test_nothing_breaks_the_reader(text: object) -> None:
 
 
 def test_digests_that_are_none_are_not_genuine() -> None:
-    """Even signed by the key: half a digest, or the body itself as digests."""
+    """Even signed by the key: half a digest, one too many, the body itself as digests, or nothing."""
     private = OKPKey.import_key(json.loads(PAIR.text))
-    for payload in (sha256(BODY).digest()[:-1], sha256(BODY).digest() + b"x", BODY):
-        header = {**HEADER, "typ": f"{VERSION}+sha256"}
+    digest = sha256(BODY).digest()
+
+    def signed_list(payload: bytes, listed: bytes) -> str:
+        header = {**HEADER, "typ": f"{VERSION}+sha256-lists"}
         text = joserfc_jws.serialize_compact(header, payload, private, algorithms=["Ed25519"])
-        if "" in text.split("."):
-            head, _, proof = text.split(".")
-            text = f"{head}.{encoded(payload)}.{proof}"
-        assert read_signature(text) is not None
+        return f"{text}~{encoded(listed)}"
+
+    assert genuine(signed_list(sha256(digest).digest(), digest), BODY)
+    for listed in (digest[:-1], digest + b"x", digest * (LIST + 1), BODY, b""):
+        text = signed_list(sha256(listed).digest(), listed)
+        assert read_signature(text) is not None or len(text) > MAX_CHARACTERS
         assert not genuine(text, BODY)
+    for payload in (sha256(digest).digest()[:-1], sha256(digest).digest() * (LIST + 1), digest, BODY):
+        assert not genuine(signed_list(payload, digest), BODY)

@@ -24,8 +24,8 @@ ALLOWED = job_request(
 
 
 def test_what_a_key_is_for_it_may_sign() -> None:
-    assert overstep(KEY, ALLOWED, ()) is None
-    assert overstep(KEY, ALLOWED, [Right.CANCELS]) is None
+    assert overstep(KEY, ALLOWED, frozenset()) is None
+    assert overstep(KEY, ALLOWED, {Right.CANCELS}) is None
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ def test_what_a_key_is_for_it_may_sign() -> None:
     ids=["source", "place", "name", "no name"],
 )
 def test_what_lies_outside_its_scope_is_refused(request_: JobRequestV1, words: str) -> None:
-    refused = overstep(KEY, request_, ())
+    refused = overstep(KEY, request_, frozenset())
     assert refused is not None
     assert refused.reason == "outside_scope"
     assert words in refused.detail
 
 
 def test_a_missing_right_is_named() -> None:
-    refused = overstep(KEY, ALLOWED, [Right.TRUSTED, Right.CANCELS])
+    refused = overstep(KEY, ALLOWED, {Right.TRUSTED, Right.CANCELS})
     assert refused is not None
     assert refused.reason == "missing_right"
     assert "needs the right trusted, which" in refused.detail
@@ -76,7 +76,7 @@ def test_an_unsigned_or_wrongly_signed_delivery_is_refused_with_the_reason() -> 
             JobRequestV1.VERSION,
             pair.known,
             "malformed_signature",
-            "no signature of ours",
+            "no valid signature",
         ),
         (signed, JobRequestV1.VERSION, {}, "unknown_key", "'forge'"),
         (signed, JobCancelV1.VERSION, pair.known, "wrong_type", "as a jobcancel.v1"),

@@ -14,6 +14,7 @@ from solstice_common.signing.jws import SignatureReason, sign
 from solstice_common.signing.keys import KeyScope, Right
 from solstice_common.values.times import parse_timestamp
 from solstice_orchestrator.domain.signed_admission import (
+    SignedExaminer,
     Verified,
     examine_signed,
     examine_signed_cancel,
@@ -72,6 +73,42 @@ def reason(examined: Any) -> str:
     assert isinstance(examined, Refuse), examined
     assert examined.detail
     return examined.reason
+
+
+@given(
+    st.lists(
+        st.tuples(requests, st.sampled_from(["group", "alone", "changed", "foreign", "none"])),
+        min_size=1,
+        max_size=30,
+    ),
+    scopes,
+)
+def test_an_examiner_of_many_answers_as_of_each_alone(
+    batch: list[tuple[JobRequestV1, str]], scope: KeyScope
+) -> None:
+    """Whatever came before: a text that counted does not count for what it did not sign."""
+    pair = KeyPair("narrow", scope)
+    keys = pair.known
+    bodies = [request.encode() for request, _ in batch]
+    together = sign([*bodies, b"last"], JobRequestV1.VERSION, pair.signing)
+    deliveries = []
+    for (request, kind), body, text in zip(batch, bodies, together, strict=False):
+        match kind:
+            case "group":
+                deliveries.append(delivered(body, text))
+            case "changed":
+                deliveries.append(delivered(body.replace(b"lake", b"lack") + b" ", text))
+            case "none":
+                deliveries.append(delivered(body))
+            case _:
+                deliveries.append((FOREIGN if kind == "foreign" else pair).signed(request))
+    for max_age_seconds in (None, 29.0):
+        examiner = SignedExaminer(keys, v1_trust=V1_TRUST, max_age_seconds=max_age_seconds)
+        for delivery in deliveries * 2:
+            expected = examine_signed(
+                delivery, keys, v1_trust=V1_TRUST, max_age_seconds=max_age_seconds, now=NOW
+            )
+            assert examiner.examine(delivery, NOW) == expected
 
 
 @given(requests, cancels)

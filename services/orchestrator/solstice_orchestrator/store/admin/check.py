@@ -48,9 +48,6 @@ RULES: Final[Mapping[str, str]] = {
     "other request ids without a run": (
         "request_aliases WHERE NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = request_aliases.run_id)"
     ),
-    "signatures without a run": (
-        "request_signatures WHERE NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = request_signatures.run_id)"
-    ),
     "finished runs with unfinished jobs": (
         "runs WHERE finished_at IS NOT NULL AND EXISTS"
         " (SELECT 1 FROM jobs WHERE jobs.run_id = runs.run_id AND jobs.finished_at IS NULL)"

@@ -32,10 +32,10 @@ async def admit(
     await share_changes(transaction, ordered)
     rows = await transaction.connection.fetch(
         "INSERT INTO requests (run_id, request_key, idempotency_key, repository, ref, created_at, rerun_of, only_jobs, body,"
-        " change_key)"
-        " SELECT run_id, request_key, idempotency_key, repository, ref, $1, $2, $3, body, change_key"
-        " FROM unnest($4::text[], $5::bytea[], $6::bytea[], $7::text[], $8::text[], $9::bytea[], $10::text[])"
-        " AS new (run_id, request_key, idempotency_key, repository, ref, body, change_key)"
+        " change_key, signature)"
+        " SELECT run_id, request_key, idempotency_key, repository, ref, $1, $2, $3, body, change_key, signature"
+        " FROM unnest($4::text[], $5::bytea[], $6::bytea[], $7::text[], $8::text[], $9::bytea[], $10::text[], $11::text[])"
+        " AS new (run_id, request_key, idempotency_key, repository, ref, body, change_key, signature)"
         " WHERE NOT EXISTS (SELECT FROM request_aliases WHERE request_aliases.request_key = new.request_key)"
         " ON CONFLICT DO NOTHING RETURNING run_id",
         moment.now,
@@ -48,6 +48,7 @@ async def admit(
         [run.ref for run in ordered],
         [run.body for run in ordered],
         [run.change_key for run in ordered],
+        [run.signature for run in ordered],
     )
     stored = {row["run_id"] for row in rows}
     admitted = [run for run in new if run.run_id in stored]
@@ -60,13 +61,6 @@ async def admit(
             [run.plan_at for run in admitted],
             [run.request.runs_on for run in admitted],
         )
-        signed = [run for run in admitted if run.signature is not None]
-        if signed:
-            await transaction.connection.execute(
-                "INSERT INTO request_signatures SELECT * FROM unnest($1::text[], $2::text[])",
-                [run.run_id for run in signed],
-                [run.signature for run in signed],
-            )
         await write(transaction, RowChanges(statuses=first_statuses(moment, admitted)))
         await end_cancelled(transaction, admitted)
     return [

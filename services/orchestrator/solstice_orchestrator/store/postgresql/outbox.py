@@ -43,7 +43,7 @@ async def oldest_messages(transaction: PostgreSQLTransaction, limit: int) -> Seq
     if not runs:
         return messages
     rows = await transaction.connection.fetch(
-        "SELECT run_id, signature FROM request_signatures WHERE run_id = ANY($1)", runs
+        "SELECT run_id, signature FROM requests WHERE run_id = ANY($1) AND signature IS NOT NULL", runs
     )
     return with_signatures(messages, {row["run_id"]: row["signature"] for row in rows})
 

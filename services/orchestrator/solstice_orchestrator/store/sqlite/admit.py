@@ -84,12 +84,9 @@ def _insert_runs(transaction: SqliteTransaction, new: Sequence[tuple[int, NewRun
 def _store_and_announce(transaction: SqliteTransaction, new: Sequence[tuple[int, NewRun]]) -> None:
     """Store the requests and first statuses of new runs, and apply earlier cancel requests."""
     insert_many(
-        transaction.connection, "INSERT INTO requests VALUES", [(age, each.body) for age, each in new]
-    )
-    insert_many(
         transaction.connection,
-        "INSERT INTO request_signatures VALUES",
-        [(each.run_id, each.signature) for _, each in new if each.signature is not None],
+        "INSERT INTO requests (age, body, signature) VALUES",
+        [(age, each.body, each.signature) for age, each in new],
     )
     runs = [each for _, each in new]
     insert_messages(transaction.connection, first_statuses(transaction.moment, runs))

@@ -47,7 +47,8 @@ def oldest_messages(transaction: SqliteTransaction, limit: int) -> Sequence[Outb
     if not runs:
         return messages
     rows = transaction.connection.execute(
-        "SELECT run_id, signature FROM request_signatures WHERE run_id IN (SELECT value FROM json_each(?))",
+        "SELECT run_id, signature FROM runs JOIN requests USING (age)"
+        " WHERE run_id IN (SELECT value FROM json_each(?)) AND signature IS NOT NULL",
         (json.dumps(runs),),
     )
     return with_signatures(messages, dict(tuple(row) for row in rows))

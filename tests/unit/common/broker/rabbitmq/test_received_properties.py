@@ -9,7 +9,12 @@ from pamqp import commands as spec
 
 from solstice_common.broker.headers import MAX_DEPTH, MAX_FIELDS
 from solstice_common.broker.rabbitmq.properties import fitting_headers
-from solstice_common.broker.rabbitmq.received_properties import publishable, read_headers, read_properties
+from solstice_common.broker.rabbitmq.received_properties import (
+    publishable,
+    read_header,
+    read_headers,
+    read_properties,
+)
 from tests.raw_amqp import CORRELATION_ID_FLAG, field, long, nested, properties, short
 
 HEAD = struct.pack(">HHQ", 60, 0, 0)
@@ -47,6 +52,30 @@ def test_a_text_that_is_not_utf8_is_missing_alone() -> None:
     assert (read.headers, read.correlation_id) == ({"good": True}, None)
     named = read_properties(HEAD + properties(field(b"\xff", b"t", b"\x01") + GOOD)).headers
     assert named == {"\\xff": True, "good": True}
+
+
+NAMES = st.sampled_from([b"a", b"good", b"\xff", b""])
+
+
+@given(
+    st.lists(
+        st.builds(
+            field,
+            NAMES,
+            st.sampled_from([b"t", b"S", b"Q", b"A", b"F", b"l"]),
+            st.sampled_from(
+                [b"\x01", long(b"text"), long(b"\xff"), long(nested(3)), long(nested(1000)), bytes(8)]
+            ),
+        ),
+        max_size=6,
+    ).map(b"".join)
+    | st.binary(max_size=60)
+)
+def test_one_header_is_read_as_among_all(table: bytes) -> None:
+    header = HEAD + properties(table)
+    everything = read_headers(header)
+    for name in ("a", "good", "\\xff", "", "x"):
+        assert read_header(header, name) == everything.get(name)
 
 
 @given(st.binary(max_size=300))

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -75,6 +75,9 @@ class ScriptedHandler:
         self.saved: list[str] = []
         self.refused: list[str] = []
         self.crashed: list[str] = []
+
+    def examiner(self) -> Callable[[Delivery], str | Refuse]:
+        return self.examine
 
     def examine(self, delivery: Delivery) -> str | Refuse:
         text = delivery.body.decode()
