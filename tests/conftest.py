@@ -35,9 +35,9 @@ SHOWN_LINES = 60
 """Lines of captured output that the report of a failed test shows."""
 
 if sys.version_info < (3, 11, 8):
-    # Before that, Python now and then says SystemError ("AST constructor recursion depth mismatch") of a text that it
-    # reads well the next time (github.com/python/cpython/issues/106905); pytest, which reads every test and every
-    # traceback so, ends the whole run over it.
+    # Before that version, Python sometimes raises SystemError ("AST constructor recursion depth mismatch")
+    # for a text that it reads without an error the next time (github.com/python/cpython/issues/106905);
+    # pytest, which parses every test and every traceback, would end the whole run.
     _parse = ast.parse
 
     def _parse_again(*arguments: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A place to run jobs as real processes, and to inspect what remains."""
+"""Runs jobs as real processes, and shows what remains of them."""
 
 import asyncio
 import contextlib

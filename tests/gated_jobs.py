@@ -1,6 +1,6 @@
 """Jobs that record their attempts, and wait while a test keeps their gate shut.
 
-Real orchestrators run them; the test reads what they recorded, and what became of them in a shared store.
+Real orchestrators run them; the test reads their records, and their results in a shared store.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ class GatedJobs:
         self.gate.unlink()
 
     def record(self, event: str, job_id: str, attempt: int, commit: str) -> None:
-        """Write down what the script would, for a job without processes."""
+        """Write the record that the script would write, for a job without processes."""
         line = f"{event} {job_id} {attempt} {datetime.now(UTC).timestamp():.6f} {commit}\n".encode()
         file = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
@@ -102,7 +102,7 @@ class GatedJobs:
             os.close(file)
 
     def records(self, event: str | None = None) -> Sequence[AttemptRecord]:
-        """What was recorded, in order; a line that is being written is left out."""
+        """The records in order; an incomplete line is left out."""
         if not self._file.exists():
             return ()
         whole = self._file.read_text().rpartition("\n")[0]

@@ -16,7 +16,7 @@ LONG_WAIT_SECONDS: Final = 180.0
 async def wait_until(condition: Callable[[], object]) -> None:
     """Wait until `condition` holds, which this process can check itself."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not condition():  # noqa: ASYNC110  whatever it asks has no event to wait for
+        while not condition():  # noqa: ASYNC110  the condition has no event to wait for
             await asyncio.sleep(0.01)
 
 

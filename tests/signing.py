@@ -23,7 +23,7 @@ class KeyPair:
 
     @property
     def known(self) -> Mapping[str, VerifyKey]:
-        """As VERIFY_KEYS would hold it."""
+        """The key as VERIFY_KEYS would have it."""
         return {self.verify.name: self.verify}
 
     def write(self, directory: Path) -> Path:

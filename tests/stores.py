@@ -129,7 +129,7 @@ def request_of(repository: str) -> JobRequestV1:
 
 
 async def why_last(store: JobStore, run_id: str) -> WaitExplanation:
-    """Why the last job of the run waits."""
+    """The explanation why the last job of the run waits."""
     job_id = (await store.jobs(run_id=run_id, limit=500))[-1].job_id
     facts = await store.waiting(job_id)
     assert facts is not None

@@ -1,7 +1,7 @@
 """Compares `solstice simulate` with an orchestrator that has just run the trace.
 
-The scripted executor sleeps for as long as a job is to last; time is real, so a minute of jobs takes a minute. What
-makes the number of slots depend on the host is switched off: the simulator has no load.
+The scripted executor sleeps for the duration of each job; time is real, so a minute of jobs takes a minute.
+Settings by which the number of slots depends on the host are off: the simulator has no load.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
 """Measures jobs claimed and finished per second, and claims in a full store.
 
-It does so on both stores. Each job of a batch is finished by itself, as the orchestrator does it; everything is kept
-that is kept in production: attempts, states of runs, statuses in the outbox. The clock starts once each claimer has
-done a batch: an orchestrator opens its connections and prepares its statements once in its life.
+It does so on both stores. Each job of a batch is finished by itself, as the orchestrator does it; the store
+writes everything that it writes in production: attempts, states of runs, statuses in the outbox. The clock
+starts once each claimer has done a batch: an orchestrator opens its connections and prepares its statements
+once in its life.
 """
 
 import asyncio

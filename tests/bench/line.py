@@ -1,8 +1,9 @@
 """Measures the whole path of a webhook, from the signed 10 KB to dispatch.
 
-It is kept, confirmed, consumed, stored, acked, and handed to dispatch. Ours is forge-integration as it is and the
-orchestrator's intake; the yardstick keeps no inbox, awaits one publish in each request, and makes one transaction and
-one ack for each message. Receiver, consumer, broker and load share the machine in both.
+The webhook is stored, published, consumed, stored, acked, and handed to dispatch. Ours is forge-integration
+as it is and the orchestrator's intake; the yardstick keeps no inbox, awaits one publish in each request, and
+makes one transaction and one ack for each message. Receiver, consumer, broker and load share the machine in
+both.
 """
 
 import statistics
@@ -25,7 +26,7 @@ CONNECTIONS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """The roles of one of the two ways, and what each is told."""
+    """The roles of one of the two ways, with their arguments."""
 
     receiver: str
     consumer: str

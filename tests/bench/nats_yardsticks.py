@@ -11,7 +11,7 @@ import nats
 from nats.errors import TimeoutError as NatsTimeout
 
 DURABLE = "solstice"
-"""A work queue allows one consumer: that of whoever filled the queue."""
+"""A work queue allows one consumer: that of the process that filled the queue."""
 
 
 def _stream(queue: str) -> str:

@@ -28,7 +28,7 @@ class Role:
 
     @property
     def processor_seconds(self) -> float:
-        """What it has used of all processors so far."""
+        """Its processor time so far, over all processors."""
         return processor_seconds(self.pid)
 
     async def rate(self, count: int) -> float:
@@ -80,6 +80,6 @@ async def role(name: str, /, **arguments: Any) -> AsyncIterator[Role]:
 
 
 def processor_seconds(pid: int) -> float:
-    """What a running process has used of all processors so far, by the kernel's count."""
+    """The processor time of a running process so far, by the kernel's count."""
     fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

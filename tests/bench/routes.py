@@ -1,4 +1,4 @@
-"""An exchange and queues for each round. So no round works on what another left."""
+"""An exchange and queues for each round, so that no round sees messages of another."""
 
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import Route, jobs_route

@@ -1,6 +1,7 @@
 """Measures the line with signed requests against the same line without.
 
-Both lines are `line`'s. One signs what it publishes and verifies what it takes; the other does neither.
+Both lines are `line`'s. One signs requests as it publishes them and verifies consumed ones; the other does
+neither.
 """
 
 import statistics

@@ -2,8 +2,9 @@
 
 It runs as a process of its own.
 
-Reads an `Attack` as JSON on stdin, begins at once, and prints what it did as JSON when it ends. It yields the processor
-to whatever it attacks, so that what is measured is what it makes a service hold, and not whose turn it is.
+Reads an `Attack` as JSON on stdin, begins at once, and prints its result as JSON when it ends. It yields the
+processor to the attacked service, so that the test measures the service's resources and not the scheduling of
+processes.
 """
 
 import contextlib
@@ -32,28 +33,28 @@ LARGE_BYTES: Final = 25 * 1024 * 1024 - 1
 """Just short of the largest body that forge-integration reads by default."""
 
 Doing = Iterator[bytes | memoryview | float]
-"""What a connection does next: send this, or wait so many seconds."""
+"""The next action of a connection: send these bytes, or wait so many seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """What to do, to whom, and for how long."""
+    """The kind of an attack, its targets, and its length."""
 
     kind: str
     targets: tuple[tuple[int, str], ...]
     """The ports of this machine that are attacked by turns, and the path to which bodies are sent there."""
     connections: int
-    """As many are open at once, and opened again when the other side has closed them."""
+    """The number of connections at once; closed ones are opened again."""
     seconds: float
     secret: str = ""
-    """Of Forgejo, for what is signed."""
+    """Forgejo's secret, for signed bodies."""
     awaited: str = ""
-    """A status; it goes on for longer when this was not answered yet."""
+    """A status; the attack lasts longer until a service has answered with it."""
 
 
 @dataclass(kw_only=True)
 class Done:
-    """What an attack came to."""
+    """The result of an attack."""
 
     opened: int = 0
     most_open: int = 0
@@ -89,7 +90,7 @@ def _trailers(head: bytes) -> Doing:
 
 
 def _body(head: bytes, body: memoryview, missing: int) -> Doing:
-    """All but the last bytes of it; then nothing more."""
+    """All but the last bytes of a body; then nothing more."""
     yield head + f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     for begin in range(0, len(body) - missing, PIECE):
         yield body[begin : min(begin + PIECE, len(body) - missing)]
@@ -97,7 +98,7 @@ def _body(head: bytes, body: memoryview, missing: int) -> Doing:
 
 
 def doings(attack: Attack) -> Callable[[int, str], Doing]:
-    """What a connection of the attack does, to that port, and with that path."""
+    """The actions of a connection of the attack, by port and path."""
     body = b'{"x":"' + b"x" * (LARGE_BYTES - 8) + b'"}'
     proof = hmac.new(attack.secret.encode(), body, hashlib.sha256).hexdigest()
     signed = f"X-Forgejo-Event: push\r\nX-Forgejo-Delivery: d\r\nX-Forgejo-Signature: {proof}\r\n"
@@ -144,7 +145,7 @@ class Connection:
         return bool(got)
 
     def write(self, now: float) -> int:
-        """How many bytes went; -1 when the other side has closed it."""
+        """The number of sent bytes; -1 when the service has closed the connection."""
         while not self._left:
             following = next(self._doing)
             if isinstance(following, float):
@@ -164,7 +165,7 @@ class Connection:
 
 
 class Stranger:
-    """All the connections of an attack."""
+    """The attacker, with all its connections."""
 
     def __init__(self, attack: Attack) -> None:
         self.done = Done()
@@ -176,7 +177,7 @@ class Stranger:
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> Done:
-        """Attack, until the time is over or enough was opened."""
+        """Attack until the time is over or enough connections were opened."""
         began = time.monotonic()
         while (now := time.monotonic()) < began + self._seconds():
             self._fill(now)
@@ -188,12 +189,12 @@ class Stranger:
         return self.done
 
     def _seconds(self) -> float:
-        """For how long, as it looks now."""
+        """The present length of the attack."""
         lacks = self._attack.awaited and self._attack.awaited not in self._answers
         return MOST_SECONDS if lacks else min(self._attack.seconds, MOST_SECONDS)
 
     def _fill(self, now: float) -> None:
-        """Open what is missing, and see who has waited long enough."""
+        """Open missing connections, and continue those that have waited long enough."""
         most = min(self._attack.connections, MOST_CONNECTIONS)
         while len(self._open) < most and self.done.opened < MOST_OPENINGS:
             port, path = next(self._targets)

@@ -28,7 +28,7 @@ from tests.traffic import WAIT_SECONDS, drain
 PROCESS_LABEL: Final = "process"
 """The label of jobs that are real processes."""
 Key = tuple[str, int]
-"""Of an attempt: the job's id and the number."""
+"""The key of an attempt: the job's id and the number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +39,16 @@ class Cluster:
     gated_jobs: GatedJobs
     store: JobStore
     settings: Mapping[str, str]
-    """Of every orchestrator."""
+    """The settings of every orchestrator."""
     skew_hours: Mapping[str, float]
     """How far the clocks of machines are ahead, by name."""
     stack: ExitStack
     branches: Iterator[int] = field(default_factory=itertools.count)
     orchestrators: list[OrchestratorProcess] = field(default_factory=list)
-    """Those that were ever started."""
+    """All orchestrators that were started."""
 
     async def start(self, name: str) -> OrchestratorProcess:
-        """One more, of that name."""
+        """Start one more orchestrator, of that name."""
         starting: AbstractContextManager[OrchestratorProcess] = orchestrator(
             self.shared_files,
             start=START,
@@ -99,12 +99,12 @@ class Cluster:
         assert all(outcome.confirmed for outcome in outcomes)
 
     async def running_attempts(self, worker: OrchestratorProcess) -> set[Key]:
-        """The attempts that the store says it runs."""
+        """The attempts that the worker runs, by the store."""
         running = await self.store.jobs(state=JobState.RUNNING, limit=1000)
         return {(job.job_id, job.attempt) for job in running if job.worker_id == worker.worker_id}
 
     async def done_count(self) -> int:
-        """How many attempts have come to their end, for themselves."""
+        """How many attempts have recorded their end themselves."""
         return len(self.gated_jobs.records("done"))
 
     async def attempts_ended(self, keys: set[Key]) -> bool:
@@ -158,7 +158,7 @@ class Cluster:
         return {name: 0 if depth is None else depth.ready for name, depth in found.items()}
 
     def lost_at(self) -> Mapping[Key, float]:
-        """When the orchestrator of each lost attempt had noticed it and killed its processes."""
+        """When the orchestrator of each lost attempt noticed the loss and killed its processes."""
         return {
             (event["job_id"], event["attempt"]): logged_at(event)
             for process in self.orchestrators
@@ -168,7 +168,7 @@ class Cluster:
 
 
 def lost_attempts(process: OrchestratorProcess) -> set[Key]:
-    """The attempts of whose loss it has heard, in whatever way."""
+    """The attempts whose loss the process has noticed in any way."""
     return {
         (event["job_id"], event["attempt"])
         for event in process.events
@@ -177,7 +177,7 @@ def lost_attempts(process: OrchestratorProcess) -> set[Key]:
 
 
 def logged_at(event: Mapping[str, Any]) -> float:
-    """When it was logged, in seconds since the epoch."""
+    """When the event was logged, in seconds since the epoch."""
     return datetime.fromisoformat(event["timestamp"]).timestamp()
 
 

@@ -48,7 +48,7 @@ async def publish(shared_files: SharedFiles, requests: list[bytes]) -> None:
 
 
 async def seconds_for_good(directory: Path, bad_port: int | None, *, answers: bool = True) -> float:
-    """How long the good jobs take, beside those of a host that fails, if given."""
+    """How long good jobs take, beside those of a given failing host."""
     shared_files, repository = SharedFiles(directory=directory), Repository(directory / "good")
     sha = repository.commit({".solstice/job.sh": "true"})
     good = [job_request(repo_url=repository.url, commit_sha=sha, ref=None).encode() for _ in range(GOOD)]
@@ -94,12 +94,12 @@ async def test_good_jobs_keep_their_rate_beside_a_bad_host(tmp_path: Path, kind:
                 tmp_path / "beside", server.getsockname()[1], answers=kind != "silent"
             )
     print(f"{GOOD} good jobs: {without:.1f} s alone, {beside:.1f} s beside a host that {kind}")  # noqa: T201  the figures
-    # On a busy machine twice as long says nothing; a host that held places or slots would cost half a minute.
+    # On a busy machine, twice as long is normal; a host that held places or slots would cost half a minute.
     assert beside < 2 * without + 10
 
 
 def silent_about_checkouts(root: Path, released: threading.Event) -> Any:
-    """A server of git that answers planning, and says nothing to whoever wants whole commits."""
+    """A git server that answers planning, and is silent to clients that fetch whole commits."""
 
     backend = git_backend(root)
 
@@ -189,7 +189,7 @@ def commit_with_long_name(repository: Repository) -> str:
 
 @contextlib.contextmanager
 def listening() -> Iterator[int]:
-    """A host that takes connections and never says a word; its port."""
+    """A host that accepts connections and never answers; its port."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen(128)
@@ -267,5 +267,6 @@ async def test_a_stream_of_good_jobs_keeps_its_rate_beside_bad_hosts_and_a_bad_c
     )
     assert refused > 0
     assert (view.state, view.shrunk_to) == (WorkerState.ACTIVE, None)
-    # Others share the machine; a bad host that held slots, or a quarantine, would leave next to nothing.
+    # Other processes share the machine; a bad host that held slots, or a quarantine, would leave almost no
+    # jobs.
     assert beside > 0.6 * alone

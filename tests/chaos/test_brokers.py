@@ -1,7 +1,7 @@
 """Every broker under seeded faults: each accepted push is built and shown once.
 
-`CHAOS_SCHEDULES=5 CHAOS_JOBS=500 ./just test tests/chaos/test_brokers.py -s` is the full run, 10,000 jobs and more in
-all, and prints what it counted; by default there is one short schedule for each broker, and no cluster.
+`CHAOS_SCHEDULES=5 CHAOS_JOBS=500 ./just test tests/chaos/test_brokers.py -s` is the full run, 10,000 jobs and
+more in all, and prints its counts; by default there is one short schedule for each broker, and no cluster.
 """
 
 import os

@@ -29,7 +29,7 @@ RUNNING, LATE = 4, 6
 
 pytestmark = [
     pytest.mark.timeout(240),  # it may have to start a RabbitMQ first
-    # What happens to the database is the same for every broker.
+    # The faults of the database are the same for every broker.
     pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session"),
 ]
 
@@ -219,7 +219,7 @@ async def test_a_job_whose_lease_ran_out_meanwhile_is_ended_first_and_then_runs_
             first, second = await store.attempts(view.job_id)
             assert first.reason in {Reason.LEASE_EXPIRED, Reason.AGENT_LOST, Reason.RELEASED}
             assert (second.state, second.number) == (JobState.SUCCEEDED, 2)
-    # Whoever was given up did not come to its end: what is done is done by the second attempt.
+    # The abandoned attempt did not come to its end: only the second attempt records `done`.
     assert {attempt for _, attempt in cluster.gated_jobs.attempts("done")} == {2}
 
 

@@ -22,7 +22,7 @@ from tests.stores import planned
 
 WAIT_SECONDS = 90
 RATE, BURST, SECONDS = 10, 20, 10
-"""Tokens of two seconds: whoever is kept from the processor for so long loses nothing."""
+"""Tokens of two seconds: a process that waits this long for the processor loses no start."""
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ async def test_every_push_is_kept_once_and_published_while_replicas_are_killed_i
             for number in range(1, PUSHES + 1):
                 await send(client, replicas, number)
                 if number % 20 == 10:
-                    # Whichever of the two relays: one after the other is killed, and another takes its place.
+                    # Either of the two may be the relay: each is killed in turn, and another takes its place.
                     replicas.pop(0).kill()
                     replicas.append(await asyncio.to_thread(start))
             async with open_broker(shared_files.broker_url, name="test") as broker:
@@ -64,7 +64,7 @@ async def test_every_push_is_kept_once_and_published_while_replicas_are_killed_i
                     await asyncio.sleep(0.05)
         stored = postgresql_database.query("SELECT count(*) FROM inbox_requests")
         assert [tuple(row) for row in stored] == [(PUSHES,)]
-        # One waits for its turn at relaying, and ends at once all the same.
+        # One waits for the leader lock, and still ends at once.
         for replica in replicas:
             replica.terminate()
         assert [await asyncio.to_thread(replica.ended) for replica in replicas] == [0, 0]

@@ -30,13 +30,13 @@ WAIT_SECONDS = 600
 
 @dataclass
 class Watched:
-    """A replay's process, and the most memory it was seen to have."""
+    """A replay's process, and its largest observed memory."""
 
     process: asyncio.subprocess.Process
     most_kib: int = 0
 
     async def ended(self) -> str:
-        """Watch it until it ends; returns what it said."""
+        """Watch the process until it ends; return its output."""
         saying = asyncio.ensure_future(self.process.communicate())
         while not saying.done():
             self._look()

@@ -26,7 +26,7 @@ RUNS, SIMULATED_JOBS, PROCESS_JOBS = 80, 24, 1
 SLOTS = {SIMULATED_LABEL: 16, PROCESS_LABEL: 2}
 Ask = Callable[[], Awaitable[None]]
 BETWEEN = 100
-"""Jobs that are done between one blow and the next."""
+"""Jobs that are done between one fault and the next."""
 LOST_REASONS = {Reason.AGENT_LOST, Reason.LEASE_EXPIRED}
 SETTINGS = {
     "CAPACITY_MAP": ",".join(f"{label}={slots}" for label, slots in SLOTS.items()),
@@ -60,7 +60,7 @@ async def test_each_of_two_thousand_jobs_succeeds_once_although_orchestrators_ar
     repository, commit = cluster.repository("harbour", simulated=SIMULATED_JOBS, processes=PROCESS_JOBS)
 
     async def ask() -> None:
-        """For a fifth of all, so that whatever comes next comes while there is work."""
+        """Publish a fifth of all requests, so that the next fault finds work."""
         await cluster.publish_requests(repository, commit, RUNS // 5)
 
     lost = await kill_while_every_slot_is_in_use(cluster, north, ask)
@@ -145,7 +145,8 @@ async def test_clocks_that_are_hours_apart_take_no_job_from_a_living_worker_and_
         assert [each.reason for each in tries] == [*lost, Reason.COMPLETED]
 
 
-# -- blows -----------------------------------------------------------------------------------------------------------
+# -- faults
+# -----------------------------------------------------------------------------------------------------------
 
 
 async def progress(cluster: Cluster) -> None:
@@ -233,13 +234,13 @@ async def freeze_while_every_slot_is_in_use(
 
 
 async def freeze_in_full_flight(cluster: Cluster, worker: OrchestratorProcess, ask: Ask) -> set[Key]:
-    """It wakes up in the middle of attempts that somebody else has made again meanwhile."""
+    """Freeze the worker; it wakes up during attempts that another worker has repeated."""
     await ask()
     await progress(cluster)
     worker.freeze()
     attempts_at_worker = await cluster.running_attempts(worker)
     assert attempts_at_worker
-    # It never heard of what it was given as it froze, if the answer comes too late for its patience.
+    # Its last claim is unknown to it when the answer comes after its timeout.
     begun = attempts_at_worker & {record.key for record in cluster.gated_jobs.records()}
     await wait_until_true(
         "all that it held is taken away", lambda: cluster.attempts_ended(attempts_at_worker)
@@ -254,7 +255,7 @@ async def freeze_in_full_flight(cluster: Cluster, worker: OrchestratorProcess, a
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process is there and more than a corpse that nobody has collected."""
+    """Whether the process exists and is no zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -36,7 +36,7 @@ OTHER: Final = {QueueType.QUORUM: QueueType.CLASSIC, QueueType.CLASSIC: QueueTyp
 
 
 class Command:
-    """A running `solstice topology migrate`, and what it has said."""
+    """A running `solstice topology migrate`, and its output."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -126,7 +126,7 @@ async def test_a_queue_migrated_under_load_and_three_kills_loses_and_repeats_not
         }
         orchestrator = await deployment.orchestrator(**services)
         await deployment.forge(**services)
-        orchestrator.freeze()  # it holds what it has been sent, and takes nothing more
+        orchestrator.freeze()  # it holds its delivered messages, and takes no more
         await publish(broker, COUNT)
         webhooks = [load.request_bytes(load.push(number)[0]) for number in range(WEBHOOKS)]
         answers = group.create_task(

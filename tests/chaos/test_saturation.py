@@ -34,7 +34,7 @@ async def test_a_full_system_answers_programs_503_stores_webhooks_and_recovers(
         answers.append(await deployment.client.post("/api/v1/jobs", json=job_input, headers=asks))
         if answers[-1].status_code == 202:
             return False
-        # Not for what was only on its way to the broker, nor for what an orchestrator is about to take.
+        # Not for messages on their way to the broker, nor for those that an orchestrator is about to take.
         return await deployment.all_is_published() and ((await deployment.depths())[JOBS.queue] or 0) >= 5
 
     await wait_until_true("the API takes no more, and the queue holds it", is_full)

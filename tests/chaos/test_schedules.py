@@ -39,7 +39,9 @@ daemon.head_of = gated
 from solstice_orchestrator.cli import main
 main()
 """
-"""The clock is wrong by what a file says, now; and whoever has a gate stands before it between the forge and the store."""
+"""The clock is wrong by the number in a file; a process with a gate waits at it between the forge and the
+store.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +56,7 @@ class Host:
         return self.directory / f"{self.name}.gate"
 
     def step(self, hours: float) -> None:
-        """Set its clock, whatever runs there."""
+        """Set its clock, also while processes run there."""
         new = self.directory / f"{self.name}.new"
         new.write_text(str(hours * 3600))
         new.rename(self.directory / f"{self.name}.skew")
@@ -162,7 +164,7 @@ async def test_every_tick_is_one_run_although_orchestrators_are_killed_and_clock
         run_ids += [str(tick.run_id) for tick in ticks if tick.state is TickState.FIRED]
         lateness += [late(tick) for tick in ticks if tick.state is TickState.FIRED]
         assert {tick.commit_sha for tick in ticks if tick.state is TickState.FIRED} == {commit}
-        # A slow machine may be behind; nobody may be lost without a word.
+        # A slow machine may be late; no tick may be lost without a record.
         assert {tick.reason for tick in ticks if tick.state is not TickState.FIRED} <= {
             TickReason.MISSED,
             TickReason.OVERTAKEN,

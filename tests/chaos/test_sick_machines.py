@@ -62,7 +62,7 @@ async def test_a_worker_with_a_full_disk_spends_no_tries_while_a_healthy_one_pla
             except OSError:
                 pass
         await publish_requests(shared_files, gated_job, 5)
-        # Alone: retried with a pause, and said everywhere.
+        # A single worker retries with a pause, and reports it everywhere.
         async with asyncio.timeout(WAIT_SECONDS), httpx2.AsyncClient(base_url=sick.url) as client:
             while True:
                 ready = await client.get("/readyz")

@@ -62,7 +62,7 @@ NOT_OVER: Final = {"pending", "running"}
 
 pytestmark = [
     pytest.mark.timeout(300),  # it may have to start a RabbitMQ first
-    # The troubles are the forges'; every broker is the same to them.
+    # The faults are the forges'; they are the same for every broker.
     pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session"),
 ]
 
@@ -82,7 +82,7 @@ async def wait_until(
 
 @dataclass(kw_only=True)
 class ForgeTroubles:
-    """What the forges do to whoever calls them; calm when the storm is over."""
+    """The faults of the forges; none after the storm."""
 
     rng: random.Random
     storming: bool = True
@@ -100,7 +100,7 @@ class ForgeTroubles:
 
 @dataclass(kw_only=True)
 class Replicas:
-    """Two forge-integrations on one inbox, of which one tells and the other may."""
+    """Two forge-integrations on one inbox, of which one is the leader."""
 
     shared_files: SharedFiles
     settings: Mapping[str, str]
@@ -274,7 +274,7 @@ def has_calls(forges: Mapping[Source, ForgeApi], goal: int) -> bool:
 
 
 def untrue(forges: Mapping[Source, ForgeApi], ends: Ends) -> dict[str, list[str]]:
-    """What commits have shown that do not show how their jobs ended."""
+    """The shown statuses of commits that do not show how their jobs ended."""
     return {
         f"{origin} {key}": [str(each["state"]) for each in forges[origin].history.get(key, [])]
         for origin, of_forge in ends.items()

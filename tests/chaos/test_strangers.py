@@ -44,7 +44,7 @@ KINDS: Mapping[str, str] = {
     "unsigned-bodies": "401",
     "signed-bodies-cut-short": "503",
 }
-"""The kinds of attack, and what strangers are answered; nothing, when they have not said enough for an answer."""
+"""The kinds of attack, and the answers; none, when the attacker has not sent enough for an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +55,9 @@ class Answered:
     seconds: float
     """From its connection to the end of its answer."""
     queued_seconds: float
-    """How long, meanwhile, the service or the sender was ready to run and the machine ran others instead.
+    """How long the service or the sender was ready to run while the machine ran other processes.
 
-    On a quiet machine that is next to nothing; on a busy one it says nothing about the service.
+    On a quiet machine this is close to zero; on a busy one it does not depend on the service.
     """
 
     @property
@@ -119,7 +119,7 @@ class Sender:
 
 @asynccontextmanager
 async def sending(sender: Sender) -> AsyncIterator[None]:
-    """Genuine webhooks until this is left, and the answers to all of them."""
+    """Send genuine webhooks until the block is left; the answers to all of them."""
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(sender.run(stop), name="genuine webhooks")
@@ -130,7 +130,7 @@ async def sending(sender: Sender) -> AsyncIterator[None]:
 
 
 async def attacked(attack: Attack) -> dict[str, Any]:
-    """Let a process of its own do it; what it did."""
+    """Run the attack in a process of its own; return its result."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, attacker.__file__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
@@ -141,7 +141,7 @@ async def attacked(attack: Attack) -> dict[str, Any]:
 
 
 async def withstands(sender: Sender, pids: Sequence[int], page: str) -> None:
-    """Attack both services in every way, and check what they promise about it."""
+    """Attack both services in every way, and check their promises."""
     targets = ((address(sender.url)[1], "/webhooks/forgejo"), (address(page)[1], "/api/v1/schedules"))
     async with sending(sender):
         await wait_until(lambda: len(sender.answered) >= 10)
@@ -171,7 +171,7 @@ async def withstands(sender: Sender, pids: Sequence[int], page: str) -> None:
 
 
 def tell(kind: str, done: Mapping[str, Any], answered: Sequence[Answered], pids: Sequence[int]) -> None:
-    """For a reader of the test's output."""
+    """Print a result for the reader of the test's output."""
     slowest, own = max(each.seconds for each in answered), max(each.own_seconds for each in answered)
     memory = [round(peak_mib(pid)) for pid in pids]
     sys.stdout.write(

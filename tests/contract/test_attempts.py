@@ -29,9 +29,9 @@ from tests.stores import (
 
 TIMED_OUT: Final = Outcome(state=JobState.TIMED_OUT, reason=Reason.JOB_TIMEOUT)
 LOST: Final = Outcome(state=JobState.ERRORED, reason=Reason.AGENT_LOST, detail=f"held by {WORKER}")
-"""Nobody says so; the lease runs out."""
+"""The holder reports nothing; the lease runs out."""
 CANCEL: Final = "cancel"
-"""Somebody asks for the job's end; no attempt."""
+"""A person cancels the job; this is no attempt."""
 Step = Outcome | str
 
 HISTORIES: Final[dict[str, tuple[JobState, Sequence[Step]]]] = {
@@ -57,12 +57,12 @@ HISTORIES: Final[dict[str, tuple[JobState, Sequence[Step]]]] = {
     "it was handed back and then failed": (JobState.FAILED, [RELEASED, FAILED, FAILED]),
     "it was cancelled before it ran": (JobState.CANCELLED, [CANCEL]),
 }
-"""How the job ends, which its author lets fail once, and what leads there."""
+"""The end of a job whose author allows one retry, and the steps that lead there."""
 LIVES: Final = [pytest.param(end, steps, id=name) for name, (end, steps) in HISTORIES.items()]
 
 
 async def claimed_attempt(store: JobStore, clock: ManualClock) -> AttemptKey:
-    """The next attempt at the only job, once whatever keeps it from waiting is over."""
+    """The next attempt at the only job, once it waits again."""
     clock.forward(3600.0)
     await store.rescue()
     (claim,) = await claimed(store)
@@ -95,11 +95,11 @@ async def ended(store: JobStore, clock: ManualClock, key: AttemptKey, outcome: O
 async def history_of(
     store: JobStore, clock: ManualClock, job_id: str, steps: Sequence[Step]
 ) -> list[AttemptView]:
-    """What is to be reported of the job's attempts once all this has happened."""
+    """The expected report about the job's attempts after these steps."""
     history: list[AttemptView] = []
     attempt_key: AttemptKey | None = None
     for number, step in enumerate(steps, 1):
-        # The last request comes while nobody has the job.
+        # The last request comes while no worker has the job.
         if attempt_key is None and (isinstance(step, Outcome) or number < len(steps)):
             attempt_key = await claimed_attempt(store, clock)
         if isinstance(step, str):
@@ -142,7 +142,7 @@ async def test_an_end_that_is_repeated_counts_if_it_is_the_same(
         key = AttemptKey(job_id=job_id, number=attempt.number)
         assert await store.finish(key, outcome)
         assert not await store.finish(key, SUCCEEDED if outcome is not SUCCEEDED else FAILED)
-        # What its holder or somebody wanted to end has not been taken away.
+        # An attempt whose end was requested is not lost.
         lost = (await store.renew(WORKER, [key])).lost
         assert lost == ({key} if outcome is LOST else frozenset())
     assert not await store.finish(AttemptKey(job_id=job_id, number=len(history) + 1), SUCCEEDED)

@@ -377,7 +377,7 @@ class TestSettling:
             (first,) = await collect(consumer, 1, Retry(reason="store_unavailable"))
             (again,) = await collect(consumer, 1, Retry(reason="store_unavailable"))
             (third,) = await collect(consumer, 1, Ack())
-            # Where it stands among the others is the broker's affair: at the front, but for RabbitMQ 3.10.
+            # Its place among the others depends on the broker: at the front, except on RabbitMQ 3.10.
             await publish(broker, message(b"1"))
             (last,) = await collect(consumer, 1, Ack())
         assert [first.redelivered, again.redelivered, third.redelivered] == [False, True, True]
@@ -530,7 +530,9 @@ class TestRefusing:
 
 
 class TestWithoutDeadLetters:
-    """`DEAD_LETTER_ENABLED=false`: what would become a dead letter is dropped and its reason counted."""
+    """`DEAD_LETTER_ENABLED=false`: messages that would become dead letters are dropped, and their reasons
+    counted.
+    """
 
     async def test_a_refused_message_is_forgotten_and_counted(self, broker_url: str, route: Route) -> None:
         dropped: list[str] = []

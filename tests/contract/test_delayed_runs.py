@@ -50,7 +50,7 @@ async def state(store: JobStore, run_id: str) -> RunState:
 
 
 async def planned_next(store: JobStore, *, worker: str = WORKER) -> list[str]:
-    """The ids of all runs that somebody may plan now."""
+    """The ids of all runs that may be planned now."""
     return [task.run_id for task in await store.claim_planning(worker, 1000)]
 
 
@@ -116,7 +116,7 @@ class TestTime:
         runs = [await admitted(store, later(clock)) for _ in range(5)]
         clock.forward(HOUR)
         found = await asyncio.gather(*(planned_next(store, worker=f"worker-{number}") for number in range(4)))
-        # Who looks while another lets them begin may see none of them; the next look does.
+        # A claim that runs while another one begins them may see none of them; the next claim does.
         found.append(await planned_next(store))
         assert sorted(run_id for each in found for run_id in each) == sorted(runs)
         begun = [each.run_id for each in await outbox_statuses(store) if each.state == RunState.PLANNING]

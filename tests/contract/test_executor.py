@@ -20,7 +20,7 @@ from tests.repositories import Repository
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutorSetup:
-    """An executor, a request that it can run, and how to say things to it."""
+    """An executor, a request that it can run, and the steps in its language."""
 
     executor: Executor
     request: JobRequestV1

@@ -216,7 +216,7 @@ async def test_two_hooks_at_two_processes_are_one_request(another: OpenInbox) ->
         assert await here.backlog() == 100
 
 
-# -- what only the forge can tell -----------------------------------------------------------------------------------
+# -- lookups -----------------------------------------------------------------------------------
 
 
 def lacking(name: str, *, key: str | None = None) -> NewDelivery:

@@ -16,7 +16,7 @@ from tests.inboxes import NOON, delivery, keep_in_one_batch
 from tests.servers.postgresql import ScratchDatabase
 
 NAMES = [f"{hook}-{event}" for event in "abcdef" for hook in ("repo", "org")]
-"""Each event is told by two hooks, so two delivery ids have one content."""
+"""Two hooks report each event, so two delivery ids have one content."""
 
 
 class Machine(RuleBasedStateMachine):
@@ -43,7 +43,7 @@ class Machine(RuleBasedStateMachine):
         self.runner.close()
 
     def expected(self, name: str, *, asks: bool) -> tuple[Decision, tuple[str, ...]]:
-        """What keeping this answers, and the model after it."""
+        """The expected result of storing a delivery, and the model after it."""
         event, request = name[-1], f"request of forgejo {name}"
         if name in self.by_id:
             known = self.by_id[name][1]

@@ -1,4 +1,4 @@
-"""What every job store keeps of jobs that wait for somebody's word."""
+"""Every job store keeps jobs that need approval, and starts them once approved."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -45,7 +45,7 @@ def change(**changes: Any) -> JobRequestV1:
 
 
 def word(**changes: Any) -> JobRequestV1:
-    """Somebody who may push wants that commit to be built."""
+    """The approval of that commit by a person who may push."""
     return change(needs_approval=None, approves=True, **changes)
 
 

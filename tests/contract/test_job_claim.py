@@ -76,7 +76,7 @@ async def test_ten_jobs_and_three_workers_each_job_has_one(store: JobStore, open
         rounds = await asyncio.gather(
             *[each.claim(name, {"linux": 4}, 4) for _ in range(4) for name, each in workers.items()]
         )
-        # Whoever came while a run was being begun looks again.
+        # A worker that claimed while a run began claims again.
         rounds.append(await store.claim("worker-a", {"linux": 10}, 10))
     keys = [claim.key for claims in rounds for claim in claims]
     assert len(keys) == len(set(keys)) == 10

@@ -30,7 +30,7 @@ SILENT = Outcome(state=JobState.TIMED_OUT, reason=Reason.NO_OUTPUT, detail="the 
 
 
 async def limited(store: JobStore, run: RunSpec, *specs: JobSpec) -> str:
-    """The id of a new run of which the workflow says this."""
+    """The id of a new run with this `run` section in its workflow."""
     run_id = await admitted(store)
     assert await store.planned(await planning_task(store), specs, run)
     return run_id

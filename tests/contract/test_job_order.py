@@ -56,7 +56,7 @@ async def many(store: JobStore, repository: str, count: int, **changes: Any) -> 
 
 
 async def one_at_a_time(store: JobStore, slots: int) -> Sequence[Claim]:
-    """What starts on so many slots that come free one after the other."""
+    """The jobs that start on so many slots, which become free one after the other."""
     return [(await claimed(store, free={"linux": 1}, limit=1))[0] for _ in range(slots)]
 
 
@@ -135,7 +135,8 @@ class TestCaps:
                     for number, each in enumerate([store, other] * 4)
                 )
             )
-            # Whoever found the repository locked was told of nothing; another look shows that none was forgotten.
+            # A claim that found the repository locked got nothing; another claim shows that no job was
+            # forgotten.
             rest = await claimed(store)
             assert sum(map(len, claim_batches)) + len(rest) == 3
 

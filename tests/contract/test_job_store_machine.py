@@ -72,7 +72,7 @@ ACTIVE = frozenset({JobState.WAITING, JobState.RUNNING, JobState.BACKOFF})
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """A store, a moved clock, two workers, and what they believe they hold."""
+    """A store, a moved clock, two workers, and the attempts that they believe they hold."""
 
     def __init__(self, fresh: Callable[[], AbstractContextManager[str]]) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.job_groups: dict[tuple[str, str], str] = {}
         """By run, and name of a job."""
         self.ended: dict[tuple[str, int], AttemptView] = {}
-        """Attempts as they were told of when they had ended."""
+        """Attempts as they were reported when they had ended."""
 
     def teardown(self) -> None:
         self.do(self.stack.aclose)
@@ -112,7 +112,7 @@ class StoreMachine(RuleBasedStateMachine):
 
         return self.runner.run(awaited())
 
-    # -- what may happen ----------------------------------------------------------------------------------------
+    # -- operations ----------------------------------------------------------------------------------------
 
     @rule(
         keys=st.lists(st.sampled_from([None, "x", "y"]), min_size=1, max_size=4),
@@ -184,7 +184,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(whole=st.booleans(), mode=st.sampled_from(GroupMode), ref=st.sampled_from(BRANCHES))
     def deploy(self, whole: bool, mode: GroupMode, ref: str) -> None:
-        """A short way to a run that wants what others want."""
+        """Add a run that asks for a contested group."""
         request = job_request(ref=ref)
         self.requests.append(request)
         (admission,) = self.do(lambda: self.store.admit([request]))
@@ -308,7 +308,7 @@ class StoreMachine(RuleBasedStateMachine):
     def time_goes_by(self, seconds: float) -> None:
         self.clock.forward(seconds)
 
-    # -- what must hold -----------------------------------------------------------------------------------------
+    # -- invariants -----------------------------------------------------------------------------------------
 
     @invariant()
     def every_transition_is_reported_in_order_and_follows_the_table(self) -> None:
@@ -421,7 +421,7 @@ class StoreMachine(RuleBasedStateMachine):
     def dead_letters_are_runs_that_the_world_spoiled(self) -> None:
         assert self.dead_letters <= sum(run.state is RunState.ERRORED for run in self.runs())
 
-    # -- how it is looked at ------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------
 
     def runs(self) -> list[Any]:
         return list(self.do(lambda: self.store.runs(limit=10_000)).runs)
@@ -437,7 +437,10 @@ class StoreMachine(RuleBasedStateMachine):
         return view is not None and view.state is JobState.RUNNING and view.attempt == key.number
 
     def take(self, data: st.DataObject, owned: list[T], *, keep: bool) -> T:
-        """One of what somebody believes to hold; kept, it is used again, too late."""
+        """One of the claims that a worker believes to hold.
+
+        A kept one is used again, too late.
+        """
         index = data.draw(st.integers(0, len(owned) - 1))
         return owned[index] if keep else owned.pop(index)
 

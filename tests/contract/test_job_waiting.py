@@ -239,7 +239,7 @@ class TestReasons:
 
 class TestAhead:
     async def test_is_how_many_start_before_it(self, store: JobStore, clock: ManualClock) -> None:
-        """Whoever is counted as ahead starts earlier, and nobody else does."""
+        """Exactly the jobs that are counted as ahead start earlier."""
         ids: list[str] = []
         for number, (repository, priority, age) in enumerate(
             [
@@ -359,7 +359,7 @@ class TestExpectedStart:
 
 
 async def fifty_seconds_each(store: JobStore, clock: ManualClock) -> None:
-    """So long have jobs of illumos lasted."""
+    """Jobs of illumos have lasted 50 seconds each."""
     for _ in range(5):
         running = await busy(store)
         clock.forward(50)

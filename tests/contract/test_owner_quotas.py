@@ -119,7 +119,8 @@ class TestSlots:
                         for number, store in enumerate(stores * 4)
                     )
                 )
-                # Whoever found the owner locked was told of nothing; another look shows that none was forgotten.
+                # A claim that found the owner locked got nothing; another claim shows that no job was
+                # forgotten.
                 rest = await claimed(stores[0], worker=f"last-{round_}")
                 together = [claim for claims in (*claimed_counts, rest) for claim in claims]
                 started += owners(together)

@@ -1,4 +1,4 @@
-"""Commits are told how long the line before their jobs is; on every job store."""
+"""Commits show how many jobs are ahead of theirs, on every job store."""
 
 import random
 from collections.abc import AsyncIterator, Sequence
@@ -16,7 +16,7 @@ REQUEST = {"source_name": "acme"}
 
 
 class Listener:
-    """Of a broker only what is published."""
+    """A broker that only records published messages."""
 
     def __init__(self) -> None:
         self.statuses: list[JobStatusV1] = []

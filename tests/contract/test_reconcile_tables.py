@@ -1,4 +1,4 @@
-"""What every inbox remembers between two comparisons with a forge."""
+"""Every inbox keeps the state between two comparisons with a forge."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Every job store lists the runs of one state, whatever else is open or ended."""
+"""Every job store lists the runs of one state among all others."""
 
 import itertools
 from collections import defaultdict
@@ -25,7 +25,7 @@ ROUNDS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHistory:
-    """What becomes of a run. Those of its jobs that run on `linux` are claimed."""
+    """The history of a run. Its jobs with the label `linux` are claimed."""
 
     jobs: Sequence[JobSpec] = ()
     request: Mapping[str, Any] | None = None
@@ -101,7 +101,7 @@ async def histories(store: JobStore) -> Mapping[str, str]:
 async def test_each_life_is_in_the_state_that_it_is_meant_for(
     store: JobStore, histories: Mapping[str, str]
 ) -> None:
-    """Else the other tests here would look at less than they say."""
+    """Otherwise the other tests here would check less than their names say."""
     runs, jobs = await every_run(store, 100), await every_job(store, 100)
     assert len(runs) == ROUNDS * len(HISTORIES)
     states = defaultdict(set)

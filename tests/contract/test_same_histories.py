@@ -1,4 +1,4 @@
-"""Both kinds of store report the same history, whatever ends in whatever order.
+"""Both kinds of store report the same history for any ends in any order.
 
 SQLite has a row for each attempt that ended.
 """
@@ -50,7 +50,7 @@ class JobHistory:
     run_id: str
     job_id: str
     attempt_keys: list[AttemptKey]
-    """All that ever were, which the worker may think it holds still."""
+    """All attempts so far, which the worker may still believe to hold."""
 
     async def claim(self) -> object:
         claims = await self.store.claim(self.worker, {self.worker: 1}, 1)

@@ -149,7 +149,7 @@ class TestSchedules:
         clock.forward(HOUR)
         changed = await timetable.edit("nightly", {"timezone": "Asia/Kathmandu"})
         assert isinstance(changed, ScheduleView)
-        # Nobody looked for an hour: what came until now is settled by the old time.
+        # No orchestrator polled for an hour: ticks until now follow the old time.
         assert changed.next_at == NOON + HOUR + 300
         (task,) = (await timetable.claim(HOLDER, 9)).tasks
         assert task.tick_at == NOON + HOUR - 600
@@ -285,7 +285,7 @@ class TestTicks:
         clock.forward(LEASE)
         found = await claimed_tick(timetable, "there")
         assert (found.tick_id, found.attempt) == (lost.tick_id, lost.attempt + 1)
-        # The lease was lost between the question to the forge and the admission.
+        # The lease was lost between the lookup at the forge and the admission.
         assert await timetable.fired(lost, COMMIT) is None
         assert await timetable.not_fired(lost, TickReason.BRANCH_GONE, "", retry=False) is None
         await timetable.release(lost)
@@ -478,7 +478,7 @@ class TestTrouble:
         clock.forward(RETRY_CAP_SECONDS)
         await timetable.fired(await claimed_tick(timetable), COMMIT)
         (fired,) = await history(timetable)
-        # The forge was away for minutes: that is a run, and not on time.
+        # The forge was unavailable for minutes: the tick becomes a run, but a late one.
         assert (fired.state, fired.reason, fired.detail) == (TickState.FIRED, TickReason.LATE, "")
 
     async def test_a_branch_that_is_gone_is_reported_and_the_next_tick_tries_again(
@@ -646,7 +646,7 @@ class TestHistory:
         assert len(await history(timetable)) == 2
         clock.forward(10 * 86_400)
         await store.purge(10 * 86_400 - 1, 10)
-        # What has not ended stays, and so does the schedule.
+        # Unfinished runs stay, and so does the schedule.
         assert [tick.tick_at for tick in await history(timetable)] == [due.tick_at]
 
     async def test_a_run_that_was_removed_has_no_state(
@@ -665,7 +665,7 @@ class TestHistory:
 
 
 async def test_a_worker_may_hold_ticks_that_runs_no_jobs(store: JobStore, clock: ManualClock) -> None:
-    """Whoever is paused fires all the same: who admits is not who runs."""
+    """A paused worker still fires: admitting a run is not running it."""
     await added_schedule(store.schedule_store)
     clock.forward(60)
     assert (await claimed_tick(store.schedule_store, WORKER)).tick_at == NOON

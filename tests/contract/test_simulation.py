@@ -44,7 +44,7 @@ Open = Callable[[SimulationConfig], AbstractAsyncContextManager[JobStore]]
 
 @pytest.fixture
 def opened(store_url: str, clock: ManualClock) -> Open:
-    """Open the test's store by the rules of a house."""
+    """Open the test's store with an operator's rules."""
     return lambda configuration: open_store(
         store_url,
         clock=clock,
@@ -89,7 +89,7 @@ def configuration(
         pytest.param(configuration({"linux": 4}, caps="*=3,acme/app=1"), 2, id="caps, another trace"),
         pytest.param(configuration({"linux": 4}, owners="acme=2", caps="*=3"), 2, id="caps of owners"),
         pytest.param(configuration({"linux": 3}, hourly="acme=20,reef=5"), 1, id="starts per hour"),
-        # A token every 8, 16 or 4 seconds: what has grown of it is then exact in every clock.
+        # A token every 8, 16 or 4 seconds: its fractions are then exact in every clock.
         pytest.param(configuration({"linux": 4}, labels="linux=450/h:3"), 1, id="a rate of the label"),
         pytest.param(configuration({"linux": 4}, repositories="*=225/h:2"), 2, id="rates of repositories"),
         pytest.param(
@@ -151,7 +151,7 @@ class ManualTime:
     clock: ManualClock
     sleeping: list[tuple[float, int, asyncio.Event]] = field(default_factory=list)
     slept: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set whenever one more job sleeps; whoever waits for that may put another event here."""
+    """Set whenever one more job sleeps; a waiting test may put another event here."""
     _slept: int = 0
 
     async def sleep(self, seconds: float) -> None:

@@ -114,7 +114,7 @@ class TestLabels:
             clock.forward(0.099)
             assert await starts(store) == 0
             clock.forward(0.002)
-            # The bucket is full again, and looks as if nothing had been in the way.
+            # The bucket is full again, as if it had delayed nothing.
             assert await store.rate_pause() is None
             assert await store.rate_pause(0.003) == 0
             assert await starts(store) == 1

@@ -30,14 +30,14 @@ def another(store_url: str) -> OpenStatuses:
 
 @pytest.fixture
 async def idle(another: OpenStatuses) -> AsyncIterator[StatusStore]:
-    """Nobody tells."""
+    """A store without the leader lock."""
     async with another() as opened:
         yield opened
 
 
 @pytest.fixture
 async def store(idle: StatusStore) -> AsyncIterator[StatusStore]:
-    """It is we who tell."""
+    """A store with the leader lock."""
     async with idle.lead():
         yield idle
 
@@ -195,7 +195,7 @@ async def test_the_same_goes_out_again_while_an_unanswered_call_may_arrive(store
     )
     again = await take(store, NOON + 11)
     await end(store, again, Reported(), now=NOON + 12)
-    # The first call may arrive yet, after what comes now.
+    # The first call may still arrive, after the next one.
     await store.keep([reportable_status("failed", sequence=2)], NOON + 13)
     assert await store.take("forgejo", NOON + 13, NO_LIMITS) == NOON + HORIZON
 
@@ -209,7 +209,7 @@ async def test_calls_of_a_dead_process_may_arrive_for_a_while(another: OpenStatu
         assert await successor.take_over(NOON, HORIZON) == 0
         await successor.keep([reportable_status("failed", sequence=2)], NOON + 1)
         assert await successor.take("forgejo", NOON + 1, NO_LIMITS) == NOON + HORIZON
-        # Whoever was thought dead changes nothing any more.
+        # A process that was taken for dead changes nothing any more.
         await end(successor, orphan, Reported(), now=NOON + 2)
         assert await successor.take("forgejo", NOON + 2, NO_LIMITS) == NOON + HORIZON
 

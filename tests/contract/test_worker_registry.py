@@ -363,7 +363,7 @@ class TestQuarantine:
         await planned(store, *(job("true", name=name) for name in names), request=request_of("bad/committer"))
         for claim in await claimed(store):
             assert await store.finish(claim.key, PROVISION_ERRORED)
-        # Whatever they waited for is over, and they came first.
+        # Their waits are over, and they came first.
         clock.forward(3600)
         await store.rescue()
         await planned(

@@ -60,7 +60,7 @@ class Deployment:
 
     async def statuses_are_published(self) -> bool:
         """Whether no status waits for its confirm any more."""
-        # By the file itself: whoever asks the store for rows becomes their publisher.
+        # Read the file itself: a store that returns rows of the outbox becomes their publisher.
         database = self.shared_files.directory / "store.db"
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
             (waiting,) = connection.execute("SELECT count(*) FROM outbox").fetchone()

@@ -186,7 +186,7 @@ async def test_a_queue_of_another_kind_is_reported_by_both_services_and_costs_no
         return ready.status_code == 503 and JOBS.queue in reported and "AMQP_QUEUE_TYPE" in reported
 
     await wait_until_true("/readyz says what is wrong", prints_why)
-    # As it is advised. What was taken meanwhile is still there, and goes to the queue that is made now.
+    # As the error advises. Requests that were stored meanwhile go to the queue that is made now.
     await asyncio.to_thread(remove_queues, deployment.vhost)
     await deployment.orchestrator()
     await wait_until_true("it is built", lambda: deployment.have_ended(1))

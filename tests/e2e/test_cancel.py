@@ -44,7 +44,7 @@ def opened(repository: Repository, commit: str) -> dict[str, Any]:
 
 
 def comment(repository: Repository, login: str) -> dict[str, Any]:
-    """Somebody has had enough of it."""
+    """The webhook of a comment with `/cancel`."""
     return {
         "action": "created",
         "issue": {"number": NUMBER, "user": {"login": "gull"}, "pull_request": {}},
@@ -71,7 +71,7 @@ def states(forge: ForgeApi, commit: str) -> dict[str, str]:
 
 
 def described(forge: ForgeApi) -> dict[str, str]:
-    """What is said of each context."""
+    """The descriptions of each context."""
     return {key[2]: shown["description"] for key, shown in forge.shown.items()}
 
 
@@ -103,7 +103,7 @@ async def test_the_forge_shows_who_cancelled_what_ran_for_the_change_request(
                 return await asyncio.to_thread(sent, f"{receiving.url}/webhooks", secret, event, payload)
 
             await send("pull_request", opened(project, commit))
-            # Forgejo has no state for what runs: its description says so.
+            # Forgejo has no state for running jobs: the description says it.
             await wait_until(lambda: described(forge).get("solstice/build") == "Runs")
             assert (await send("issue_comment", comment(project, "ben")))["reason"] == "cancel"
             assert (await send("issue_comment", comment(project, "ada")))["decision"] == "accepted"

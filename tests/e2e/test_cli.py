@@ -70,7 +70,7 @@ def built(up: SolsticeUp, project: Repository, check: int = 0) -> dict[str, Any]
 
 
 def wait_for(what: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Look until it is so: another process does it."""
+    """Poll until the condition holds: another process makes it true."""
     until = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < until

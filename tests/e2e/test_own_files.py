@@ -33,7 +33,7 @@ def environment(home: Path, **settings: str) -> dict[str, str]:
 
 @contextmanager
 def started(home: Path, **settings: str) -> Iterator[ServiceProcess]:
-    """`solstice up` with this home, by a person whose umask lets everybody read."""
+    """`solstice up` with this home, by a person whose umask lets all users read."""
     before = os.umask(0o022)
     try:
         with service_process(

@@ -46,7 +46,7 @@ def program(*words: str) -> list[str]:
 
 
 def printed(environment: dict[str, str], *words: str, seconds: float = 60.0) -> str:
-    """All that a command says; a service that does not end by itself is ended."""
+    """The output of a command; a service that does not end by itself is ended."""
     with subprocess.Popen(
         program(*words),
         env=environment,

@@ -1,4 +1,4 @@
-"""What the README tells first is right, and its table names every command there is."""
+"""The README's first commands work, and its table names every command."""
 
 import ast
 import re

@@ -41,7 +41,7 @@ def sources(directory: Path, origin: Source, url: str, repository: str) -> dict[
 async def reconciled(
     shared_files: SharedFiles, settings: dict[str, str], *words: str
 ) -> tuple[int, Any, str]:
-    """What the command says, beside the service: exit code, JSON, and what it told people.
+    """Run the command beside the service: exit code, JSON, and its messages for people.
 
     Asked again while the service itself compares, as the command advises.
     """
@@ -108,7 +108,7 @@ async def test_delivery_that_did_not_arrive_is_sent_again_by_the_forge_and_built
             forge, url=lambda: f"http://127.0.0.1:{port}/webhooks/{origin.value}", secret=secret
         )
         record.hook(f"{'repos' if origin is Source.GITHUB else 'projects'}/{repository}")
-        # Nobody listens.
+        # No server listens there.
         await record.event("lost-1", name, call.body)
         assert [each.status for each in record.hooks[0].tried] == [0]
         with ExitStack() as stack:

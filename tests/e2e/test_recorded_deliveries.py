@@ -15,7 +15,7 @@ from tests.webhooks.corpus import CORPUS, NO_CORPUS, Recorded, recorded
 
 
 def secrets() -> dict[str, str]:
-    """The settings that make forge-integration believe them."""
+    """The secrets by which forge-integration accepts them as genuine."""
     return {
         f"{origin.upper()}_WEBHOOK_SECRET": ",".join(
             sorted({one.meta["auth"]["secret"] for one in recorded().values() if one.meta["forge"] == origin})
@@ -34,7 +34,7 @@ def is_built(one: Recorded) -> bool:
 
 
 def subject(one: Recorded) -> tuple[str, str, str]:
-    """What the recording itself names as to be built."""
+    """The commit that the recording names as to be built."""
     fields = one.meta["expected"]["fields"]
     return one.meta["forge"], fields["repo_url"], fields["commit_sha"]
 
@@ -47,7 +47,7 @@ async def test_exactly_what_should_be_built_becomes_a_run_that_names_its_reposit
 ) -> None:
     async with open_deployment(rabbitmq_vhost, tmp_path) as deployment:
         forge = await deployment.forge(**secrets())
-        # Nobody is asked for these repositories: by this protocol there are none of them.
+        # No server is asked for these repositories: their protocol is not allowed.
         orchestrator = await deployment.orchestrator(GIT_PROTOCOLS="file", UNTRUSTED_RUNS="run")
         decisions = {name: await decision(deployment, one) for name, one in recorded().items()}
         count = sum(word == "accepted" and is_built(recorded()[name]) for name, word in decisions.items())

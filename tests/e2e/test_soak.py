@@ -1,4 +1,4 @@
-"""`./just soak`, small: it ends well on both lines, and says so."""
+"""`./just soak` with few jobs succeeds on both deployments, and reports it."""
 
 import subprocess
 import sys

@@ -31,7 +31,7 @@ PUSHES = 30
 """Of each forge."""
 FEW = 3
 SETTINGS = {"CAPACITY_MAP": "linux=3", "LEASE_SECONDS": "8", "DRAIN_SECONDS": "60"}
-"""A lease outlives whatever a busy machine may keep an orchestrator waiting for."""
+"""A lease is longer than any delay of an orchestrator on a busy machine."""
 ONE_JOB = f'job "build" {{ step "work" run="{WORK}"; }}'
 TWO_JOBS = ONE_JOB + f'\njob "test" {{ needs "build"; step "work" run="{WORK}"; }}'
 WORKFLOWS = {
@@ -61,7 +61,7 @@ def calls_for(gated_jobs: GatedJobs) -> list[WebhookCall]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process is there and more than a corpse that nobody has collected."""
+    """Whether the process exists and is no zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -158,7 +158,7 @@ async def while_the_broker_is_killed(
         tasks.create_task(sender.send(calls[2 * FEW : half]), name="sending")
         await sender.answered(3 * FEW)
         proxy.freeze()
-    # They end now, and nobody can be told of it.
+    # They end now, and their end cannot be published.
     gated_jobs.open_gate()
     await wait_until_true("requests and statuses are on the wire", much_is_on_the_wire)
     await asyncio.to_thread(server.kill)
@@ -172,7 +172,7 @@ async def while_the_broker_is_killed(
 async def while_forge_integration_is_killed(
     deployment: Deployment, sender: Sender, calls: Sequence[WebhookCall], forge: ForgeProcess
 ) -> ForgeProcess:
-    """Between one answer and the next; returns its successor."""
+    """Kill it between one answer and the next; return its successor."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(sender.send(calls), name="sending")
         await sender.answered(len(sender.answers) + len(calls) // 4)
@@ -204,7 +204,7 @@ async def while_an_orchestrator_is_killed(
         await sender.answered(len(sender.answers) + FEW)
         below = descendants(victim.process.pid)
         victim.kill()
-        # What it took between the question and the kill stood before the shut gate as well.
+        # Jobs that it claimed between the query and the kill wait at the shut gate, too.
         lost = await running(deployment, victim)
 
     async def all_dead() -> bool:
@@ -220,7 +220,7 @@ async def while_an_orchestrator_is_killed(
 async def while_an_orchestrator_is_replaced(
     deployment: Deployment, sender: Sender, calls: Sequence[WebhookCall], leaving: OrchestratorProcess
 ) -> OrchestratorProcess:
-    """By SIGTERM, with jobs in its hands; returns its successor."""
+    """Replace it by SIGTERM while it runs jobs; return its successor."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(sender.send(calls), name="sending")
         successor = await deployment.orchestrator(**SETTINGS)
@@ -260,7 +260,7 @@ def each_answer_has_one_run(
     assert {len(ids) for ids in requests.values()} == {1}
     accepted = Counter(answer.decision for answer in answers)
     assert accepted["ignored"] == 0
-    # A push that was kept and not answered is a duplicate when it is sent again.
+    # A push that was stored but not answered is a duplicate when it is sent again.
     assert 0.9 * len(requests) <= accepted["accepted"] <= len(requests)
     assert sorted(run.request_id for run in runs) == sorted(next(iter(ids)) for ids in requests.values())
     assert {(Source(run.source), run.commit_sha): {run.request_id} for run in runs} == requests
@@ -273,14 +273,14 @@ def each_job_succeeded_once(
     lost: set[tuple[str, int]],
     killed: str,
 ) -> None:
-    """Nobody's attempt came to nothing but those of the orchestrator that was killed."""
+    """Only attempts of the killed orchestrator had no result."""
     assert {(job.state, job.reason) for job in jobs} == {(JobState.SUCCEEDED, Reason.COMPLETED)}
     in_vain: dict[tuple[str, int], str] = {}
     for job in jobs:
         *others, last = attempts[job.job_id]
         assert (last.state, last.number) == (JobState.SUCCEEDED, job.attempt)
         for other in others:
-            # One that was claimed in the very moment of a SIGTERM goes back as it came, and counts for nothing.
+            # A job that was claimed at the moment of a SIGTERM is released unchanged, and does not count.
             if other.reason is not Reason.RELEASED:
                 assert other.reason in {Reason.AGENT_LOST, Reason.LEASE_EXPIRED}, other
                 in_vain[job.job_id, other.number] = other.worker_id

@@ -76,7 +76,7 @@ def solstice(environment: dict[str, str], *arguments: str) -> subprocess.Complet
 
 
 async def published_statuses(broker_url: str) -> list[JobStatusV1]:
-    """Take all that wait for who shows them at a forge."""
+    """Take all statuses that wait for forge-integration."""
     async with open_broker(broker_url, name="test") as broker:
         await broker.ready(READY_SECONDS)
         depth = await broker.depth(STATUSES.queue)

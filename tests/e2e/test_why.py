@@ -101,7 +101,7 @@ class Deployment:
         return str(next(job["job_id"] for job in run["jobs"] if job["name"] == name))
 
     def until(self, path: str, condition: Any) -> dict[str, Any]:
-        """What the API answers, as soon as it is as wanted."""
+        """The answer of the API, once it is as expected."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             answer = httpx2.get(f"{self.process.url}/api/v1{path}", trust_env=False)
@@ -119,7 +119,7 @@ class Deployment:
         return done.stdout
 
     def why(self, which: str) -> dict[str, Any]:
-        """What `solstice why` answers; what it prints for people says the same."""
+        """The JSON of `solstice why`; its output for people says the same."""
         answer: dict[str, Any] = json.loads(self.solstice("why", which, "--json"))
         printed = self.solstice("why", which)
         assert f"reason  {answer['why']['reason']}" in printed
@@ -143,7 +143,7 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deplo
         OWNER_CAPS="harbour=1",
         OWNER_STARTS_PER_HOUR="lamp=1",
         GIT_PROTOCOLS="file,http",
-        # The longest there is: full jitter begins at nothing, so some wait for long and some do not.
+        # The longest backoff: full jitter begins at zero, so some jobs wait long and some do not.
         RETRY_BASE_SECONDS="300",
         WORKER_NAME="quay",
         **settings,

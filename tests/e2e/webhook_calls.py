@@ -38,7 +38,7 @@ class WebhookCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What was answered with a 2xx."""
+    """A 2xx answer."""
 
     call: WebhookCall
     decision: str
@@ -46,7 +46,7 @@ class Answer:
 
 
 def secrets() -> dict[str, str]:
-    """The settings that make forge-integration believe the calls."""
+    """The secrets by which forge-integration accepts the calls as genuine."""
     return {
         "GITHUB_WEBHOOK_SECRET": _secret(Source.GITHUB),
         "FORGEJO_WEBHOOK_SECRET": _secret(Source.FORGEJO),
@@ -106,7 +106,7 @@ class Sender:
         self._answered = asyncio.Event()
         self.answers: list[Answer] = []
         self.unanswered = 0
-        """How many calls came to nothing: nobody there, or a connection that ended before the answer."""
+        """How many calls failed: no server, or a connection that ended before the answer."""
         self.refused: list[str] = []
 
     async def send(self, calls: Sequence[WebhookCall], *, at_once: int = 6) -> None:
@@ -125,7 +125,7 @@ class Sender:
     async def _send(self, waiting: deque[WebhookCall]) -> None:
         while waiting:
             call = waiting.popleft()
-            while not await self._is_answered(call):  # noqa: ASYNC110  a service that has not started notifies nobody
+            while not await self._is_answered(call):  # noqa: ASYNC110  a service that has not started sends no notification
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _is_answered(self, call: WebhookCall) -> bool:

@@ -1,6 +1,6 @@
 """Another process on an embedded broker or a Redis: `python embedded_peer.py URL ROLE [COUNT]`.
 
-It writes one line per fact to standard output and goes on until standard input ends, or until it is killed.
+It writes one line per fact to standard output and runs until standard input ends, or until it is killed.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ async def settle_late(url: str, _: int) -> None:
 
 
 async def work(url: str, _: int) -> None:
-    """Take messages and ack them; tell each number."""
+    """Take messages and ack them; print each number."""
     name = f"worker-{os.getpid()}"
     async with open_broker(url, name=name) as broker, broker.consume(STATUSES.queue, prefetch=8) as one:
         tell("ready")
@@ -58,7 +58,7 @@ async def work(url: str, _: int) -> None:
 
 
 async def publish(url: str, count: int) -> None:
-    """Publish `count` numbers, one call each, and tell each outcome."""
+    """Publish `count` numbers, one call each, and print each outcome."""
     async with open_broker(url, name="publisher") as broker:
         await broker.declare(STATUSES.topology(QueueType.QUORUM))
         for number in range(count):

@@ -1,4 +1,4 @@
-"""Every command on the API page works as the page says, on real services."""
+"""Every command on the API page works as described, on real services."""
 
 import os
 import shutil

@@ -22,7 +22,7 @@ from tests.servers.orchestrator import OrchestratorProcess, SharedFiles
 FEW = 128
 STRANGERS = 200
 REFUSED_SECONDS = 5.0
-"""For how long a service without descriptors is asked; longer than the pauses between its own looks at things."""
+"""For how long a service without descriptors is asked; longer than its polling intervals."""
 LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({FEW}, resource.getrlimit(resource.RLIMIT_NOFILE)[1])); "
 
 Service = ForgeProcess | OrchestratorProcess
@@ -31,7 +31,7 @@ Service = ForgeProcess | OrchestratorProcess
 @contextmanager
 def with_few_descriptors(name: str, directory: Path) -> Iterator[Service]:
     place = SharedFiles(directory=directory)
-    # Longer than the test: what makes room is not that strangers ran out of time.
+    # Longer than the test, so that timeouts of callers do not make room.
     chosen = {"HTTP_HEAD_SECONDS": "300", "HTTP_SILENCE_SECONDS": "300"}
     with ExitStack() as stack:
         if name == "orchestrator":
@@ -53,7 +53,7 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
 
 
 def answers(service: Service, number: int) -> bool:
-    """Whether it does its work: takes a genuine webhook, or shows whether it lives."""
+    """Whether it works: it takes a genuine webhook, or answers the liveness probe."""
     if isinstance(service, ForgeProcess):
         return send_genuine(service.url, number)[0] == 202
     host, port = address(service.url)
@@ -64,7 +64,7 @@ def answers(service: Service, number: int) -> bool:
 
 
 def processor_seconds(pid: int) -> float:
-    """What the process has used, ever."""
+    """The processor time of the process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -95,7 +95,7 @@ async def test_a_service_without_descriptors_waits_for_them_idle(service: Servic
             with suppress(OSError):
                 stack.enter_context(socket.create_connection(address(service.url), timeout=5))
             await asyncio.sleep(0.1)
-        # A loop that tries again and again would use all of the time that it gets.
+        # A busy loop would use all available processor time.
         assert processor_seconds(pid) - used < (time.monotonic() - began) / 4
         assert service.process.poll() is None, service.events[-3:]
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (FEW, most))

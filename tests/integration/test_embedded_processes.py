@@ -18,7 +18,7 @@ WAIT_SECONDS = 60
 
 
 class Peer:
-    """A child process that tells what it does, line by line."""
+    """A child process that reports its actions, line by line."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -29,7 +29,7 @@ class Peer:
             return (await self._process.stdout.readline()).decode().split()
 
     async def ended(self) -> None:
-        """Wait until it has done what it had to do."""
+        """Wait until it has finished its work."""
         async with asyncio.timeout(WAIT_SECONDS):
             await self._process.wait()
 
@@ -38,7 +38,7 @@ class Peer:
         await self._process.wait()
 
     async def rest(self) -> list[list[str]]:
-        """What it still told after it was killed."""
+        """The rest of its output after the kill."""
         assert self._process.stdout is not None
         return [line.split() for line in (await self._process.stdout.read()).decode().splitlines()]
 
@@ -201,7 +201,7 @@ async def test_many_processes_may_create_the_file_at_once(url: str, tmp_path: Pa
         for one in peers:
             assert await one.line() == ["declared"]
         for one in peers:
-            # Who is told to stop while it leaves may leave its name behind, as after a kill.
+            # A process that is stopped while it leaves may leave its name behind, as after a kill.
             await one.ended()
     with closing(sqlite3.connect(tmp_path / "broker.db")) as connection:
         assert connection.execute("SELECT version FROM schema_migrations").fetchall() == [(1,)]

@@ -42,13 +42,13 @@ sys.stdin.readline()
 
 
 def read_by_a_job(pid: int, name: str) -> bytes | None:
-    """What another process of the same user reads from /proc; None when refused."""
+    """The bytes that another process of the same user reads from /proc; None when refused."""
     looked = subprocess.run(
         ["/usr/bin/head", "-c", "1000000", f"/proc/{pid}/{name}"],
         cwd="/",
         capture_output=True,
         check=False,
-        # Root may read everything: both are somebody else's then.
+        # Root may read everything: run both as another user.
         user=NOBODY_UID if os.geteuid() == 0 else None,
         group=NOBODY_UID if os.geteuid() == 0 else None,
         extra_groups=[] if os.geteuid() == 0 else None,
@@ -93,12 +93,12 @@ look() {
 } > SEEN 2>&1
 true
 """
-"""What a job can find in /proc of what started it, of one process that hides nothing, and of all others."""
+"""What a job can find in /proc about its parents, about a process that hides nothing, and about all others."""
 
 
 @contextmanager
 def sleeps_openly(planted: str) -> Iterator[int]:
-    """A process of nobody's that anybody of its user can read."""
+    """A process of the user nobody that other processes of that user can read."""
     with subprocess.Popen([*AS_OTHER_USER, "sleep", "1000"], env={**os.environ, "OPEN": planted}) as process:
         try:
             yield process.pid

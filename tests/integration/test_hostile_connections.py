@@ -1,4 +1,4 @@
-"""What strangers can make the services hold: real processes, raw sockets."""
+"""Services bound the resources that callers can take: real processes, raw sockets."""
 
 import socket
 import time
@@ -29,7 +29,7 @@ from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchest
 SERVICES = ["forge-integration", "orchestrator"]
 CHUNKED = b"POST /webhooks/forgejo HTTP/1.1\r\nHost: h\r\nX-Forgejo-Signature: aa\r\nTransfer-Encoding: chunked\r\n\r\n"
 LARGE_MIB = 220
-"""More than a service holds at rest with all that strangers may add; attacks brought them to a gigabyte."""
+"""More than a service at rest with everything that callers may add; attacks brought it to a gigabyte before."""
 
 Service = ForgeProcess | OrchestratorProcess
 
@@ -96,7 +96,7 @@ def test_a_head_has_one_deadline_and_silence_another(service: Service) -> None:
     began = time.monotonic()
     with socket.create_connection(address(service.url), timeout=30) as silent:
         with connections(service.url, 1) as (dripping,):
-            # A head that is right as far as it goes: a wrong one would be refused at once, whatever the deadline.
+            # A valid, incomplete head: a wrong one would be refused at once, under any deadline.
             send_some(dripping, b"GET / HTTP/1.1\r\na: ")
             ended = -1.0
             while time.monotonic() - began < 20 and ended < 0:
@@ -148,7 +148,7 @@ def test_a_webhook_is_answered_while_strangers_hold_every_connection(tmp_path: P
 @pytest.mark.parametrize("more", ["", "Expect: 100-continue\r\n"])
 def test_an_unsigned_body_is_refused_before_it_is_read(forge: Service, more: str) -> None:
     head = f"POST /webhooks/forgejo HTTP/1.1\r\nHost: h\r\nContent-Length: {20 * MIB}\r\n{more}\r\n".encode()
-    # The answer comes without a byte of the body, and is read by who sends it all the same.
+    # The answer comes without a byte of the body, and the sender still reads it.
     assert exchange(forge.url, [head]).startswith(b"HTTP/1.1 401 ")
     answer = exchange(forge.url, [head, *[b"x" * MIB] * 20])
     assert answer.startswith(b"HTTP/1.1 401 ")

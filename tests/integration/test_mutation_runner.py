@@ -86,7 +86,7 @@ ENDLESS = """
             print(os.getpid(), file=file)
         assert drained(3) == 0
 """
-"""Of a module that goes on forever when it counts in another way."""
+"""A module that runs forever when its counting is changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Project:
     root: Path
     temporary: Path
     tried_by: Path
-    """The process ids of those that ran an endless test, one a line."""
+    """The file with the ids of processes that ran an endless test, one per line."""
 
     def mutate(self, *flags: str) -> subprocess.Popen[str]:
         paths = [str(self.root / base.relative_to(ROOT)) for base in PACKAGES.values()]
@@ -117,7 +117,7 @@ class Project:
         )
 
     def mutated(self, *flags: str) -> tuple[str, int]:
-        """What it printed, and its exit code."""
+        """Run it; its output and exit code."""
         process = self.mutate(*flags)
         printed, _ = process.communicate()
         return printed, process.returncode

@@ -1,4 +1,4 @@
-"""Dead letters on NATS JetStream: what only sequences and presence can get wrong."""
+"""Dead letters on NATS JetStream: traps of sequences and presence."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
@@ -104,7 +104,7 @@ async def test_two_replays_at_once_pass_on_no_message_twice(broker: Broker, serv
     ):
         await asyncio.gather(*(each.queue(STATUSES.dlq).take(handle, ALL) for each in (one, two)))
         assert len(seen) == len(set(seen))
-        # Both may have let go of the same ones: a further replay has them.
+        # Both may have released the same ones: a further replay gets them.
         await one.queue(STATUSES.dlq).take(handle, ALL)
         assert await one.queue(STATUSES.dlq).count() == 0
     assert sorted(seen, key=int) == numbered(900)

@@ -172,7 +172,7 @@ async def test_what_a_killed_server_was_sent_is_unknown_at_once_and_the_rest_wai
         await asyncio.sleep(0.2)
         await asyncio.to_thread(server.kill)
         await until_disconnected(broker)
-        # The server stays away: an outcome can only come from the lost connection.
+        # The server stays down: an outcome can only come from the lost connection.
         async with asyncio.timeout(WAIT_SECONDS):
             await asyncio.wait(publishers, return_when=asyncio.FIRST_COMPLETED)
         waiting = asyncio.create_task(broker.publish([order(b"after")]))
@@ -335,7 +335,7 @@ async def test_dead_consumers_messages_come_to_another_after_ack_wait_and_not_be
         await publish(broker, order(b"1"), order(b"2"))
         client = await nats.connect(server.url)
         try:
-            # A consumer that dies: it takes both and is never heard of again.
+            # A consumer that dies: it takes both and never answers again.
             dying = await client.jetstream().pull_subscribe_bind("solstice", stream="orders_v1")
             assert len(await dying.fetch(2, timeout=5)) == 2
             began = time.monotonic()
@@ -440,7 +440,8 @@ async def test_consumer_that_waits_outlives_the_end_of_its_pulls(
             assert {each.body for each in deliveries} == {str(number).encode()}
 
 
-# -- who may, and what there is --------------------------------------------------------------------------------------
+# -- permissions, and missing objects
+# --------------------------------------------------------------------------------------
 
 
 async def test_wrong_password_is_reported_and_the_right_one_is_used_when_it_holds_again() -> None:
@@ -610,7 +611,7 @@ async def test_by_its_public_interface_tls_asks_for_a_handshake_first(
 
 
 async def test_foreign_client_publishes_a_job_request_with_nothing_but_nats_py(server: NatsServer) -> None:
-    """As docs/messages.md tells it: the bytes to the queue's subject, with JetStream."""
+    """As docs/messages.md describes: the bytes to the queue's subject, with JetStream."""
     body = (ROOT / "schemas/examples/jobrequest.v1.minimal.json").read_bytes()
     async with open_broker(server.url, name="test") as broker:
         await broker.ready(WAIT_SECONDS)

@@ -39,7 +39,7 @@ BEGAN = 1_790_000_000
 
 @dataclass
 class Sender:
-    """A forge that sends to the service, and what became of it in both stores."""
+    """A forge that sends to the service, and the results in both stores."""
 
     client: httpx2.AsyncClient
     settings: ForgeSettings
@@ -116,7 +116,7 @@ def pushed(number: int, *, timed: bool = True) -> bytes:
 
 
 def pushed_untimed(number: int) -> bytes:
-    """The same, as Gitea tells it."""
+    """The same push in Gitea's form."""
     return pushed(number, timed=False)
 
 
@@ -147,7 +147,7 @@ def change(number: int) -> bytes:
 
 
 def merge_request(number: int) -> bytes:
-    """The same at GitLab."""
+    """The same change in GitLab's form."""
     project = {"path_with_namespace": "tide-club/almanac", "git_http_url": REPOSITORY["clone_url"]}
     return orjson.dumps(
         {

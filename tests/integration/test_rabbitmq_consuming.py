@@ -97,7 +97,7 @@ async def test_acks_of_a_channel_the_broker_closed_are_harmless(own_rabbitmq_vho
             await asyncio.to_thread(_consumer_timeout, own_rabbitmq_vhost, 1_800_000, 60_000)
             assert sorted(numbers(again)) == [0, 1, 2]
             await consumer.settle([(delivery, Ack()) for delivery in unsettled])
-            # Whoever settles in time goes on as before.
+            # A consumer that settles in time works as before.
             await broker.publish([order(3)])
             async with asyncio.timeout(WAIT_SECONDS):
                 settled: set[int] = set()
@@ -122,7 +122,7 @@ async def test_a_queue_deleted_and_made_again_by_an_operator_is_consumed_again(r
         await broker.publish([order(0)])
         (before,) = await take(consumer, 1)
         await asyncio.to_thread(rabbitmq_vhost.api, "DELETE", "queues", ROUTE.queue)
-        # With other arguments: a client that declares its own at once would be in the operator's way.
+        # With other arguments: a client that declares its own at once would get in the operator's way.
         made = {"durable": True, "arguments": {"x-queue-type": "classic"}}
         await asyncio.to_thread(rabbitmq_vhost.api, "PUT", "queues", ROUTE.queue, made)
         bound = {"routing_key": ROUTE.routing_key}

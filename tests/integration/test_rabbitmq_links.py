@@ -86,7 +86,7 @@ async def test_many_faults_under_load_lose_nothing_that_was_confirmed(rabbitmq_v
         await wait_for_ready(broker, ROUTE.queue, 0)
         depth = await broker.depth(ROUTE.queue)
         assert depth is not None
-    # A publish that ended unknown may have arrived: what was seen beyond the confirmed is no more than those.
+    # A publish with an unknown outcome may have arrived: only those may be seen beyond the confirmed ones.
     assert traffic.outcomes.get(UNKNOWN, 0) >= len(traffic.seen - traffic.confirmed)
 
 

@@ -100,7 +100,7 @@ async def test_a_publish_that_waits_when_the_heartbeat_dies_ends_unknown_and_its
         proxy.freeze()
         async with asyncio.timeout(40), asyncio.TaskGroup() as group:
             group.create_task(work(), name="publisher")
-        # A cancelled child would have ended the group as well, but without a word.
+        # A cancelled child would have ended the group as well, but silently.
         assert reached == ["the broker stopped answering (heartbeat)"]
         proxy.pass_through()
         await broker.ready(WAIT_SECONDS)
@@ -125,7 +125,7 @@ async def test_a_blocked_broker_is_reported_and_what_was_not_sent_never_arrives(
         finally:
             await asyncio.to_thread(server.clear_alarm, "memory")
         await wait_until(lambda: broker.health.blocked is None)
-        # The first was on its way when the alarm was told, and is unknown for that; the others never left.
+        # The first was on its way when the alarm arrived, so it is unknown; the others were never sent.
         await wait_for_ready(broker, ROUTE.queue, 1)
         assert numbers(await drain(broker, ROUTE.queue, 1)) == [0]
         await wait_until(lambda: broker.health.connected)

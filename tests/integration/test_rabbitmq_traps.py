@@ -2,8 +2,8 @@
 
 Traps of its Python clients are among them.
 
-A trap that the design avoids altogether (no robust connection, no `async with message.process()`, no job inside a
-consumer's callback) is tested by what a user of the broker would see of it.
+A trap that the design avoids altogether (no robust connection, no `async with message.process()`, no job
+inside a consumer's callback) is tested by its effect on a user of the broker.
 """
 
 import re

@@ -201,7 +201,7 @@ async def test_the_twentieth_failed_delivery_makes_a_message_poison(
         await broker.publish([order(0), order(1)])
         with redis_server().client() as plain:
             (entry, _), _ = plain.xrange(ROUTE.queue)
-            # As twenty consumers leave it that died with it.
+            # As twenty consumers that died leave the message.
             plain.xreadgroup("solstice", "$returned", {ROUTE.queue: ">"}, count=1)
             plain.xclaim(ROUTE.queue, "solstice", "$returned", 0, [entry], retrycount=21, justid=True)
         async with broker.consume(ROUTE.queue, prefetch=2) as consumer:
@@ -439,7 +439,8 @@ async def test_the_topology_of_a_server_that_is_away_cannot_be_read() -> None:
         await found_topology("redis://127.0.0.1:1/0")
 
 
-# -- strangers ---------------------------------------------------------------------------------------------------------
+# -- other clients
+# ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_client_that_knows_nothing_but_redis_publishes_a_job_request(

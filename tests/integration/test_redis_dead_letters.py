@@ -1,4 +1,4 @@
-"""Dead letters on Redis: what only its streams, leases and permissions can get wrong."""
+"""Dead letters on Redis: traps of streams, leases and permissions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence

@@ -197,7 +197,7 @@ async def test_it_does_not_start_where_strangers_are_without_a_token(
         ConfigurationError, match=r"ORCHESTRATOR_HOST is '192\.0\.2\.1'.*solstice token create"
     ):
         await daemon.run(settings, asyncio.Event())
-    # With one it tries: nothing here has that address.
+    # With one it connects: no server here has that address.
     make_token(settings.solstice_tokens, "reader", TokenScope.READ)
     with pytest.raises(ConfigurationError, match="cannot listen on"):
         await daemon.run(settings, asyncio.Event())

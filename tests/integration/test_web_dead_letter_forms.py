@@ -1,4 +1,4 @@
-"""The forms of the dead-letter pages, and a broker that is away."""
+"""The forms of the dead-letter pages, also with an unavailable broker."""
 
 import asyncio
 import re
@@ -82,7 +82,7 @@ async def test_a_forged_form_is_refused(http: httpx2.AsyncClient, broker: Broker
     ]
     http.cookies.clear()
     refused.append(await http.post(where, data=fields))
-    # Who can write a cookie, but does not know a token, has not made one up.
+    # A page that can write a cookie, but does not know a token, cannot invent one.
     http.cookies.set(COOKIE, "short", path="/dead-letters")
     refused.append(await http.post(where, data=fields | {"form_token": "short"}))
     assert [each.status_code for each in refused] == [403] * 11

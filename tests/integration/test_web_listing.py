@@ -234,7 +234,7 @@ async def test_a_stream_says_what_is_missing_and_goes_on_there(
     events = await reported()
     assert [name for name, _ in events] == ["chunk", "gap", "chunk", "chunk", "end"]
     assert events[1][1] == {"first": 2, "last": 3}
-    # Whoever lost the line in a gap is told of it again, and of no more than was missed.
+    # A client that reconnects in a gap gets the gap again, and only what it missed.
     assert await reported("1.1") == events[1:]
     assert await reported("1.4") == events[3:]
     written: list[str] = []

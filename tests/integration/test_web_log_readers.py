@@ -9,7 +9,9 @@ from tests.servers.postgresql import ScratchDatabase
 
 SIZE = 100_000_000
 ROOM_KIB = 48 * 1024
-"""Half of what is written: what was read is let go. A server that kept it would need three times 100 MB in bytes alone."""
+"""Half of the written bytes: the server releases what was read. A server that kept it would need three times
+100 MB.
+"""
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])

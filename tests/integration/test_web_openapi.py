@@ -57,7 +57,7 @@ BRIEFLY: Final = settings(
     suppress_health_check=list(HealthCheck),
 )
 FUZZED: Final = tuple(operation for operation in OPERATIONS if operation.gives != EVENTS)
-"""Streams go on forever, and are tried elsewhere."""
+"""Streams are endless, and are tested elsewhere."""
 
 
 @pytest.fixture

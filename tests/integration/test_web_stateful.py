@@ -1,7 +1,7 @@
 """Schemathesis follows the OpenAPI document's links with each scope, and judges all answers.
 
-Whoever lacks a scope learns nothing and changes nothing; nothing that is said is answered with a 5xx or otherwise than
-the document says. The store is one in which something of everything has happened, and nobody else works on it.
+A caller without a scope learns nothing and changes nothing; no request gets a 5xx or an answer that the
+document does not describe. The store has an example of everything, and no other process works on it.
 """
 
 import itertools
@@ -56,7 +56,7 @@ BODIES: Final[dict[str, dict[str, str]]] = {
 """What is sent where something has to be."""
 WAYS: Final = 6
 LAST: Final = "remove"
-"""After this there is nothing more to be followed."""
+"""After this operation no link remains."""
 
 
 class LinkWalk:
@@ -180,7 +180,7 @@ class ApiMachine(from_lists()):  # type: ignore[misc]  # the class is made at ru
     """
 
     begun: ClassVar[Iterator[Path]]
-    """Where each is to keep its world."""
+    """The directory of each machine's store."""
     seen: ClassVar[Counter[tuple[str, int]]]
     """Answers, by method and status."""
     broken: ClassVar[list[str]]
@@ -228,7 +228,8 @@ def test_schemathesis_finds_its_own_way_and_nothing_that_breaks_a_promise(tmp_pa
     ApiMachine.begun = (tmp_path / str(number) for number in itertools.count())
     ApiMachine.seen, ApiMachine.broken = Counter(), []
     while (gone := sum(1 for _ in tmp_path.iterdir())) < WAYS:
-        # That a way cannot be gone again is noticed now and then, and ends the search; then the next one begins.
+        # Hypothesis sometimes notices that a path cannot be repeated, and ends the search; then the next one
+        # begins.
         with suppress(FlakyStrategyDefinition):
             ApiMachine.run(
                 settings=settings(

@@ -55,7 +55,7 @@ def mutate(
         float, typer.Option(help="Exit code 1 when a smaller share, in percent, was killed.")
     ] = 0,
 ) -> None:
-    """Say for each module how many mutants its tests kill, and show those that survive."""
+    """Report for each module how many mutants its tests kill, and show the survivors."""
     chosen = _chosen(modules, base, decisions=decisions)
     made = {module: _mutants_of(module, each, seed) for module in chosen}
     # Modules take turns, so that all of them share a shortage of time.

@@ -102,7 +102,7 @@ def locked(name: str) -> Iterator[None]:
 def unhurried() -> Iterator[None]:
     """Stop pytest-timeout's clock while something is installed from the network.
 
-    It happens once per machine, in whichever test comes first.
+    It happens once per machine, in the first test that needs it.
     """
     left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
     try:

@@ -17,7 +17,7 @@ LOWEST, HIGHEST = 10_240, 20_200
 RabbitMQ's command line listens ten thousand above the distribution port: below 32768 as well, and on none of these.
 """
 _LAST: Final = Path(tempfile.gettempdir()) / f"solstice-test-port-{os.getuid()}"
-"""The port that was given out last, to whichever process: a server that starts late, or again, finds its port free."""
+"""The port that was given out last, to any process: a server that starts late, or again, finds its port free."""
 
 
 def free_ports(count: int) -> list[int]:

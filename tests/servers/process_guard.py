@@ -1,10 +1,11 @@
 """Keeps one server alive exactly as long as the process that started it.
 
-Run as `python process_guard.py DIRECTORY COMMAND...`. Standard input is a leash, and the last word on it before it ends
-says how to stop the command: `stop` sends SIGTERM and waits twenty seconds, `interrupt` sends SIGINT and waits as long,
-`kill` sends SIGKILL at once. A leash that ends without a word means that the parent is dead: the command is killed, and
-DIRECTORY removed. Everything that the command left behind (such as an epmd of its own) ends with it: as a "child
-subreaper" the guard is the parent of every daemon below it, so it ends processes by descent, never by name.
+Run as `python process_guard.py DIRECTORY COMMAND...`. Standard input is a leash, and its last word before it
+ends says how to stop the command: `stop` sends SIGTERM and waits twenty seconds, `interrupt` sends SIGINT and
+waits as long, `kill` sends SIGKILL at once. A leash that ends without a word means that the parent is dead:
+the command is killed, and DIRECTORY removed. Everything that the command left behind (such as an epmd of its
+own) ends with it: as a "child subreaper" the guard is the parent of every daemon below it, so it ends
+processes by descent, never by name.
 
 Source: prctl(2), PR_SET_CHILD_SUBREAPER; proc_pid_stat(5).
 """

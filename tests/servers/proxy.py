@@ -37,7 +37,7 @@ class FaultProxy:
         return parts._replace(netloc=f"{user}127.0.0.1:{self.port}").geturl()
 
     def pass_through(self) -> None:
-        """Return to normal; frozen bytes flow on."""
+        """Return to normal; frozen bytes continue."""
         self._refusing = False
         self._greeting = None
         self._open.set()

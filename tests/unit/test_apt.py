@@ -1,4 +1,4 @@
-"""What installs servers for the tests."""
+"""The installation of servers for the tests."""
 
 import signal
 from pathlib import Path

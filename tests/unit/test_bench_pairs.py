@@ -1,4 +1,4 @@
-"""How the bench measures two ways of doing the same thing in turn."""
+"""The bench measures two ways of doing the same thing in turn."""
 
 import asyncio
 import gc
@@ -12,7 +12,7 @@ from tests.bench.pairs import Comparison, compare
 
 @pytest.fixture(autouse=True)
 def collector() -> Iterator[None]:
-    """As it is otherwise, but for collections at moments of its own."""
+    """The garbage collector without automatic collections."""
     gc.disable()
     yield
     gc.enable()

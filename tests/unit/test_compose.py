@@ -1,4 +1,4 @@
-"""The compose files offer what the documentation says of them."""
+"""The compose files match their documentation."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The pages tell the truth: links, commands, settings, events, metrics and modules exist."""
+"""Links, commands, settings, events, metrics and modules on the pages exist."""
 
 import ast
 import re

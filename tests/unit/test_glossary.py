@@ -4,7 +4,9 @@ Names and first lines of docstrings follow the house style.
 """
 
 import ast
+import io
 import re
+import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -90,6 +92,13 @@ VAGUE_EVENTS: Final = METAPHORS | VAGUE | {"away", "dead", "disturbed", "found",
 """Words that do not say what happened."""
 LOG_EVENTS: Final = (common_events.LogEvent, forge_events.LogEvent, orchestrator_events.LogEvent)
 FIRST_LINE_WORDS: Final = 15
+UNUSUAL: Final = re.compile(
+    r"\b(anew|anybody|everybody|for ever|in vain|lest|likewise|mend(?:s|ed|ing)?|nobody|shall|somebody|whatever|"
+    r"whichever|whoever)\b",
+    re.IGNORECASE,
+)
+"""Words that stand for no named subject, or that a reader who learned English late has to look up."""
+UNPRIVILEGED_USER: Final = re.compile(r"user nobody|`nobody`")
 
 
 def code_of(path: str) -> str:
@@ -220,6 +229,40 @@ def test_a_dead_letter_is_no_letter(name: str, words: set[str]) -> None:
 def test_no_log_event_has_a_vague_name() -> None:
     events = [event for events in LOG_EVENTS for event in events]
     assert [event.value for event in events if VAGUE_EVENTS & words_of(event.value)] == []
+
+
+def prose_of(source: str) -> Iterator[str]:
+    """The comments of a module, and its docstrings, those of attributes included."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            yield node.value.value
+
+
+@pytest.mark.parametrize("folder", [*PACKAGES.values(), ROOT / "tests"], ids=[*PACKAGES, "tests"])
+def test_comments_and_docstrings_use_common_words(folder: Path) -> None:
+    assert [
+        f"{file.relative_to(folder)}: {found[0]}"
+        for file in folder.rglob("*.py")
+        for prose in prose_of(file.read_text("utf-8"))
+        for found in UNUSUAL.finditer(UNPRIVILEGED_USER.sub("", prose))
+    ] == []
+
+
+def test_no_test_has_a_name_without_a_subject() -> None:
+    assert [
+        name
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        for name in names_given(node)
+        if name.startswith("test_") and UNUSUAL.search(name.replace("_", " "))
+    ] == []
 
 
 @pytest.mark.parametrize("folder", [*PACKAGES.values(), ROOT / "tests"], ids=[*PACKAGES, "tests"])

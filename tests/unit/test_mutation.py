@@ -1,4 +1,4 @@
-"""What `./just mutate` changes, what it leaves alone, and which tests it asks."""
+"""The mutants of `./just mutate`, and the tests that it chooses."""
 
 from textwrap import dedent
 

@@ -1,4 +1,4 @@
-"""What is installed is pinned, with hashes, and names no registry."""
+"""Installed packages are pinned, with hashes, and without a registry."""
 
 import re
 import tomllib

@@ -1,1 +1,1 @@
-"""Both services under a seeded schedule of faults, and an audit of what they promised."""
+"""Both services under a seeded schedule of faults, with an audit of their promises."""

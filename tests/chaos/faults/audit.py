@@ -1,4 +1,4 @@
-"""Compares what was promised, what ran, and what the forge shows."""
+"""Compares the promised requests with the runs, the jobs' records, and the forge."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -10,23 +10,23 @@ from solstice_orchestrator.store.views import AttemptView, JobView, RunView
 from tests.gated_jobs import AttemptRecord
 
 LOST_REASONS = {Reason.AGENT_LOST, Reason.LEASE_EXPIRED, Reason.RELEASED}
-"""Attempts with these reasons are no effect: another one follows, by intention."""
+"""Attempts with these reasons do not count as effects: another attempt follows, by design."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The result of an audit. Whatever is listed is wrong."""
+    """The result of an audit: lists of errors."""
 
     promised: int
     ran: int
     lost: Sequence[str]
     """Requests of answered webhooks that never became a run which ended."""
     run_twice: Sequence[str]
-    """Requests that became two runs, and runs that nobody asked for."""
+    """Requests that became two runs, and runs without a request."""
     effects_twice: Sequence[str]
     """Jobs whose work was done once more although an attempt had ended by itself."""
     not_done: Sequence[str]
-    """Jobs that the store calls succeeded and that did not work."""
+    """Jobs that succeeded by the store and did not do their work."""
     not_reported: Sequence[str]
     """Commits that do not show how each of their jobs ended."""
 

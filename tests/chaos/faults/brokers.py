@@ -37,7 +37,7 @@ class BrokerUnderFaults:
     """A broker that the services reach by `url`."""
 
     faults: frozenset[Fault] = OF_SERVICES
-    """Those that can happen."""
+    """The possible faults."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -187,7 +187,7 @@ class RedisUnderFaults(ServerUnderFaults):
 
     def _start(self) -> None:
         super()._start()
-        # What is set while it runs is gone with the process.
+        # A restart loses settings that were made at run time.
         self._put_user(PASSWORD)
 
     def _put_user(self, password: str) -> None:
@@ -218,7 +218,7 @@ class NatsUnderFaults(ServerUnderFaults):
 
 
 def nats_users(password: str) -> list[str]:
-    """The lines of the configuration that let in the services."""
+    """The lines of the configuration for the services' user."""
     return [f"authorization {{ users: [ {{ user: {USER}, password: {password} }} ] }}"]
 
 

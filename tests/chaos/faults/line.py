@@ -51,7 +51,7 @@ S = TypeVar("S", bound=ServiceProcess)
 
 @dataclass(kw_only=True)
 class Line:
-    """The services, and what was promised through them."""
+    """The services, and the requests that they accepted."""
 
     broker: BrokerUnderFaults
     forge: ForgeApi
@@ -68,9 +68,9 @@ class Line:
     names: Iterator[int] = field(default_factory=itertools.count)
     receiving: ForgeProcess | None = None
     orchestrators: list[OrchestratorProcess] = field(default_factory=list)
-    """Those that run."""
+    """The running orchestrators."""
     services: list[ServiceProcess] = field(default_factory=list)
-    """All that were ever started."""
+    """All services that were started."""
 
     @property
     def promised(self) -> dict[str, str]:
@@ -116,7 +116,8 @@ class Line:
                 await asyncio.sleep(step.seconds)
                 frozen.thaw()
             case Fault.DELETE_QUEUE:
-                # What is in a queue is gone with it, by intention: it is deleted when it is empty and stays so.
+                # A deleted queue loses its messages by design, so it is deleted while it is empty and stays
+                # so.
                 await sending
                 await wait_until_true("all that was promised so far is done and shown", self.is_over)
                 await wait_until_true("nothing waits in the broker", self._is_drained)
@@ -157,14 +158,14 @@ class Line:
         )
 
     def write_warnings(self) -> None:
-        """Write what the services complained of; pytest shows it when a test has failed."""
+        """Write the services' warnings; pytest shows them when a test has failed."""
         for process in self.services:
             for event in process.events:
                 if event.get("level") not in {"info", "debug"}:
                     sys.stdout.write(f"{event}\n")
 
     async def audit(self) -> Report:
-        """Compare what was promised with the store, the records of the jobs, and the forge."""
+        """Compare the accepted requests with the store, the records of the jobs, and the forge."""
         runs = list((page := await self.store.runs(limit=500)).runs)
         while page.next is not None:
             page = await self.store.runs(limit=500, after=page.next)

@@ -8,7 +8,7 @@ from typing import Final
 
 
 class Fault(StrEnum):
-    """What can happen to the broker, to the links to it, and to the services."""
+    """The faults of the broker, of the links to it, and of the services."""
 
     KILL_BROKER = "broker killed"
     RESTART_BROKER = "broker restarted"

@@ -18,7 +18,7 @@ Answer = Callable[[str, dict[str, str]], bytes]
 
 @asynccontextmanager
 async def served(answer: Answer, port: int = 0) -> AsyncIterator[int]:
-    """A server that gives each request what `answer(path, headers)` says, and then hangs up."""
+    """A server that answers each request with `answer(path, headers)`, and then disconnects."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
@@ -46,7 +46,7 @@ def chunk(number: int, text: str) -> str:
 
 
 def unheard(_text: str) -> None:
-    """Logs that no test looks at."""
+    """Ignore the log text."""
 
 
 END = 'event: end\ndata: {"state":"succeeded","reason":"completed","exit_code":0}'

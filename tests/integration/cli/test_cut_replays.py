@@ -1,4 +1,4 @@
-"""`solstice dlq replay` whose broker goes away says what happened, and is run again.
+"""`solstice dlq replay` reports a lost broker, and completes when it is run again.
 
 The embedded broker has neither connection nor server; the kills of `tests/chaos/test_killed_replays.py` are its outages.
 """
@@ -46,7 +46,7 @@ async def test_on_rabbitmq(fault: str, tmp_path: Path, own_rabbitmq_vhost: Vhost
 
 
 async def replayed_through_a_fault(fault: str, server: Server, url: str, tmp_path: Path) -> None:
-    """Interrupt a replay, run it again, and see that each dead letter is one run."""
+    """Interrupt a replay, run it again, and check that each dead letter is one run."""
     async with (
         open_broker(url, name="test") as broker,
         open_store(f"sqlite:///{tmp_path / 's.db'}") as store,
@@ -79,7 +79,7 @@ async def replayed_through_a_fault(fault: str, server: Server, url: str, tmp_pat
 
 
 async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, Any, str]:
-    """Its exit code, what it reported, and what it said beside that."""
+    """Its exit code, its report, and its standard error."""
     async with asyncio.timeout(60):
         out, err = await process.communicate()
     output = out.decode() + err.decode()

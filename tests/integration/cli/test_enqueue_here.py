@@ -30,7 +30,7 @@ def enqueue(folder: Path, *words: str, check: int = 0, **settings: str) -> "subp
 
 
 def requests(folder: Path) -> list[dict[str, Any]]:
-    """What stands in the embedded broker's file."""
+    """The requests in the embedded broker's file."""
     with sqlite3.connect(folder.parent / "home" / "broker.sqlite") as broker:
         tables = [name for (name,) in broker.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         rows = [row for table in tables for row in broker.execute(f"SELECT * FROM {table}")]  # noqa: S608

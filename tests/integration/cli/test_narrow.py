@@ -34,7 +34,7 @@ display.{what}(rows, now=now)
 
 
 def on_a_terminal(code: str, columns: int) -> str:
-    """What a process writes to a real pseudo-terminal of that width."""
+    """The output of a process on a real pseudo-terminal of that width."""
     own_end, other_end = pty.openpty()
     fcntl.ioctl(other_end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`solstice topology check` beside a real NATS server that drifted from what must be there."""
+"""`solstice topology check` on a real NATS server that differs from the expected topology."""
 
 import asyncio
 import gc

@@ -37,7 +37,7 @@ from tests.stores import (
 
 
 def simulate(*words: str | Path) -> Result:
-    """In this process: starting one takes longer than what it does."""
+    """Run it in this process: starting one takes longer than the command itself."""
     return CliRunner().invoke(app, ["simulate", *map(str, words)])
 
 
@@ -52,7 +52,7 @@ def answer(*words: str | Path) -> Any:
 
 
 def refused(*words: str | Path) -> BaseException | None:
-    """The error that `program.run` tells in a line."""
+    """The error that `program.run` prints in one line."""
     done = simulate(*words)
     assert done.stdout == ""
     return done.exception
@@ -182,7 +182,7 @@ def interrupted(working: "subprocess.Popen[str]") -> None:
 def test_an_interrupt_ends_a_play_without_a_word_of_python(trace: Path, tmp_path: Path) -> None:
     endless = tmp_path / "endless"
     os.mkfifo(endless)
-    # Opening it returns when the other side reads.
+    # Opening it returns once the other process reads.
     with process("--trace", endless, "--slots", "linux=1") as working, endless.open("wb") as writing:
         writing.write(trace.read_bytes()[:1000])
         writing.flush()

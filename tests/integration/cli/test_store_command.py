@@ -26,7 +26,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def populated(file: Path) -> PopulatedStore:
-    """In a store that nobody has touched for years."""
+    """Fill a store whose contents are years old."""
     clock = ManualClock(now=LONG_AGO)
     async with open_store(f"sqlite:///{file}", clock=clock) as store:
         return await populate(store, clock)

@@ -1,4 +1,4 @@
-"""`solstice topology check` beside real brokers that drifted from what must be there."""
+"""`solstice topology check` on real brokers that differ from the expected topology."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ def topology(*arguments: str, check: int) -> str:
 
 
 class Drifted:
-    """A declared virtual host that a test changes behind our back."""
+    """A declared virtual host that a test changes."""
 
     def __init__(self, vhost: Vhost) -> None:
         self.vhost = vhost
@@ -58,7 +58,7 @@ class Drifted:
         self.bind(name, queue, key)
 
     def copy_to(self, queue: str) -> None:
-        """Let a queue of somebody else have a copy of each request."""
+        """Let a foreign queue get a copy of each request."""
         self.vhost.api("PUT", "queues", queue, {"durable": True})
         self.bind("solstice.jobs", queue, "jobrequest.v1")
 

@@ -90,7 +90,7 @@ def test_dead_letters_move_in_order_and_a_dry_run_changes_nothing(rabbitmq_vhost
     (planned,) = document(rabbitmq_vhost, *options, "--dry-run")["plan"]
     assert len(planned["steps"]) == 10
     assert arguments_of(rabbitmq_vhost, DEAD).get("x-queue-type", "classic") == "classic"
-    migrate(rabbitmq_vhost, *options, code=2)  # nobody can answer in a pipe
+    migrate(rabbitmq_vhost, *options, code=2)  # a pipe gives no answer
     (done,) = document(rabbitmq_vhost, *options, "--yes")["migrated"]
     assert done["moved"] == 600
     assert arguments_of(rabbitmq_vhost, DEAD) == {"x-queue-type": "quorum"}
@@ -107,7 +107,7 @@ def test_another_name_takes_the_messages_with_it(rabbitmq_vhost: Vhost) -> None:
     assert JOBS not in {row["name"] for row in rabbitmq_vhost.api("GET", "queues")}
 
 
-def test_a_message_that_nobody_can_read_moves_with_the_others(rabbitmq_vhost: Vhost) -> None:
+def test_an_unreadable_message_moves_with_the_others(rabbitmq_vhost: Vhost) -> None:
     put(rabbitmq_vhost, QueueType.CLASSIC, "solstice.dlx", "jobrequest.v1", 2)
     with raw_publisher(rabbitmq_vhost.url) as publisher:
         header = properties(field(b"k", b"A", long(nested(1000))), correlation_id=b"\xff")

@@ -1,4 +1,4 @@
-"""After two silent seconds a terminal shows what is awaited; a pipe gets nothing more."""
+"""After two silent seconds a terminal shows the awaited server; a pipe gets nothing more."""
 
 import os
 import pty
@@ -24,7 +24,7 @@ def silent() -> Iterator[int]:
 
 
 def first_lines(code: str, until: str, **settings: str) -> str:
-    """What a process writes to a terminal until `until` appears; then it is ended."""
+    """The output of a process on a terminal until `until` appears."""
     own_end, other_end = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", code],

@@ -19,11 +19,11 @@ from tests.polling import wait_until
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 STEPS = 6
-"""More turns of the event loop than lie between the end of a connection and its news."""
+"""More iterations of the event loop than pass before it notices a closed connection."""
 
 
 def reset(connection: socket.socket) -> None:
-    """End it as a process does that dies with unread answers."""
+    """Reset the connection, as a process does that dies with unread answers."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 
@@ -43,9 +43,9 @@ async def served(app: Any) -> AsyncIterator[tuple[str, int]]:
 
 
 async def complaints_of(steps: int) -> list[dict[str, Any]]:
-    """What the event loop logs when an application answers a reset connection.
+    """The log of the event loop when an application answers a reset connection.
 
-    It answers so many iterations of the loop later.
+    It answers after so many iterations of the loop.
     """
     log_lines: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: log_lines.append(context))

@@ -50,7 +50,7 @@ async def _is_seen(database: ScratchDatabase, what: str, argument: object) -> No
 
 
 class Add:
-    """Insert one name; counts how often it was asked to."""
+    """Insert one name; count how often it ran."""
 
     def __init__(self, name: str) -> None:
         self.name = name

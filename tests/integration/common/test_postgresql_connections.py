@@ -185,7 +185,7 @@ class TestInHand:
                         await connection.execute("SELECT 1")
                         assert connection.get_server_pid() != before
                 except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
-                    await asyncio.sleep(0.01)  # the farewell had not come yet
+                    await asyncio.sleep(0.01)  # the server's last message had not arrived yet
                 else:
                     return
 

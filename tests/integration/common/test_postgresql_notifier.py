@@ -23,7 +23,7 @@ async def pair(postgresql_database: ScratchDatabase) -> AsyncIterator[Pair]:
 
 
 async def settled(notified: asyncio.Event) -> None:
-    """Listening has begun, which rings as well."""
+    """Wait until listening has begun, which notifies as well."""
     await notified.wait()
     notified.clear()
 
@@ -68,7 +68,7 @@ async def test_the_notifier_wakes_itself_at_once_and_only_once(pair: Pair) -> No
         assert first.is_set()
         first.clear()
         await other_process.wait()
-        # What the other process was told about has come back to us too by the time of its answer.
+        # The notification of the other process has reached us, too, by the time of its answer.
         other.notify("answer")
         async with one.listen("answer") as answer:
             await answer.wait()
@@ -77,7 +77,7 @@ async def test_the_notifier_wakes_itself_at_once_and_only_once(pair: Pair) -> No
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What processes were told by others."""
+    """The notifications between processes."""
     reported: list[object] = []
     hear = postgresql_notifier.PostgreSQLNotifier._on_notification
 
@@ -128,7 +128,7 @@ async def test_a_lost_connection_rings_and_is_made_again(
     async with other.listen("jobs") as other_process, asyncio.timeout(30):
         await settled(other_process)
         assert await asyncio.to_thread(postgresql_database.disconnect) >= 1
-        # Once for the loss, once more for the connection that works again; then rings come through as before.
+        # Once for the loss, once more for the new connection; then notifications arrive as before.
         await settled(other_process)
         while not other_process.is_set():
             one.notify("jobs")
@@ -146,7 +146,7 @@ async def test_what_is_rung_while_the_server_is_away_arrives_when_it_is_back(
         await settled(other_process)
         await asyncio.to_thread(server.stop)
         one.notify("jobs")
-        # Polling: without a connection the listener is sent to look again and again.
+        # Polling: without a connection the listener is woken again and again.
         await settled(other_process)
         await settled(other_process)
         await asyncio.to_thread(server.start)

@@ -1,7 +1,7 @@
 """Four simulated forges and the processes that report to them, on one fake time.
 
-They are slow, cut connections and limit for the first two minutes; then there is calm; then for ten minutes they answer
-500; then they are well again. What is kept meanwhile, and what is to follow from it, says `test_ten_minutes`.
+For two minutes they are slow, cut connections and limit calls; then they work; then for ten minutes they
+answer 500; then they work again. `test_ten_minutes` says which statuses are stored, and what must follow.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ STORM, CALM, OUTAGE = 120.0, 180.0, 600.0
 """How long each lasts, in seconds; in this order."""
 SLOW_SECONDS: Final = 5.0
 UNHEARD: Final = 598
-"""The answer to a call in the ten minutes whose maker is killed before it comes."""
+"""The answer to a call of the outage whose caller is killed before it arrives."""
 TROUBLES: Final[Sequence[Trouble | None]] = (
     None,
     Reply(status=500, document={"message": "Server Error"}),
@@ -57,7 +57,7 @@ TROUBLES: Final[Sequence[Trouble | None]] = (
     Reset(carried_out=True),
     Truncated(),
     Delayed(seconds=4.0),
-    Delayed(seconds=20.0),  # we no longer wait for it by then, and it is carried out all the same
+    Delayed(seconds=20.0),  # we no longer wait for it by then, but the forge still carries it out
 )
 WEIGHTS: Final = (40, 15, 10, 5, 5, 5, 5, 5, 10)
 TIGHT: Final[Mapping[Source, Window]] = {
@@ -66,14 +66,14 @@ TIGHT: Final[Mapping[Source, Window]] = {
     Source.GITEA: Window(calls=14, seconds=20, status=429),
     Source.FORGEJO: Window(calls=14, seconds=20, status=429),
 }
-"""Of the storm; those of Gitea and Forgejo are a proxy's."""
+"""The limits during the storm; those of Gitea and Forgejo are a proxy's."""
 WIDE: Final[Mapping[Source, Window | None]] = {
     Source.GITHUB: Window(calls=5000, seconds=3600),
     Source.GITLAB: Window(calls=2000, seconds=60, status=429, prefix="ratelimit"),
     Source.GITEA: None,
     Source.FORGEJO: None,
 }
-"""As the forges have them."""
+"""The usual limits of the forges."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,11 +115,11 @@ class ForgeSimulation:
     forges: dict[Source, ForgeApi] = field(default_factory=dict)
     replicas: list[Replica] = field(default_factory=list)
     abandoned: set[Wait] = field(default_factory=set)
-    """Slow answers that nobody waits for any more, since whoever did was killed."""
+    """Slow answers without a caller, which was killed."""
     stored: list[tuple[float, ReportableStatus]] = field(default_factory=list)
     pauses: list[PauseRequest] = field(default_factory=list)
     dealt: set[int] = field(default_factory=set)
-    """Which of the troubles came to pass."""
+    """The faults that have happened."""
     asks: dict[Source, tuple[int, float]] = field(default_factory=dict)
     """The status of the next answer of these, and for how many seconds it asks to be left alone."""
     killing: bool = False
@@ -131,11 +131,11 @@ class ForgeSimulation:
         self.rules = rules_of(self.settings)
 
     def behave(self, origin: Source, request: Request) -> Trouble | None:
-        """What a forge makes of a call now."""
+        """The behaviour of a forge for a call now."""
         if GONE in request.path:
             return Reply(status=404, document={"message": "Not Found"})
         if self.time.now < self.begun + STORM:
-            # The same for a context's first, second ... call whoever comes first.
+            # The same for a context's first, second ... call, in any order of contexts.
             calls = len(received_calls(self.forges[origin], key_of(request)))
             dice = random.Random(f"{origin} {key_of(request)} {calls}")
             (number,) = dice.choices(range(len(TROUBLES)), WEIGHTS)
@@ -219,7 +219,7 @@ class ForgeSimulation:
         await wait_until(lambda: self.poll_timer.begun >= polls + len(self.forges))
 
     async def kill_at_the_next_call(self) -> None:
-        """Whoever tells, in the middle of it; the other goes on."""
+        """Kill the leader during its next call; the other process continues."""
         self.killing = True
 
     async def _kill_the_leader(self) -> None:
@@ -260,7 +260,7 @@ def received_calls(forge: ForgeApi, key: Key) -> list[ReceivedCall]:
         for request, status in forge.calls
         if key_of(request) == key
     ]
-    # What nobody heard was answered late, and arrived before whoever took over called again at that same moment.
+    # A call without a caller was answered late, and arrived before the new leader called at that same moment.
     return sorted(found, key=lambda call: (call.at, call.status != UNHEARD))
 
 

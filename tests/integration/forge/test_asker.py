@@ -41,7 +41,7 @@ NAMES = itertools.count()
 
 @dataclass
 class AskerSetup:
-    """An inbox, a fake forge behind one source, its asker, and a clock to set."""
+    """An inbox, a fake forge behind one source, its lookup service, and a clock."""
 
     inbox: SqliteInbox
     forge: ForgeApi
@@ -71,7 +71,7 @@ class AskerSetup:
         return await self.inbox.keep(new_delivery(self.source, one.headers, fresh, self.now))
 
     async def asks(self) -> None:
-        """Once around: all whose time has come."""
+        """Run one round: all due lookups."""
         await self.inquirer.ask_due()
 
     async def requests(self) -> list[JobRequestV1]:
@@ -97,7 +97,7 @@ async def asker_setup(
 
 @asynccontextmanager
 async def asking(setup: AskerSetup) -> AsyncIterator[None]:
-    """The inquirer at work."""
+    """The running lookup service."""
     running = asyncio.create_task(setup.inquirer.run(), name="inquirer")
     try:
         yield
@@ -267,7 +267,7 @@ async def test_approval_is_for_the_commit_of_its_moment_alone(tmp_path: Path) ->
         setup.forge.rights["harbour-lights/beacon", "ada-brook"] = "write"
         setup.forge.changes["harbour-lights/beacon", 12] = Change(sha=SHA, fork="ben-stone/beacon")
         await setup.arrives("github/comment-retest", comment={"id": 6, "body": "/ok-to-test"})
-        setup.now += 300  # nobody was here to ask
+        setup.now += 300  # no process ran to ask
         await setup.asks()
         assert (await setup.entry()).reason == IgnoreReason.TOO_LATE
         assert setup.forge.calls == []
@@ -338,7 +338,7 @@ async def test_what_a_process_took_and_did_not_finish_is_taken_again(tmp_path: P
         setup.now += 60
         await setup.asks()
         assert len(await setup.requests()) == 1
-        # It comes back after all: what was settled stays.
+        # The process comes back: settled lookups stay settled.
         await setup.inbox.declined(lookup.row_id, "not_allowed", "late")
         await setup.inbox.look_up_later(lookup.row_id, setup.now, "late")
         assert (await setup.entry()).decision is Decision.ACCEPTED

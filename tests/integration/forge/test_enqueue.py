@@ -63,7 +63,7 @@ def test_full_queue_is_reported_as_full(rabbitmq_vhost: Vhost) -> None:
     assert first.returncode == 0
     assert first.stdout.startswith("confirmed: request ")
     rabbitmq_vhost.policy(r"^solstice\.jobs\.v1$", {"max-length": 1})
-    # A quorum queue takes a few more before it notices.
+    # A quorum queue accepts a few more before it notices.
     answers = [enqueue(rabbitmq_vhost.url) for _ in range(6)]
     refused = [done for done in answers if done.returncode]
     assert {done.returncode for done in refused} == {1}

@@ -114,7 +114,7 @@ async def test_a_webhook_in_one_piece_and_in_several_is_one_event(client: httpx2
         for pieces in ([head + body], [head, body[:9], body[9:]], [head + body]):
             for number, piece in enumerate(pieces):
                 if number:
-                    # The service has read what came before once it answers somebody else.
+                    # The service has read the earlier bytes once it answers another client.
                     await client.get("/healthz")
                 writer.write(piece)
                 await writer.drain()
@@ -334,7 +334,7 @@ async def test_what_was_kept_without_a_broker_is_published_in_order_by_the_next_
 
 
 async def test_cancelled_service_lets_go_of_everything(make_settings: MakeSettings) -> None:
-    """As when its neighbour fails: the address is free again, and stored rows stay."""
+    """As when another task fails: the address is free again, and stored rows stay."""
     where: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     settings = make_settings()
     task = asyncio.create_task(

@@ -14,7 +14,7 @@ from tests.webhooks.corpus import CORPUS, NO_CORPUS, Recorded, recorded
 
 
 def expected_of(one: Recorded, seen: set[str]) -> tuple[int, str]:
-    """Status and decision; the second delivery that says the same asks for no second run."""
+    """Status and decision; a second delivery with the same content makes no second run."""
     understood = triage(one.source, one.headers("headers"), one.body, now=one.clock)
     assert isinstance(understood, UnderstoodDelivery)
     if isinstance(understood.event, Ignored):

@@ -41,7 +41,7 @@ def holder(database: ScratchDatabase) -> int:
 
 
 async def until_pending(inbox: PostgreSQLInbox) -> None:
-    """Wait until the inbox says what is pending."""
+    """Wait until the inbox returns its pending requests."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             with suppress(StoreUnavailable):
@@ -54,7 +54,7 @@ async def test_relay_whose_connection_is_lost_gives_way_and_says_nothing(
     postgresql_database: ScratchDatabase,
 ) -> None:
     url = postgresql_database.url
-    # Another process, which waits in line for the lock.
+    # Another process, which waits for the lock.
     other = await asyncpg.connect(url)
     try:
         async with PostgreSQLInbox.open(url) as inbox, inbox.relaying():
@@ -78,7 +78,7 @@ async def test_relay_whose_connection_is_lost_gives_way_and_says_nothing(
 async def test_turn_of_a_silent_process_ends(
     postgresql_database: ScratchDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What a frozen process looks like to the server: a session that does not say a word.
+    # To the server, a frozen process is a silent session.
     monkeypatch.setattr("solstice_common.storage.postgresql_leader_lock.IDLE_SECONDS", 1)
     monkeypatch.setattr("solstice_common.storage.postgresql_leader_lock.SPEAK_SECONDS", 3600.0)
     async with PostgreSQLInbox.open(postgresql_database.url) as inbox, inbox.relaying():

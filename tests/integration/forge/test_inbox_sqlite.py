@@ -64,7 +64,7 @@ async def test_keeping_never_walks_through_what_was_kept(
 
     monkeypatch.setattr("solstice_forge.inbox.sqlite.inbox.keep_all", watched)
     async with SqliteInbox.open(f"sqlite:///{tmp_path}/inbox.sqlite3") as inbox:
-        for _ in range(2):  # again, for the questions that only repeated deliveries bring up
+        for _ in range(2):  # again, for the queries that only repeated deliveries cause
             await asyncio.gather(*(inbox.keep(delivery(f"d{number}")) for number in range(3)))
     queries = [statement for statement in statements if statement.startswith("SELECT")]
     assert len(queries) >= 2

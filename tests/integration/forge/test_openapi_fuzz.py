@@ -79,7 +79,7 @@ class Service:
 
     url: str
     callers: dict[str, dict[str, str]]
-    """By the scope of their token; `nobody` has none."""
+    """The callers by the scope of their token; `nobody` has none."""
     session: requests.Session
     accepted: set[str] = field(default_factory=set)
 
@@ -180,7 +180,7 @@ def _hold(service: Service, path: str, mode: schemathesis.GenerationMode, *more:
             case.validate_response(answer, checks=[*CONFORMS, *more])
 
     check_case()
-    # Nothing was changed but by whom it may be.
+    # Only callers with the right have changed anything.
     assert service.stored() == service.accepted
 
 

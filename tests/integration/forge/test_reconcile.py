@@ -249,7 +249,7 @@ async def test_pages_are_read_to_what_was_dealt_with_before(origin: Origin, inbo
         assert [each.delivery_id for each in (await setup.compare()).sent] == ["new"]
         # One page that ends at what is past, and the request to send it again.
         assert setup.call_count(listed) - before <= 3
-        # Whoever asks for it sees all of it again.
+        # A comparison on request reads all of it again.
         before = setup.call_count(listed)
         await setup.compare(since_seconds=3 * 86_400, dry_run=True)
         assert setup.call_count(listed) - before >= 11
@@ -411,7 +411,8 @@ async def test_what_is_not_built_by_the_rules_is_not_built_by_comparing(inbox_ur
         show_heads(setup.forge, messages={sha(3): "wip [skip ci]"})
         setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
         await setup.compare()
-        # A push that its paths leave out: the forge tells of no paths later, and it is not built all the same.
+        # A push that a rule on paths excludes: the forge gives no paths later, and the push is still not
+        # built.
         body = push_body(
             Origin.GITEA,
             repo_url=f"{setup.forge.url}/{OTTER}.git",
@@ -664,7 +665,7 @@ async def test_by_the_clock_each_source_is_compared_once_per_interval_by_any_pro
         sleepers: list[tuple[float, asyncio.Event]] = []
 
         async def sleep(seconds: float) -> None:
-            """Time goes by when both replicas sleep, until the first of them wakes."""
+            """Time passes while both replicas sleep, until the first of them wakes."""
             sleepers.append((setup.now + seconds, asyncio.Event()))
             waking = sleepers[-1][1]
             if len(sleepers) == 2:
@@ -714,7 +715,7 @@ async def test_inbox_that_is_away_is_tried_again_by_the_clock(
         monkeypatch.setattr(setup.inbox.reconcile_state, "claim", moody)
         running = asyncio.create_task(setup.reconciler().run(900.0))
         async with asyncio.timeout(60):
-            while len(await setup.requests()) < 2:  # noqa: ASYNC110  the inbox notifies nobody of this
+            while len(await setup.requests()) < 2:  # noqa: ASYNC110  the inbox sends no notification of this
                 await asyncio.sleep(0.01)
         running.cancel()
         await asyncio.wait({running})

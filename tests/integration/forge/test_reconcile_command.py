@@ -38,7 +38,7 @@ def command(tmp_path: Path) -> Command:
         file = tmp_path / "sources.toml"
         file.write_text(config)
         environment = {"FORGE_INBOX_URL": f"sqlite:///{tmp_path / 'inbox.db'}", "FORGE_CONFIG": str(file)}
-        # As `program.run` has it: a command tells by its output, not by its log.
+        # As in `program.run`: a command reports by its output, not by its log.
         with capture_logs():
             result = CliRunner().invoke(app, ["reconcile", *words], env=environment)
         if result.exception and not isinstance(result.exception, SystemExit):
@@ -61,7 +61,7 @@ async def test_it_says_what_it_did_and_whom_it_could_not_ask(command: Command) -
             f"  again  {OTTER}  push  lost  (503 failed to connect to host; time 1)",
         ]
         assert f"{OTTER}: 404 Not Found" in result.stderr
-        # Who looks on is told what goes on, apart from what was asked for.
+        # Progress goes to another stream than the result.
         assert f"github: {OTTER}" in result.stderr
         tea.refs[OTTER, "refs/heads/main"] = SHA
         result = await asyncio.to_thread(command, table(hub) + table(tea), "--json")

@@ -49,7 +49,7 @@ async def running_reporter(
     by_way_of: Callable[[Broker], Any] = lambda broker: broker,
     **access: Any,
 ) -> AsyncIterator[StatusReporter]:
-    """A process that tells this forge what the store holds, until left."""
+    """A process that reports the store's statuses to this forge, until left."""
     async with (
         open_broker(f"sqlite:///{forge_broker(store)}", name="test") as broker,
         Remote.open(access_to(forge, **access), timeouts=timeouts) as remote,
@@ -167,7 +167,7 @@ async def test_a_final_state_waits_until_an_unanswered_call_can_no_longer_overta
     store: SqliteStatuses,
 ) -> None:
     timeouts = CallTimeouts(connect=5.0, read=0.3, whole=0.3)
-    # The forge carries out `pending` long after we gave up waiting for its answer.
+    # The forge carries out `pending` long after our timeout.
     async with (
         forge_api(Origin.FORGEJO) as forge,
         running_reporter(store, forge, timeouts=timeouts, rules=replace(RULES, horizon=3.0)),
@@ -235,7 +235,7 @@ async def test_what_the_forge_refuses_is_a_dead_letter_with_its_answer(
 
 
 class FailingBroker:
-    """A broker that is away at first, and then rejects what it gets first."""
+    """A broker that is unavailable at first, and then rejects its first messages."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

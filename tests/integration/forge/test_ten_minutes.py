@@ -1,6 +1,6 @@
 """After ten minutes of 500s, every commit still shows how its jobs ended.
 
-The time is a fake, so that all of it takes seconds; what that means is told in `tests/fake_time.py`.
+The time is fake, so that all of it takes seconds; `tests/fake_time.py` explains it.
 """
 
 import itertools
@@ -49,14 +49,14 @@ AFTER: Final = 300.0
 TRIFLE: Final = 0.001
 
 StatusHistory = list[tuple[float, ReportableStatus]]
-"""What was kept of one context, with its moment, in order."""
+"""The stored statuses of one context, with their moments, in order."""
 Step = Callable[[], Awaitable[None]]
 
 
 def status_histories(
     rng: random.Random, simulation: ForgeSimulation
 ) -> Iterator[tuple[float, ReportableStatus]]:
-    """What is kept when."""
+    """The statuses to store, with their moments."""
     for origin, number, context in itertools.product(FORGE_STATES, range(COMMITS), CONTEXTS):
         states = ["waiting", "running"]
         moments = [rng.uniform(0, 20), rng.uniform(20, 60)]
@@ -64,8 +64,9 @@ def status_histories(
             states += [rng.choice(ENDS[1:])]
             moments += [rng.uniform(60, 110)]
         if context != EARLY or number == 0:
-            # At once, so that all of them are told for ten whole minutes; and then some more. GitLab does not take the
-            # state again that it shows, so a second run ends as the first cannot have ended.
+            # At once, so that all of them are reported for the whole ten minutes; and then some more. GitLab
+            # does not take the state again that it shows, so a second run ends as the first cannot have
+            # ended.
             states += [
                 "backoff",
                 "running",
@@ -98,7 +99,7 @@ def status_histories(
 
 
 async def run_scenario(simulation: ForgeSimulation) -> None:
-    """All of it, from the first trouble to long after the last."""
+    """Run everything, from the first fault to long after the last."""
     plan = sorted(status_histories(random.Random(20261122), simulation), key=itemgetter(0))
     begins = simulation.outage_begins
     moments: list[tuple[float, Step]] = [
@@ -168,7 +169,7 @@ def contexts(simulation: ForgeSimulation, origin: Source) -> dict[Key, StatusHis
 
 
 def in_outage(simulation: ForgeSimulation, origin: Source) -> dict[Key, list[ReceivedCall]]:
-    """The calls of the ten minutes, of those contexts that had something to tell."""
+    """The calls of the outage, for contexts with a status to report."""
     return {
         key: [
             call
@@ -181,7 +182,7 @@ def in_outage(simulation: ForgeSimulation, origin: Source) -> dict[Key, list[Rec
 
 
 def described(status: ReportableStatus) -> str:
-    """Ours are told apart by their descriptions, whose order is that of the statuses."""
+    """Our statuses differ by their descriptions, whose order is that of the statuses."""
     return JobStatusV1.decode(status.body).description or ""
 
 
@@ -217,7 +218,7 @@ def assert_called_in_time(
     assert failed[0].at == simulation.outage_begins
     assert reported.reported == described(history[-1][1])
     assert reported.at >= simulation.outage_ends
-    # What comes while the forge is away waits for the next try.
+    # A status that comes during the outage waits for the next try.
     stored = {moment for moment, _ in history}
     assert [call for call in failed[1:] if call.at in stored] == [], f"{origin} {key}: {calls}"
     failures = 0
@@ -250,7 +251,7 @@ def assert_not_hammered(simulation: ForgeSimulation, origin: Source) -> None:
     usual = usual_calls(simulation.rules, OUTAGE)
     assert len(counts) == COMMITS * len(CONTEXTS) - (COMMITS - 1)
     assert max(counts) <= 2 * usual
-    # A commit that nobody knows is an answer: the forge may be back, and whoever waits tries once.
+    # An unknown commit is an answer: the forge may be back, and waiting statuses try once.
     assert sum(counts) <= (1.3 * usual + 1) * len(counts)
 
 

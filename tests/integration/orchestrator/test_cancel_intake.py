@@ -145,7 +145,7 @@ async def test_a_store_that_is_away_loses_no_cancel(
         await publish(broker, cancel_request(1).encode())
         async with asyncio.timeout(WAIT_SECONDS):
             await moody.called.wait()
-    # It was not acked, and comes again to whoever takes it next.
+    # It was not acked, and is delivered again to the next consumer.
     async with running_intake(broker, store, broker_settings):
         await wait_for_state(store, run_id, RunState.CANCELLED)
         await emptied(broker, CANCELS.queue)

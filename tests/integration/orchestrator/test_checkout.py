@@ -78,7 +78,7 @@ def git_output(directory: Path, *arguments: str, given: bytes = b"") -> str:
     return done.stdout.decode().strip()
 
 
-# -- what is asked for ---------------------------------------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------------------------------
 
 
 async def test_files_are_those_of_that_commit(repository: Repository, scratch: Path) -> None:
@@ -193,7 +193,7 @@ async def test_the_git_protocol_works_where_it_is_allowed(repository: Repository
     assert refused.reason is Reason.COMMIT_NOT_FOUND
 
 
-# -- what goes wrong, and whether it is tried again ----------------------------------------------------------------
+# -- failures, and whether they are retried ----------------------------------------------------------------
 
 
 async def test_a_commit_that_is_nowhere(repository: Repository, scratch: Path) -> None:

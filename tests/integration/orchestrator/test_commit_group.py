@@ -70,7 +70,7 @@ async def apart(
     *,
     policy: GitPolicy = POLICY,
 ) -> Sequence[FilesOrFailure]:
-    """The answers in the end, when those that must go apart have gone."""
+    """The final answers, after commits that need single fetches got them."""
     return [
         await fetch_single(want, way, policy=policy, scratch=tmp_path / "scratch")
         if isinstance(way, SingleFetch)

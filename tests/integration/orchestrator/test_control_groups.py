@@ -41,7 +41,7 @@ def groups_of(group: Path) -> list[str]:
 @NEEDS_PROC
 @GROUPS
 async def test_nothing_is_left_of_a_job_that_hides_and_kills_its_supervisor(harness: ExecutorHarness) -> None:
-    """This process is no subreaper: what lost its supervisor is a child of init."""
+    """This process is no subreaper: a process without its supervisor is a child of init."""
     assert harness.workspaces.group is not None
     seconds_asleep = unique_sleep()
     outcome = await harness.run(KILLS.format(seconds_asleep=seconds_asleep))
@@ -75,7 +75,7 @@ async def test_what_hid_from_an_orchestrator_that_was_killed_is_ended_by_the_nex
 ) -> None:
     seconds_asleep, work = unique_sleep(), tmp_path / "work"
     sha = repository.commit({"x": "y"})
-    # The orchestrator does not hear of it any more: it is stopped, and dies of SIGKILL.
+    # The orchestrator does not notice: it is stopped, and dies of SIGKILL.
     kills = "ABOVE=$(ps -o ppid= -p $PPID); kill -STOP $ABOVE; kill -9 $PPID; kill -9 $ABOVE; sleep 60"
     peer = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.integration.orchestrator.process_peer"),
@@ -90,7 +90,7 @@ async def test_what_hid_from_an_orchestrator_that_was_killed_is_ended_by_the_nex
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory with a repository, both nobody's, outside of those of pytest, which are root's."""
+    """A directory of the user nobody with a repository, outside of pytest's folders."""
     with tempfile.TemporaryDirectory() as name:
         Repository(Path(name) / "repository").commit({"x": "y"})
         subprocess.run(["chown", "-R", f"{NOBODY_UID}:{NOBODY_UID}", name], check=True)
@@ -165,7 +165,7 @@ async def test_empty_groups_are_swept_once_their_owner_is_gone(beside: ControlGr
 
 @pytest.fixture
 async def delegated(hierarchy: ControlGroup) -> AsyncIterator[Path]:
-    """A control group that belongs to nobody."""
+    """A control group that belongs to the user nobody."""
     group = hierarchy.below(f"test-{os.getpid()}")
     if group is None:
         pytest.skip(f"not asked for: no control group may be made in {hierarchy.path}")
@@ -176,7 +176,7 @@ async def delegated(hierarchy: ControlGroup) -> AsyncIterator[Path]:
 
 
 async def output_as_other_user(place: Path, script: str, group: Path) -> str:
-    """What an executor in that control group says that runs a job as nobody."""
+    """The output of a job that an executor in that group runs as `nobody`."""
     url = f"file://{place}/repository"
     sha = (place / "repository/.git/refs/heads/main").read_text().strip()
     peer = await asyncio.create_subprocess_exec(

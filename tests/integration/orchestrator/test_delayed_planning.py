@@ -22,12 +22,12 @@ from tests.stores import outbox_statuses, wait_for_stored
 
 SOON = 1.5
 LATE = 10.0
-"""Far less than the next look of its own accord would take, and room for a machine that does much else."""
+"""Far less than the polling interval, with room for a busy machine."""
 
 
 @pytest.fixture(autouse=True)
 def _notifications_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks just so: whoever wakes knows why."""
+    """Turn off polling: only notifications wake the loop."""
     monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 3600.0)
 
 

@@ -42,7 +42,7 @@ async def order_by_history(
 
 
 def commits(repository: Repository, count: int) -> list[str]:
-    """The ids of new commits, one upon the other and each unlike all others."""
+    """The ids of new, different commits, each on top of the previous one."""
     return [repository.commit({"a": str(next(CONTENTS))}) for _ in range(count)]
 
 
@@ -179,7 +179,7 @@ async def test_over_http(repository: Repository, tmp_path: Path, handler: Callab
         url = f"http://127.0.0.1:{port}/harbour/.git"
         history, order = await order_by_history(repository, late, newest, tmp_path, repo_url=url)
         assert history.now == now
-        # A server of plain files gives no part of a history, and so leaves it open.
+        # A server of plain files gives no part of a history, so the order stays unknown.
         assert order is (PushOrder.OLDER if handler is git_backend else None)
         assert (await order_by_history(repository, late, now, tmp_path, repo_url=url))[1] is PushOrder.OLDER
 

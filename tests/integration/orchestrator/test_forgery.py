@@ -50,7 +50,7 @@ async def test_every_exit_code_is_the_jobs_own(harness: ExecutorHarness, tens: i
 
 @pytest.mark.parametrize("number", DEADLY)
 async def test_a_step_that_a_signal_ended_has_failed(harness: ExecutorHarness, number: int) -> None:
-    # Not bash itself: it does not hear SIGQUIT.
+    # Not bash itself: it ignores SIGQUIT.
     outcome = await harness.run(f"exec sh -c 'ulimit -c 0; kill -{int(number)} $$; sleep 100'")
     assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
     assert outcome.exit_code == 128 + number
@@ -252,7 +252,7 @@ async def test_a_job_that_fills_the_disk_and_stays_is_ended_and_the_others_are_n
         other = asyncio.ensure_future(
             harness.run(f"seq 10000 > small; echo written; until test -e {gate}; do sleep 0.02; done")
         )
-        # Whoever still writes while the disk is full fails by its own account: it is to have written before.
+        # A job that still writes while the disk is full fails by itself: let it write before.
         await wait_until(lambda: "written" in harness.text)
         filler = ExecutorHarness(
             executor=harness.executor, workspaces=harness.workspaces, repository=repository, sha=harness.sha

@@ -78,7 +78,7 @@ WAYS = pytest.mark.parametrize("ask", [checkout, plan, head, descent])
 
 
 def endless(start: bytes, piece: bytes) -> Any:
-    """A server that answers everything with a start and then the same forever."""
+    """A server that answers everything with a beginning and then an endless repetition."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:

@@ -32,7 +32,7 @@ WAIT_SECONDS = 60
 
 
 class FailingStore(SqliteStore):
-    """A store that is away while it is told to be, and counts who asks."""
+    """A store that is unavailable on demand, and counts the calls."""
 
     away = False
     calls = 0
@@ -148,9 +148,9 @@ async def received(broker: Broker, queue: str, count: int) -> list[Delivery]:
 
 
 async def emptied(broker: Broker, queue: str) -> None:
-    """Wait until nothing in the queue waits for anybody."""
+    """Wait until the queue has no ready message."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while (depth := await broker.depth(queue)) is None or depth.ready:  # noqa: ASYNC110  the broker tells nobody
+        while (depth := await broker.depth(queue)) is None or depth.ready:  # noqa: ASYNC110  the broker sends no notification
             await asyncio.sleep(0.05)
 
 
@@ -170,7 +170,7 @@ async def test_poison_goes_to_the_dead_letters_and_the_next_message_goes_on(
     async with running_intake(broker, store, jobs, broker_settings):
         dead_letters = await received(broker, jobs.dlq, 2)
         await until(store, lambda: True, runs=3)
-        # What is kept and not yet acknowledged when the intake ends comes back, for somebody else.
+        # Messages that were stored but not acked when the intake ends are delivered to another consumer.
         await emptied(broker, jobs.queue)
     assert sorted(str(dead_letter.headers["x-solstice-reason"]) for dead_letter in dead_letters) == [
         "not_utf8",
@@ -219,7 +219,7 @@ async def test_a_store_that_is_away_pauses_intake_and_nothing_is_lost(
         await until(store, lambda: True, runs=200)
         await emptied(broker, jobs.queue)
     async with running_intake(broker, store, jobs, broker_settings):
-        # Whatever had not been acked would come again now, before this one.
+        # An unacked message would be delivered again now, before this one.
         await publish(broker, jobs, job_request().encode())
         await until(store, lambda: True, runs=201)
 

@@ -16,7 +16,7 @@ COUNTED_SINCE: Final = 16
 JOBS: Final = {"planning": 0, "waiting": 1, "running": 3, "succeeded": 2}
 """Runs by their state, which is their id as well."""
 EXPECTED: Final = {"planning": 0, "waiting": 1, "running": 3, "succeeded": 0}
-"""Nobody claims the jobs of one that has ended."""
+"""Jobs of an ended run are not claimed."""
 
 
 def run_row(state: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ async def store(shared_files: SharedFiles) -> AsyncIterator[JobStore]:
 
 
 async def cancel(process: OrchestratorProcess, path: str) -> None:
-    """By the API of that orchestrator."""
+    """Cancel by the API of that orchestrator."""
     async with httpx2.AsyncClient(base_url=process.url) as client:
         answer = await client.post(f"/api/v1/{path}/cancel")
     assert answer.status_code == 202
@@ -272,7 +272,7 @@ async def test_a_log_over_its_limit_says_what_a_killed_worker_takes_along(
         await publish_requests(shared_files, gated_job)
         view = await wait_until_running(store)
         await wait_until(lambda: (view.job_id, 1) in gated_job.jobs.attempts("waits"))
-        # What it stores in time is in the store by now, or on its way.
+        # Everything that it stores in time is in the store by now, or on its way.
         await wait_until_true("the log is cut", lambda: is_cut(store, view.job_id))
         victim.kill()
     with orchestrator(shared_files, MAX_LOG_MIB="1"):

@@ -19,7 +19,7 @@ OLDER = """
 INSERT INTO attempts (job_id, number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail)
 SELECT job_id, attempt, worker_id, state, reason, started_at, finished_at, exit_code, step, detail FROM jobs
 """
-"""What an older version wrote as well when an attempt ended with its job."""
+"""The extra row that an older version wrote when an attempt ended with its job."""
 
 
 @pytest.fixture

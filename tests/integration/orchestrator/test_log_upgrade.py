@@ -1,4 +1,4 @@
-"""An orchestrator older than log marks goes on beside one that upgraded the store."""
+"""An orchestrator older than log marks works beside one that upgraded the store."""
 
 import sqlite3
 from contextlib import closing

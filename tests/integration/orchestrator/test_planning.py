@@ -143,7 +143,7 @@ async def test_what_never_can_be_planned_ends_its_run_with_a_reason(
 async def test_a_commit_that_appears_a_little_later_is_planned(
     setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A forge may tell of a push before its last replica has it.
+    # A forge may announce a push before its last replica has it.
     monkeypatch.setattr(planning, "LAG_SECONDS", (0.2,) * 100)
     request = setup.commit({".solstice/job.sh": "x"})
     objects = setup.repository.path / ".git"
@@ -238,7 +238,7 @@ async def test_runs_that_were_claimed_as_planning_ended_are_handed_back(setup: P
     called, answer = asyncio.Event(), asyncio.Event()
 
     class Slow(FailingStore):
-        """Claims, and says so late."""
+        """Claims, and answers late."""
 
         async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
             claimed = await super().claim_planning(worker_id, limit)
@@ -323,7 +323,7 @@ async def test_a_commit_goes_from_request_to_log_and_result(setup: PlanningSetup
 
 
 def pushes_of_spring(setup: PlanningSetup, count: int) -> list[JobRequestV1]:
-    """Pushes that tell neither their time nor all that came between them."""
+    """Pushes without their time and with missing links between them."""
     setup.repository.git("checkout", "--quiet", "-b", "spring")
     made = [setup.commit({".solstice/job.sh": f"echo {n}"}, ref="refs/heads/spring") for n in range(count)]
     return [made[0], *made[2:]]
@@ -369,7 +369,7 @@ async def test_one_that_is_always_overtaken_is_planned_in_the_end(
     setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Busy(FailingStore):
-        """Has another question each time."""
+        """Asks another question each time."""
 
         async def planned(
             self,

@@ -1,4 +1,4 @@
-"""Claims on PostgreSQL wait for nobody, whatever others hold or do at the same moment."""
+"""Claims on PostgreSQL never wait for locks of other transactions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -20,7 +20,7 @@ LOCK_TIMEOUT = "20s"
 
 @pytest.fixture
 def url(postgresql_database: ScratchDatabase) -> str:
-    """Of a database in which whoever waits for a lock fails."""
+    """The URL of a database in which waiting for a lock fails."""
     postgresql_database.query(
         f"ALTER DATABASE \"{postgresql_database.name}\" SET lock_timeout = '{LOCK_TIMEOUT}'"
     )
@@ -106,7 +106,7 @@ async def test_the_only_job_of_a_run_starts_even_while_another_transaction_chang
         cancelling = asyncio.create_task(store.cancel_run(view.run_id))
         await asyncio.sleep(0.1)
         assert not cancelling.done()
-    # It sees what was claimed before it had the run: there is somebody to be asked now.
+    # It sees the claim that came before it had the run, so there is a holder to ask now.
     run = await cancelling
     assert run is not None
     assert run.state is RunState.RUNNING
@@ -120,7 +120,7 @@ async def test_five_workers_as_fast_as_they_can_share_all_jobs_without_deadlock_
     runs = [1, 7, 1, 3, 12, 1, 1, 20, 2, 5] * 3
     ids = await waiting_jobs(store, *runs)
     views = {view.job_id: view for view in await store.jobs(limit=1000)}
-    # A run of seven jobs that somebody changes all the while, and the only job of another.
+    # A run of seven jobs that another transaction changes all the time, and the only job of another run.
     stored = ids[1:9]
     all_claims: list[Claim] = []
 
@@ -132,7 +132,7 @@ async def test_five_workers_as_fast_as_they_can_share_all_jobs_without_deadlock_
             assert all(ends)
 
     async def work_while_there_is_any(worker: str, own: JobStore) -> None:
-        # What another one is changing at the moment of a claim is not there for it, and a moment later it is.
+        # A claim skips jobs that another transaction is changing, and finds them a moment later.
         async with own.changes() as changed:
             while len(all_claims) < len(ids) - len(stored):
                 changed.clear()

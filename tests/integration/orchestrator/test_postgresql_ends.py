@@ -47,7 +47,7 @@ async def other(postgresql_database: ScratchDatabase, store: JobStore) -> AsyncI
 
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> AsyncMock:
-    """The usual way to end attempts, which reads their rows; it counts who goes it."""
+    """Count the ends that go the usual way, which reads rows."""
     usual = AsyncMock(side_effect=finish.finish)
     monkeypatch.setattr(finish, "finish", usual)
     return usual
@@ -167,7 +167,7 @@ async def test_what_others_did_meanwhile_counts(
     view = await store.job(claim.key.job_id)
     assert view is not None
     assert (view.state, view.reason) == (state, reason)
-    # Of what was tried in vain nothing is told.
+    # The failed statement leaves no status.
     messages = await outbox_statuses(store)
     assert [sequence for _, _, sequence in messages] == list(range(1, view.sequence + 1))
     assert messages[-1][:2] == (state, reason)

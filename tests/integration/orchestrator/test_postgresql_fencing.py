@@ -85,13 +85,14 @@ async def test_a_rerun_waits_for_no_change_of_the_run(
 async def somebody_waits(database: ScratchDatabase) -> bool:
     """Whether a session waits for a lock.
 
-    Asked on a connection of its own: within a transaction, such as the rescuer's, statistics stand still.
+    The query has a connection of its own: within a transaction, such as the rescuer's, statistics stand
+    still.
     """
     return bool(await asyncio.to_thread(database.query, WAITING))
 
 
 async def age(database: ScratchDatabase, seconds: float) -> None:
-    """Let everything be so much longer ago, for the database's clock runs by itself."""
+    """Make everything this much older, since the database's clock runs by itself."""
     await asyncio.to_thread(
         database.query,
         "UPDATE jobs SET lease_until = lease_until - $1 WHERE lease_until IS NOT NULL",

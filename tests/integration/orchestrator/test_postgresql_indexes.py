@@ -18,7 +18,7 @@ GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliase
 
 
 async def live(store: JobStore) -> None:
-    """A bit of everything that runs all the time, and of what people ask."""
+    """Run the frequent operations, and some queries of people."""
     await store.admit([job_request(idempotency_key="x"), job_request(idempotency_key="x")])
     claim = await running(store, job("true", name="a"), job("true", name="b", needs=("a",)))
     await store.append_log(claim.key, [LogChunk(sequence=1, at=0.0, data=b"x")])
@@ -94,7 +94,7 @@ async def test_nothing_that_runs_all_the_time_walks_through_what_is_finished(
         open_store(url, retry_base_seconds=0.0) as store,
         open_store(url, retry_base_seconds=0.0, caps=Caps(default=5), quotas=QUOTAS) as capped,
     ):
-        # Planners shun walks through tables in these sessions: one that is made all the same wants for an index.
+        # Planners avoid table scans in these sessions: a remaining scan shows a missing index.
         await live(store)
         await live(capped)
     assert walks(postgresql_database) == before

@@ -30,7 +30,8 @@ from tests.executor_harness import (
 from tests.polling import wait_until
 from tests.repositories import Repository
 
-# -- what a job finds ----------------------------------------------------------------------------------------------
+# -- the environment of a job
+# ----------------------------------------------------------------------------------------------
 
 
 async def test_a_job_works_in_its_commit(harness: ExecutorHarness) -> None:
@@ -390,7 +391,7 @@ async def test_what_kills_its_supervisor_is_ended_and_a_job_beside_it_goes_on(
     )
     assert peer.stdout is not None
     printed = b""
-    # Four times: who looks in the moment in which a supervisor dies still finds its processes below it.
+    # Four times: at the moment when a supervisor dies, its processes can still be found below it.
     while printed.count(b"ended ") < 4:
         printed += await peer.stdout.readline()
     assert printed.count(b"ended failed step_failed") == 4
@@ -516,7 +517,7 @@ async def test_a_tree_that_cannot_be_removed_is_reported_with_the_reason(
 
 
 async def test_job_and_step_find_the_secrets_that_they_name(harness: ExecutorHarness) -> None:
-    """The executor gives what it is given; masking is for whoever gave it."""
+    """The executor passes secrets on; its caller masks them."""
     output: list[bytes] = []
 
     async def log(data: bytes) -> None:

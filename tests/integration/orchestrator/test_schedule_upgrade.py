@@ -1,6 +1,6 @@
 """Processes of two versions on one SQLite file see each other's changes of schedules.
 
-They notify in different directories, so each sees the other's changes at its next look.
+They notify in different directories, so each sees the other's changes at its next poll.
 """
 
 import asyncio

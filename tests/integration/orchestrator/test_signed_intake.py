@@ -80,7 +80,7 @@ async def has_runs(store: JobStore, *requests: JobRequestV1) -> None:
 
 
 def again(dead_letter: Delivery, jobs: Route) -> Message:
-    """The dead letter as whoever replays it publishes it: its body and its signature."""
+    """The dead letter as a replay publishes it: its body and its signature."""
     headers = without_broker_headers(dead_letter.headers)
     return Message(
         exchange=jobs.exchange,

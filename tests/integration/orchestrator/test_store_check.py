@@ -22,7 +22,7 @@ Change = Callable[[str], None]
 
 @pytest.fixture
 def change(store_url: str, request: pytest.FixtureRequest) -> Change:
-    """Do something to the database behind everybody's back."""
+    """Change the database directly."""
     if not store_url.startswith("sqlite"):
         return request.getfixturevalue("postgresql_database").query  # type: ignore[no-any-return]  # a fixture's
 

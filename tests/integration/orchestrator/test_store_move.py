@@ -90,11 +90,11 @@ async def test_work_goes_on_where_it_was(
         open_store(f"sqlite:///{file}", clock=clock) as source,
         open_store(postgresql_database.url, clock=clock) as target,
     ):
-        # Nothing is told twice or not at all, and what is told now comes after what was there.
+        # Each status is published once, and new ones after the moved ones.
         reported = [row.body for row in await target.outbox(1000)]
         assert reported == [row.body for row in await source.outbox(1000)]
         assert reported
-        # What was asked for already is known.
+        # Earlier requests are known.
         assert await target.admit([job_request(idempotency_key="pushed once")]) == [
             Duplicate(run_id=populated.finished)
         ]
@@ -108,11 +108,11 @@ async def test_work_goes_on_where_it_was(
             assert await target.finish(key, SUCCEEDED)
         (claim,) = await claimed(target)
         assert claim.key.job_id == jobs["test"].job_id
-        # What waited for another label starts there, what was to be planned is.
+        # Jobs that waited for another label start there, and planning continues.
         (claim,) = await claimed(target, free={"illumos": 1})
         assert claim.run_id == populated.waiting
         assert (await planning_task(target)).run_id == populated.planning
-        # The tick whose forge was away fires there, once its pause is over.
+        # The tick whose forge was unavailable fires there, once its pause is over.
         clock.forward(await target.schedule_store.pause_seconds() or 0.0)
         settled = await target.schedule_store.fired(await claimed_tick(target.schedule_store), COMMIT)
         assert settled is not None
@@ -205,7 +205,7 @@ async def test_a_target_with_anything_in_it_is_refused(
 
 
 class Interrupted(Exception):
-    """The power went."""
+    """A power failure."""
 
 
 async def test_after_an_interruption_it_can_be_begun_again(

@@ -37,7 +37,9 @@ from tests.stores import SUCCEEDED, ManualClock, outbox_statuses, planned, state
 LEASE: Final[float] = OrchestratorSettings.model_fields["lease_seconds"].default
 RENEW: Final[float] = OrchestratorSettings.model_fields["renew_seconds"].default
 GIVEN_UP: Final = (LogEvent.LEASE_LOST, LogEvent.ATTEMPT_LOST, LogEvent.ATTEMPT_UNRECORDED)
-"""Who notices first that a lease is over, its keeper or whoever has output or an end to tell, says one of these."""
+"""The first task that notices an expired lease, its keeper or one with output or an end to store, logs one of
+these.
+"""
 
 Events = Sequence[MutableMapping[str, Any]]
 
@@ -129,7 +131,7 @@ async def seen_away(events: Events) -> None:
 
 @asynccontextmanager
 async def away(database: ScratchDatabase, events: Events) -> AsyncIterator[None]:
-    """The server is gone meanwhile, and whoever holds the job knows it."""
+    """The server is stopped meanwhile, and the holder of the job has noticed it."""
     await asyncio.to_thread(database.server.kill)
     try:
         await seen_away(events)
@@ -139,7 +141,7 @@ async def away(database: ScratchDatabase, events: Events) -> AsyncIterator[None]
 
 
 async def runs(store: JobStore, job_id: str) -> None:
-    """Its first words are in the store."""
+    """Wait until its first output is in the store."""
 
     async def is_reported() -> bool:
         return await output(store, job_id) == b"waits\n"
@@ -201,7 +203,7 @@ async def test_a_job_whose_lease_ends_in_an_outage_succeeds_once(
                 await runs(store, view.job_id)
                 async with away(database, events):
                     if ends == "within it":
-                        # Its end is known, and cannot be told before it is somebody else's job.
+                        # Its end is known, and cannot be stored before another worker has the job.
                         gate.open.set()
                         await wait_until(lambda: gate.ended)
                     clock.forward(LEASE + 1.0)

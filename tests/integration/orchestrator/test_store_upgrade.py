@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 async def populated(file: Path, clock: ManualClock) -> PopulatedStore:
     async with open_store(f"sqlite:///{file}", clock=clock) as store:
-        # An older version tells no marks in a log from what the job printed.
+        # An older version does not distinguish marks in a log from the job's output.
         return await populate(store, clock, with_marks=False)
 
 

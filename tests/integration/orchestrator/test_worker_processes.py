@@ -133,7 +133,7 @@ async def test_after_a_quarantine_the_job_of_another_repository_goes_first(
 ) -> None:
     spoiled, good = Repository(tmp_path / "spoiled"), Repository(tmp_path / "good")
     bad = Commit(spoiled, spoiled.commit({".solstice/workflow.kdl": SPOILED}), "bad/committer")
-    # One slot, and retries that are due long before the quarantine ends: whoever goes first then is alone.
+    # One slot, and retries that are due long before the quarantine ends: the first job then is alone.
     with orchestrator(shared_files, EXECUTOR="scripted", CAPACITY_MAP="linux=1") as process:
         await publish_requests(shared_files, bad)
         until = (await asyncio.to_thread(process.logged, "worker.state_changed"))["quarantined_until"]

@@ -1,4 +1,4 @@
-"""Files are for their owner, and URLs are printed without what is secret in them."""
+"""Files are for their owner, and URLs are printed without their secrets."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""What the outside can see is declared once: log events and metrics."""
+"""Log events and metrics are declared once."""
 
 import re
 from pathlib import Path

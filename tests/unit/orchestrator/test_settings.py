@@ -71,7 +71,7 @@ def test_the_jobs_of_a_lost_worker_run_elsewhere_within_90_seconds_by_default(
     settings = OrchestratorSettings()
     longest_waits = (
         settings.lease_seconds,  # it renewed the moment before it died
-        settings.rescue_seconds * (1 + JITTER),  # and whoever sweeps had just looked
+        settings.rescue_seconds * (1 + JITTER),  # and the sweep had just run
         backoff_ceiling(failures, settings.retry_base_seconds),
         POLL_SECONDS * (1 + JITTER),  # the end of a backoff sends no notification
     )

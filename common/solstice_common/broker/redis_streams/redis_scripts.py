@@ -8,7 +8,7 @@ They run on Redis 6.2 to 8 and on Valkey; commands that only newer servers have 
 * `solstice:topology`: hash of exchanges (`x:NAME`), queues (`q:NAME`) and bindings (`b:EXCHANGE` NUL `KEY`)
 
 An entry that its consumer returned is pending for the consumer `$returned`, and delivered before new ones. The server's
-count of deliveries is one more than the deliveries in vain: returning an entry in peace leaves it, a retry and the end
+count of deliveries is one more than the failed deliveries: returning an entry in peace leaves it, a retry and the end
 of a lease add one.
 """
 
@@ -50,7 +50,7 @@ local function in_chunks(ids, act)
   end
 end
 
--- Returns what a consumer holds, in order. `in_vain` is what that adds to the count of deliveries in vain.
+-- Returns what a consumer holds, in order. `in_vain` is what that adds to the count of failed deliveries.
 local function give_back(queue, consumer, in_vain)
   local key, returned = prefix .. queue, 0
   while true do
@@ -153,7 +153,7 @@ TAKE: Final = Script(
     + """
 -- ARGV: prefix, queue, consumer, lease in ms, count, whether to sweep ('1' or '')
 -- Returns whether the lease had ended, the entries (id, fields, deliveries, returned), what was swept, and whether the
--- queue has a dead-letter exchange: without one, what was delivered in vain too often would be lost.
+-- queue has a dead-letter exchange: without one, what was delivered without success too often would be lost.
 local queue, consumer, lease_ms, count = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local key = prefix .. queue
 local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)

@@ -1,4 +1,4 @@
-"""What `solstice webhook send` makes is what the forge modules believe and understand."""
+"""The forge modules verify and parse the deliveries of `solstice webhook send`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the demo gives the services that it starts."""
+"""The environment that the demo gives the services."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The stops of the demo: what is said when one takes too long."""
+"""The stops of the demo name the reason when one takes too long."""
 
 import asyncio
 from io import StringIO

@@ -12,7 +12,7 @@ FULL = QueueDepth(ready=3, consumers=1)
 
 
 class ScriptedDepths:
-    """Knows `a`, not `b`; what it does when asked for `c` is given."""
+    """Knows `a`, not `b`; its behaviour for `c` is given."""
 
     def __init__(
         self, error: Exception | None = None, *, hangs: bool = False, connected: bool = True

@@ -1,4 +1,4 @@
-"""What the forwarder does by itself; what becomes of rows is told in tests/unit/forge/relay/test_inbox_relay.py."""
+"""The forwarder itself; tests/unit/forge/relay/test_inbox_relay.py tests the fate of rows."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ TOO_OFTEN = 1000
 
 
 class ScriptedBroker:
-    """A broker that is away on some checks, and rejects its first messages.
+    """A broker that is unavailable on some checks, and rejects its first messages.
 
     `away` numbers the checks; `rejected` counts the messages.
     """
@@ -58,7 +58,7 @@ class ScriptedBroker:
 
 
 class Rows:
-    """Numbers that wait; writes down what it is told."""
+    """A backlog of numbers that records its calls."""
 
     def __init__(self, *rows: int) -> None:
         self.rows = list(rows)

@@ -13,7 +13,7 @@ from tests.servers.certificates import certificate_for_loopback
 async def test_a_certificate_that_is_not_there_is_a_mistake_and_no_broker_that_is_away(
     option: str, tmp_path: Path
 ) -> None:
-    """OpenSSL itself names no file, and would be asked again forever."""
+    """OpenSSL itself names no file, and the link would retry forever."""
     there, none = certificate_for_loopback(tmp_path), tmp_path / "none.pem"
     beside = f"certfile={there}&" if option == "keyfile" else ""
     url = f"amqps://otter:heron@127.0.0.1:5671/%2f?{beside}{option}={none}"

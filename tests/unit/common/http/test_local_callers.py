@@ -1,4 +1,4 @@
-"""Who counts as a program of this machine, and what an empty token file means."""
+"""Callers that count as programs of this machine, and empty token files."""
 
 from collections.abc import Sequence
 from pathlib import Path

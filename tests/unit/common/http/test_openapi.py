@@ -1,4 +1,4 @@
-"""The parts of an OpenAPI document: what a client reads of answers, parameters and tokens."""
+"""The common parts of OpenAPI documents: answers, parameters and tokens."""
 
 import json
 from typing import Annotated

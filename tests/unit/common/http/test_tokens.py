@@ -1,4 +1,4 @@
-"""What a token is, and who is let in by one."""
+"""Tokens, and the callers that they admit."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Messages that we make ourselves, and requests that were stored before the rules of today."""
+"""Messages that we make ourselves, and stored requests of older versions."""
 
 import json
 from typing import Any

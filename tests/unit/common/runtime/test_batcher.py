@@ -33,7 +33,7 @@ class Writer:
 
 
 class StuckWriter:
-    """Ends no batch before it is let go."""
+    """Ends no batch before the test allows it."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []

@@ -115,7 +115,7 @@ async def test_a_listener_without_descriptors_is_notified_as_soon_as_there_is_on
         async with notifier.listen() as notified, asyncio.timeout(10):
             await asyncio.sleep(0.05)
             patched.undo()
-            await notified.wait()  # something may have been notified before there was a FIFO
+            await notified.wait()  # a notification may have come before there was a FIFO
             notified.clear()
             notifier.notify()
             await notified.wait()

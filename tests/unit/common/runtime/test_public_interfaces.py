@@ -1,4 +1,4 @@
-"""Which libraries are used by their public interface alone."""
+"""The choice of libraries that are used by their public interface alone."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from solstice_common.runtime.public_interfaces import LIBRARIES, VARIABLE, publi
 
 @pytest.fixture(autouse=True)
 def unknown() -> Iterator[None]:
-    """Nothing is remembered of the environment, before and afterwards."""
+    """Clear the cached environment, before and afterwards."""
     public_interfaces._chosen.cache_clear()
     yield
     public_interfaces._chosen.cache_clear()

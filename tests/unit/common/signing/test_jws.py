@@ -87,7 +87,7 @@ def test_another_key_of_that_name_is_not_genuine(bodies: Sequence[bytes]) -> Non
 
 
 def test_a_signature_alone_is_the_detached_jws_of_rfc_7515() -> None:
-    """An implementation that knows nothing of ours verifies it."""
+    """An independent implementation verifies it."""
     (text,) = sign([BODY], VERSION, PAIR.signing)
     public = OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": PAIR.verify.x})
     read = joserfc_jws.deserialize_compact(text, public, algorithms=["Ed25519"], payload=BODY)

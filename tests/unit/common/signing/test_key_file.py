@@ -1,4 +1,4 @@
-"""Files of keys: who may read and write them, and what happens when they change."""
+"""Key files: their modes, and reloading when they change."""
 
 import errno
 import os

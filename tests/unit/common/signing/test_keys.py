@@ -1,4 +1,4 @@
-"""Keys as files hold them, and what each may sign."""
+"""Keys in files, and the scope of each."""
 
 import json
 from typing import Any

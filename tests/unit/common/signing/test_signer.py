@@ -1,4 +1,4 @@
-"""What a publisher signs, and what it leaves as it was."""
+"""The messages that a publisher signs, and those it leaves unchanged."""
 
 import json
 from collections.abc import Sequence

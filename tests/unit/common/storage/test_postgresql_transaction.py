@@ -1,4 +1,4 @@
-"""What `postgresql_transaction` uses of asyncpg's inside is as it was when that was written."""
+"""The parts of asyncpg's inside that `postgresql_transaction` uses are unchanged."""
 
 import asyncio
 import hashlib
@@ -32,7 +32,7 @@ class ScriptedServer:
 
     def __init__(self) -> None:
         self.received: list[tuple[bytes, bytes]] = []
-        """The kinds of the messages and what they say, in order."""
+        """The kinds of the messages and their content, in order."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(struct.unpack(">I", await reader.readexactly(4))[0] - 4)

@@ -41,7 +41,7 @@ def names(connection: sqlite3.Connection) -> list[str]:
 
 @contextlib.contextmanager
 def one_group(database: SqliteDatabase) -> Iterator[None]:
-    """Whatever is submitted meanwhile is written in one transaction."""
+    """Calls that are submitted meanwhile are written in one transaction."""
     started, go = threading.Event(), threading.Event()
 
     def wait(_: sqlite3.Connection) -> None:

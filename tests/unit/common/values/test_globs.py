@@ -69,13 +69,13 @@ def test_name_without_marks_fits_itself_and_everything_fits_it(name: str) -> Non
 
 
 def meant(pattern: str, name: str) -> bool:
-    """What the documentation says, without a thought about time."""
+    """The documented rule, implemented without regard to speed."""
 
     def parts_fit(pattern_parts: list[str], given: list[str]) -> bool:
         if not pattern_parts:
             return not given
         if pattern_parts[0] == "**":
-            # At the end: whatever is below, but not nothing of it.
+            # At the end: everything below, at least one part.
             rest = pattern_parts[1:]
             least = 1 if not rest else 0
             return any(parts_fit(rest, given[count:]) for count in range(least, len(given) + 1))

@@ -61,7 +61,7 @@ def test_the_refusal_says_what_is_wrong(url: str, words: str) -> None:
 
 @pytest.mark.parametrize("url", REFUSED.values(), ids=REFUSED)
 def test_what_git_and_a_rule_read_differently_is_refused(url: str) -> None:
-    # In our words, which say how to write it: Python's own say "Expected 4 octets".
+    # In words of our own, which say how to write it: Python's own message is "Expected 4 octets".
     with pytest.raises(ValueError, match=r"^must (name|not hold|write|be) "):
         canonical(url)
     assert spelled(url) == url

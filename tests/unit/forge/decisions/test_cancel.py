@@ -1,4 +1,4 @@
-"""`/cancel` in a comment: what each forge's payload becomes, and what is published of it."""
+"""`/cancel` in a comment: the event of each forge's payload, and the published message."""
 
 from typing import Any
 

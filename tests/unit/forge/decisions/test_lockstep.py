@@ -1,4 +1,4 @@
-"""Many side by side make what each would make alone."""
+"""Items in lockstep have the results that each has alone."""
 
 from hypothesis import given
 from hypothesis import strategies as st

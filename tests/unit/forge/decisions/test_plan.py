@@ -1,4 +1,4 @@
-"""One step from an event to what it asks for, whoever brings the event."""
+"""Planning an event gives one result for events from all sources."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""A stored delivery, once more: a run of its own, by the rules of now."""
+"""A replay of a stored delivery is a separate run, by the current rules."""
 
 from dataclasses import replace
 

@@ -62,7 +62,7 @@ def test_several_live_secrets_are_separated_by_commas_or_line_breaks() -> None:
 
 
 def test_words_of_a_passphrase_are_never_secrets_of_their_own() -> None:
-    """Else whoever guesses one word of it could sign."""
+    """Otherwise a sender who guesses one word of it could sign."""
     whole = "It is a secret to everybody"
     assert sources_of(settings(github_webhook_secret=whole))["github"].secrets == (whole,)
     with pytest.raises(ConfigurationError, match=r"GITHUB_WEBHOOK_SECRET.*without commas") as caught:

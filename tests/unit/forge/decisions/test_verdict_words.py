@@ -1,4 +1,4 @@
-"""What terminal and page say of a delivery that the inbox holds."""
+"""The words of terminal and page about a stored delivery."""
 
 import pytest
 from msgspec.structs import replace

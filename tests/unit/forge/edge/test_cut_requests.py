@@ -1,4 +1,4 @@
-"""Generated requests, split anyhow, get the same answers on fast path and uvicorn.
+"""Generated requests in random pieces get the same answers on fast path and uvicorn.
 
 `CUT_REQUESTS=10000 ./just test tests/unit/forge/edge/test_cut_requests.py` is the full run; by default there are fewer.
 """

@@ -1,4 +1,4 @@
-"""A webhook that is here whole is answered as any other, only sooner."""
+"""A whole webhook gets the same answer as any other, only sooner."""
 
 import asyncio
 import gzip
@@ -36,7 +36,7 @@ LIMIT = 5000
 
 @dataclass
 class GatedInbox:
-    """Keeps deliveries when it is told to, at once unless it is `shut`."""
+    """Stores deliveries at once, unless it is `shut`."""
 
     stored: list[NewDelivery] = field(default_factory=list)
     shut: asyncio.Event | None = None
@@ -57,7 +57,7 @@ class GatedInbox:
 
 @dataclass
 class CountingApp:
-    """The application, and what came to it by ASGI."""
+    """The application, and the requests that came by ASGI."""
 
     drawer: GatedInbox = field(default_factory=GatedInbox)
     by_asgi: list[str] = field(default_factory=list)
@@ -149,7 +149,7 @@ REQUESTS = {
 async def spoken(
     kind: type[HttpToolsProtocol], pieces: Sequence[bytes]
 ) -> tuple[bytes, bool, list[NewDelivery]]:
-    """What a connection wrote, whether it was closed, and what was kept."""
+    """The bytes that a connection wrote, whether it was closed, and the stored deliveries."""
     counted = CountingApp()
     protocol, socket = connected(kind, counted)
     await feed(protocol, socket, pieces)
@@ -246,7 +246,7 @@ async def test_an_application_that_takes_nothing_whole_is_asked_by_asgi() -> Non
 
 
 async def waiting() -> tuple[GatedInbox, WholeRequestProtocol, Socket]:
-    """A webhook came whole and is not kept yet."""
+    """A whole webhook has arrived and is not stored yet."""
     drawer = GatedInbox(shut=asyncio.Event())
     protocol, socket = connected(WholeRequestProtocol, CountingApp(drawer))
     assert isinstance(protocol, WholeRequestProtocol)

@@ -102,7 +102,7 @@ def documents() -> list[tuple[Origin, str, Any]]:
 
 
 def paths_in(document: Any, here: Path = ()) -> Iterator[Path]:
-    """Where something stands in a document: every value at every depth."""
+    """The paths of all values in a document, at every depth."""
     hook_owners = document.items() if isinstance(document, dict) else enumerate(document)
     for key, value in hook_owners:
         yield (*here, key)

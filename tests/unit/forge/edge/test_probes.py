@@ -1,4 +1,4 @@
-"""What forge-integration answers to monitoring about its broker."""
+"""forge-integration's answers to probes about its broker."""
 
 from typing import Any
 

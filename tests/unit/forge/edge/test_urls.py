@@ -1,4 +1,4 @@
-"""Both doors of the HTTP side know the same webhooks."""
+"""The fast path and the router know the same webhooks."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Whose code a Gitea or Forgejo pull request is, and where its head is."""
+"""The origin and the head of a Gitea or Forgejo pull request."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""GitHub's re-runs and dispatches: which commit or ref, of whom, for which check."""
+"""GitHub's re-runs and dispatches: their commit or ref, sender and check."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What GitLab's merge requests, notes and releases tell, and what they leave open."""
+"""Known and missing facts of GitLab's merge requests, notes and releases."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What pushes of GitHub, Gitea and Forgejo contain, and how odd parts are read."""
+"""Pushes of GitHub, Gitea and Forgejo, also with odd parts."""
 
 import json
 from typing import Any

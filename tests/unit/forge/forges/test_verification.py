@@ -1,4 +1,4 @@
-"""What proves a sender, beyond what the recorded deliveries show."""
+"""Verification of senders, beyond the recorded deliveries."""
 
 import base64
 
@@ -199,7 +199,7 @@ def test_gitlab_may_send_several_signatures() -> None:
 
 
 def test_signed_id_is_the_delivery_id() -> None:
-    """Else whoever caught a signed delivery could repeat it under a new id."""
+    """Otherwise an attacker could repeat a signed delivery under a new id."""
     headers = {**signed(Origin.GITLAB, TOKEN), "idempotency-key": "another"}
     assert gitlab.delivery_id(headers) == "d-1"
     del headers["webhook-signature"]

@@ -1,4 +1,4 @@
-"""What real forges sent, to other people: verdicts, fields and signatures."""
+"""Recorded deliveries of real forges: decisions, fields and signatures."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -171,7 +171,7 @@ def ref_fields(ref: str) -> dict[str, object]:
 
 
 def outcome_of(vector: Mapping[str, Any]) -> object:
-    """What the forge that uses the vector's scheme says of it."""
+    """The result of the forge that uses the vector's scheme."""
     secret = vector["secret"]
     secrets = tuple(secret) if isinstance(secret, list) else (secret,)
     body, signature = vector["body"].encode(), vector["signature"]

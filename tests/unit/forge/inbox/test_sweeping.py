@@ -1,4 +1,4 @@
-"""Which of the oldest deliveries are old enough, and when a sweep looks again."""
+"""The choice of old deliveries, and the rhythm of sweeps."""
 
 import random
 
@@ -34,7 +34,7 @@ class Ended(Exception):
 
 
 class OldInbox:
-    """Has so many old rows; away at first."""
+    """Has so many old rows; it is unavailable at first."""
 
     def __init__(self, bodies: int, rows: int) -> None:
         self.bodies, self.rows = bodies, rows

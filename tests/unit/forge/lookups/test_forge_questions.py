@@ -1,4 +1,4 @@
-"""What is asked of a forge about a delivery, and what answers change."""
+"""The questions to a forge about a delivery, and the effects of answers."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,7 +82,7 @@ APPROVAL = replace(COMMAND, word=CommentCommand.OK_TO_TEST)
 
 @dataclass
 class ScriptedAnswers:
-    """What a forge would say; `paths` collects the paths of the questions."""
+    """The answers of a forge; `paths` collects the paths of the questions."""
 
     may_write: bool = True
     head: ChangeRequestHead = ChangeRequestHead(  # noqa: RUF009  it is frozen

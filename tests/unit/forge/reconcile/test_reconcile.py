@@ -222,7 +222,7 @@ def test_no_head_is_built_that_was_delivered_or_remembered(
     known = KnownRepository(kinds=frozenset({"push"}), compared=compared, heads=heads)
     judged = judge(head, known, delivered=delivered)
     assert (judged is HeadVerdict.KNOWN) == (delivered or heads.get(head.ref) == NEW)
-    # Remembered, whatever it was, it is known.
+    # A remembered head is known, with any commit.
     after = KnownRepository(kinds=known.kinds, compared=compared | {"push"}, heads={**heads, head.ref: NEW})
     assert judge(head, after, delivered=False) is HeadVerdict.KNOWN
 

@@ -46,7 +46,7 @@ async def test_source_that_waits_or_fails_holds_up_no_other() -> None:
     )
     running = asyncio.create_task(reconciler.run(INTERVAL))
     async with asyncio.timeout(30):
-        while min(reconciler.compared["broken"], reconciler.compared["sound"]) < 5:  # noqa: ASYNC110  counts notify nobody
+        while min(reconciler.compared["broken"], reconciler.compared["sound"]) < 5:  # noqa: ASYNC110  counts send no notification
             await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait([running])

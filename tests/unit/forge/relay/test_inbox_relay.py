@@ -25,7 +25,7 @@ OK = Published(PublishStatus.CONFIRMED)
 
 
 class ScriptedBroker:
-    """Confirms everything, but for what `says` and `raises` hold for the next calls."""
+    """Confirms everything, except as `says` and `raises` define for the next calls."""
 
     url = "scripted://"
 
@@ -54,7 +54,7 @@ class ScriptedBroker:
 
 
 class ListInbox:
-    """What is pending, in a list."""
+    """The pending requests, in a list."""
 
     def __init__(self, *ids: str) -> None:
         self.rows = {number: (one, 0) for number, one in enumerate(ids)}

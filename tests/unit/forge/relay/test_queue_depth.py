@@ -1,4 +1,4 @@
-"""How many requests wait in the queue, and the assumption while the broker is away."""
+"""How many requests wait in the queue, and the assumption while the broker is unavailable."""
 
 import re
 from pathlib import Path

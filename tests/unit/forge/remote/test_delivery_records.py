@@ -67,7 +67,7 @@ def outcome(call: ForgeCall[Any], document: Any) -> Any:
     try:
         return call.read(LinkedPage(document=document, next=None) if call.linked else document)
     except (ValueError, LookupError, TypeError, AttributeError):
-        return None  # what `Remote` takes for an answer that cannot be read
+        return None  # `Remote` treats this as an answer that cannot be read
 
 
 def hook_of(dialect: HookDialect, document: dict[str, Any]) -> Hook:

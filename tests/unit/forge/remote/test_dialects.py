@@ -1,4 +1,4 @@
-"""How each forge is called, what it is told, and what its answers mean."""
+"""The calls to each forge, with their content, and the meaning of its answers."""
 
 import random
 from types import ModuleType

@@ -1,4 +1,4 @@
-"""Which calls of its API each forge gets, and what their answers mean."""
+"""The API calls that each forge gets, and the meaning of their answers."""
 
 from types import ModuleType
 from typing import Any
@@ -20,7 +20,7 @@ FORK = "https://forge.example/dora/app.git"
 
 
 def reported(call: ForgeCall[Any] | None) -> dict[str, Any]:
-    """What goes out: the parts of the call that are not left as they are."""
+    """The parts of the call that differ from their defaults."""
     assert call is not None
     parts = ("query", "body", "repository", "permissions", "unread", "as_app", "linked")
     given = {name: getattr(call, name) for name in parts if getattr(call, name)}

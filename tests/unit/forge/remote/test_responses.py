@@ -35,7 +35,7 @@ ODD = st.recursive(
 
 @st.composite
 def answers(draw: st.DrawFn) -> Any:
-    """What a forge answers, with some of its values replaced or removed; or anything else."""
+    """An answer of a forge with some values replaced or removed; or any other document."""
     good = draw(st.sampled_from(GOOD))
     if draw(st.booleans()):
         return draw(ODD)
@@ -58,7 +58,7 @@ def outcome(call: ForgeCall[Any] | None, document: Any) -> Any:
     try:
         return call.read(document)
     except (ValueError, LookupError, TypeError, AttributeError):
-        return None  # what `Remote` takes for an answer that cannot be read
+        return None  # `Remote` treats this as an answer that cannot be read
 
 
 @pytest.mark.parametrize("origin", sorted(DIALECTS))

@@ -1,4 +1,4 @@
-"""Texts that forges take: on one line, not too long, in characters that they know."""
+"""Texts for forges: on one line, within limits, in characters that they support."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What becomes of a status after a call to the forge."""
+"""The state of a status after a call to the forge."""
 
 import random
 

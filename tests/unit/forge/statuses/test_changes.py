@@ -16,7 +16,7 @@ HORIZON = 30.0
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    """Of the first status of the first run, which is under way."""
+    """The row of the first run's first status, which is under way."""
     return {
         "run_id": run_id(1),
         "sequence": 1,

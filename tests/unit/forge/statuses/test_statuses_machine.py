@@ -29,7 +29,7 @@ def place_of(outgoing: OutgoingStatus) -> Place:
 
 @dataclass
 class Forge:
-    """Shows what was set last, in the order in which calls arrive."""
+    """Shows the last status, in the order in which calls arrive."""
 
     history: list[Place] = field(default_factory=list)
     late: list[tuple[float, OutgoingStatus]] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Forge:
         self.history.append(place_of(outgoing))
 
     def arrive(self, now: float) -> None:
-        """What was on its way, and should be here by now."""
+        """Deliver the calls in transit that are due by now."""
         self.late.sort(key=lambda each: each[0])
         while self.late and self.late[0][0] <= now:
             self.show(self.late.pop(0)[1])
@@ -60,7 +60,7 @@ class Statuses(RuleBasedStateMachine):
         self.run, self.sequence = 1, 0
 
     def teardown(self) -> None:
-        """The world is well again: in the end everything is told."""
+        """Without faults, every status is reported in the end."""
         self.die(arrive_after=0.9)
         for _ in range(200):
             self.pass_time(10.0)
@@ -128,7 +128,7 @@ class Statuses(RuleBasedStateMachine):
             self._lose(outgoing, arrive_after)
         assert _take_over(self.connection, self.now, HORIZON) == len(orphans)
         for outgoing in orphans:
-            # Whoever was only frozen learns how its call ended, and changes nothing by it.
+            # A process that was only frozen learns the end of its call, and changes nothing.
             if self.rng.random() < 0.5:
                 self.end(outgoing, Reported())
         self.begin()

@@ -1,4 +1,4 @@
-"""Who waits for whom, who is skipped, and who goes on whatever happened."""
+"""Jobs wait for their needs, are skipped, or continue after any end."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,10 @@ SUCCEEDED, FAILED, SKIPPED = JobState.SUCCEEDED, JobState.FAILED, JobState.SKIPP
 
 
 def nodes(**jobs: tuple[JobState, tuple[str, ...]]) -> Mapping[str, DependencyNode]:
-    """Jobs with their needs; one whose name begins with `always` runs however these ended."""
+    """Jobs with their needs.
+
+    One whose name begins with `always` runs after any end of these.
+    """
     return {
         name: DependencyNode(
             state=state,
@@ -98,7 +101,7 @@ def test_every_job_ends_or_may_start_and_none_starts_before_its_needs_have_ended
         for each in unblock(graph):
             node = graph[each.name]
             ends = [graph[need].state for need in node.needs]
-            # What unblock itself has skipped in the same breath counts as ended.
+            # Jobs that the same call of `unblock` skipped count as ended.
             graph[each.name] = replace(node, state=each.state)
             if each.state is WAITING:
                 started.add(each.name)

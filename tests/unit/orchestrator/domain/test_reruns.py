@@ -1,4 +1,4 @@
-"""What is run again of a run that failed."""
+"""The jobs that a rerun of a failed run repeats."""
 
 import pytest
 from hypothesis import given

@@ -131,7 +131,7 @@ def test_every_changed_message_is_refused(batch: list[JobRequestV1], data: st.Da
             body.insert(at, data.draw(st.sampled_from(b" ,}0")))
         case _:
             del body[at]
-    # What another signature of the batch says is no change of what this one says.
+    # Another signature of the batch does not change the meaning of this one.
     assume(bytes(body) not in bodies)
     assert reason(examined(delivered(bytes(body), signatures[place]))) == SignatureReason.WRONG_SIGNATURE
 

@@ -1,4 +1,4 @@
-"""Words and bytes of statuses, and what the outbox makes of a group's outcomes."""
+"""Words and bytes of statuses, and the outbox's use of a group's outcomes."""
 
 import dataclasses
 from typing import Any

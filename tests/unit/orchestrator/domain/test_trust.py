@@ -1,4 +1,4 @@
-"""Whose jobs share the names of a workflow file, and which sources are trusted."""
+"""The namespaces of workflow files, and trusted sources."""
 
 from typing import Any
 

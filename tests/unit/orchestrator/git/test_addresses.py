@@ -1,4 +1,4 @@
-"""Which addresses git may be sent to, and how it is held to them."""
+"""The addresses that git may use, and the options that restrict it to them."""
 
 from ipaddress import ip_address
 

@@ -1,4 +1,4 @@
-"""What git says about a failure, and who is said to have caused it."""
+"""Messages of git about failures, and the cause derived from each."""
 
 import errno
 import re

@@ -1,4 +1,4 @@
-"""Which git is too old for what it is asked."""
+"""The versions of git that are too old for the settings."""
 
 import pytest
 

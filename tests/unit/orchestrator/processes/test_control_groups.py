@@ -1,4 +1,4 @@
-"""Where a process is among the control groups, by what Linux says of it."""
+"""The control group of a process, from Linux's files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What an autoscaler is told of a label, by tables and as laws."""
+"""The demand of a label for autoscalers, by tables and as laws."""
 
 import math
 from collections.abc import Mapping
@@ -145,7 +145,7 @@ def test_each_repository_is_judged_by_its_own_jobs_when_there_are_enough() -> No
 def test_of_running_jobs_counts_what_is_left_as_those_show_that_ran_longer() -> None:
     recent = [*lasted(50.0), *lasted(150.0, 1)]
     found = of_linux(replace(FACTS, running=[runs(10.0), runs(100.0), runs(500.0)], recent={"linux": recent}))
-    # (3 x 50 + 150) / 4 - 10; of those beyond 100 s there is one; nobody ran for 500 s.
+    # (3 x 50 + 150) / 4 - 10; of those beyond 100 s there is one; none ran for 500 s.
     assert found.expected_work_seconds == pytest.approx(65 + 50 + 0)
     assert found.running == 3
 

@@ -1,4 +1,4 @@
-"""When a job can start, and end, under everything that it waits for."""
+"""The expected start and end of a job under all its waits."""
 
 from dataclasses import replace
 

@@ -475,7 +475,7 @@ class TestExpectedStart:
         own = replace(running(3, repository="acme/docs"), started_at=990.0)
         start = found(owner_cap=1, running_of_owner=[own], ahead_of_owner=0).expected_start
         assert start == Forecast(earliest=1050.0, latest=1050.0)
-        # Somebody else of the owner goes before.
+        # Another job of the owner goes before.
         later = found(owner_cap=1, running_of_owner=[own], ahead=1, ahead_of_owner=1).expected_start
         assert later is not None
         assert later.earliest > 1050.0
@@ -497,7 +497,7 @@ class TestExpectedStart:
         assert start == Forecast(earliest=1300.0, latest=1300.0)
 
     def test_counts_no_slot_of_a_worker_that_takes_no_jobs(self) -> None:
-        """What runs on a draining worker makes room for nobody."""
+        """Slots of a draining worker do not become free for other jobs."""
         workers = (worker("moor", jobs=1, slots={"linux": 1}), worker("fen", state=WorkerState.DRAINING))
         both = (replace(running(1), started_at=990.0), running(2, on="fen"))
         assert found(workers=workers, running=both).expected_start == Forecast(earliest=1050.0, latest=1050.0)

@@ -1,4 +1,4 @@
-"""What a commit says of a job that waits."""
+"""The text of a commit status about a waiting job."""
 
 import pytest
 

@@ -333,7 +333,7 @@ class TestAlways:
             tick = when.after(at)
             assert tick is not None
             assert tick > at
-            # From wherever one looks before it, the same tick is next.
+            # From any moment before it, the same tick is next.
             assert when.after((at + tick) / 2) == tick
             assert when.after(tick - 1) == tick
             at = tick

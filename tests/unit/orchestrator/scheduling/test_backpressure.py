@@ -1,4 +1,4 @@
-"""When intake is paused, and when it goes on."""
+"""When intake is paused, and when it resumes."""
 
 import pytest
 from hypothesis import given

@@ -419,7 +419,7 @@ def test_of_two_labels_the_overdue_goes_first_however_urgent_the_other_is() -> N
     assert [each.job_id for each in assign([urgent, long_waiting], free, 1)] == ["urgent"]
     overdue_first = assign([urgent, long_waiting], free, 1, overdue_before=500.0)
     assert [each.job_id for each in overdue_first] == ["long waiting"]
-    # Nobody is overdue who came just then, or later.
+    # A job that came at that moment, or later, is not overdue.
     assert [each.job_id for each in assign([urgent, long_waiting], free, 1, overdue_before=100.0)] == [
         "urgent"
     ]

@@ -44,7 +44,7 @@ class Order(RuleBasedStateMachine):
         self.arrivals: list[str] = []
         self.gone: list[str] = []
 
-    # -- what may happen ----------------------------------------------------------------------------------------
+    # -- operations ----------------------------------------------------------------------------------------
 
     @rule(
         repository=st.sampled_from(REPOSITORIES),
@@ -94,7 +94,7 @@ class Order(RuleBasedStateMachine):
         self.model.cancel(cancelled)
         self.gone += cancelled
 
-    # -- what always holds --------------------------------------------------------------------------------------
+    # -- invariants --------------------------------------------------------------------------------------
 
     @invariant()
     def no_slot_is_over_used(self) -> None:

@@ -31,7 +31,7 @@ STATES = {
     Reason.CANCEL_REQUESTED: JobState.CANCELLED,
     Reason.RELEASED: JobState.WAITING,
 }
-"""Where the ends of attempts lead to; an infrastructure reason's outcome is ERRORED."""
+"""The states after an attempt's end; an infrastructure reason's outcome is ERRORED."""
 
 
 def end(reason: Reason) -> Outcome:

@@ -27,11 +27,11 @@ NOW = 1_800_000_000.0
 """A full minute."""
 
 visits = st.lists(st.tuples(st.floats(0, 2000), st.integers(0, 12)), min_size=1, max_size=60)
-"""When somebody comes, after the one before, and how many jobs wait for them."""
+"""The time since the previous claim, and the number of waiting jobs."""
 
 
 def flood(quota: int, visitors: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """How many start at each visit."""
+    """How many jobs start at each claim."""
     before, now, begun = list[OwnerStarts](), NOW, []
     for pause, waiting in visitors:
         now += pause

@@ -28,11 +28,11 @@ rates = st.builds(
     st.integers(1, 50),
 )
 visits = st.lists(st.tuples(st.floats(0, 100), st.integers(0, 60)), max_size=40)
-"""When somebody comes, after the one before, and how many jobs wait for them."""
+"""The time since the previous claim, and the number of waiting jobs."""
 
 
 def flood(rate: Rate, visitors: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """How many start at each visit."""
+    """How many jobs start at each claim."""
     bucket, now, started = None, NOW, []
     for pause, waiting in visitors:
         now += pause
@@ -134,7 +134,7 @@ class TestBucket:
 
     @given(rates, st.integers(1, 200))
     def test_a_flood_gets_all_of_the_rate(self, rate: Rate, steps: int) -> None:
-        """Whoever asks exactly when a token is there gets the full rate and burst."""
+        """Claims exactly when a token is there get the full rate and burst."""
         # A token is no sooner there than the clock can tell.
         lateness = 1e-6
         started = flood(rate, [(0.0, 10**6), *[(1 / rate.per_second + lateness, 10**6)] * steps])

@@ -160,7 +160,7 @@ def test_under_any_order_only_an_active_worker_claims(
                 until, held_back = 0.0, False
             case QuarantineOrder(seconds=seconds):
                 until = now + seconds
-                # A drain of one that is gone by now is over; anything said afterwards is for its successor.
+                # The drain of an ended worker is over; later orders are for its successor.
             case _:
                 held_back = True
         assert may_claim(eligibility, now) is (not held_back and now >= until)

@@ -1,4 +1,4 @@
-"""What one slot more changes."""
+"""The effect of one more slot."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What a report says of waits, slots and repositories."""
+"""A report's figures about waits, slots and repositories."""
 
 from array import array
 from collections.abc import Sequence

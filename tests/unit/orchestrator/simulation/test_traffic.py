@@ -1,4 +1,4 @@
-"""Invented traffic is what was asked for."""
+"""Generated traffic has the requested parameters."""
 
 import functools
 import math

@@ -24,7 +24,7 @@ REPOSITORIES = ("acme/app", "acme/docs", "reef/tide")
 
 
 class SameStartsAsTheModel(RuleBasedStateMachine):
-    """Whatever comes, ends and is cancelled, in both at once."""
+    """Applies arrivals, ends and cancels to both at once."""
 
     @initialize(
         labels=st.sampled_from([("linux",), ("linux", "illumos")]),

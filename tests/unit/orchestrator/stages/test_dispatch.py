@@ -331,7 +331,7 @@ async def test_a_report_that_the_store_takes_slowly_is_as_old_as_its_reading(
     rules = Rules(new_id=id_source(random.Random(1)), rng=random.Random(1))
     async with Slow.open(tmp_path / "store.db", rules=rules, clock=clock) as store:
         assert isinstance(store, Slow)
-        # A worker that the store does not know yet reports once more when it has registered.
+        # A worker that was unknown to the store reports once more after it has registered.
         await store.register(worker_record(WORKER))
         async with dispatching(store, ManualExecutions(store), governor=governor, monotonic=now) as dispatch:
             await wait_until(lambda: store.refusals)
@@ -358,7 +358,7 @@ async def test_a_rate_is_delivered_though_each_claim_misses_its_token_by_a_hair(
         executions = ManualExecutions(store)
         await planned(store, *(job("true", name=f"job-{number}") for number in range(20)))
         async with dispatching(store, executions, slots={"linux": 50}, monotonic=clock):
-            # With the two seconds between two looks after each of them it would take 40.
+            # With a polling interval of two seconds after each, it would take 40.
             await executions.until(lambda: len(executions.running) == 20)
 
 
@@ -606,14 +606,14 @@ async def test_the_end_of_a_quarantine_is_noticed_long_before_the_next_renewal(
     def seen() -> list[str]:
         return [event["state"] for event in events if event["event"] == LogEvent.WORKER_STATE_CHANGED]
 
-    # Leases of a day: were it not for the quarantine, nothing would ask the store again while this test runs.
+    # Leases of a day: only the quarantine makes the loop ask the store again during this test.
     day = 24 * 3600.0
     with capture_logs() as events:
         async with dispatching(store, executions, lease_seconds=3 * day, renew_seconds=day):
             await wait_until_registered(store)
             await store.steer_worker(WORKER, QuarantineOrder(seconds=FIRST_SECONDS))
             await wait_until(lambda: seen() == ["quarantined"])
-            # The time passes, and no notification tells of it.
+            # The time passes without a notification.
             clock.forward(FIRST_SECONDS)
             await wait_until(lambda: seen() == ["quarantined", "active"])
 

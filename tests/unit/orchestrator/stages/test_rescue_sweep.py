@@ -1,4 +1,4 @@
-"""The sweep's rhythm, with a clock and a sleep of the test's."""
+"""The rhythm of the sweep, with the test's clock and sleep."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ EVERY = 10.0
 
 
 class SweptStore(SqliteStore):
-    """Counts its sweeps, and fails those that it is told to."""
+    """Counts its sweeps, and fails the given ones."""
 
     sweeps = 0
     failures: tuple[Exception, ...] = ()

@@ -21,11 +21,11 @@ from solstice_orchestrator.store.protocol import Purged
 
 
 class SeenEnough(Exception):
-    """The test has seen enough."""
+    """Ends the loop under test."""
 
 
 class Store:
-    """Gives these answers, one after the other."""
+    """Returns these answers, one after the other."""
 
     def __init__(self, *answers: Purged | Exception) -> None:
         self.answers = list(answers)

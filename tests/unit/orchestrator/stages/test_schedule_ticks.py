@@ -42,7 +42,7 @@ def fresh_logger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class ScriptedScheduleStore:
-    """A timetable that gives what it was told to, and remembers what it is told."""
+    """A schedule store with scripted claims, which records its calls."""
 
     def __init__(self, *claims: ClaimedTicks | Exception, pause: float | None = None) -> None:
         self._claims = [*claims]

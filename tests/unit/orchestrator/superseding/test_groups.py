@@ -175,7 +175,7 @@ class Groups(RuleBasedStateMachine):
     @precondition(lambda self: self.members)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        """Somebody cancels one that does not run."""
+        """Cancel a member that does not run."""
         gone = data.draw(st.sampled_from(sorted(self.members)))
         if not self.members[gone].running:
             del self.members[gone]

@@ -39,7 +39,7 @@ def sibling(number: int, **changes: object) -> StoredRun:
 
 
 def ended_of(runs: Sequence[StoredRun], rule: SupersedeRule) -> Mapping[str, str]:
-    """Who is ended when the newest is the one that asked last."""
+    """The ended runs when the newest is the last requested one."""
     own = [each for each in runs if not each.rerun]
     if not own:
         return {}

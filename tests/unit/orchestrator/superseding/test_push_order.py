@@ -1,4 +1,4 @@
-"""Which of two pushes came first, in whatever order they are told."""
+"""The order of two pushes, for any order of delivery."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ OLDER, NEWER = PushOrder.OLDER, PushOrder.NEWER
 
 
 def push(commit: str, before: str | None = None, *, age: int = 0) -> Push:
-    """A push of a commit onto another one, the `told`th that we heard of."""
+    """A push of a commit onto another one."""
     return Push(
         run_id=f"run of {commit}",
         commit_sha=commit,
@@ -124,7 +124,7 @@ class Branch:
         )
 
     def newest(self, order: Sequence[int], *, gone: bool = False) -> list[int]:
-        """Which push has the lead after each that is told, in this order."""
+        """The newest push after each delivery, in this order."""
         known: list[Push] = []
         leads: list[int] = []
         for age, place in enumerate(order):

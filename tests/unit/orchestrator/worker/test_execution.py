@@ -38,10 +38,10 @@ class RecordingStore:
     chunks: list[LogChunk] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     failures: int = 0
-    """How many of the next calls find the store down."""
+    """How many of the next calls fail."""
     fenced: bool = False
     calls: int = 0
-    """How often the store was asked, answered or not."""
+    """The number of calls, answered or not."""
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     """Set: the store answers."""
 
@@ -77,7 +77,7 @@ class RecordingStore:
 
 @dataclass
 class CallingExecutor:
-    """An executor that does what the test says."""
+    """An executor that calls a function of the test."""
 
     body: Callable[[LogWriter, asyncio.Event], Awaitable[Outcome]]
     isolates: bool = True

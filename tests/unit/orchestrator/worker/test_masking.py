@@ -1,4 +1,4 @@
-"""Secrets never reach a log, however the output is cut, and everything else does."""
+"""Secrets never reach a log for any cuts of the output, and everything else does."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ LONG = "a-token-of-ninety-three-characters-" + "0123456789abcdefghijklmnopqrstuv
 
 
 def masked(data: bytes, *secrets: str, cuts: list[int] | None = None) -> bytes:
-    """What is shown of `data` when it comes in pieces."""
+    """The masked output of `data` in pieces."""
     masking = Masking(secrets)
     places = sorted({min(cut, len(data)) for cut in cuts or ()})
     pieces = [data[start:end] for start, end in zip([0, *places], [*places, len(data)], strict=True)]

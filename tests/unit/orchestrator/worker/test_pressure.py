@@ -43,7 +43,7 @@ class Machine:
         )
 
     def look(self, *, load: float = 0.1, disk_free: float = 50.0) -> WorkerPressure:
-        """After a while, in which the sensors have come to say this."""
+        """Let time pass, and set the sensors to these values."""
         self.clock.forward(LOOK_SECONDS)
         self.reading = SensorReading(load=load, disk_free=disk_free, memory_available=50.0)
         return self.governor.look()

@@ -1,4 +1,4 @@
-"""Which secrets a job gets: by its repository, and never for strangers' code."""
+"""The secrets of a job depend on its repository; strangers' code gets none."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which files count, whose code runs, and what a request adds to a workflow."""
+"""The choice of files, trust, and the fields that a request adds to a workflow."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Our reading of KDL: it agrees with ckdl, and says where a document is broken."""
+"""Our KDL reader agrees with ckdl, and names the place of an error."""
 
 import math
 import re
@@ -254,7 +254,7 @@ def attempt(text: str) -> tuple[Sequence[KdlNode], InvalidWorkflow | None]:
 
 
 def disagreement(own_nodes: Sequence[KdlNode], expected_nodes: Sequence[Any]) -> str | None:
-    """What the two readings differ in."""
+    """The difference between the two results."""
     if len(own_nodes) != len(expected_nodes):
         return f"{len(own_nodes)} nodes against {len(expected_nodes)}"
     for node, other in zip(own_nodes, expected_nodes, strict=True):
@@ -280,7 +280,7 @@ def _same(own_nodes: KdlValue, expected_nodes: Any) -> bool:
     if own_nodes.annotation != annotation:
         return False
     if isinstance(own_nodes.value, float) and isinstance(plain, float):
-        # ckdl rounds in its own way; the last digits of a float are nobody's business here.
+        # ckdl rounds in its own way; the last digits of a float do not matter here.
         return (math.isnan(own_nodes.value) and math.isnan(plain)) or math.isclose(
             own_nodes.value, plain, rel_tol=1e-12
         )

@@ -1,4 +1,4 @@
-"""docs/workflow.md tells the truth."""
+"""The examples and rules of docs/workflow.md are true."""
 
 import re
 from pathlib import Path

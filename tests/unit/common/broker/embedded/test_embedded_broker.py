@@ -41,7 +41,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def lock(file: Path, broker: EmbeddedBroker) -> Iterator[sqlite3.Connection]:
-    """A connection of somebody else, who may keep the file locked."""
+    """A connection of another process, which may keep the file locked."""
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         yield connection
 
@@ -281,7 +281,7 @@ async def test_everything_that_makes_a_message_ready_wakes_a_waiting_consumer(
     file: Path, broker: EmbeddedBroker, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (embedded, embedded_consumer):
-        monkeypatch.setattr(module, "LOOK_SECONDS", 3600)  # nobody finds it by looking
+        monkeypatch.setattr(module, "LOOK_SECONDS", 3600)  # no consumer finds it by polling
     async with (
         EmbeddedBroker.open(f"sqlite:///{file}", name="other") as other,
         broker.consume(STATUSES.dlq if what == "refuse" else STATUSES.queue, prefetch=1) as consumer,
@@ -293,7 +293,7 @@ async def test_everything_that_makes_a_message_ready_wakes_a_waiting_consumer(
                 await other.publish([message(b"woken")])
                 (unsettled,) = await holder.batch()
             waiting = asyncio.create_task(consumer.batch())
-            for _ in range(20):  # until it has looked in vain and sleeps
+            for _ in range(20):  # until it has polled without success and sleeps
                 await broker.depth(STATUSES.queue)
             assert not waiting.done()
             if what == "publish":

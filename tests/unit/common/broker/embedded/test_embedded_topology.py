@@ -1,4 +1,4 @@
-"""What the embedded broker's file says of its exchanges, queues and bindings."""
+"""The exchanges, queues and bindings in the embedded broker's file."""
 
 import asyncio
 from pathlib import Path

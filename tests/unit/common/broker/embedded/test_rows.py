@@ -75,7 +75,7 @@ class Queue(RuleBasedStateMachine):
 
     @rule(consumer=consumers, data=st.data())
     def settle(self, consumer: int, data: st.DataObject) -> None:
-        # Among what is settled is also what others hold: that must change nothing.
+        # Settling messages of other consumers must change nothing.
         known = sorted({tag for unsettled in self.unsettled.values() for tag in unsettled})
         verdicts = {
             tag: data.draw(st.sampled_from(["ack", "retry", "refuse", "leave"]), label=f"{tag}")

@@ -1,4 +1,4 @@
-"""What is said of a server's durability, and what an operator is to do."""
+"""The report about a server's durability, with advice for the operator."""
 
 import asyncio
 

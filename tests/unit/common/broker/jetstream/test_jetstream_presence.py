@@ -1,4 +1,4 @@
-"""What a consumer answers when it is asked what it holds."""
+"""The answer of a consumer about its held messages."""
 
 import pytest
 from hypothesis import given

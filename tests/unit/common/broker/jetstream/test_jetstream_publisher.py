@@ -1,4 +1,4 @@
-"""What a server's answer to a publish means."""
+"""The meaning of a server's answer to a publish."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a pull that has ended says."""
+"""The headers of an ended pull request."""
 
 from solstice_common.broker.jetstream.jetstream_pull import unfilled
 

@@ -1,4 +1,4 @@
-"""Which queues a message reaches."""
+"""The queues that a message reaches."""
 
 import pytest
 

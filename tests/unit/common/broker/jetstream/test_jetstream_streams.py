@@ -1,4 +1,4 @@
-"""What of an existing stream or consumer would lose messages, or is the operator's."""
+"""Properties of a stream or consumer that lose messages, and those of the operator."""
 
 import pytest
 from nats.js.api import (

@@ -1,4 +1,4 @@
-"""What `nats_client` uses of nats-py's inside is as it was."""
+"""The parts of nats-py's inside that `nats_client` uses are unchanged."""
 
 import inspect
 

@@ -14,7 +14,7 @@ TOPOLOGY = full_topology(BrokerSettings())
 
 
 class ScriptedServer:
-    """Takes declarations, but for those that it has otherwise or cannot answer."""
+    """Accepts declarations, except those that differ or that it cannot answer."""
 
     def __init__(self) -> None:
         self.topologies: list[Topology] = []

@@ -130,7 +130,7 @@ async def test_a_queue_that_stays_missing_is_declared_again_and_no_sooner(
     assert server.declarations == 2
 
 
-async def test_another_end_between_two_looks_makes_a_missing_queue_missing_anew(
+async def test_another_end_between_two_looks_makes_a_missing_queue_missing_again(
     resubscriber: Resubscriber[Connection], server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resubscribing, "REDECLARE_SECONDS", 0.05)

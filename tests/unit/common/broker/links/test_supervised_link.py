@@ -21,7 +21,7 @@ class Connection:
 
 
 class Server:
-    """Gives connections, and prepares them, unless told why not."""
+    """Gives connections and prepares them, unless it was given a reason not to."""
 
     def __init__(self) -> None:
         self.connections: list[Connection] = []
@@ -89,7 +89,7 @@ async def test_a_connection_that_has_ended_is_not_given_out(
 ) -> None:
     first = await link.connected()
     first.ended.set_result("cut")
-    # The link has not had its turn of the event loop.
+    # The link's task has not run yet.
     assert not first.is_closed
     assert link.connection is None
     with pytest.raises(BrokerUnavailable):

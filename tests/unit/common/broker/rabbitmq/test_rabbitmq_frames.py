@@ -1,4 +1,4 @@
-"""Our reading of frames against pamqp's, wherever the stream is cut."""
+"""Our frame reader agrees with pamqp's for any cuts of the stream."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""The bytes we write are those that an AMQP library reads back."""
+"""An AMQP library reads back the properties that we write."""
 
 from datetime import UTC, datetime
 

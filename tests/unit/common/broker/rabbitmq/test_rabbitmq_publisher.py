@@ -1,4 +1,4 @@
-"""What the confirms, returns and closes of a channel mean for the messages on it."""
+"""Confirms, returns and the end of a channel decide the outcomes of its messages."""
 
 import asyncio
 

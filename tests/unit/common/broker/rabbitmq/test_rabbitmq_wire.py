@@ -1,4 +1,4 @@
-"""What we use of aiormq, with a scripted peer; and the socket's buffering."""
+"""The parts of aiormq that we use, with a scripted peer, and the socket's buffering."""
 
 import asyncio
 import re
@@ -40,7 +40,7 @@ class Peer:
         self.to_aiormq.feed_data(b"".join(pamqp.frame.marshal(frame, channel) for frame in frames))
 
     async def hears(self) -> list[tuple[int, str]]:
-        """The channels and names of the next write's frames; fails on incomplete frames."""
+        """Read the next write: channels and names of its frames; fails on incomplete frames."""
         write, received = await self.writes.get(), list[tuple[int, str]]()
         while write:
             size, channel, frame = pamqp.frame.unmarshal(write)
@@ -85,7 +85,7 @@ async def peer() -> AsyncIterator[Peer]:
 
 
 class TestAiormq:
-    """What we rely on in aiormq beyond its public interface."""
+    """Properties of aiormq that we rely on beyond its public interface."""
 
     async def test_a_socket_of_ours_is_all_it_reads_and_writes(self, peer: Peer) -> None:
         opening = asyncio.create_task(peer.connection.channel(publisher_confirms=True))

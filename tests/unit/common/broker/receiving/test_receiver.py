@@ -1,4 +1,4 @@
-"""What the receiver does with deliveries by itself; real brokers are in tests/integration."""
+"""The receiver with a scripted broker; tests/integration has real brokers."""
 
 import asyncio
 import contextlib
@@ -282,7 +282,7 @@ async def test_a_closed_gate_leaves_the_queue_until_there_is_room(reading: bool)
         handler.open.set()
         await settled(broker, 1)
         if reading:
-            # What comes to a consumer that waits already is the last batch.
+            # A waiting consumer gets the last batch.
             broker.deliver("b")
             await settled(broker, 2)
         await wait_until(lambda: broker.left == 1)

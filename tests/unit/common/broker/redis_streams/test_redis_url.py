@@ -1,4 +1,4 @@
-"""What a URL of Redis may say, and what is never repeated of it."""
+"""URLs of Redis: their options, and errors without their secrets."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which body is given up when all bodies together are too large."""
+"""The choice of the body that is given up when all together are too large."""
 
 from solstice_common.http.server.bodies import Bodies, Body
 

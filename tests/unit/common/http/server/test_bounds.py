@@ -36,7 +36,7 @@ def test_one_server_has_all_connections_that_are_allowed() -> None:
 
 
 def test_a_body_of_64_kib_is_never_given_up_by_default() -> None:
-    """So a genuine webhook gets through however many others send at once."""
+    """So a genuine webhook is taken for any number of other senders."""
     bounds, given_up = Bounds(), list[str]()
     bodies = Bodies(bounds.body_bytes)
     for _ in range(bounds.connections):

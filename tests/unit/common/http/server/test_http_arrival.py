@@ -1,4 +1,4 @@
-"""What is counted of a request, and when it is too much."""
+"""The counting of a request's bytes and fields, and their bounds."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from solstice_common.http.server.refusals import LARGE_HEAD, TINY_CHUNKS
 
 
 def arriving() -> ArrivingRequest:
-    """Of a request whose head is complete."""
+    """A request whose head is complete."""
     arrival = ArrivingRequest()
     arrival.begin()
     arrival.end_head()

@@ -1,4 +1,4 @@
-"""What is counted of bodies is what is held of them."""
+"""The counted bytes of bodies are those in memory."""
 
 import tracemalloc
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `solstice_common.http.server.protocol` uses of uvicorn's inside is as it was when that was written."""
+"""The parts of uvicorn's inside that `http.server.protocol` uses are unchanged."""
 
 import hashlib
 import inspect

@@ -1,4 +1,4 @@
-"""An answer is one write, whatever uvicorn makes of it."""
+"""An answer is one write, also when uvicorn writes it in parts."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def answered(*requests: bytes) -> Socket:
-    """What was written in answer to requests that arrived together."""
+    """The writes in answer to requests that arrived together."""
     protocol, socket = connected(BoundedProtocol, _app)
     await feed(protocol, socket, [b"".join(requests)])
     return socket

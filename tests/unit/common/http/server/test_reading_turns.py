@@ -1,4 +1,4 @@
-"""Large bodies are read in turn; what the application paused stays paused."""
+"""Large bodies are read one after the other; connections that the application paused stay paused."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a request becomes on its way into the store."""
+"""The rows that a request becomes in the store."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which runs a cancel request ends."""
+"""The runs that a cancel request ends."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a claim gives a worker, and what it does to jobs and their runs."""
+"""A claim's result for the worker, and its changes of jobs and runs."""
 
 import pytest
 from msgspec.structs import replace

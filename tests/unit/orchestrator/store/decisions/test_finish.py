@@ -1,4 +1,4 @@
-"""What follows the end of an attempt."""
+"""The changes that follow the end of an attempt."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the holder of attempts learns when it renews its leases."""
+"""The answer to a holder that renews its leases."""
 
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.scheduling.workers import DesiredWorkerState, WorkerState

@@ -1,4 +1,4 @@
-"""What planning makes of a run, and what follows when it fails."""
+"""The result of planning a run, and the changes when it fails."""
 
 import json
 from typing import Any

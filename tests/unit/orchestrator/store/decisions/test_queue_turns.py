@@ -1,4 +1,4 @@
-"""Which turn each job gets that begins to wait for a slot."""
+"""The turn of each job that begins to wait for a slot."""
 
 from msgspec.structs import replace
 

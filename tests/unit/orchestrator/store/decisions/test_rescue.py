@@ -1,4 +1,4 @@
-"""What is taken back from workers that are lost, too slow, or too late."""
+"""Rescue takes back work from lost, slow and late workers."""
 
 from typing import Any
 

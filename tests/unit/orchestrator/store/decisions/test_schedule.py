@@ -1,4 +1,4 @@
-"""What is decided about schedules, beside what every store shows of it."""
+"""Decisions about schedules, beyond the contract suite of the stores."""
 
 import random
 

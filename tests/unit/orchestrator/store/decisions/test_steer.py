@@ -1,4 +1,4 @@
-"""What cancels, priorities and time limits do to jobs and runs."""
+"""The effects of cancels, priorities and time limits on jobs and runs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which request a rerun admits, and when it is refused."""
+"""The request that a rerun admits, and its refusals."""
 
 import json
 import random

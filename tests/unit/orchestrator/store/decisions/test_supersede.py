@@ -1,4 +1,4 @@
-"""Which runs and jobs make way for others, in the rows of the store."""
+"""The runs and jobs that newer ones supersede, in the rows of the store."""
 
 import json
 from typing import Any
@@ -327,7 +327,8 @@ def test_what_only_waits_for_an_approval_makes_way_for_the_approved(
     assert (unit.runs["a1"].state is RunState.CANCELLED) is ended
 
 
-# -- what to load ----------------------------------------------------------------------------------------------------
+# -- loading
+# ----------------------------------------------------------------------------------------------------
 
 
 def related_run(*supersede_flags: bool | None) -> list[RefRun]:

@@ -1,4 +1,4 @@
-"""What a due tick becomes."""
+"""The result of a due tick."""
 
 import pytest
 from hypothesis import given

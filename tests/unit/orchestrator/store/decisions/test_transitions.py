@@ -1,4 +1,4 @@
-"""What a unit of work writes after jobs and runs have moved."""
+"""The rows that a unit of work writes after moves of jobs and runs."""
 
 import json
 from typing import Any

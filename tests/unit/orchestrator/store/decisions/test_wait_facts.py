@@ -1,4 +1,4 @@
-"""What rows tell of why a job waits."""
+"""The facts about a waiting job, from its rows."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What moves of jobs and runs say to the outside."""
+"""The statuses that moves of jobs and runs make."""
 
 import random
 from typing import Any

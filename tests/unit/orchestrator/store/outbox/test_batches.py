@@ -69,7 +69,7 @@ def test_confirmed_messages_are_removed_in_any_order_and_number(
     everything = [each for row_id, batch in rows.items() for each in unpack(row_id, batch)]
     reported: set[int] = set()
     numbers = st.sampled_from([each.number for each in everything]) if everything else st.nothing()
-    # Each a publisher's word, which may have seen what another has told since.
+    # Each is a confirmation by a publisher, which may overlap with another's.
     for confirmed in data.draw(st.lists(st.sets(numbers), max_size=4)):
         reported |= confirmed
         for row_id, places in by_row(confirmed).items():

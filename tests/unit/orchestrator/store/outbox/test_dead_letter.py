@@ -1,4 +1,4 @@
-"""What a dead letter tells of the attempts that led to it."""
+"""The history of attempts in a dead letter."""
 
 from hypothesis import given
 from hypothesis import strategies as st

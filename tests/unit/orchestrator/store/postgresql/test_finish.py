@@ -1,4 +1,4 @@
-"""Ends in one statement: what is pure in them."""
+"""The pure parts of ends in one statement."""
 
 import random
 from unittest.mock import AsyncMock
@@ -35,7 +35,7 @@ def key(single_job_run: SingleJobRun) -> AttemptKey:
 
 
 def known_run(single_job_run: SingleJobRun, outcome: Outcome = DONE) -> SingleJobRun | None:
-    """What is known at its end of an attempt that was kept at its claim."""
+    """The cached facts about an attempt at its end."""
     in_hand = ClaimCache()
     in_hand.keep([single_job_run])
     return in_hand.take(key(single_job_run), outcome)

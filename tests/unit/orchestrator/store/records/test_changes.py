@@ -1,4 +1,4 @@
-"""What the rows of a change say beyond their columns."""
+"""The properties of changed rows beyond their columns."""
 
 import pytest
 from msgspec.structs import replace

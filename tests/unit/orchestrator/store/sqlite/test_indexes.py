@@ -38,14 +38,14 @@ class Watched:
     async def scans(self) -> set[str]:
         """Every scan of a whole growing table or index in SQLite's query plan.
 
-        Planning begins with the first of a partial index that holds nothing but the runs that nobody plans yet.
+        Planning begins with the first entry of a partial index that has only the unplanned runs.
         """
         assert len(self._statements) > 10
         details = await self.plans() - {"SCAN runs USING INDEX runs_to_plan"}
         return {detail for detail in details if detail.startswith(tuple(f"SCAN {name}" for name in GROWING))}
 
     async def plans(self) -> set[str]:
-        """What SQLite says of every step of every statement."""
+        """SQLite's query plan of every statement."""
         statements = {
             text for text in self._statements if text.startswith(("SELECT", "UPDATE", "DELETE", "INSERT"))
         }

@@ -121,7 +121,7 @@ async def test_work_in_hand_goes_on_after_the_upgrade_from_schema_1(tmp_path: Pa
             Reason.COMPLETED,
             NOW - 20,
         )
-        # Readers keep the highest sequence of a context: none may start again below what was told before.
+        # Readers keep the highest sequence of a context: no sequence may start again below an earlier one.
         assert all(
             status.sequence > (6 if status.run_id == id_of(1) else 3)
             for status in await outbox_statuses(store)

@@ -1,4 +1,4 @@
-"""The log's rows: safe whatever a job prints, the same however the bytes were cut."""
+"""The log's rows are safe for any output, and equal for any cuts."""
 
 import re
 
@@ -12,7 +12,7 @@ RED = '<span class="f1">red</span>'
 
 
 def rows_of(*pieces: str) -> list[LogRow]:
-    """The rows a reader ends up with who applies every update."""
+    """The final rows of a reader that applies every update."""
     terminal, shown = Terminal(), list[LogRow]()
     for piece in pieces:
         terminal.feed(piece)

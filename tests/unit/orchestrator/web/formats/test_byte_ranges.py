@@ -1,4 +1,4 @@
-"""Which part of a log a `Range` header asks for."""
+"""The part of a log that a `Range` header requests."""
 
 import pytest
 

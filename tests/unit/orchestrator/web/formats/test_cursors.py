@@ -1,4 +1,4 @@
-"""Cursors lead back to their place, and are good for nothing else."""
+"""Cursors lead back to their place, and are valid only there."""
 
 from collections.abc import Mapping
 from uuid import UUID

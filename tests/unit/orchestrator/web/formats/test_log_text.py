@@ -1,4 +1,4 @@
-"""Logs as text: gaps, and characters that chunks tear."""
+"""Logs as text: gaps, and characters that are split between chunks."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The answer of a stream of events begins after its first look."""
+"""The answer of a stream of events begins after its first check."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -20,7 +20,7 @@ async def sent_by(stream: EventStream, sent: list[Message]) -> None:
 
 
 async def test_the_head_of_an_answer_comes_after_the_first_look() -> None:
-    """Whoever has the head is sent every change from then on."""
+    """A client with the head gets every change from then on."""
     looked, sent = asyncio.Event(), list[Message]()
 
     async def events() -> AsyncGenerator[Event | None, None]:

@@ -1,4 +1,4 @@
-"""How the pages say things."""
+"""The wording of the pages."""
 
 from dataclasses import replace
 

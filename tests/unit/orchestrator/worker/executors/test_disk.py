@@ -1,4 +1,4 @@
-"""Who is ended when the disk of the workspaces fills up."""
+"""The job that is ended when the disk of the workspaces fills up."""
 
 from pathlib import Path
 

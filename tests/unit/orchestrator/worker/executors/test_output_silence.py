@@ -1,4 +1,4 @@
-"""How long nothing was written, by a clock that is moved by hand."""
+"""The length of a silence, by a clock that is moved by hand."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The scripted executor does what its steps say."""
+"""The scripted executor carries out its steps."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What supervisors say becomes outcomes; what jobs could forge never becomes an infrastructure failure."""
+"""Verdicts of supervisors become outcomes; a forged one never is an infrastructure failure."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What `topology check` says of a stream, a consumer and the bucket."""
+"""The differences that `topology check` reports of streams, consumers and the bucket."""
 
 import pytest
 from nats.js.api import (

@@ -1,4 +1,4 @@
-"""What a migration does next, whatever a killed one has left, and what it refuses."""
+"""The next steps of a migration after any kill, and the refusals."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What aio-pika reads on a connection of a command is readable, whatever the broker sends."""
+"""Frames that aio-pika reads for a command are readable for any message."""
 
 import asyncio
 
