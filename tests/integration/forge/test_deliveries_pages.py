@@ -65,7 +65,7 @@ async def test_list_is_filtered_and_paged(settings: ForgeSettings, running: Runn
         ignored = await client.get("/deliveries?decision=ignored")
         assert re.findall(r'class="pill \w+">(\w+)<', ignored.text) == ["Ignored"]
         assert "No delivery matches" in (await client.get("/deliveries?repository=no/such")).text
-        # What is no decision and no number is passed over.
+        # Invalid decisions and numbers are ignored.
         for wrong, words in (
             ("decision=maybe", "&#39;maybe&#39; is no decision"),
             ("before=x", "&#39;x&#39; is no number of a delivery"),

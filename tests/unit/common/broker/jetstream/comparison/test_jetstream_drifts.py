@@ -131,7 +131,7 @@ def test_consumers_of_others_are_named_beside_ours() -> None:
     assert found[0].remedy == "nats consumer rm orders_v1 spy"
 
 
-def test_what_can_be_changed_in_place_is_edited_and_all_else_made_anew() -> None:
+def test_what_can_be_changed_in_place_is_edited_and_all_else_made_again() -> None:
     (drift,) = stream_drifts(QUEUE, STREAM.evolve(max_age=60.0))
     assert drift.remedy == "nats stream edit orders_v1 --max-age=-1"
     (drift,) = stream_drifts(QUEUE, STREAM.evolve(storage=StorageType.MEMORY))
