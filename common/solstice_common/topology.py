@@ -131,7 +131,7 @@ def jobs_route(settings: BrokerSettings) -> Route:
 
 
 def split_jobs_route(settings: BrokerSettings) -> Route:
-    """The same as with AMQP_PRIORITIES=split, whatever the setting is.
+    """The route with AMQP_PRIORITIES=split, under any setting.
 
     The default class has the names published for v1: a publisher that knows no classes publishes to it.
     """

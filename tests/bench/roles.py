@@ -40,7 +40,7 @@ from tests.bench.routes import route_named
 from tests.bench.servers import plain_client
 
 PREFETCH = 256
-KEPT_SECONDS = 90 * 86_400.0
+RETENTION_SECONDS = 90 * 86_400.0
 """As by the default of RETENTION_DAYS."""
 
 
@@ -144,7 +144,7 @@ async def taking(
         signatures = None
         if verify_keys:
             keys = KeyFile(Path(verify_keys), read_public)
-            signatures = SignatureRules(keys=keys, v1_trust=V1_TRUST, max_age_seconds=KEPT_SECONDS)
+            signatures = SignatureRules(keys=keys, v1_trust=V1_TRUST, max_age_seconds=RETENTION_SECONDS)
         intake = Intake(
             broker=broker, store=store, metrics=metrics, rng=random.Random(0), signatures=signatures
         )

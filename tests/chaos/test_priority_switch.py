@@ -1,6 +1,6 @@
 """AMQP_PRIORITIES is switched on every broker under traffic, while the services are killed.
 
-Nothing is lost and nothing is built twice, whichever service is switched first.
+Nothing is lost and nothing is built twice, in either order of the services.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ RULES = "".join(
 CLASS_ROUTES = split_jobs_route(BrokerSettings.model_construct()).classes.values()
 PUSHES_OF_A_STEP = 4
 # A minute each: every commit shows it on a file and on a server.
-ASKED_FOR = "CHAOS_SCHEDULES" in os.environ
+ON_EVERY_BROKER = "CHAOS_SCHEDULES" in os.environ
 
 
 class Switched:
@@ -80,7 +80,9 @@ class Switched:
         return all(depth is not None and not depth.ready for depth in await self.class_depths())
 
     async def delete_class_queues(self) -> None:
-        if not isinstance(self.line.broker, EmbeddedUnderFaults):  # nobody can delete those of its file
+        if not isinstance(
+            self.line.broker, EmbeddedUnderFaults
+        ):  # the queues of a file cannot be deleted from outside
             for each in CLASS_ROUTES:
                 await self.line.broker.delete_queue(each.queue)
 
@@ -89,7 +91,7 @@ class Switched:
 async def test_switching_on_and_off_under_traffic_and_kills_loses_nothing(
     broker_kind: str, tmp_path: Path
 ) -> None:
-    if not ASKED_FOR and broker_kind not in {EMBEDDED, "default"}:
+    if not ON_EVERY_BROKER and broker_kind not in {EMBEDDED, "default"}:
         pytest.skip("not asked for: CHAOS_SCHEDULES=1 runs it")
     async with open_line(broker_under_faults(broker_kind, tmp_path), tmp_path, rules=RULES) as line:
         steps = 12
@@ -106,7 +108,7 @@ async def test_switching_on_and_off_under_traffic_and_kills_loses_nothing(
         )
         await switched.traffic()
         assert await switched.class_depths() == [None, None, None]
-        # On, publishers first: what they split waits for the first orchestrator that is started anew.
+        # On, publishers first: what they split waits for the first orchestrator that starts again.
         await switched.forge("split")
         await wait_until_true("the queues of classes are there", switched.class_queues_exist)
         await switched.orchestrators("split", "one")

@@ -70,7 +70,7 @@ def test_the_first_state_directory_and_its_files_are_for_their_owner(tmp_path: P
         assert [event for event in process.events if str(event["event"]).startswith("file_mode.")] == []
 
 
-def test_nothing_that_commands_write_is_for_others_whatever_the_umask(tmp_path: Path) -> None:
+def test_nothing_that_commands_write_is_for_others_under_any_umask(tmp_path: Path) -> None:
     def run(*words: str) -> None:
         subprocess.run(
             [sys.executable, "-c", START, *words],

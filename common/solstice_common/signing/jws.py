@@ -118,14 +118,17 @@ def _taken_apart(text: str) -> Signature | None:
 
 
 def read_signature(text: object) -> Signature | None:
-    """Take a signature apart; None for what is none. Bounded, whatever it is given."""
+    """Take a signature apart, within bounds; None for what is none."""
     if not isinstance(text, str) or len(text) > MAX_CHARACTERS or not text.isascii():
         return None
     return _taken_apart(text)
 
 
 def signed_bodies(signature: Signature, key: VerifyKey) -> frozenset[bytes]:
-    """The SHA-256 digests of the bodies that this key signed in a group; none of what was signed alone, or by another."""
+    """The SHA-256 digests of the bodies that this key signed together.
+
+    None of what was signed alone, or by another key.
+    """
     return frozenset() if signature.listed is None else _signed_bodies(signature, key)
 
 

@@ -166,7 +166,7 @@ def below(forge: Forge, depth: int, name: str) -> tuple[str, str, str]:
 
 @pytest.mark.parametrize("lie", ["", *LIES], ids=["honest", "fork", "space", "thread"])
 @pytest.mark.parametrize("target", [b"", b"\0there", b"t" * 5000], ids=["empty", "a zero byte", "too long"])
-async def test_a_link_that_no_file_system_holds_is_the_commits_failure_whatever_its_name_says(
+async def test_a_link_that_no_file_system_holds_is_the_commits_failure_under_any_name(
     forge: Forge, tmp_path: Path, target: bytes, lie: str
 ) -> None:
     sha = forge.commit(("120000", forge.written("blob", target), f"link{lie}"))
@@ -175,7 +175,7 @@ async def test_a_link_that_no_file_system_holds_is_the_commits_failure_whatever_
 
 
 @pytest.mark.parametrize("lie", ["", *LIES], ids=["honest", "fork", "space", "thread"])
-async def test_a_path_that_no_file_system_holds_is_the_commits_failure_whatever_its_name_says(
+async def test_a_path_that_no_file_system_holds_is_the_commits_failure_under_any_name(
     forge: Forge, tmp_path: Path, lie: str
 ) -> None:
     """Git cuts its message off before it says what is wrong."""

@@ -89,7 +89,7 @@ async def publish(broker: Broker | SigningBroker, *messages: Message) -> None:
 
 
 def by_key(request: JobRequestV1, route: Route) -> Message:
-    """The request on that route, whatever class it names."""
+    """The request on that route, of any class."""
     return Message(
         exchange=route.exchange, routing_key=route.routing_key, body=request.encode(), type="jobrequest.v1"
     )
@@ -111,7 +111,7 @@ async def planned(store: JobStore, count: int) -> dict[str, Priority | None]:
 async def test_requests_of_all_queues_become_runs_of_the_class_that_they_name(
     broker: Broker, store: JobStore, broker_settings: BrokerSettings, split: Route
 ) -> None:
-    """Whichever queue they come by, also that of v1, from publishers that know no classes."""
+    """They come by any queue, also by that of v1."""
     settings = with_priorities(broker_settings, "split")
     requests = {each: job_request(priority=each) for each in Priority}
     by_v1 = {each: job_request(priority=each) for each in Priority}

@@ -1,4 +1,4 @@
-"""A dead letter carries the signature that an older store had stored in a table of its own."""
+"""A dead letter carries the signature that an older store kept in another table."""
 
 import sqlite3
 from contextlib import closing

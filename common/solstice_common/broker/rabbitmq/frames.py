@@ -79,10 +79,10 @@ class UnreadHeader:
             return {}
 
     def read_header(self, name: str) -> object:
-        """Read one header alone, likewise; None without it."""
+        """Read one header alone; None without it, and where it cannot be read."""
         try:
             return read_header(self._data, name)
-        except Exception:  # noqa: BLE001  a mistake of ours in reading must not end the process either
+        except Exception:  # noqa: BLE001  a bug in reading must not end the process either
             return None
 
 

@@ -54,7 +54,10 @@ def read_headers(header: bytes) -> Mapping[str, Any]:
 
 
 def read_header(header: bytes, name: str) -> Any:
-    """What `read_headers` finds under a name; None without it. Of our own messages in a fifth of the time."""
+    """What `read_headers` finds under a name; None without it.
+
+    For our own messages it takes a fifth of the time.
+    """
     text = _text_among_plain_values(header, name)
     if text is not None:
         return text
@@ -140,7 +143,7 @@ def _field_of_text(name: str) -> bytes:
 
 
 def _text_among_plain_values(header: bytes, name: str) -> str | None:
-    """The text of this name, passing over what stands before it; None where a field is not so simple.
+    """The text of this name behind plain values; None where a field is not plain.
 
     In one function, since each call would take as long as a field.
     """
@@ -173,7 +176,7 @@ def _text_among_plain_values(header: bytes, name: str) -> str | None:
 
 
 def _values(data: bytes, wanted: str | None = None) -> Iterator[tuple[str, Any]]:
-    """The fields of a table that can be read, in order; with `wanted` those of that name alone."""
+    """The readable fields of a table, in order; with `wanted`, those of that name."""
     left = [MAX_FIELDS]
     for name, start, end in _fields(data):
         left[0] -= 1

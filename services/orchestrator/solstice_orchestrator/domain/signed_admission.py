@@ -94,7 +94,7 @@ class SignedExaminer:
         request = examine(body, now)
         if (
             isinstance(request, Refuse)
-            or _said(self._key_name, request) not in self._allowed
+            or _claims_of(self._key_name, request) not in self._allowed
             or outlived(request, now=now, max_age_seconds=self._max_age_seconds)
         ):
             return self._alone(delivery, now)
@@ -116,11 +116,11 @@ class SignedExaminer:
         if isinstance(verified, Verified) and verified.message.trusted is not None:
             if len(self._allowed) >= _MOST_ALLOWED:
                 self._allowed.clear()
-            self._allowed.add(_said(verified.key_name, verified.message))
+            self._allowed.add(_claims_of(verified.key_name, verified.message))
         return verified
 
 
-def _said(key_name: str, request: JobRequestV1) -> tuple[object, ...]:
+def _claims_of(key_name: str, request: JobRequestV1) -> tuple[object, ...]:
     """All of a request that decides whether its key may sign it."""
     return (
         key_name,

@@ -68,7 +68,7 @@ class GitErrors:
 def reason_of(errors: GitErrors) -> Reason:
     """Return the reason for a failure of git, other than an absent repository.
 
-    The commit is checked first, and the machine only by what nobody else can write: a commit and a host choose words
+    The commit is checked first, and the machine only by what no one else can write: a commit and a host choose words
     that git quotes, and must harm no one else with them.
     """
     if _COMMIT.search(errors.text):

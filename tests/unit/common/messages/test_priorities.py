@@ -32,7 +32,7 @@ def test_what_is_no_name_is_no_class(value: Any) -> None:
 @given(
     st.binary() | st.recursive(st.none() | st.text(), st.lists).map(lambda each: json.dumps(each).encode())
 )
-def test_body_of_whatever_form_names_none_or_one(body: bytes) -> None:
+def test_a_body_of_any_form_names_no_class_or_one(body: bytes) -> None:
     assert class_in(body) is None
 
 

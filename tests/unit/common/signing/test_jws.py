@@ -110,17 +110,17 @@ def test_a_signature_of_a_group_is_a_jws_over_the_digests_of_lists_of_digests() 
 
 
 def test_a_list_counts_for_its_own_signature_alone() -> None:
-    ours, theirs = ([b"%d" % (number + at) for number in range(LIST + 1)] for at in (0, 100))
-    mine, other = sign(ours, VERSION, PAIR.signing), sign(theirs, VERSION, PAIR.signing)
-    mixed = f"{mine[0].partition('~')[0]}~{other[0].partition('~')[2]}"
-    assert not any(genuine(mixed, body) for body in (*ours, *theirs))
+    ours, others = ([b"%d" % (number + at) for number in range(LIST + 1)] for at in (0, 100))
+    signed, other = sign(ours, VERSION, PAIR.signing), sign(others, VERSION, PAIR.signing)
+    mixed = f"{signed[0].partition('~')[0]}~{other[0].partition('~')[2]}"
+    assert not any(genuine(mixed, body) for body in (*ours, *others))
     # Of one signature each list counts for its own bodies alone.
-    assert genuine(mine[0], ours[0])
-    assert not genuine(mine[0], ours[LIST])
+    assert genuine(signed[0], ours[0])
+    assert not genuine(signed[0], ours[LIST])
 
 
 def test_a_body_is_no_list_and_a_list_no_body() -> None:
-    """Whoever can have bodies signed gains nothing by one that looks like a list of digests."""
+    """A body that looks like a list of digests proves nothing for others."""
     forged = b'{"schema_version":"jobrequest.v1","trusted":true}'
     body = sha256(forged).digest()
     jws, _, own_list = sign([body, b"2"], VERSION, PAIR.signing)[0].partition("~")
@@ -136,7 +136,7 @@ def test_a_body_is_no_list_and_a_list_no_body() -> None:
 def test_no_part_of_a_signature_counts_with_a_part_of_another(
     bodies: list[bytes], data: st.DataObject
 ) -> None:
-    """Cut out and put together anew: genuine only where it is what was signed."""
+    """Cut out and put together again: genuine only where it is what was signed."""
     texts = [*sign(bodies, VERSION, PAIR.signing), *sign(bodies[:1], VERSION, PAIR.signing)]
     foreign = sign(bodies[::-1], VERSION, OTHER.signing)
     parts = [re.split(r"[.~]", text) for text in (*texts, *foreign)]
@@ -212,7 +212,7 @@ def test_nothing_breaks_the_reader(text: object) -> None:
 
 
 def test_digests_that_are_none_are_not_genuine() -> None:
-    """Even signed by the key: half a digest, one too many, the body itself as digests, or nothing."""
+    """Half a digest, one too many, the body as digests, or nothing: all signed."""
     private = OKPKey.import_key(json.loads(PAIR.text))
     digest = sha256(BODY).digest()
 

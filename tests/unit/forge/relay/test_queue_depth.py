@@ -50,7 +50,7 @@ def request(route: Route) -> Message:
 
 
 @pytest.mark.parametrize("priorities", ["one", "split"])
-async def test_requests_of_all_classes_are_counted_and_those_that_nobody_reads_are_told(
+async def test_requests_of_all_classes_are_counted_and_unread_ones_are_reported(
     priorities: Literal["one", "split"], tmp_path: Path
 ) -> None:
     settings, clock = BrokerSettings(amqp_priorities=priorities), [1000.0]

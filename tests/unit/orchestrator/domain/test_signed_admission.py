@@ -86,7 +86,7 @@ def reason(examined: Any) -> str:
 def test_an_examiner_of_many_answers_as_of_each_alone(
     batch: list[tuple[JobRequestV1, str]], scope: KeyScope
 ) -> None:
-    """Whatever came before: a text that counted does not count for what it did not sign."""
+    """A text that counted before does not count for what it did not sign."""
     pair = KeyPair("narrow", scope)
     keys = pair.known
     bodies = [request.encode() for request, _ in batch]

@@ -142,7 +142,7 @@ def test_words_that_git_quotes_accuse_no_machine(formats: tuple[str, ...], reaso
 
 
 @given(st.text(), st.lists(st.sampled_from(["remote error: %s", "fsck error", "bad object %s"])))
-def test_whatever_git_quotes_the_machine_is_accused_by_its_own_messages_alone(
+def test_the_machine_is_accused_by_gits_own_messages_and_by_nothing_that_they_quote(
     stderr: str, formats: list[str]
 ) -> None:
     text = f"{stderr}\n{LYING}"

@@ -336,7 +336,7 @@ class TestSelection:
             chosen_routes(settings, ["jobs"])
 
     @pytest.mark.parametrize("priorities", ["one", "split"])
-    def test_requests_are_those_of_all_classes_whatever_the_setting(
+    def test_requests_are_those_of_all_classes_under_any_setting(
         self, priorities: Literal["one", "split"]
     ) -> None:
         """Dead letters of a class stay visible after AMQP_PRIORITIES went back to one."""

@@ -27,7 +27,7 @@ def test_full_queues_share_by_their_weights_and_smoothly() -> None:
     assert Counter(queues_of_next(150, FULL)) == {each: 10 * weight for each, weight in CLASSES.items()}
 
 
-def test_a_queue_alone_is_taken_from_whatever_its_weight() -> None:
+def test_a_queue_alone_is_taken_from_with_any_weight() -> None:
     assert queues_of_next(5, {"low": 3}) == ["low"] * 3
     assert queues_of_next(0, FULL) == []
     assert queues_of_next(5, dict.fromkeys(CLASSES, 0)) == []
@@ -55,7 +55,7 @@ def test_as_many_are_taken_as_there_are_up_to_the_limit(rounds: list[tuple[dict[
 
 
 @given(weights, st.data())
-def test_none_starves_whatever_the_others_do(given_weights: dict[str, int], data: st.DataObject) -> None:
+def test_no_queue_starves_beside_any_others(given_weights: dict[str, int], data: st.DataObject) -> None:
     """Between two of a full queue, another has at most its share and one."""
     always = data.draw(st.sampled_from(sorted(given_weights)))
     others = st.fixed_dictionaries({each: st.integers(0, 30) for each in given_weights})
