@@ -36,9 +36,9 @@ async def test_locked_file_is_unavailable_and_comes_back(tmp_path: Path, url: st
         assert (await inbox.keep(delivery("d-1"))).decision is Decision.ACCEPTED
 
 
-async def test_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
+async def test_folder_that_cannot_be_made_is_a_configuration_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(ConfigurationError, match="is no directory"):
         async with SqliteInbox.open(f"sqlite:///{tmp_path / 'file' / 'inbox.db'}"):
             pass
 
