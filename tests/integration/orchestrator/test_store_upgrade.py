@@ -24,8 +24,12 @@ OLD_NAMES = {
         "CREATE TEMP VIEW cancels AS SELECT *, stored_at AS kept_at FROM main.cancels",
     ),
     24: ("CREATE TEMP VIEW runs AS SELECT *, group_acquired AS group_held FROM main.runs",),
+    26: (
+        """CREATE TEMP VIEW request_signatures AS
+        SELECT run_id, signature FROM requests JOIN runs USING (age) WHERE signature IS NOT NULL""",
+    ),
 }
-"""By the version that renamed them: the newest file under the names that PostgreSQL's schema had before."""
+"""By the version that renamed or joined them: the newest file under the names that PostgreSQL's schema had before."""
 STEPS = migrations_of("solstice_orchestrator.store.schema.postgresql")
 
 
