@@ -80,9 +80,8 @@ class Switched:
         return all(depth is not None and not depth.ready for depth in await self.class_depths())
 
     async def delete_class_queues(self) -> None:
-        if not isinstance(
-            self.line.broker, EmbeddedUnderFaults
-        ):  # the queues of a file cannot be deleted from outside
+        # Those in a file cannot be deleted from outside.
+        if not isinstance(self.line.broker, EmbeddedUnderFaults):
             for each in CLASS_ROUTES:
                 await self.line.broker.delete_queue(each.queue)
 
