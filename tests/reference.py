@@ -48,7 +48,7 @@ from tests.markdown import table
 ROOT: Final = Path(__file__).parent.parent
 ARCHITECTURE: Final = ROOT / "docs" / "architecture.md"
 CONFIGURATION: Final = ROOT / "docs" / "configuration.md"
-OPERATIONS: Final = ROOT / "docs" / "operations.md"
+DEAD_LETTERS: Final = ROOT / "docs" / "operations" / "dead-letters.md"
 REFERENCE: Final = ROOT / "docs" / "reference"
 
 
@@ -169,7 +169,7 @@ PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
         "client": lambda: settings_table(ClientSettings),
         "enqueue": lambda: settings_table(EnqueueSettings, BrokerSettings, ClientSettings),
     },
-    OPERATIONS: {"dead-letter-reasons": reasons_table},
+    DEAD_LETTERS: {"dead-letter-reasons": reasons_table},
     REFERENCE / "brokers.md": {"capabilities": capabilities_table},
     REFERENCE / "metrics.md": {
         "forge-metrics": lambda: metrics_table(solstice_forge.metrics),

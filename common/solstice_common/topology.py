@@ -2,7 +2,7 @@
 
 The names are those published for Solstice CI v1, so that services written in other languages interoperate. Publishers
 and consumers declare the same value, idempotently. RabbitMQ allows no later change of arguments, so only the few that
-decide safety are set; numeric limits belong in a policy (`docs/operations.md`).
+decide safety are set; numeric limits belong in a policy (`docs/operations/rabbitmq.md`).
 
 Source: rabbitmq.com/docs/quorum-queues (dead-letter-strategy, overflow), rabbitmq.com/docs/dlx.
 """

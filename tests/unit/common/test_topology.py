@@ -58,7 +58,7 @@ def test_quorum_queues_dead_letter_at_least_once_which_needs_reject_publish() ->
 @pytest.mark.parametrize("user", ["forge", "orchestrator"])
 def test_permissions_of_the_documentation_cover_what_the_services_declare(user: str) -> None:
     """forge-integration declares the statuses, too, once a source has access to its forge."""
-    page = Path("docs/operations.md").read_text()
+    page = Path("docs/operations/rabbitmq.md").read_text()
     (line,) = re.findall(rf"^\$ rabbitmqctl set_permissions -p solstice {user} (.*)$", page, re.MULTILINE)
     patterns = re.findall(r"'([^']+)'", line)
     topology = full_topology(BrokerSettings(amqp_priorities="split"))
