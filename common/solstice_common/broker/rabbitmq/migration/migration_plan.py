@@ -1,7 +1,7 @@
 """Decides how a queue of RabbitMQ gets other arguments or another name while services run. Pure.
 
 A queue cannot change its arguments, so an interim queue takes its place;
-`docs/decisions/0048-a-queue-moves-by-way-of-another.md` explains the order of the steps. The broker holds the
+`docs/decisions/0048-queue-migration.md` explains the order of the steps. The broker holds the
 only state: each run plans from it again, and continues where another run ended.
 """
 

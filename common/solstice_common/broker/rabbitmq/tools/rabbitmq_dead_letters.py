@@ -2,7 +2,7 @@
 
 RabbitMQ cannot show messages without delivering them: each is delivered and returned. A classic queue puts it
 back in its place. So does a quorum queue, but before 4.3 it counts each return, and from 4.0 on it removes a
-message that was returned more than 20 times. `docs/decisions/0047-looks-at-dead-letters.md` has the
+message that was returned more than 20 times. `docs/decisions/0047-reading-dead-letters.md` has the
 measurements, and explains why we copy a queue before its counts are too high.
 """
 
