@@ -1,5 +1,6 @@
 """The read-only part of the PostgreSQL store."""
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
@@ -8,6 +9,7 @@ from solstice_common.messages.states import JobState
 from solstice_common.storage.postgresql import PostgreSQLDatabase
 from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass
+from solstice_orchestrator.scheduling.quotas import MINUTE
 from solstice_orchestrator.scheduling.workers import WorkerView
 from solstice_orchestrator.store.postgresql import purge
 from solstice_orchestrator.store.postgresql.reading import demand_counts, listing, views_of_runs, waiting
@@ -116,12 +118,15 @@ class PostgreSQLQueries:
     async def rate_pause(self, since_seconds: float = 0.0) -> float | None:
         if not self._rules.limits.of_time:
             return None
-        pause = await self._look(
+        clock = self._clock or time.monotonic
+        asked = clock()
+        budget = await self._look(
             lambda each: start_limits.load_budget(
-                each.connection, each.rules, each.test_now, since_seconds=since_seconds
+                each.connection, each.rules, each.test_now, since_seconds=since_seconds + MINUTE
             ),
         )
-        return pause.pause_seconds(since_seconds)
+        # On a busy machine, tokens come before the server reads its clock.
+        return budget.pause_seconds(since_seconds + clock() - asked)
 
     async def workers(self) -> Sequence[WorkerView]:
         return await self._look(lambda transaction: _workers(transaction, None))

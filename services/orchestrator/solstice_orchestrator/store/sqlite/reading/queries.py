@@ -1,5 +1,6 @@
 """The read-only part of the SQLite store."""
 
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
 
@@ -120,12 +121,16 @@ class SqliteQueries:
     async def rate_pause(self, since_seconds: float = 0.0) -> float | None:
         if not self._rules.limits.of_time:
             return None
-        starts = await self._database.read(
-            lambda connection: start_limits.load_budget(
-                connection, Moment(self._clock(), self._rules), since_seconds=since_seconds
-            )
-        )
-        return starts.pause_seconds(since_seconds)
+        claimed_from = self._clock() - since_seconds
+
+        def pause(connection: sqlite3.Connection) -> float | None:
+            # On a busy machine, tokens come while this waits for its thread.
+            now = self._clock()
+            since = now - claimed_from
+            starts = start_limits.load_budget(connection, Moment(now, self._rules), since_seconds=since)
+            return starts.pause_seconds(since)
+
+        return await self._database.read(pause)
 
     async def workers(self) -> Sequence[WorkerView]:
         return await self._workers(None)
