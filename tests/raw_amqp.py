@@ -101,8 +101,8 @@ class RawPublisher:
         try:
             self._method(1, (60, 40), b"\x00\x00" + names + b"\x00")
             self._frame(HEADER, 1, struct.pack(">HHQ", BASIC, 0, len(body)) + properties)
-            if body:
-                self._frame(BODY, 1, body)
+            for start in range(0, len(body), self.frame_max - 8):
+                self._frame(BODY, 1, body[start : start + self.frame_max - 8])
             return self._expect(_ACK, _NACK)[-1:] != b"" and self._last == _ACK
         except OSError as error:
             raise BrokerClosed(str(error)) from error

@@ -10,10 +10,20 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from solstice_common.broker import Broker, Consumer, Delivery, Message, PublishStatus, open_broker
+from solstice_common.broker import (
+    Broker,
+    Consumer,
+    Delivery,
+    Message,
+    PublishStatus,
+    open_broker,
+    open_dead_letter_queues,
+)
 from solstice_common.broker.capabilities import Certainty
+from solstice_common.broker.dead_letters.looking import look
+from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
-from solstice_common.broker.protocol import IDEMPOTENCY_HEADER, NO_HEADERS, HeaderValue
+from solstice_common.broker.protocol import HELD_BODY_BYTES, IDEMPOTENCY_HEADER, NO_HEADERS, HeaderValue
 from solstice_common.errors import TopologyMismatch
 from solstice_common.settings import known_broker_url
 from solstice_common.topology import Binding, Exchange, Queue, QueueType, Route, Topology
@@ -192,8 +202,8 @@ class TestPublishing:
 class TestContents:
     @pytest.mark.parametrize(
         "body",
-        [b"", b"\x00", ALL_BYTES, ALL_BYTES * 4096, "Grüße, 世界".encode()],
-        ids=["empty", "nul", "every byte", "one MiB", "utf-8"],
+        [b"", b"\x00", ALL_BYTES, ALL_BYTES * (HELD_BODY_BYTES // 256), "Grüße, 世界".encode()],
+        ids=["empty", "nul", "every byte", "the largest", "utf-8"],
     )
     async def test_a_body_arrives_byte_for_byte(self, broker: Broker, route: Route, body: bytes) -> None:
         await publish(broker, message(body))
@@ -521,6 +531,22 @@ class TestRefusing:
         assert dead.headers.get("x-delivery-count", 0) == 0
         assert "x-death" not in dead.headers
 
+    async def test_a_body_that_is_too_large_to_be_held_is_omitted_or_whole_and_the_dead_letter_has_it(
+        self, broker: Broker, broker_url: str, route: Route
+    ) -> None:
+        body = ALL_BYTES * (900 * 1024 // 256)
+        await publish(broker, message(body), message(b"1"))
+        async with broker.consume(route.queue, prefetch=5) as consumer:
+            large, small = await collect(consumer, 2)
+            assert (large.body, large.omitted_bytes > 0) in {(b"", True), (body, False)}
+            assert (small.body, small.omitted_bytes) == (b"1", 0)
+            await consumer.settle([(large, Refuse(reason="oversize", detail="large")), (small, Ack())])
+        await ready_count(broker, route.dlq, 1)
+        async with open_dead_letter_queues(broker_url, name="contract") as queues:
+            (found,) = await look(queues, [route.dlq], Selection())
+        assert found.dead_letter.body == body
+        assert found.reason == "oversize"
+
     async def test_the_queue_goes_on_after_a_poison_message(self, broker: Broker, route: Route) -> None:
         await publish(broker, message(b"poison"), message(b"1"), message(b"2"))
         async with broker.consume(route.queue, prefetch=1) as consumer:
@@ -625,7 +651,7 @@ class TestCapabilities:
         limit = broker.capabilities.max_message_bytes or 16 << 20
         await publish(broker, message(bytes(limit)))
         (delivery,) = await drain(broker, route.queue, 1)
-        assert delivery.body == bytes(limit)
+        assert delivery.body == bytes(limit) or delivery.omitted_bytes >= limit
         (outcome,) = await broker.publish([message(bytes(limit + 1))])
         # Unknown would be repeated forever.
         assert outcome.status in {PublishStatus.REJECTED, PublishStatus.CONFIRMED}

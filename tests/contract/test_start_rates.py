@@ -124,7 +124,7 @@ class TestLabels:
     async def test_a_token_that_comes_while_the_question_waits_for_the_database_is_taken_at_once(
         self, opened: Open, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """On a busy machine each worker then slept for two seconds, and a fifth of the starts were lost."""
+        """On a busy machine each worker then slept for two seconds."""
 
         def slow(read: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
             async def reading(database: object, work: object) -> object:

@@ -23,6 +23,11 @@ HeaderValue = str | int | bool
 IDEMPOTENCY_HEADER: Final = "x-solstice-idempotency-key"
 """The header that stays the same over all attempts to publish one message."""
 NO_HEADERS: Final[Mapping[str, HeaderValue]] = MappingProxyType({})
+HELD_BODY_BYTES: Final = 512 * 1024
+"""The largest body that every broker delivers: twice the largest message that is valid.
+
+A consumer holds `prefetch` bodies, and strangers with access to the broker may publish larger ones.
+"""
 
 
 class Message(Value, frozen=True, kw_only=True):
@@ -91,6 +96,14 @@ class Delivery(Protocol):
     @property
     def body(self) -> bytes: ...
     @property
+    def omitted_bytes(self) -> int:
+        """The size of a body that is too large to be delivered; else 0.
+
+        `body` is empty then.
+        """
+        ...
+
+    @property
     def tag(self) -> object: ...
     @property
     def redelivered(self) -> bool: ...
@@ -121,6 +134,7 @@ class Delivered:
     message_id: str | None = None
     headers: Mapping[str, object] = field(default_factory=lambda: NO_HEADERS)
     redelivered: bool = False
+    omitted_bytes: int = 0
 
 
 class Consumer(Protocol):
@@ -148,7 +162,7 @@ class Consumer(Protocol):
         Ack: forgotten by the broker. Retry: requeued. Refuse: published to the queue's dead-letter exchange
         with headers `x-solstice-reason`, `-detail`, `-queue`, `-refused-at`, `-refused-by`, `-attempt`,
         confirmed, and then acked; if that publish fails it is rejected, so that the broker dead-letters it
-        itself. A delivery whose connection is lost is ignored: the broker delivers it again. Never raises for
+        itself. So it is, too, when the body was omitted. A delivery whose connection is lost is ignored: the broker delivers it again. Never raises for
         that.
         """
         ...

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
 from solstice_common.messages import Priority
+from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
 from solstice_common.messages.priorities import named_class, numbered_class
 from solstice_common.values.times import format_timestamp, parse_timestamp
 
@@ -73,10 +74,16 @@ def finding(dead_letter: DeadLetter) -> Finding:
     """Read a dead letter; never fails for any content."""
     headers, fields = dead_letter.headers, _fields(dead_letter.body)
     death = _first_death(headers)
+    reason = _text(headers.get("x-solstice-reason")) or _text(death.get("reason")) or UNKNOWN
+    detail = _text(headers.get("x-solstice-detail"))
+    if reason == "rejected" and len(dead_letter.body) > MAX_MESSAGE_BYTES:
+        # No service reads so large a body, not even to publish it with a reason.
+        reason = "oversize"
+        detail = f"{len(dead_letter.body)} bytes, at most {MAX_MESSAGE_BYTES} are allowed"
     return Finding(
         dead_letter=dead_letter,
-        reason=_text(headers.get("x-solstice-reason")) or _text(death.get("reason")) or UNKNOWN,
-        detail=_text(headers.get("x-solstice-detail")),
+        reason=reason,
+        detail=detail,
         dead_since=_moment(headers.get("x-solstice-refused-at"))
         or _moment(death.get("time"))
         or dead_letter.timestamp,

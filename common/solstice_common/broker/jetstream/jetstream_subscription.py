@@ -25,7 +25,12 @@ PROGRESS: Final = b"+WPI"
 
 
 class JetStreamDelivery:
-    """A Delivery whose properties are read on demand."""
+    """A Delivery whose properties are read on demand.
+
+    The server bounds its size (`max_payload`).
+    """
+
+    omitted_bytes = 0
 
     __slots__ = ("_again", "_claimed", "_headers", "_meta", "ack_subject", "body", "count", "tag")
 

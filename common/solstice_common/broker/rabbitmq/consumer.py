@@ -106,6 +106,12 @@ class RabbitMQConsumer:
         """Publish refused messages to the dead-letter exchange; return the ack action of each."""
         # The broker delivers this message again anyway; it is refused then, once.
         refused = [(delivery, why) for delivery, why in refused if not delivery.subscription.over]
+        # The broker has the body, and we do not: it dead-letters the message itself.
+        decisions: Decisions = {}
+        for delivery, _ in refused:
+            if delivery.omitted_bytes:
+                decisions.setdefault(delivery.subscription, {})[delivery.tag] = AckAction.DROP
+        refused = [(delivery, why) for delivery, why in refused if not delivery.omitted_bytes]
         confirmed = await publish_refused(
             refused,
             queue=self._queue,
@@ -113,7 +119,6 @@ class RabbitMQConsumer:
             write=self._dead_letter_envelope,
             publish=self._broker.publish_envelopes,
         )
-        decisions: Decisions = {}
         for (delivery, _), is_confirmed in zip(refused, confirmed, strict=True):
             # The broker dead-letters a message that we reject: without our reason, but it is not lost.
             action = AckAction.ACK if is_confirmed else AckAction.DROP

@@ -150,7 +150,17 @@ class Subscription:
 class ReceivedDelivery:
     """A Delivery of RabbitMQ, whose properties are read on demand."""
 
-    __slots__ = ("_claimed", "_frame", "_header", "_headers", "_properties", "body", "subscription", "tag")
+    __slots__ = (
+        "_claimed",
+        "_frame",
+        "_header",
+        "_headers",
+        "_properties",
+        "body",
+        "omitted_bytes",
+        "subscription",
+        "tag",
+    )
 
     def __init__(
         self, subscription: Subscription, frame: spec.Basic.Deliver, header: UnreadHeader, body: bytes
@@ -158,6 +168,7 @@ class ReceivedDelivery:
         self.subscription = subscription
         self.tag = frame.delivery_tag or 0
         self.body = body
+        self.omitted_bytes = header.body_size if header.body_size > len(body) else 0
         self._frame = frame
         self._header = header
         self._properties: spec.Basic.Properties | None = None

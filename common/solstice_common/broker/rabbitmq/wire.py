@@ -24,6 +24,7 @@ from yarl import URL
 from solstice_common.addresses.hosts import Host
 from solstice_common.addresses.tls import explained, with_remedy
 from solstice_common.broker.links.supervised_link import CONNECT_SECONDS, ConnectionLost
+from solstice_common.broker.protocol import HELD_BODY_BYTES
 from solstice_common.broker.rabbitmq.frames import FrameFilter, UnreadHeader
 from solstice_common.broker.rabbitmq.rabbitmq_address import RabbitMQAddress
 from solstice_common.errors import ConfigurationError
@@ -79,7 +80,10 @@ def describe(error: BaseException) -> str:
 
 
 class ChannelUser(Protocol):
-    """Receives what arrives on a channel: frame by frame, in order, never concurrently."""
+    """Receives what arrives on a channel: frame by frame, in order, never concurrently.
+
+    A body above HELD_BODY_BYTES is omitted.
+    """
 
     def delivered(self, frame: spec.Basic.Deliver, header: UnreadHeader, body: bytes) -> None: ...
 
@@ -133,7 +137,9 @@ class WireChannel:
             if not self._missing:
                 self._complete()
         elif isinstance(frame, ContentBody):
-            self._body.append(frame.value)
+            # A stranger's message may be larger than the memory of this process.
+            if self._header is not None and self._header.body_size <= HELD_BODY_BYTES:
+                self._body.append(frame.value)
             self._missing -= len(frame.value)
             if self._missing <= 0:
                 self._complete()

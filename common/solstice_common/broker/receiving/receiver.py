@@ -12,6 +12,7 @@ from solstice_common.broker.delivery import Ack, Refuse, Verdict, unreadable
 from solstice_common.broker.protocol import Broker, Consumer, Delivery
 from solstice_common.broker.receiving.weighted_consumer import consume_weighted
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
+from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
 from solstice_common.runtime.backoff import backoff_seconds
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Route, Topology
@@ -169,7 +170,7 @@ class Receiver(Generic[M, R]):
         No content of a delivery may end the process.
         """
         try:
-            examined = examine(delivery)
+            examined = _oversized(delivery) if delivery.omitted_bytes else examine(delivery)
             if isinstance(examined, Refuse):
                 self._handler.on_refused(examined, delivery)
         except Exception as error:  # noqa: BLE001  the handler logs it
@@ -241,3 +242,11 @@ class Receiver(Generic[M, R]):
 
     def _retry_seconds(self, failures: int, longest: float = LAST_RETRY_SECONDS) -> float:
         return backoff_seconds(failures, rng=self._rng, base_seconds=FIRST_RETRY_SECONDS, cap_seconds=longest)
+
+
+def _oversized(delivery: Delivery) -> Refuse:
+    """The refusal of a delivery without its body."""
+    return Refuse(
+        reason="oversize",
+        detail=f"{delivery.omitted_bytes} bytes, at most {MAX_MESSAGE_BYTES} are allowed",
+    )

@@ -21,12 +21,12 @@ from solstice_common.broker.redis_streams.redis_scripts import LEAVE, TAKE
 from solstice_common.broker.redis_streams.redis_settling import Fields, RedisSettling, RedisSettlingBroker
 from solstice_common.broker.redis_streams.redis_url import RedisAddress
 from solstice_common.broker.redis_streams.redis_wire import RedisLost, RedisRefusal, RedisWire
-from solstice_common.broker.redis_streams.stream_entries import delivered
+from solstice_common.broker.redis_streams.stream_entries import DELIVERED_BYTES, delivered
 from solstice_common.telemetry.log_events import LogEvent
 
-BLOCK_MS: Final = 500
-"""How long a read waits for new entries: returned entries do not wake a blocked read."""
-BLOCK_GRACE_SECONDS: Final = 5.0
+WAIT_SECONDS: Final = 0.5
+"""How long a consumer waits to be woken: returned entries and other publishers may not wake it."""
+WAIT_GRACE_SECONDS: Final = 5.0
 RENEWALS: Final = 6
 """Renewals within one lease."""
 SWEEP_SECONDS: Final = 5.0
@@ -134,6 +134,7 @@ class RedisConsumer:
                 str(int(self._lease_seconds * 1000)),
                 str(self._credit),
                 "1" if sweep else "",
+                str(DELIVERED_BYTES),
             )
             for consumer, returned in swept:
                 log.warning(
@@ -148,8 +149,8 @@ class RedisConsumer:
             first = False
             self._deliver(
                 (
-                    (entry_id, dict(zip(fields[::2], fields[1::2], strict=True)), count, bool(again))
-                    for entry_id, fields, count, again in entries
+                    (entry_id, dict(zip(fields[::2], fields[1::2], strict=True)), count, bool(again), omitted)
+                    for entry_id, count, again, fields, omitted in entries
                 ),
                 may_be_poison=bool(may_be_poison),
             )
@@ -161,31 +162,22 @@ class RedisConsumer:
                 await self._wait_for_new(wire)
 
     async def _wait_for_new(self, wire: RedisWire) -> None:
-        """Read the entries that arrive within a moment."""
-        found = await wire.command(
-            *(
-                "XREADGROUP",
-                "GROUP",
-                "solstice",
-                self._settling.name,
-                "COUNT",
-                self._credit,
-                "BLOCK",
-                BLOCK_MS,
-            ),
-            *("STREAMS", self._prefix + self._queue, ">"),
-            seconds=BLOCK_MS / 1000 + BLOCK_GRACE_SECONDS,
+        """Wait until a publisher says that there is an entry, or for a moment.
+
+        XREADGROUP would deliver entries of any size; the script measures them first.
+        """
+        await wire.command(
+            *("BZPOPMIN", f"{self._prefix}{self._queue}:new", WAIT_SECONDS),
+            seconds=WAIT_SECONDS + WAIT_GRACE_SECONDS,
         )
-        for _, entries in found or ():
-            self._deliver((entry_id, fields or {}, 1, False) for entry_id, fields in entries)
 
     def _deliver(
-        self, entries: Iterable[tuple[bytes, Fields, int, bool]], *, may_be_poison: bool = False
+        self, entries: Iterable[tuple[bytes, Fields, int, bool, int]], *, may_be_poison: bool
     ) -> None:
         poison: list[tuple[Delivered, Fields, Refuse]] = []
-        for entry_id, fields, deliveries, again in entries:
+        for entry_id, fields, deliveries, again, omitted in entries:
             in_vain = deliveries - 1
-            one = delivered(entry_id, fields, count=in_vain, again=again)
+            one = delivered(entry_id, fields, count=in_vain, again=again, omitted=omitted)
             if may_be_poison and in_vain >= MAX_DELIVERIES:
                 why = Refuse(
                     reason="too_many_deliveries", detail=f"it was delivered {in_vain} times and never settled"

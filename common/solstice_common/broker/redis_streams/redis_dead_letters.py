@@ -41,6 +41,8 @@ from solstice_common.errors import BrokerUnavailable
 
 GROUP: Final = 100
 """How many dead letters are read, and passed on by `take`, at once."""
+WHOLE_BYTES: Final = 1 << 40
+"""More than an entry can have."""
 READER: Final = "$dead-letters:"
 """The prefix of our consumers' names, before the connection's name."""
 
@@ -147,9 +149,9 @@ class RedisDeadLetterQueue:
         """Have up to `count` entries delivered to the consumer."""
         with _reported(self._address.shown):
             _, entries, _, _ = await self._wire.call(
-                TAKE, self._prefix, self._name, consumer, self._lease_ms, count, ""
+                TAKE, self._prefix, self._name, consumer, self._lease_ms, count, "", WHOLE_BYTES
             )
-        return [(entry_id, self._dead_letter(entry_id, fields)) for entry_id, fields, *_ in entries]
+        return [(entry_id, self._dead_letter(entry_id, fields)) for entry_id, _, _, fields, _ in entries]
 
     async def _remove(self, consumer: str, entries: Sequence[bytes]) -> int:
         """Remove entries that the consumer still holds; return how many."""
@@ -176,7 +178,9 @@ class RedisDeadLetterQueue:
             await asyncio.sleep(self._address.lease_seconds / RENEWALS)
             # An error shows in the next call of the handler's group as well.
             with suppress(RedisLost, RedisRefusal):
-                await self._wire.call(TAKE, self._prefix, self._name, consumer, self._lease_ms, 0, "")
+                await self._wire.call(
+                    TAKE, self._prefix, self._name, consumer, self._lease_ms, 0, "", WHOLE_BYTES
+                )
 
     async def _return_of_dead_readers(self) -> None:
         """Return the entries of readers whose connections are closed, such as a killed replay's."""

@@ -4,6 +4,7 @@ They run on Redis 6.2 to 8 and on Valkey; commands that only newer servers have 
 
 * `QUEUE`: the stream, with the consumer group `solstice`; nothing trims it, acked entries are deleted
 * `QUEUE:consumers`: sorted set of consumers by the end of their lease, in milliseconds of the server's clock
+* `QUEUE:new`: a sorted set of one member after a publish, which wakes a waiting consumer
 * `QUEUE:idemp:KEY`: a message with this idempotency key was stored; forgotten after the window
 * `solstice:topology`: hash of exchanges (`x:NAME`), queues (`q:NAME`) and bindings (`b:EXCHANGE` NUL `KEY`)
 
@@ -119,6 +120,7 @@ local function full(queue)
   return limits[queue] and redis.call('XLEN', prefix .. queue) >= limits[queue]
 end
 
+local stored = {}
 local function store(exchange, key, idempotency, is_repeat, meta, body)
   local queues = route(exchange, key)
   if queues == false then return 'no exchange' end
@@ -132,6 +134,7 @@ local function store(exchange, key, idempotency, is_repeat, meta, body)
       redis.call('XADD', prefix .. queue, '*', 'body', body, 'meta', meta)
       -- Without the mark a repeat is stored twice, which the reader sorts out: no reason to call this a failure.
       if mark then redis.pcall('SET', mark, '1', 'PX', ARGV[2]) end
+      stored[queue] = true
     end
   end
   return ''
@@ -139,11 +142,13 @@ end
 
 local outcomes = {}
 for at = 3, #ARGV, 6 do
-  local stored, outcome =
+  local done, outcome =
     pcall(store, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] ~= '', ARGV[at + 4], ARGV[at + 5])
-  if not stored then outcome = 'error ' .. tostring(type(outcome) == 'table' and outcome.err or outcome) end
+  if not done then outcome = 'error ' .. tostring(type(outcome) == 'table' and outcome.err or outcome) end
   outcomes[#outcomes + 1] = outcome
 end
+-- Wakes one waiting consumer of each queue; a consumer that finds more than it takes looks again by itself.
+for queue in pairs(stored) do redis.pcall('ZADD', prefix .. queue .. ':new', 0, '1') end
 return outcomes
 """
 )
@@ -151,10 +156,20 @@ return outcomes
 TAKE: Final = Script(
     _COMMON
     + """
--- ARGV: prefix, queue, consumer, lease in ms, count, whether to sweep ('1' or '')
--- Returns whether the lease had ended, the entries (id, fields, deliveries, returned), what was swept, and whether the
--- queue has a dead-letter exchange: without one, what was delivered without success too often would be lost.
-local queue, consumer, lease_ms, count = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+-- ARGV: prefix, queue, consumer, lease in ms, count, whether to sweep ('1' or ''), most bytes of an entry
+-- Returns whether the lease had ended, the entries (id, deliveries, returned, fields, bytes of an omitted body), what was
+-- swept, and whether the queue has a dead-letter exchange: without one, what was delivered too often would be lost.
+-- Of an entry with more bytes only `meta` is delivered, and that only within half of them.
+local queue, consumer, lease_ms, count, most_bytes = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[7])
+local function within(fields)
+  local size, meta = 0, nil
+  for index = 1, #fields, 2 do
+    size = size + #fields[index] + #fields[index + 1]
+    if fields[index] == 'meta' then meta = fields[index + 1] end
+  end
+  if size <= most_bytes then return fields, 0 end
+  return meta and #meta <= most_bytes / 2 and {'meta', meta} or {}, size
+end
 local key = prefix .. queue
 local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
 if exists.err then return redis.error_reply('NOGROUP there is no stream ' .. key .. ' with the group ' .. GROUP) end
@@ -168,14 +183,14 @@ if count > 0 then
     if #found == 0 then
       redis.call('XACK', key, GROUP, entry[1])
     else
-      entries[#entries + 1] = {entry[1], found[1][2], entry[4], 1}
+      entries[#entries + 1] = {entry[1], entry[4], 1, within(found[1][2])}
     end
   end
 end
 if count > #entries then
   local read = redis.call('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count - #entries, 'STREAMS', key, '>')
   if read then
-    for _, entry in ipairs(read[1][2]) do entries[#entries + 1] = {entry[1], entry[2], 1, 0} end
+    for _, entry in ipairs(read[1][2]) do entries[#entries + 1] = {entry[1], 1, 0, within(entry[2])} end
   end
 end
 return {lost, entries, swept, arguments(queue)['x-dead-letter-exchange'] and 1 or 0}

@@ -12,6 +12,7 @@ import orjson
 
 from solstice_common.broker.headers import bounded_meta, without_broker_headers
 from solstice_common.broker.protocol import (
+    HELD_BODY_BYTES,
     IDEMPOTENCY_HEADER,
     NO_HEADERS,
     Delivered,
@@ -25,6 +26,8 @@ from solstice_common.values.value import Value
 MAX_BODY_BYTES: Final = 8 << 20
 HEADERS_BYTES: Final = 131_064
 """The size of RabbitMQ's default frame: headers that RabbitMQ refuses are refused here, too."""
+DELIVERED_BYTES: Final = HELD_BODY_BYTES + 2 * HEADERS_BYTES
+"""The largest entry that is delivered whole."""
 COUNT_HEADER: Final = "x-delivery-count"
 
 
@@ -79,8 +82,12 @@ def entry_of(message: Message, message_id: str) -> Entry | Published:
         return _rejected(f"Redis cannot carry it: {error}")
 
 
-def delivered(entry_id: bytes, fields: Mapping[bytes, bytes], *, count: int, again: bool) -> Delivered:
+def delivered(
+    entry_id: bytes, fields: Mapping[bytes, bytes], *, count: int, again: bool, omitted: int = 0
+) -> Delivered:
     """The delivery of an entry; `count` is the number of its failed deliveries.
+
+    `omitted` is the size of an entry whose body was left out.
 
     A foreign publisher may have written anything: properties that cannot be read are absent.
     """
@@ -99,6 +106,7 @@ def delivered(entry_id: bytes, fields: Mapping[bytes, bytes], *, count: int, aga
         message_id=_text(meta, "message_id") or entry_id.decode(),
         headers=headers or NO_HEADERS,
         redelivered=again,
+        omitted_bytes=omitted,
     )
 
 

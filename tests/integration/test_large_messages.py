@@ -1,0 +1,69 @@
+"""Messages larger than any request become dead letters, and the services stay small."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from solstice_common.broker import Broker
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import CANCELS, Route, full_topology, jobs_route
+from tests.builders import job_request
+from tests.raw_amqp import properties, raw_publisher
+from tests.raw_http import peak_mib
+from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
+from tests.servers.rabbitmq import Vhost
+from tests.servers.redis_server import RedisServer
+from tests.traffic import connected, wait_for_ready
+
+LARGE: Final = bytes(15 << 20)
+"""Just below the largest message that RabbitMQ 4.0 takes."""
+COUNT: Final = 12
+"""In each queue: all together are more than the services may take."""
+MOST_MIB: Final = 200
+
+Write = Callable[[Route, bytes], None]
+
+
+async def all_are_dead(broker: Broker, process: OrchestratorProcess, url: str, write: Write) -> None:
+    """Write large messages and a good one behind them; see each end as it should."""
+    jobs = jobs_route(BrokerSettings(amqp_url=url))
+    for route in (jobs, CANCELS):
+        for _ in range(COUNT):
+            await asyncio.to_thread(write, route, LARGE)
+    request = job_request(repo_url="https://git.example/a/b.git")
+    await asyncio.to_thread(write, jobs, request.encode())
+    await asyncio.to_thread(process.logged, "requests.stored", admitted=1)
+    for route in (jobs, CANCELS):
+        await wait_for_ready(broker, route.dlq, COUNT)
+    assert peak_mib(process.process.pid) < MOST_MIB
+
+
+async def test_large_messages_of_rabbitmq_are_dead_letters_and_not_held(
+    rabbitmq_vhost: Vhost, tmp_path: Path
+) -> None:
+    """A prefetch of them was held, and a gigabyte with it."""
+    url = rabbitmq_vhost.url
+
+    def write(route: Route, body: bytes) -> None:
+        with raw_publisher(url) as publisher:
+            assert publisher.publish(route.exchange, route.routing_key, properties(b""), body)
+
+    with orchestrator(SharedFiles(directory=tmp_path), AMQP_URL=url) as process:
+        async with connected(url, topology=full_topology(BrokerSettings(amqp_url=url))) as broker:
+            await all_are_dead(broker, process, url, write)
+
+
+async def test_large_entries_of_redis_are_dead_letters_and_not_held(
+    redis_server: Callable[[], RedisServer], tmp_path: Path
+) -> None:
+    server = redis_server()
+    url = server.fresh_url()
+
+    def write(route: Route, body: bytes) -> None:
+        with server.client() as client:
+            client.xadd(route.queue, {"body": body})
+
+    with orchestrator(SharedFiles(directory=tmp_path), AMQP_URL=url) as process:
+        async with connected(url, topology=full_topology(BrokerSettings(amqp_url=url))) as broker:
+            await all_are_dead(broker, process, url, write)
