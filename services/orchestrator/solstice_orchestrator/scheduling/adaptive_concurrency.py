@@ -5,7 +5,7 @@ Why not a gradient of latencies: docs/decisions/0023. A worker that has lost hal
 cause.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from solstice_orchestrator.domain.jobs import Outcome
@@ -30,6 +30,9 @@ class ConcurrencyWindow:
 
     slots: float
     at: float
+    """When it was halved, or since when it grows."""
+    grows_from: float = 0.0
+    """When the trouble ended, where that is later."""
 
 
 def slots(window: ConcurrencyWindow | None, limit: int, now: float) -> int:
@@ -45,6 +48,15 @@ def after_trouble(window: ConcurrencyWindow | None, limit: int, now: float) -> C
     return ConcurrencyWindow(slots=max(1.0, grown * DECREASE), at=now)
 
 
+def while_trouble_lasts(
+    window: ConcurrencyWindow | None, limit: int, *, since: float, now: float
+) -> ConcurrencyWindow | None:
+    """The window after trouble from `since` to `now`: it does not grow meanwhile."""
+    if window is None:
+        return None
+    return replace(window, slots=_grown(window, limit, since), grows_from=now)
+
+
 def is_trouble(cause: Outcome | StartRefusal) -> bool:
     """Whether an attempt's end or a governor's refusal means too many jobs at once."""
     if isinstance(cause, StartRefusal):
@@ -53,4 +65,5 @@ def is_trouble(cause: Outcome | StartRefusal) -> bool:
 
 
 def _grown(window: ConcurrencyWindow, limit: int, now: float) -> float:
-    return min(float(limit), window.slots + (now - window.at) / GROW_SECONDS)
+    grew_seconds = max(0.0, now - max(window.at, window.grows_from))
+    return min(float(limit), window.slots + grew_seconds / GROW_SECONDS)

@@ -15,6 +15,7 @@ from solstice_orchestrator.scheduling.adaptive_concurrency import (
     after_trouble,
     is_trouble,
     slots,
+    while_trouble_lasts,
 )
 from solstice_orchestrator.scheduling.governor import (
     UNFIT_RESOURCES,
@@ -83,6 +84,8 @@ class Governor:
         self._refused: StartRefusal | None = None
         self._nothing_since = 0.0
         """Since when no job has started because of a refusal."""
+        self._overloaded_at: float | None = None
+        """When the last reading was an overload; None: it was not."""
         self._slots_logged = limit
         self._chance = chance
         self._machine_failures = 0
@@ -142,6 +145,12 @@ class Governor:
             refused = refusal(self._limits, self._reading, self._starting.count)
         if refused is not None and is_trouble(refused):
             self._shrink(refused.resource.value)
+            self._window = while_trouble_lasts(
+                self._window, self._limit, since=self._overloaded_at or now, now=now
+            )
+            self._overloaded_at = now
+        else:
+            self._overloaded_at = None
         self._log_refusal(refused, now)
         at_once = slots(self._window, self._limit, now)
         self._log_slots(at_once)

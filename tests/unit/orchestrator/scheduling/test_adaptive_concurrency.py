@@ -13,6 +13,7 @@ from solstice_orchestrator.scheduling.adaptive_concurrency import (
     after_trouble,
     is_trouble,
     slots,
+    while_trouble_lasts,
 )
 from solstice_orchestrator.scheduling.governor import Resource, StartRefusal
 from tests.stores import CHECKOUT_ERRORED, FAILED, RELEASED, SUCCEEDED
@@ -42,6 +43,15 @@ def test_trouble_halves_and_what_comes_with_it_is_the_same_trouble() -> None:
     assert after_trouble(window, 16, SETTLE_SECONDS - 0.1) is window
     window = after_trouble(window, 16, SETTLE_SECONDS)
     assert slots(window, 16, SETTLE_SECONDS) == 4
+
+
+def test_a_window_does_not_grow_while_trouble_lasts_and_keeps_what_it_had_grown() -> None:
+    window = ConcurrencyWindow(slots=4.0, at=0.0)
+    lasting = while_trouble_lasts(window, 16, since=1.5 * GROW_SECONDS, now=9 * GROW_SECONDS)
+    assert lasting is not None
+    assert slots(lasting, 16, 9 * GROW_SECONDS) == 5
+    assert slots(lasting, 16, 9.5 * GROW_SECONDS) == 6
+    assert while_trouble_lasts(None, 16, since=0.0, now=1.0) is None
 
 
 def test_trouble_again_and_again_leaves_one_slot() -> None:

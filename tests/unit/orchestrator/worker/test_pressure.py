@@ -125,6 +125,25 @@ def test_each_change_of_the_slots_is_reported_once() -> None:
     ]
 
 
+def test_slots_grow_only_once_the_load_has_gone() -> None:
+    """Under lasting load they went up and down between one and two every ten seconds."""
+    machine = Machine()
+    with capture_logs() as logs:
+        for _ in range(60):
+            machine.look(load=50.0)
+            machine.clock.forward(2.0)
+        machine.look(load=0.1)
+        machine.clock.forward(GROW_SECONDS)
+        machine.look(load=0.1)
+    changes_logged = [(line["event"], line["was"], line["slots"]) for line in logs if "slots" in line]
+    assert changes_logged == [
+        ("slots.shrunk", 8, 4),
+        ("slots.shrunk", 4, 2),
+        ("slots.shrunk", 2, 1),
+        ("slots.grown", 1, 2),
+    ]
+
+
 def test_a_full_disk_refuses_and_shrinks_nothing() -> None:
     full = Machine().look(disk_free=4.0)
     assert (full.refuses, full.shrunk_to) == (Resource.DISK, None)
