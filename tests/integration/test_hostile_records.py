@@ -22,6 +22,7 @@ from solstice_common.topology import CANCELS, STATUSES, full_topology, jobs_rout
 from solstice_forge.metrics import Metrics as ForgeMetrics
 from solstice_forge.statuses.intake import StatusIntake
 from solstice_forge.statuses.protocol import StatusStore
+from tests.builders import job_request
 from tests.fences import asks_for_inside
 from tests.recording_handler import GOOD, RecordingHandler
 from tests.servers.nats_server import NatsServer
@@ -30,6 +31,7 @@ from tests.servers.redis_server import RedisServer
 from tests.traffic import WAIT_SECONDS, drain
 
 BAD: Final = b"not json"
+NAMES: Final = ("amqp_url", "amqp_exchange", "amqp_queue", "amqp_dlx", "amqp_dlq")
 BEGIN: Final = b"NATS/1.0\r\n"
 
 
@@ -243,6 +245,31 @@ async def test_message_with_a_hostile_head_is_a_dead_letter_and_the_good_one_beh
 
     settings = settings_of(nats_records, f"head {name}")
     assert await reason_of_the_bad_before_the_good(nats_records, settings, write_bad) == "not_json"
+
+
+async def test_hostile_heads_are_dead_letters_without_the_inside_of_nats_py(
+    nats_records: NatsRecords, tmp_path: Path
+) -> None:
+    """They kept their queue waiting until they were removed by hand."""
+    settings = settings_of(nats_records, "fallback")
+    route, request = jobs_route(settings), job_request(repo_url="https://git.example/a/b.git")
+    async with opened(settings) as broker:
+        for head in HEADS.values():
+            nats_records.write_head(route.queue, BAD, head)
+        nats_records.write(route.queue, request.encode())
+        names = {name.upper(): str(getattr(settings, name)) for name in NAMES}
+        with orchestrator(
+            SharedFiles(directory=tmp_path), SOLSTICE_PUBLIC_INTERFACES="nats", **names
+        ) as process:
+            await asyncio.to_thread(process.logged, "requests.stored", admitted=1)
+            dead_letters = await drain(broker, route.dlq, len(HEADS))
+            assert process.process.poll() is None
+            depth = await broker.depth(route.queue)
+    assert depth is not None
+    assert (depth.ready, depth.pending) == (0, 0)
+    assert {each.body for each in dead_letters} == {BAD}
+    reasons = {each.headers["x-solstice-reason"] for each in dead_letters}
+    assert reasons == {"unreadable_head", "not_json"}
 
 
 @contextmanager

@@ -48,6 +48,8 @@ class LogEvent(StrEnum):
     """The queue does not exist; it is declared again in a moment: queue."""
     DEAD_LETTER_FAILED = "delivery.dead_letter_failed"
     """A refusal could not be published with its reason; the broker dead-letters it itself: queue, request_id, reason, detail."""
+    HEAD_UNREADABLE = "delivery.head_unreadable"
+    """A message of NATS whose head no client can read; it becomes a dead letter without its properties: queue, sequence."""
     DEAD_LETTERS_OFF = "broker.dead_letters_off"
     """DEAD_LETTER_ENABLED is false: refused and exhausted messages are dropped and counted: url."""
     DEAD_LETTER_DROPPED = "delivery.dropped"

@@ -30,6 +30,9 @@ ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
         "not_utf8": Advice(meaning="Its body is not UTF-8.", remedy=_FIX_SENDER),
         "not_json": Advice(meaning="Its body is not JSON.", remedy=_FIX_SENDER),
         "not_an_object": Advice(meaning="Its body is JSON, but no object.", remedy=_FIX_SENDER),
+        "unreadable_head": Advice(
+            meaning="Its head is no head of NATS, so its properties were left out.", remedy=_FIX_SENDER
+        ),
         "oversize": Advice(meaning="It is larger than a message may be.", remedy=_FIX_SENDER),
         "invalid_field": Advice(
             meaning="A field is missing or wrong; the detail names it.", remedy=_FIX_SENDER

@@ -8,12 +8,17 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
+import structlog
 from nats.js.errors import APIError, NotFoundError
 
 from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict, retry_seconds
 from solstice_common.broker.dropping import OnDropped, drop
 from solstice_common.broker.headers import refusal_headers
-from solstice_common.broker.jetstream.jetstream_streams import ensure_consumer
+from solstice_common.broker.jetstream.jetstream_streams import (
+    ensure_consumer,
+    remove_message,
+    unreadable_messages,
+)
 from solstice_common.broker.jetstream.jetstream_subscription import (
     ACK,
     NAK,
@@ -28,7 +33,9 @@ from solstice_common.broker.links.declared_topologies import DeclaredTopologies
 from solstice_common.broker.links.refused_messages import publish_refused
 from solstice_common.broker.links.resubscribing import QueueMissing, Resubscriber, SubscriptionEnded
 from solstice_common.broker.links.supervised_link import SupervisedLink
-from solstice_common.broker.protocol import Delivery, Published
+from solstice_common.broker.protocol import Delivered, Delivery, Published
+from solstice_common.runtime.public_interfaces import public_only
+from solstice_common.telemetry.log_events import LogEvent
 
 MAX_DELIVERIES: Final = 20
 """After so many deliveries a message is poison, as with the default limit of RabbitMQ."""
@@ -36,6 +43,11 @@ POISON: Final = Refuse(
     reason="too_many_deliveries",
     detail=f"it was delivered {MAX_DELIVERIES} times and never settled: it may end the process that takes it",
 )
+UNREADABLE: Final = Refuse(
+    reason="unreadable_head", detail="its head is no head of NATS: its properties were left out"
+)
+
+log = structlog.get_logger(__name__)
 
 
 class JetStreamConsumerBroker(Protocol):
@@ -118,6 +130,8 @@ class JetStreamConsumer:
             ack_wait = await ensure_consumer(
                 connection, self._queue, ack_wait_seconds=self._broker.ack_wait_seconds
             )
+            if public_only("nats"):
+                await self._refuse_unreadable(connection)
             await self._stay(connection, ack_wait)
         except NotFoundError:
             raise QueueMissing(self._queue) from None
@@ -174,8 +188,35 @@ class JetStreamConsumer:
             for (delivery, _), is_confirmed in zip(refused, confirmed, strict=True)
         ]
 
-    def _dead_letter_record(self, exchange: str, delivery: JetStreamDelivery, why: Refuse) -> NatsRecord:
-        headers = refusal_headers(
-            delivery, why, queue=self._queue, by=self._broker.name, at=datetime.now(UTC)
+    async def _refuse_unreadable(self, connection: NatsConnection) -> None:
+        """Turn messages with unreadable heads into dead letters, without receiving them.
+
+        Such a head ends what nats-py reads of a connection, again after each new one.
+        """
+        for sequence, body in (await unreadable_messages(connection, self._queue)).items():
+            log.warning(LogEvent.HEAD_UNREADABLE, queue=self._queue, sequence=sequence)
+            if await self._is_dead(Delivered(body=body, tag=sequence), UNREADABLE):
+                await remove_message(connection, self._queue, sequence)
+
+    async def _is_dead(self, message: Delivered, why: Refuse) -> bool:
+        """Make the dead letter of a message; return whether it is safe."""
+        if self._broker.on_dropped is not None:
+            drop(self._broker.on_dropped, self._queue, None, why.reason)
+            return True
+        (is_confirmed,) = await publish_refused(
+            [(message, why)],
+            queue=self._queue,
+            exchange=self._broker.declared.dead_letter_exchange(self._queue),
+            write=lambda exchange, each, refusal: dead_letter_record(
+                exchange, "", each.body, {}, self._refusal_headers(each, refusal)
+            ),
+            publish=self._broker.publish_records,
         )
+        return is_confirmed
+
+    def _refusal_headers(self, delivery: Delivery, why: Refuse) -> dict[str, object]:
+        return refusal_headers(delivery, why, queue=self._queue, by=self._broker.name, at=datetime.now(UTC))
+
+    def _dead_letter_record(self, exchange: str, delivery: JetStreamDelivery, why: Refuse) -> NatsRecord:
+        headers = self._refusal_headers(delivery, why)
         return dead_letter_record(exchange, delivery.routing_key, delivery.body, delivery.meta, headers)

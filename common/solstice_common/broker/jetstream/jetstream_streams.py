@@ -1,5 +1,6 @@
 """Declares the streams, consumers and routes of a topology on a JetStream server."""
 
+import base64
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -30,6 +31,7 @@ from nats.js.kv import KeyValue
 from solstice_common.broker.jetstream.jetstream_names import DURABLE, TOPOLOGY_BUCKET, TOPOLOGY_KEY, stream_of
 from solstice_common.broker.jetstream.jetstream_routes import RoutingTable, read_table
 from solstice_common.broker.jetstream.nats_connection import NO_JETSTREAM, NatsConnection, NatsLost, described
+from solstice_common.broker.jetstream.nats_records import is_readable
 from solstice_common.errors import TopologyMismatch
 from solstice_common.topology import Queue, Topology
 
@@ -41,6 +43,8 @@ MAX_WAITING: Final = 4096
 """Pulls at once on one queue, from all processes."""
 ARGUMENTS_KEY: Final = "solstice-arguments"
 """The key of the queue's arguments, as JSON, in the metadata of its stream."""
+MOST_LOOKED_AT: Final = 1000
+"""Messages that are delivered and not settled; a consumer has as many as its prefetch."""
 _NAME_IN_USE: Final = 10058
 _CONSUMER: Final[Mapping[str, object]] = {
     "ack_policy": "explicit",
@@ -272,3 +276,32 @@ def dead_letter_exchange(found: StreamInfo) -> str | None:
 def _plain(value: object) -> str:
     """A value of nats-py as the server writes it."""
     return str(value.value) if isinstance(value, Enum) else str(value)
+
+
+async def unreadable_messages(connection: NatsConnection, queue: str) -> dict[int, bytes]:
+    """The delivered, unsettled messages whose heads a client cannot read: sequence and body.
+
+    The API returns heads as base64, so that none has to be read. Raises NatsLost and APIError.
+    """
+    stream = stream_of(queue)
+    info = await connection.call(connection.jetstream.consumer_info(stream, DURABLE))
+    if not info.num_ack_pending or info.delivered is None or info.ack_floor is None:
+        return {}
+    first, last = info.ack_floor.stream_seq + 1, info.delivered.stream_seq
+    found: dict[int, bytes] = {}
+    for sequence in range(first, min(last, first + MOST_LOOKED_AT) + 1):
+        message = (await _ask(connection, f"STREAM.MSG.GET.{stream}", {"seq": sequence})).get("message", {})
+        if not is_readable(base64.b64decode(message.get("hdrs", ""))):
+            found[sequence] = base64.b64decode(message.get("data", ""))
+    return found
+
+
+async def remove_message(connection: NatsConnection, queue: str, sequence: int) -> None:
+    """Remove a message from its stream. Raises NatsLost."""
+    await _ask(connection, f"STREAM.MSG.DELETE.{stream_of(queue)}", {"seq": sequence, "no_erase": True})
+
+
+async def _ask(connection: NatsConnection, subject: str, request: Mapping[str, object]) -> dict[str, Any]:
+    answer = await connection.call(await connection.ask(f"$JS.API.{subject}", json.dumps(request).encode()))
+    document: dict[str, Any] = json.loads(answer.data)
+    return document

@@ -8,8 +8,8 @@ without an end of line, a status that is not UTF-8) end its reading of the conne
 of the message.
 
 `SOLSTICE_PUBLIC_INTERFACES=nats` leaves this module out: `tls://` then needs a server with `handshake_first:
-true`, a frozen server's socket stays until the process ends, and a message with such a head keeps its queue
-waiting until it is removed by hand (`nats stream rmm`).
+true`, a frozen server's socket stays until the process ends, and a message with such a head costs a connection
+before it becomes a dead letter (`unreadable_messages`), and those behind it up to an AckWait.
 """
 
 import contextlib

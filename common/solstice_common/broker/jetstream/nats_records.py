@@ -24,6 +24,8 @@ HEADER_BYTES: Final = 65_535
 OWN_PREFIX: Final = "x-solstice-"
 _DETAIL: Final = "x-solstice-detail"
 _SHORT_DETAIL_CHARACTERS: Final = 256
+_FIRST_LINE: Final = b"NATS/1.0\r\n"
+_STATUS: Final = b"NATS/1.0 "
 _FIXED_BYTES: Final = len("NATS/1.0\r\n\r\n") + len(f"{META_HEADER}: \r\n")
 
 
@@ -42,6 +44,20 @@ class NatsRecord:
     def header(self, message_id: str) -> str:
         """The value of `Solstice-Meta` under a fresh message id."""
         return json.dumps({**self.meta, "message_id": message_id}, separators=(",", ":"))
+
+
+def is_readable(head: bytes) -> bool:
+    """Whether nats-py reads on behind this head of a message; an empty one means none.
+
+    It wants the first line, and of the server's own statuses UTF-8; the rest may be anything.
+    """
+    if not head.startswith(_STATUS):
+        return not head or head.startswith(_FIRST_LINE)
+    try:
+        head.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def record_of(message: Message, *, repeat_key: str | None = None, is_repeat: bool = False) -> NatsRecord:

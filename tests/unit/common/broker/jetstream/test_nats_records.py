@@ -11,6 +11,7 @@ from solstice_common.broker.jetstream.nats_records import (
     dead_letter_record,
     header_bytes,
     headers_of,
+    is_readable,
     read_meta,
     record_of,
     text_of,
@@ -149,3 +150,21 @@ def test_header_that_is_not_utf_8_says_nothing() -> None:
     read = BytesParser().parsebytes(b"Solstice-Meta: \xff\xfe\r\n\r\n")
     assert not isinstance(read["Solstice-Meta"], str)
     assert read_meta(dict(read.items())) == {}
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b"", True),
+        (b"NATS/1.0\r\n\r\n", True),
+        (b"NATS/1.0\r\nSolstice-Meta: {}\r\n\r\n", True),
+        (b"NATS/1.0\r\nA: b\r\n c\r\n\r\n", True),
+        (b"NATS/1.0\r\nA: \xff\r\n\r\n", True),
+        (b"NATS/1.0 404 No Messages\r\n\r\n", True),
+        (b"NATS/1.0 404 \xff\r\n\r\n", False),
+        (b"NATS/1.0", False),
+        (b"xyz\r\n\r\n", False),
+    ],
+)
+def test_a_head_is_readable_or_not(head: bytes, expected: bool) -> None:
+    assert is_readable(head) is expected
