@@ -126,6 +126,24 @@ async def test_a_publish_without_a_reply_is_unknown_and_stored_once_and_its_repe
             assert plain.xlen(ROUTE.queue) == 1
 
 
+async def test_a_full_consumer_wakes_another_one_for_what_it_leaves(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("solstice_common.broker.redis_streams.redis_consumer.WAIT_SECONDS", 60.0)
+    async with (
+        connected(url) as broker,
+        broker.consume(ROUTE.queue, prefetch=1) as one,
+        broker.consume(ROUTE.queue, prefetch=1) as other,
+        asyncio.timeout(30),
+    ):
+        batches = [asyncio.create_task(consumer.batch()) for consumer in (one, other)]
+        # Both wait in Redis by then.
+        await asyncio.sleep(1.0)
+        await broker.publish([order(1), order(2)])
+        found = [numbers(list(batch)) for batch in await asyncio.gather(*batches)]
+    assert sorted(found) == [[1], [2]]
+
+
 async def test_a_consumer_frozen_beyond_its_lease_loses_its_message_and_its_late_ack_changes_nothing(
     url: str,
 ) -> None:

@@ -147,7 +147,7 @@ for at = 3, #ARGV, 6 do
   if not done then outcome = 'error ' .. tostring(type(outcome) == 'table' and outcome.err or outcome) end
   outcomes[#outcomes + 1] = outcome
 end
--- Wakes one waiting consumer of each queue; a consumer that finds more than it takes looks again by itself.
+-- Wakes one waiting consumer of each queue, which wakes another one if it cannot take all.
 for queue in pairs(stored) do redis.pcall('ZADD', prefix .. queue .. ':new', 0, '1') end
 return outcomes
 """
@@ -174,8 +174,7 @@ local key = prefix .. queue
 local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
 if exists.err then return redis.error_reply('NOGROUP there is no stream ' .. key .. ' with the group ' .. GROUP) end
 local swept = ARGV[6] ~= '' and sweep(queue, lease_ms) or {}
-local lost = redis.call('ZADD', key .. ':consumers', now_ms() + lease_ms, consumer)
-local entries = {}
+local lost, entries = redis.call('ZADD', key .. ':consumers', now_ms() + lease_ms, consumer), {}
 if count > 0 then
   for _, entry in ipairs(redis.call('XPENDING', key, GROUP, '-', '+', count, RETURNED)) do
     redis.call('XCLAIM', key, GROUP, consumer, 0, entry[1], 'RETRYCOUNT', entry[4], 'JUSTID')
@@ -193,6 +192,7 @@ if count > #entries then
     for _, entry in ipairs(read[1][2]) do entries[#entries + 1] = {entry[1], 1, 0, within(entry[2])} end
   end
 end
+if count > 0 and #entries >= count then redis.pcall('ZADD', key .. ':new', 0, '1') end
 return {lost, entries, swept, arguments(queue)['x-dead-letter-exchange'] and 1 or 0}
 """
 )
