@@ -191,6 +191,13 @@ def test_every_page_is_in_the_index() -> None:
     assert {page for page in PAGES if page.startswith("docs/")} - indexed == set()
 
 
+def test_numbers_without_a_decision_are_named() -> None:
+    numbers = {int(path.name[:4]) for path in (ROOT / "docs/decisions").glob("0*.md")}
+    missing = {*range(1, max(numbers))} - numbers
+    assert missing == {21, 39, 40, 41}
+    assert "The numbers 21 and 39 to 41 have no page" in prose("docs/decisions/README.md")
+
+
 def test_readme_leads_to_every_page_of_the_documentation() -> None:
     def led_to(page: str) -> set[Path]:
         return {((ROOT / page).parent / path).resolve() for path, _ in links(page) if path}
