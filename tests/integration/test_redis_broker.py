@@ -20,7 +20,7 @@ from solstice_common.broker import PublishStatus, open_broker, read_topology
 from solstice_common.broker.capabilities import Certainty
 from solstice_common.broker.delivery import Ack, Refuse
 from solstice_common.broker.protocol import IDEMPOTENCY_HEADER
-from solstice_common.broker.redis_streams.redis_scripts import PUBLISH
+from solstice_common.broker.redis_streams.redis_scripts import DEDUPE_SECONDS, PUBLISH
 from solstice_common.broker.redis_streams.redis_topology import found_topology
 from solstice_common.broker.topology_check import topology_differences
 from solstice_common.errors import BrokerUnavailable
@@ -142,6 +142,35 @@ async def test_a_full_consumer_wakes_another_one_for_what_it_leaves(
         await broker.publish([order(1), order(2)])
         found = [numbers(list(batch)) for batch in await asyncio.gather(*batches)]
     assert sorted(found) == [[1], [2]]
+
+
+async def test_idempotency_keys_are_kept_in_a_few_sets_that_expire_after_the_window(
+    url: str, redis_server: Callable[[], RedisServer]
+) -> None:
+    async with connected(url) as broker:
+        messages = [
+            msgspec.structs.replace(order(number), headers={IDEMPOTENCY_HEADER: f"push-{number}"})
+            for number in range(1200)
+        ]
+        assert all(outcome.confirmed for outcome in await broker.publish(messages))
+        repeats = [msgspec.structs.replace(message, repeat=True) for message in messages[::100]]
+        with redis_server().client() as plain:
+            names = list(plain.scan_iter(f"{ROUTE.queue}:idemp:*"))
+            assert 1 <= len(names) <= 4
+            for name in names:
+                left = plain.pttl(name)
+                assert DEDUPE_SECONDS * 1000 - 60_000 < left <= DEDUPE_SECONDS * 1000 + 10_000
+            # As if they had been stored nine minutes ago.
+            for name in names:
+                before, _, number = name.decode().rpartition(":")
+                plain.rename(name, f"{before}:{int(number) - 54}")
+            assert all(outcome.confirmed for outcome in await broker.publish(repeats))
+            assert plain.xlen(ROUTE.queue) == 1200
+            for name in names:
+                before, _, number = name.decode().rpartition(":")
+                plain.delete(f"{before}:{int(number) - 54}")
+            assert all(outcome.confirmed for outcome in await broker.publish(repeats))
+            assert plain.xlen(ROUTE.queue) == 1212
 
 
 async def test_a_consumer_frozen_beyond_its_lease_loses_its_message_and_its_late_ack_changes_nothing(

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import msgspec
 import structlog
@@ -28,7 +28,9 @@ from solstice_common.broker.protocol import BrokerHealth, Message, Published, Qu
 from solstice_common.broker.redis_streams.redis_consumer import LEAVE_SECONDS, RedisConsumer
 from solstice_common.broker.redis_streams.redis_durability import SETTINGS_READ, Durability, judged, unusable
 from solstice_common.broker.redis_streams.redis_publisher import RedisPublisher
-from solstice_common.broker.redis_streams.redis_scripts import DECLARE, DEDUPE_SECONDS, DEPTH
+from solstice_common.broker.redis_streams.redis_queue_scripts import DECLARE, DEPTH
+from solstice_common.broker.redis_streams.redis_replies import info, pairs
+from solstice_common.broker.redis_streams.redis_scripts import DEDUPE_SECONDS
 from solstice_common.broker.redis_streams.redis_url import RedisAddress, redis_address
 from solstice_common.broker.redis_streams.redis_wire import (
     RedisLost,
@@ -248,10 +250,10 @@ class RedisBroker:
 
     async def _check(self, wire: RedisWire) -> None:
         """Note the server's durability; RedisLost when it can never be our broker."""
-        info = await _info(wire)
-        if why := unusable(info):
+        facts = await _info(wire)
+        if why := unusable(facts):
             raise RedisLost(why)
-        self._note(judged(await _config(wire), info))
+        self._note(judged(await _config(wire), facts))
 
     async def _keep_looking(self) -> None:
         while True:
@@ -301,12 +303,11 @@ async def _leave(consumer: RedisConsumer, reading: "asyncio.Task[None]") -> None
     consumer.close()
 
 
-async def _info(wire: RedisWire) -> Mapping[str, Any]:
+async def _info(wire: RedisWire) -> Mapping[str, str]:
     try:
-        found = await wire.command("INFO")
+        return info(await wire.command("INFO"))
     except ResponseError:
         return {}  # not allowed: only the answers of commands show the state
-    return found if isinstance(found, Mapping) else {}
 
 
 async def _config(wire: RedisWire) -> Mapping[str, str] | None:
@@ -314,15 +315,10 @@ async def _config(wire: RedisWire) -> Mapping[str, str] | None:
     settings: dict[str, str] = {}
     for name in SETTINGS_READ:
         try:
-            found = await wire.command("CONFIG GET", name)
+            settings.update(pairs(await wire.command("CONFIG", "GET", name)))
         except ResponseError:
             return None
-        settings.update({_str(key): _str(value) for key, value in found.items()})
     return settings
-
-
-def _str(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _arguments(queue: Queue) -> str:

@@ -16,12 +16,12 @@ from solstice_common.broker.delivery import Refuse, Verdict
 from solstice_common.broker.links.declared_topologies import DeclaredTopologies
 from solstice_common.broker.links.resubscribing import QueueMissing, Resubscriber, SubscriptionEnded
 from solstice_common.broker.links.supervised_link import SupervisedLink
-from solstice_common.broker.protocol import Delivered, Delivery
+from solstice_common.broker.protocol import Delivery
 from solstice_common.broker.redis_streams.redis_scripts import LEAVE, TAKE
-from solstice_common.broker.redis_streams.redis_settling import Fields, RedisSettling, RedisSettlingBroker
+from solstice_common.broker.redis_streams.redis_settling import RedisSettling, RedisSettlingBroker
 from solstice_common.broker.redis_streams.redis_url import RedisAddress
 from solstice_common.broker.redis_streams.redis_wire import RedisLost, RedisRefusal, RedisWire
-from solstice_common.broker.redis_streams.stream_entries import DELIVERED_BYTES, delivered
+from solstice_common.broker.redis_streams.stream_entries import DELIVERED_BYTES, StreamDelivery
 from solstice_common.telemetry.log_events import LogEvent
 
 WAIT_SECONDS: Final = 0.5
@@ -66,13 +66,15 @@ class RedisConsumer:
         self._prefetch = prefetch
         self._former: list[str] = []
         self._client_id: int | None = None
-        self._ready: deque[Delivered] = deque()
-        self._unsettled: dict[object, tuple[Delivered, Fields]] = {}
+        self._ready: deque[StreamDelivery] = deque()
+        self._unsettled: dict[object, StreamDelivery] = {}
         self._resubscriber = Resubscriber(link, broker.declared, queue, rng=rng)
-        self._room = asyncio.Event()
+        self._wake = asyncio.Event()
+        """Set when the reader may have something to do: room, acks, the end."""
+        self._sweep_at = 0.0
         self._leaving = False
         self._settling = RedisSettling(
-            broker, prefix=address.prefix, queue=queue, rng=rng, has_room=self._room.set
+            broker, prefix=address.prefix, queue=queue, rng=rng, wake_reader=self._wake.set
         )
 
     async def batch(self) -> Sequence[Delivery]:
@@ -84,12 +86,13 @@ class RedisConsumer:
 
         A retried delivery is held for a moment, longer each time, and then returned.
         """
-        decided: list[tuple[Delivered, Fields, Verdict]] = []
+        decided: list[tuple[StreamDelivery, Verdict]] = []
         for delivery, verdict in verdicts:
             # An entry has the same id when it is delivered again: compare the delivery itself.
             known = self._unsettled.get(delivery.tag)
-            if known is not None and known[0] is delivery:
-                decided.append((*self._unsettled.pop(delivery.tag), verdict))
+            if known is delivery:
+                del self._unsettled[delivery.tag]
+                decided.append((known, verdict))
         await self._settling.settle(decided)
 
     async def run(self) -> None:
@@ -100,10 +103,10 @@ class RedisConsumer:
     async def leave(self) -> None:
         """End reading, and wake a blocked read for that; `run` returns soon after."""
         self._leaving = True
-        self._room.set()
+        self._wake.set()
         with suppress(RedisLost, ResponseError):
             if self._client_id is not None and (wire := self._broker.control.connection) is not None:
-                await wire.command("CLIENT UNBLOCK", self._client_id, "TIMEOUT", seconds=LEAVE_SECONDS)
+                await wire.command("CLIENT", "UNBLOCK", self._client_id, "TIMEOUT", seconds=LEAVE_SECONDS)
 
     async def _subscribe(self, wire: RedisWire) -> None:
         try:
@@ -117,78 +120,96 @@ class RedisConsumer:
 
     async def _read(self, wire: RedisWire) -> None:
         with suppress(ResponseError):  # not allowed: leaving waits for the end of a read
-            self._client_id = await wire.command("CLIENT ID")
+            self._client_id = await wire.command("CLIENT", "ID")
         await self._give_back(wire)
         self._begin(f"{self._broker.name}-{uuid.uuid4().hex}")
-        sweep_at, first = 0.0, True
-        while not self._leaving:
-            self._room.clear()
-            sweep = time.monotonic() >= sweep_at
-            if sweep:
-                sweep_at = time.monotonic() + SWEEP_SECONDS
+        self._sweep_at, first = 0.0, True
+        # Acks from before `leave` are carried out: a stored message is not delivered again.
+        while not self._leaving or self._settling.has_acks:
+            self._wake.clear()
+            arrived = await self._take(wire, first=first)
+            first = False
+            if self._settling.has_acks or self._leaving:
+                continue
+            if self._credit <= 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._lease_seconds / RENEWALS):
+                        await self._wake.wait()
+            elif not arrived:
+                await self._wait_for_new(wire)
+
+    async def _take(self, wire: RedisWire, *, first: bool) -> bool:
+        """Renew the lease, ack, and take entries; return whether there were any."""
+        sweep = time.monotonic() >= self._sweep_at
+        if sweep:
+            self._sweep_at = time.monotonic() + SWEEP_SECONDS
+        with self._settling.acks() as acks:
+            # Acked entries make room in the same call.
             lease_had_ended, entries, swept, may_be_poison = await wire.call(
                 TAKE,
                 self._prefix,
                 self._queue,
                 self._settling.name,
                 str(int(self._lease_seconds * 1000)),
-                str(self._credit),
+                str(0 if self._leaving else self._credit + len(acks)),
                 "1" if sweep else "",
                 str(DELIVERED_BYTES),
+                *acks,
             )
-            for consumer, returned in swept:
-                log.warning(
-                    LogEvent.BROKER_OWNER_LOST,
-                    url=self._queue,
-                    owner=consumer.decode("utf-8", "replace"),
-                    returned=returned,
-                )
-            if lease_had_ended and not first:
-                # This process was frozen for too long: other consumers have its entries by now.
-                self._forget_held()
-            first = False
-            self._deliver(
-                (
-                    (entry_id, dict(zip(fields[::2], fields[1::2], strict=True)), count, bool(again), omitted)
-                    for entry_id, count, again, fields, omitted in entries
-                ),
-                may_be_poison=bool(may_be_poison),
+        for consumer, returned in swept:
+            log.warning(
+                LogEvent.BROKER_OWNER_LOST,
+                url=self._queue,
+                owner=consumer.decode("utf-8", "replace"),
+                returned=returned,
             )
-            if self._credit <= 0:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._lease_seconds / RENEWALS):
-                        await self._room.wait()
-            elif not entries and not self._leaving:
-                await self._wait_for_new(wire)
+        if lease_had_ended and not first:
+            # This process was frozen for too long: other consumers have its entries by now.
+            self._forget_held()
+        deliveries = [
+            StreamDelivery(
+                entry_id, fields, in_vain=count - 1, redelivered=bool(again), omitted_bytes=omitted
+            )
+            for entry_id, count, again, fields, omitted in entries
+        ]
+        self._deliver(self._without_poison(deliveries) if may_be_poison else deliveries)
+        return bool(entries)
 
     async def _wait_for_new(self, wire: RedisWire) -> None:
         """Wait until a publisher says that there is an entry, or for a moment.
 
         XREADGROUP would deliver entries of any size; the script measures them first.
         """
-        await wire.command(
-            *("BZPOPMIN", f"{self._prefix}{self._queue}:new", WAIT_SECONDS),
-            seconds=WAIT_SECONDS + WAIT_GRACE_SECONDS,
-        )
+        self._settling.reader_waits = True
+        try:
+            await wire.command(
+                *("BZPOPMIN", f"{self._prefix}{self._queue}:new", WAIT_SECONDS),
+                seconds=WAIT_SECONDS + WAIT_GRACE_SECONDS,
+            )
+        finally:
+            self._settling.reader_waits = False
 
-    def _deliver(
-        self, entries: Iterable[tuple[bytes, Fields, int, bool, int]], *, may_be_poison: bool
-    ) -> None:
-        poison: list[tuple[Delivered, Fields, Refuse]] = []
-        for entry_id, fields, deliveries, again, omitted in entries:
-            in_vain = deliveries - 1
-            one = delivered(entry_id, fields, count=in_vain, again=again, omitted=omitted)
-            if may_be_poison and in_vain >= MAX_DELIVERIES:
-                why = Refuse(
-                    reason="too_many_deliveries", detail=f"it was delivered {in_vain} times and never settled"
-                )
-                poison.append((one, fields, why))
-            else:
-                self._unsettled[one.tag] = (one, fields)
-                self._ready.append(one)
-        self._settling.refuse_poison(poison)
-        if self._ready:
+    def _deliver(self, deliveries: Sequence[StreamDelivery]) -> None:
+        if deliveries:
+            for one in deliveries:
+                self._unsettled[one.tag] = one
+            self._ready.extend(deliveries)
             self._resubscriber.arrived.set()
+
+    def _without_poison(self, deliveries: Sequence[StreamDelivery]) -> Sequence[StreamDelivery]:
+        """Those that may be delivered; the others become dead letters."""
+        poison = [one for one in deliveries if one.in_vain >= MAX_DELIVERIES]
+        self._settling.refuse_poison(
+            (
+                one,
+                Refuse(
+                    reason="too_many_deliveries",
+                    detail=f"it was delivered {one.in_vain} times and never settled",
+                ),
+            )
+            for one in poison
+        )
+        return [one for one in deliveries if one.in_vain < MAX_DELIVERIES]
 
     @property
     def _credit(self) -> int:
@@ -198,7 +219,7 @@ class RedisConsumer:
         """Start empty under a new name; the entries of the old name are returned later."""
         if self._settling.name:
             self._former.append(self._settling.name)
-        self._settling.name = name
+        self._settling.begin(name)
         self._forget_held()
 
     def _forget_held(self) -> None:

@@ -19,15 +19,9 @@ from solstice_common.broker.dead_letters.meta_records import dead_letter_of, met
 from solstice_common.broker.links.background import background
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
 from solstice_common.broker.redis_streams.redis_consumer import LEAVE_SECONDS, RENEWALS
-from solstice_common.broker.redis_streams.redis_scripts import (
-    BROWSE,
-    CONSUMERS,
-    DEPTH,
-    LEAVE,
-    PUT_BACK,
-    SETTLE,
-    TAKE,
-)
+from solstice_common.broker.redis_streams.redis_queue_scripts import BROWSE, CONSUMERS, DEPTH, PUT_BACK
+from solstice_common.broker.redis_streams.redis_replies import client_names
+from solstice_common.broker.redis_streams.redis_scripts import LEAVE, SETTLE, TAKE
 from solstice_common.broker.redis_streams.redis_url import RedisAddress, redis_address
 from solstice_common.broker.redis_streams.redis_wire import (
     RedisLost,
@@ -189,10 +183,9 @@ class RedisDeadLetterQueue:
         if not readers:
             return
         try:
-            clients = await self._wire.command("CLIENT LIST")
+            living = client_names(await self._wire.command("CLIENT", "LIST"))
         except ResponseError:
             return  # not allowed: their leases have to end
-        living = {client.get("name") for client in clients}
         for reader in readers:
             if reader.removeprefix(READER).partition(":")[0] not in living:
                 await self._wire.call(LEAVE, self._prefix, self._name, reader)

@@ -5,7 +5,7 @@ They run on Redis 6.2 to 8 and on Valkey; commands that only newer servers have 
 * `QUEUE`: the stream, with the consumer group `solstice`; nothing trims it, acked entries are deleted
 * `QUEUE:consumers`: sorted set of consumers by the end of their lease, in milliseconds of the server's clock
 * `QUEUE:new`: a sorted set of one member after a publish, which wakes a waiting consumer
-* `QUEUE:idemp:KEY`: a message with this idempotency key was stored; forgotten after the window
+* `QUEUE:idemp:NUMBER`: set of the idempotency keys that were stored within these ten seconds; expires after the window
 * `solstice:topology`: hash of exchanges (`x:NAME`), queues (`q:NAME`) and bindings (`b:EXCHANGE` NUL `KEY`)
 
 An entry that its consumer returned is pending for the consumer `$returned`, and delivered before new ones. The server's
@@ -32,7 +32,7 @@ class Script:
         object.__setattr__(self, "sha", hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest())
 
 
-_COMMON: Final = """
+COMMON: Final = """
 local GROUP, RETURNED, MOST_VALUES = 'solstice', '$returned', 4000
 local prefix = ARGV[1]
 local topology = prefix .. 'solstice:topology'
@@ -49,6 +49,31 @@ local function in_chunks(ids, act)
     for index = first, math.min(first + 499, #ids) do chunk[#chunk + 1] = ids[index] end
     act(chunk)
   end
+end
+
+-- How often each of these entries was delivered, of those that are pending for the consumer; it may not settle others.
+-- Entries in order, as a batch's are, are looked up all at once.
+local function held_by(key, consumer, ids)
+  local deliveries = {}
+  if #ids > 1 then
+    for _, entry in ipairs(redis.call('XPENDING', key, GROUP, ids[1], ids[#ids], #ids, consumer)) do
+      deliveries[entry[1]] = entry[4]
+    end
+  end
+  for _, id in ipairs(ids) do
+    if not deliveries[id] then
+      local pending = redis.call('XPENDING', key, GROUP, id, id, 1, consumer)
+      deliveries[id] = pending[1] and pending[1][4]
+    end
+  end
+  return deliveries
+end
+
+local function forget(key, ids)
+  in_chunks(ids, function(chunk)
+    redis.call('XACK', key, GROUP, unpack(chunk))
+    redis.call('XDEL', key, unpack(chunk))
+  end)
 end
 
 -- Returns what a consumer holds, in order. `in_vain` is what that adds to the count of failed deliveries.
@@ -111,14 +136,31 @@ end
 """
 
 PUBLISH: Final = Script(
-    _COMMON
+    COMMON
     + """
 -- ARGV: prefix, dedupe window in ms, then exchange, key, idempotency key, repeat ('1' or ''), meta, body of each message
-local limits = {}
+local SPAN = 10000
+local now, window = now_ms(), tonumber(ARGV[2])
+local limits, stored_keys = {}, {}
 local function full(queue)
   if limits[queue] == nil then limits[queue] = tonumber(arguments(queue)['x-max-length']) or false end
   return limits[queue] and redis.call('XLEN', prefix .. queue) >= limits[queue]
 end
+
+-- The set of the keys that were stored in one span, filled by one call: one Redis key for each idempotency key would take as
+-- long as the message itself.
+local function keys_of(queue, spans_ago)
+  return prefix .. queue .. ':idemp:' .. string.format('%.0f', math.floor(now / SPAN) - spans_ago)
+end
+
+local function is_stored(queue, idempotency)
+  if stored_keys[queue] and stored_keys[queue][idempotency] then return true end
+  for spans_ago = 0, math.ceil(window / SPAN) do
+    if redis.pcall('SISMEMBER', keys_of(queue, spans_ago), idempotency) == 1 then return true end
+  end
+  return false
+end
+
 
 local stored = {}
 local function store(exchange, key, idempotency, is_repeat, meta, body)
@@ -129,12 +171,13 @@ local function store(exchange, key, idempotency, is_repeat, meta, body)
     if full(queue) then return 'full ' .. queue end
   end
   for _, queue in ipairs(queues) do
-    local mark = idempotency ~= '' and prefix .. queue .. ':idemp:' .. idempotency
-    if not (is_repeat and mark and redis.call('EXISTS', mark) == 1) then
+    if not (is_repeat and idempotency ~= '' and is_stored(queue, idempotency)) then
       redis.call('XADD', prefix .. queue, '*', 'body', body, 'meta', meta)
-      -- Without the mark a repeat is stored twice, which the reader sorts out: no reason to call this a failure.
-      if mark then redis.pcall('SET', mark, '1', 'PX', ARGV[2]) end
       stored[queue] = true
+      if idempotency ~= '' then
+        stored_keys[queue] = stored_keys[queue] or {}
+        stored_keys[queue][idempotency] = true
+      end
     end
   end
   return ''
@@ -149,14 +192,21 @@ for at = 3, #ARGV, 6 do
 end
 -- Wakes one waiting consumer of each queue, which wakes another one if it cannot take all.
 for queue in pairs(stored) do redis.pcall('ZADD', prefix .. queue .. ':new', 0, '1') end
+for queue, keys in pairs(stored_keys) do
+  local names = {}
+  for name in pairs(keys) do names[#names + 1] = name end
+  -- Without its key a repeat is stored twice, which the reader recognises: no reason to call this a failure.
+  in_chunks(names, function(chunk) redis.pcall('SADD', keys_of(queue, 0), unpack(chunk)) end)
+  redis.pcall('PEXPIRE', keys_of(queue, 0), window + SPAN)
+end
 return outcomes
 """
 )
 
 TAKE: Final = Script(
-    _COMMON
+    COMMON
     + """
--- ARGV: prefix, queue, consumer, lease in ms, count, whether to sweep ('1' or ''), most bytes of an entry
+-- ARGV: prefix, queue, consumer, lease in ms, count, whether to sweep ('1' or ''), most bytes of an entry, then the ids of entries to ack
 -- Returns whether the lease had ended, the entries (id, deliveries, returned, fields, bytes of an omitted body), what was
 -- swept, and whether the queue has a dead-letter exchange: without one, what was delivered too often would be lost.
 -- Of an entry with more bytes only `meta` is delivered, and that only within half of them.
@@ -171,10 +221,17 @@ local function within(fields)
   return meta and #meta <= most_bytes / 2 and {'meta', meta} or {}, size
 end
 local key = prefix .. queue
-local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
+local exists = redis.pcall('XPENDING', key, GROUP, '-', '+', 1, RETURNED)
 if exists.err then return redis.error_reply('NOGROUP there is no stream ' .. key .. ' with the group ' .. GROUP) end
 local swept = ARGV[6] ~= '' and sweep(queue, lease_ms) or {}
 local lost, entries = redis.call('ZADD', key .. ':consumers', now_ms() + lease_ms, consumer), {}
+local ids, done = {}, {}
+for at = 8, #ARGV do ids[#ids + 1] = ARGV[at] end
+local deliveries = held_by(key, consumer, ids)
+for _, id in ipairs(ids) do
+  if deliveries[id] then done[#done + 1] = id end
+end
+forget(key, done)
 if count > 0 then
   for _, entry in ipairs(redis.call('XPENDING', key, GROUP, '-', '+', count, RETURNED)) do
     redis.call('XCLAIM', key, GROUP, consumer, 0, entry[1], 'RETRYCOUNT', entry[4], 'JUSTID')
@@ -198,7 +255,7 @@ return {lost, entries, swept, arguments(queue)['x-dead-letter-exchange'] and 1 o
 )
 
 SETTLE: Final = Script(
-    _COMMON
+    COMMON
     + """
 -- ARGV: prefix, queue, consumer, then of each entry: what ('ack', 'retry', 'dead'), id, key, meta of the dead letter
 -- Returns the ids of dead letters that no queue takes, which stay where they are, how many were dropped, and how many
@@ -206,11 +263,6 @@ SETTLE: Final = Script(
 local queue, consumer = ARGV[2], ARGV[3]
 local key, done, homeless, dropped = prefix .. queue, {}, {}, 0
 local dead_letters = nil
-
-local function owned(id)
-  local pending = redis.call('XPENDING', key, GROUP, id, id, 1, consumer)
-  return pending[1] and pending[1][4]
-end
 
 local function dead_letter(id, routing_key, meta)
   if dead_letters == nil then dead_letters = arguments(queue) end
@@ -240,31 +292,30 @@ local function dead_letter(id, routing_key, meta)
   return true
 end
 
+local ids = {}
+for at = 5, #ARGV, 4 do ids[#ids + 1] = ARGV[at] end
+local deliveries = held_by(key, consumer, ids)
 for at = 4, #ARGV, 4 do
   local what, id = ARGV[at], ARGV[at + 1]
-  local deliveries = owned(id)
-  if not deliveries then
+  if not deliveries[id] then
     -- Another's by now, or settled already: not ours to touch.
   elseif what == 'ack' then
     done[#done + 1] = id
   elseif what == 'retry' then
-    redis.call('XCLAIM', key, GROUP, RETURNED, 0, id, 'RETRYCOUNT', deliveries + 1, 'JUSTID')
+    redis.call('XCLAIM', key, GROUP, RETURNED, 0, id, 'RETRYCOUNT', deliveries[id] + 1, 'JUSTID')
   elseif dead_letter(id, ARGV[at + 2], ARGV[at + 3]) then
     done[#done + 1] = id
   else
     homeless[#homeless + 1] = id
   end
 end
-in_chunks(done, function(ids)
-  redis.call('XACK', key, GROUP, unpack(ids))
-  redis.call('XDEL', key, unpack(ids))
-end)
+forget(key, done)
 return {homeless, dropped, #done}
 """
 )
 
 LEAVE: Final = Script(
-    _COMMON
+    COMMON
     + """
 -- ARGV: prefix, queue, consumer
 local exists = redis.pcall('XINFO', 'CONSUMERS', prefix .. ARGV[2], GROUP)
@@ -272,129 +323,3 @@ if exists.err then return 0 end
 return give_back(ARGV[2], ARGV[3], 0)
 """
 )
-
-DECLARE: Final = Script(
-    _COMMON
-    + """
--- ARGV: prefix, how many exchanges, queues, bindings; then name, kind; name, arguments; exchange, queue, key of each
--- Returns {} or the kind and name of what differs, and what is there instead.
-local at, exchanges, queues, bindings = 5, {}, {}, {}
-local function read(into, number, width)
-  for _ = 1, number do
-    local row = {}
-    for index = 1, width do row[index] = ARGV[at + index - 1] end
-    into[#into + 1] = row
-    at = at + width
-  end
-end
-read(exchanges, tonumber(ARGV[2]), 2)
-read(queues, tonumber(ARGV[3]), 2)
-read(bindings, tonumber(ARGV[4]), 3)
-
-for _, row in ipairs(exchanges) do
-  local found = redis.call('HGET', topology, 'x:' .. row[1])
-  if found and found ~= row[2] then return {'exchange', row[1], found} end
-end
-for _, row in ipairs(queues) do
-  local found = redis.call('HGET', topology, 'q:' .. row[1])
-  if found and found ~= row[2] then return {'queue', row[1], found} end
-end
-for _, row in ipairs(exchanges) do redis.call('HSET', topology, 'x:' .. row[1], row[2]) end
-for _, row in ipairs(queues) do
-  redis.call('HSET', topology, 'q:' .. row[1], row[2])
-  local made = redis.pcall('XGROUP', 'CREATE', prefix .. row[1], GROUP, '0', 'MKSTREAM')
-  if type(made) == 'table' and made.err and not string.find(made.err, 'BUSYGROUP') then return made end
-end
-for _, row in ipairs(bindings) do
-  local kind = redis.call('HGET', topology, 'x:' .. row[1])
-  if not kind or redis.call('HEXISTS', topology, 'q:' .. row[2]) == 0 then return {'binding', row[1], row[2]} end
-  local field = 'b:' .. row[1] .. '\\0' .. (kind == 'fanout' and '' or row[3])
-  local stored = redis.call('HGET', topology, field)
-  local bound, known = stored and cjson.decode(stored) or {}, false
-  for _, queue in ipairs(bound) do known = known or queue == row[2] end
-  if not known then
-    bound[#bound + 1] = row[2]
-    redis.call('HSET', topology, field, cjson.encode(bound))
-  end
-end
-return {}
-"""
-)
-
-DEPTH: Final = Script(
-    _COMMON
-    + """
--- ARGV: prefix, queue, lease in ms
--- Returns {} without such a queue, else: ready, pending, consumers, age of the oldest and rest of the next lease in ms
-local queue, key, now = ARGV[2], prefix .. ARGV[2], now_ms()
-if redis.call('HEXISTS', topology, 'q:' .. queue) == 0 then return {} end
-local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
-if exists.err then return {0, 0, 0, -1, -1} end
-sweep(queue, tonumber(ARGV[3]))
-local pending, returned = redis.call('XPENDING', key, GROUP), 0
-for _, each in ipairs(pending[4] or {}) do
-  if each[1] == RETURNED then returned = tonumber(each[2]) end
-end
-local held = pending[1] - returned
-local oldest, age = redis.call('XRANGE', key, '-', '+', 'COUNT', 1), -1
-if #oldest > 0 then age = math.max(0, now - tonumber(string.match(oldest[1][1], '^%d+'))) end
-local first, lease = redis.call('ZRANGE', key .. ':consumers', 0, 0, 'WITHSCORES'), -1
-if #first > 0 then lease = tonumber(first[2]) - now end
-local consumers = redis.call('ZCOUNT', key .. ':consumers', now, '+inf')
-return {math.max(0, redis.call('XLEN', key) - held), held, consumers, age, lease}
-"""
-)
-
-BROWSE: Final = Script(
-    _COMMON
-    + """
--- ARGV: prefix, queue, lease in ms, where to start, count
--- Returns the entries that no living consumer holds (id, fields), and the id of the last one looked at.
-local queue, key, start = ARGV[2], prefix .. ARGV[2], ARGV[4]
-local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
-if exists.err then return {{}, ''} end
-if start == '-' then sweep(queue, tonumber(ARGV[3])) end
-local found = redis.call('XRANGE', key, start, '+', 'COUNT', ARGV[5])
-if #found == 0 then return {{}, ''} end
-local held, free = {}, {}
-for _, entry in ipairs(redis.call('XPENDING', key, GROUP, found[1][1], found[#found][1], 1000000)) do
-  held[entry[1]] = entry[2] ~= RETURNED
-end
-for _, entry in ipairs(found) do
-  if not held[entry[1]] then free[#free + 1] = entry end
-end
-return {free, found[#found][1]}
-"""
-)
-
-CONSUMERS: Final = Script(
-    _COMMON
-    + """
--- ARGV: prefix, queue
--- Returns the names of the consumers that the queue knows.
-local names, exists = {}, redis.pcall('XINFO', 'CONSUMERS', prefix .. ARGV[2], GROUP)
-if exists.err then return names end
-for _, info in ipairs(exists) do
-  for index = 1, #info, 2 do
-    if info[index] == 'name' then names[#names + 1] = info[index + 1] end
-  end
-end
-return names
-"""
-)
-
-PUT_BACK: Final = Script(
-    _COMMON
-    + """
--- ARGV: prefix, queue, meta, body
--- Returns whether it was stored, 0 in a full queue; false without such a queue.
-local queue, key = ARGV[2], prefix .. ARGV[2]
-if redis.call('HEXISTS', topology, 'q:' .. queue) == 0 then return false end
-local limit = tonumber(arguments(queue)['x-max-length'])
-if limit and redis.call('XLEN', key) >= limit then return 0 end
-redis.call('XADD', key, '*', 'body', ARGV[4], 'meta', ARGV[3])
-return 1
-"""
-)
-
-ALL: Final = (PUBLISH, TAKE, SETTLE, LEAVE, DECLARE, DEPTH, BROWSE, CONSUMERS, PUT_BACK)

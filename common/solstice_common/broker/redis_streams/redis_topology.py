@@ -4,6 +4,7 @@ import json
 
 from redis.exceptions import ResponseError
 
+from solstice_common.broker.redis_streams.redis_replies import pairs
 from solstice_common.broker.redis_streams.redis_url import redis_address
 from solstice_common.broker.redis_streams.redis_wire import RedisLost, open_redis_wire
 from solstice_common.broker.topology_check import FoundExchange, FoundQueue, FoundTopology
@@ -20,8 +21,7 @@ async def found_topology(url: str) -> FoundTopology:
     address = redis_address(url)
     try:
         async with open_redis_wire(address, "topology") as wire:
-            stored = await wire.command("HGETALL", f"{address.prefix}solstice:topology")
-            rows = {field.decode(): value.decode() for field, value in stored.items()}
+            rows = pairs(await wire.command("HGETALL", f"{address.prefix}solstice:topology"))
             named = [field.removeprefix("q:") for field in rows if field.startswith("q:")]
             there = {name for name in named if await wire.command("EXISTS", address.prefix + name)}
     except (RedisLost, ResponseError) as error:

@@ -1,18 +1,18 @@
 """One connection to Redis, with a limit for each call.
 
-redis-py sends a command again when its reply is lost, which would store a message twice: we prevent that, and
-a lost reply ends the connection. Its default `socket_timeout` of 5 s would end every long wait: we give each
-call its own limit.
+redis-py's clients send a command again when its reply is lost, which would store a message twice: we use only
+its connection, which never does that, and a lost reply ends the connection. Its default `socket_timeout` of 5 s
+would end every long wait: we give each call its own limit.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
 import hiredis
-from redis.asyncio import Connection, ConnectionPool, Redis, SSLConnection
+from redis.asyncio import Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
@@ -30,6 +30,8 @@ CALL_SECONDS: Final = 15.0
 PING_SECONDS: Final = 5.0
 """Seconds between signs of life on an idle connection."""
 CLOSE_SECONDS: Final = 2.0
+READ_BYTES: Final = 1 << 18
+"""The most bytes read at once, more than most batches have."""
 
 
 class RedisLost(ConnectionLost):
@@ -46,8 +48,8 @@ class RedisRefusal(Exception):
 class RedisWire:
     """One connection for one call at a time; an overdue call ends it."""
 
-    def __init__(self, client: "Redis", ended: "asyncio.Future[str]") -> None:
-        self._client = client
+    def __init__(self, connection: Connection, ended: "asyncio.Future[str]") -> None:
+        self._connection = connection
         self._one_at_a_time = asyncio.Lock()
         self.ended = ended
         """Why the connection ended; None until then."""
@@ -61,7 +63,7 @@ class RedisWire:
                 return await self.command("EVALSHA", script.sha, 0, *arguments, seconds=seconds)
             except NoScriptError:
                 # A restarted server has no scripts, and executed nothing.
-                await self.command("SCRIPT LOAD", script.source)
+                await self.command("SCRIPT", "LOAD", script.source)
                 return await self.command("EVALSHA", script.sha, 0, *arguments, seconds=seconds)
         except ResponseError as error:
             raise RedisRefusal(str(error)) from None
@@ -69,20 +71,23 @@ class RedisWire:
     async def command(self, *words: bytes | str | float, seconds: float = CALL_SECONDS) -> Any:
         """Run one command; RedisLost, or the ResponseError of a refusal.
 
-        A cancelled caller does not cancel the command: a half-read reply would end the connection for all
-        others.
+        The reply is what the server sent: bytes, numbers, lists of them, None. A cancelled caller does not cancel
+        the command: a half-read reply would end the connection for all others.
         """
         running = asyncio.ensure_future(self._run(words, seconds))
         running.add_done_callback(_look_at)
         return await asyncio.shield(running)
 
-    async def _run(self, words: Sequence[bytes | str | float], seconds: float) -> Any:
+    async def _run(self, words: tuple[bytes | str | float, ...], seconds: float) -> Any:
+        # In C: a batch of messages is one command of a thousand arguments, each a microsecond in redis-py's Python.
+        packed = [hiredis.pack_command(words)]  # type: ignore[arg-type]  # its stub knows one argument
         async with self._one_at_a_time:
             if self.ended.done():
                 raise RedisLost(self.ended.result())
             try:
                 async with asyncio.timeout(seconds):
-                    return await self._client.execute_command(*words)  # type: ignore[no-untyped-call]  # redis-py has no types here
+                    await self._connection.send_packed_command(packed, check_health=False)
+                    return await self._connection.read_response()
             except ResponseError:
                 raise
             except (RedisTimeoutError, TimeoutError):
@@ -108,7 +113,7 @@ class RedisWire:
     async def close_wire(self) -> None:
         """Close it, in any state, within a moment."""
         self.end("the connection was closed")
-        closing = asyncio.ensure_future(self._client.aclose(close_connection_pool=True))
+        closing = asyncio.ensure_future(self._connection.disconnect())
         await asyncio.wait([closing], timeout=CLOSE_SECONDS)
         if not closing.done():
             closing.cancel()
@@ -132,11 +137,11 @@ async def open_redis_wire_at(address: RedisAddress, host: Host, name: str) -> As
     RedisLost says why there is no connection.
     """
     try:
-        client = _client(address, host, name)
+        connection = _connection(address, host, name)
     except ConfigurationError as error:
         # A file that existed at the start is being replaced, or was removed.
         raise RedisLost(str(error)) from None
-    wire = RedisWire(client, asyncio.get_running_loop().create_future())
+    wire = RedisWire(connection, asyncio.get_running_loop().create_future())
     try:
         try:
             await wire.command("PING", seconds=CONNECT_SECONDS)
@@ -161,19 +166,7 @@ def describe(error: BaseException) -> str:
     return with_remedy(text.rstrip("."))
 
 
-class _Connection(Connection):
-    """Packs commands in C: a batch of messages is one command of a thousand arguments."""
-
-    def pack_command(self, *args: Any) -> list[bytes]:
-        """The command as RESP.
-
-        The words of a name like `CLIENT ID` are arguments of their own.
-        """
-        name, *arguments = args
-        return [hiredis.pack_command((*name.split(), *arguments))]
-
-
-class _TlsConnection(_Connection, SSLConnection):
+class _TlsConnection(SSLConnection):
     """Uses our own TLS context, as all our clients do."""
 
     def __init__(self, *, tls: TlsFiles, **options: Any) -> None:
@@ -181,22 +174,18 @@ class _TlsConnection(_Connection, SSLConnection):
         self.ssl_context.context = tls.context()
 
 
-def _client(address: RedisAddress, host: Host, name: str) -> "Redis":
-    connection: dict[str, Any] = (
-        {"connection_class": _Connection}
-        if address.tls is None
-        else {"connection_class": _TlsConnection, "tls": address.tls}
-    )
-    pool = ConnectionPool(
+def _connection(address: RedisAddress, host: Host, name: str) -> Connection:
+    """A connection that connects when it is first used."""
+    options: dict[str, Any] = {
         **address.arguments(host),
-        **connection,
-        protocol=2,  # the replies of scripts have one shape on all servers
-        socket_timeout=None,
-        socket_connect_timeout=CONNECT_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-        client_name=client_name(name),
-    )
-    return Redis(connection_pool=pool, single_connection_client=True)
+        "protocol": 2,  # the replies of scripts have one shape on all servers
+        "socket_timeout": None,
+        "socket_connect_timeout": CONNECT_SECONDS,
+        "socket_read_size": READ_BYTES,
+        "retry": Retry(NoBackoff(), 0),
+        "client_name": client_name(name),
+    }
+    return Connection(**options) if address.tls is None else _TlsConnection(tls=address.tls, **options)
 
 
 def _look_at(running: "asyncio.Future[Any]") -> None:

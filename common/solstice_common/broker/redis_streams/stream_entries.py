@@ -5,7 +5,7 @@
 `docs/messages.md` documents the record for publishers in other languages; only `body` is required.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -14,8 +14,6 @@ from solstice_common.broker.headers import bounded_meta, without_broker_headers
 from solstice_common.broker.protocol import (
     HELD_BODY_BYTES,
     IDEMPOTENCY_HEADER,
-    NO_HEADERS,
-    Delivered,
     Message,
     Published,
     PublishStatus,
@@ -29,6 +27,8 @@ HEADERS_BYTES: Final = 131_064
 DELIVERED_BYTES: Final = HELD_BODY_BYTES + 2 * HEADERS_BYTES
 """The largest entry that is delivered whole."""
 COUNT_HEADER: Final = "x-delivery-count"
+WRITTEN: Final = [b"body", b"meta"]
+"""The fields of an entry that our publish script wrote."""
 
 
 class Entry(Value, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ def entry_of(message: Message, message_id: str) -> Entry | Published:
                 "content_type": message.content_type,
                 "app_id": message.app_id,
                 "priority": message.priority,
-                "headers": headers,
+                "headers": orjson.Fragment(encoded),
             }
         )
         return Entry(
@@ -82,32 +82,80 @@ def entry_of(message: Message, message_id: str) -> Entry | Published:
         return _rejected(f"Redis cannot carry it: {error}")
 
 
-def delivered(
-    entry_id: bytes, fields: Mapping[bytes, bytes], *, count: int, again: bool, omitted: int = 0
-) -> Delivered:
-    """The delivery of an entry; `count` is the number of its failed deliveries.
+class StreamDelivery:
+    """A Delivery of an entry; `in_vain` is the number of its failed deliveries.
 
-    `omitted` is the size of an entry whose body was left out.
-
-    A foreign publisher may have written anything: properties that cannot be read are absent.
+    A foreign publisher may have written anything: properties that cannot be read are absent. `meta` is read when
+    a property is first asked for: most consumers need only the body.
     """
-    meta = meta_of(fields)
-    headers = meta.get("headers")
-    headers = without_broker_headers(headers) if isinstance(headers, dict) else {}
-    if count:
-        headers[COUNT_HEADER] = count
-    return Delivered(
-        tag=entry_id,
-        body=fields.get(b"body", b""),
-        exchange=_text(meta, "exchange") or "",
-        routing_key=_text(meta, "routing_key") or "",
-        type=_text(meta, "type"),
-        correlation_id=_text(meta, "correlation_id"),
-        message_id=_text(meta, "message_id") or entry_id.decode(),
-        headers=headers or NO_HEADERS,
-        redelivered=again,
-        omitted_bytes=omitted,
-    )
+
+    __slots__ = ("_fields", "_headers", "_meta", "body", "in_vain", "omitted_bytes", "redelivered", "tag")
+
+    def __init__(
+        self,
+        tag: bytes,
+        fields: Sequence[bytes],
+        *,
+        in_vain: int = 0,
+        redelivered: bool = False,
+        omitted_bytes: int = 0,
+    ) -> None:
+        """`fields` are names and values in turn, as the server lists them.
+
+        `omitted_bytes` is the size of an entry whose body was left out.
+        """
+        self.tag = tag
+        self.in_vain = in_vain
+        self.redelivered = redelivered
+        self.omitted_bytes = omitted_bytes
+        self._fields = fields
+        self._meta: Mapping[str, Any] | None = None
+        self._headers: Mapping[str, object] | None = None
+        self.body = fields[1] if fields[::2] == WRITTEN else self.fields.get(b"body", b"")
+
+    @property
+    def fields(self) -> Mapping[bytes, bytes]:
+        """All that the entry has; of two fields of one name, the last."""
+        return dict(zip(self._fields[::2], self._fields[1::2], strict=True))
+
+    @property
+    def exchange(self) -> str:
+        return self._text("exchange") or ""
+
+    @property
+    def routing_key(self) -> str:
+        return self._text("routing_key") or ""
+
+    @property
+    def type(self) -> str | None:
+        return self._text("type")
+
+    @property
+    def correlation_id(self) -> str | None:
+        return self._text("correlation_id")
+
+    @property
+    def message_id(self) -> str:
+        return self._text("message_id") or self.tag.decode()
+
+    @property
+    def headers(self) -> Mapping[str, object]:
+        if self._headers is None:
+            found = self._read_meta().get("headers")
+            headers = without_broker_headers(found) if isinstance(found, dict) else {}
+            if self.in_vain:
+                headers[COUNT_HEADER] = self.in_vain
+            self._headers = headers
+        return self._headers
+
+    def _text(self, name: str) -> str | None:
+        value = self._read_meta().get(name)
+        return value if isinstance(value, str) else None
+
+    def _read_meta(self) -> Mapping[str, Any]:
+        if self._meta is None:
+            self._meta = meta_of(self.fields)
+        return self._meta
 
 
 def meta_of(fields: Mapping[bytes, bytes]) -> dict[str, Any]:
@@ -128,11 +176,6 @@ def dead_meta(
     meta = {**meta_of(fields), "routing_key": routing_key, "message_id": message_id, "headers": headers}
     meta.pop("exchange", None)
     return orjson.dumps(meta)
-
-
-def _text(meta: Mapping[str, Any], name: str) -> str | None:
-    value = meta.get(name)
-    return value if isinstance(value, str) else None
 
 
 def _rejected(detail: str) -> Published:

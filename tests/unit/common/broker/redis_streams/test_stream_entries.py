@@ -12,8 +12,8 @@ from solstice_common.broker.redis_streams.stream_entries import (
     HEADERS_BYTES,
     MAX_BODY_BYTES,
     Entry,
+    StreamDelivery,
     dead_meta,
-    delivered,
     entry_of,
 )
 
@@ -37,7 +37,7 @@ def entry(given_message: Message) -> Entry:
 def test_what_is_written_is_read_again(body: bytes, headers: dict[str, str | int | bool]) -> None:
     headers = {f"x-solstice-{name}": value for name, value in headers.items()}
     made = entry(message(body, headers=headers, correlation_id="request-7"))
-    read = delivered(b"1-0", {b"body": made.body, b"meta": made.meta}, count=0, again=False)
+    read = StreamDelivery(b"1-0", [b"body", made.body, b"meta", made.meta])
     assert (read.body, dict(read.headers)) == (body, headers)
     assert (read.exchange, read.routing_key, read.type) == ("orders", "order.v1", "order.v1")
     assert (read.correlation_id, read.message_id, read.redelivered) == ("request-7", "m-1", False)
@@ -45,7 +45,7 @@ def test_what_is_written_is_read_again(body: bytes, headers: dict[str, str | int
 
 @given(st.dictionaries(st.sampled_from([b"body", b"meta", b"other"]), st.binary()))
 def test_no_entry_of_a_stranger_is_too_odd_to_be_delivered(fields: dict[bytes, bytes]) -> None:
-    read = delivered(b"5-1", fields, count=3, again=True)
+    read = StreamDelivery(b"5-1", [part for field in fields.items() for part in field], in_vain=3)
     assert read.body == fields.get(b"body", b"")
     assert read.headers["x-delivery-count"] == 3
     meta = dead_meta(fields, routing_key="k", message_id="m-2", headers={"x-solstice-reason": "bad"})
@@ -100,7 +100,7 @@ def test_meta_has_every_property_by_its_documented_name() -> None:
 
 def test_what_a_stranger_wrote_as_no_text_is_absent() -> None:
     meta = orjson.dumps({"exchange": 7, "type": [], "correlation_id": {}})
-    read = delivered(b"1-0", {b"meta": meta}, count=0, again=False)
+    read = StreamDelivery(b"1-0", [b"meta", meta])
     assert (read.exchange, read.routing_key, read.type, read.correlation_id) == ("", "", None, None)
 
 
@@ -115,7 +115,7 @@ def test_a_dead_letter_keeps_what_the_message_brought_but_its_exchange() -> None
 def test_what_is_nested_too_deep_is_absent_and_all_else_is_read(depth: int) -> None:
     nested = "[" * depth + "1" + "]" * depth
     meta = f'{{"type": "t", "k": {nested}, "headers": {{"l": {nested}, "m": 1}}}}'.encode()
-    read = delivered(b"1-0", {b"meta": meta}, count=0, again=False)
+    read = StreamDelivery(b"1-0", [b"meta", meta])
     # Deeper than orjson reads JSON, nothing is left of it.
     expected: tuple[str | None, dict[str, int]] = (None, {}) if depth == 30_000 else ("t", {"m": 1})
     assert (read.type, dict(read.headers)) == expected

@@ -1,0 +1,129 @@
+"""The Lua scripts that declare queues of Redis, measure them and read their dead letters."""
+
+from typing import Final
+
+from solstice_common.broker.redis_streams.redis_scripts import COMMON, Script
+
+DECLARE: Final = Script(
+    COMMON
+    + """
+-- ARGV: prefix, how many exchanges, queues, bindings; then name, kind; name, arguments; exchange, queue, key of each
+-- Returns {} or the kind and name of what differs, and what is there instead.
+local at, exchanges, queues, bindings = 5, {}, {}, {}
+local function read(into, number, width)
+  for _ = 1, number do
+    local row = {}
+    for index = 1, width do row[index] = ARGV[at + index - 1] end
+    into[#into + 1] = row
+    at = at + width
+  end
+end
+read(exchanges, tonumber(ARGV[2]), 2)
+read(queues, tonumber(ARGV[3]), 2)
+read(bindings, tonumber(ARGV[4]), 3)
+
+for _, row in ipairs(exchanges) do
+  local found = redis.call('HGET', topology, 'x:' .. row[1])
+  if found and found ~= row[2] then return {'exchange', row[1], found} end
+end
+for _, row in ipairs(queues) do
+  local found = redis.call('HGET', topology, 'q:' .. row[1])
+  if found and found ~= row[2] then return {'queue', row[1], found} end
+end
+for _, row in ipairs(exchanges) do redis.call('HSET', topology, 'x:' .. row[1], row[2]) end
+for _, row in ipairs(queues) do
+  redis.call('HSET', topology, 'q:' .. row[1], row[2])
+  local made = redis.pcall('XGROUP', 'CREATE', prefix .. row[1], GROUP, '0', 'MKSTREAM')
+  if type(made) == 'table' and made.err and not string.find(made.err, 'BUSYGROUP') then return made end
+end
+for _, row in ipairs(bindings) do
+  local kind = redis.call('HGET', topology, 'x:' .. row[1])
+  if not kind or redis.call('HEXISTS', topology, 'q:' .. row[2]) == 0 then return {'binding', row[1], row[2]} end
+  local field = 'b:' .. row[1] .. '\\0' .. (kind == 'fanout' and '' or row[3])
+  local stored = redis.call('HGET', topology, field)
+  local bound, known = stored and cjson.decode(stored) or {}, false
+  for _, queue in ipairs(bound) do known = known or queue == row[2] end
+  if not known then
+    bound[#bound + 1] = row[2]
+    redis.call('HSET', topology, field, cjson.encode(bound))
+  end
+end
+return {}
+"""
+)
+
+DEPTH: Final = Script(
+    COMMON
+    + """
+-- ARGV: prefix, queue, lease in ms
+-- Returns {} without such a queue, else: ready, pending, consumers, age of the oldest and rest of the next lease in ms
+local queue, key, now = ARGV[2], prefix .. ARGV[2], now_ms()
+if redis.call('HEXISTS', topology, 'q:' .. queue) == 0 then return {} end
+local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
+if exists.err then return {0, 0, 0, -1, -1} end
+sweep(queue, tonumber(ARGV[3]))
+local pending, returned = redis.call('XPENDING', key, GROUP), 0
+for _, each in ipairs(pending[4] or {}) do
+  if each[1] == RETURNED then returned = tonumber(each[2]) end
+end
+local held = pending[1] - returned
+local oldest, age = redis.call('XRANGE', key, '-', '+', 'COUNT', 1), -1
+if #oldest > 0 then age = math.max(0, now - tonumber(string.match(oldest[1][1], '^%d+'))) end
+local first, lease = redis.call('ZRANGE', key .. ':consumers', 0, 0, 'WITHSCORES'), -1
+if #first > 0 then lease = tonumber(first[2]) - now end
+local consumers = redis.call('ZCOUNT', key .. ':consumers', now, '+inf')
+return {math.max(0, redis.call('XLEN', key) - held), held, consumers, age, lease}
+"""
+)
+
+BROWSE: Final = Script(
+    COMMON
+    + """
+-- ARGV: prefix, queue, lease in ms, where to start, count
+-- Returns the entries that no living consumer holds (id, fields), and the id of the last one looked at.
+local queue, key, start = ARGV[2], prefix .. ARGV[2], ARGV[4]
+local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
+if exists.err then return {{}, ''} end
+if start == '-' then sweep(queue, tonumber(ARGV[3])) end
+local found = redis.call('XRANGE', key, start, '+', 'COUNT', ARGV[5])
+if #found == 0 then return {{}, ''} end
+local held, free = {}, {}
+for _, entry in ipairs(redis.call('XPENDING', key, GROUP, found[1][1], found[#found][1], 1000000)) do
+  held[entry[1]] = entry[2] ~= RETURNED
+end
+for _, entry in ipairs(found) do
+  if not held[entry[1]] then free[#free + 1] = entry end
+end
+return {free, found[#found][1]}
+"""
+)
+
+CONSUMERS: Final = Script(
+    COMMON
+    + """
+-- ARGV: prefix, queue
+-- Returns the names of the consumers that the queue knows.
+local names, exists = {}, redis.pcall('XINFO', 'CONSUMERS', prefix .. ARGV[2], GROUP)
+if exists.err then return names end
+for _, info in ipairs(exists) do
+  for index = 1, #info, 2 do
+    if info[index] == 'name' then names[#names + 1] = info[index + 1] end
+  end
+end
+return names
+"""
+)
+
+PUT_BACK: Final = Script(
+    COMMON
+    + """
+-- ARGV: prefix, queue, meta, body
+-- Returns whether it was stored, 0 in a full queue; false without such a queue.
+local queue, key = ARGV[2], prefix .. ARGV[2]
+if redis.call('HEXISTS', topology, 'q:' .. queue) == 0 then return false end
+local limit = tonumber(arguments(queue)['x-max-length'])
+if limit and redis.call('XLEN', key) >= limit then return 0 end
+redis.call('XADD', key, '*', 'body', ARGV[4], 'meta', ARGV[3])
+return 1
+"""
+)
