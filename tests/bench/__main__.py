@@ -25,6 +25,7 @@ from tests.bench import (
     consuming,
     first_status,
     idle,
+    jobs,
     latency,
     line,
     outage,
@@ -36,6 +37,7 @@ from tests.bench.agreeing import Agreement
 from tests.bench.claiming import Claiming
 from tests.bench.first_status import FirstStatus
 from tests.bench.idle import Idle
+from tests.bench.jobs import Jobs
 from tests.bench.latency import Latency
 from tests.bench.outage import Outage
 from tests.bench.pairs import Comparison, collect_garbage
@@ -44,7 +46,15 @@ from tests.bench.simulating import Simulating
 from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, flavours, shared_rabbitmq
 
 Figures = (
-    Comparison | Latency | FirstStatus | Outage | Simulating | Agreement | Mapping[str, Idle] | list[Claiming]
+    Comparison
+    | Latency
+    | FirstStatus
+    | Outage
+    | Simulating
+    | Agreement
+    | Jobs
+    | Mapping[str, Idle]
+    | list[Claiming]
 )
 S = TypeVar("S")
 Measure = Callable[[RabbitMQServer, bool], Awaitable[Figures]]
@@ -71,6 +81,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
         waiting=20_000 if quick else 100_000,
         rounds=1 if quick else 5,
     ),
+    "jobs": lambda _, quick: jobs.measure(count=60 if quick else 240, rounds=1 if quick else 5),
     "latency": lambda server, quick: latency.measure(server, count=100 if quick else 1_000),
     "status": lambda server, quick: first_status.measure(server, count=25 if quick else 300),
     "outage": lambda server, quick: outage.measure(
@@ -158,7 +169,7 @@ def show(figures: Mapping[str, Figures], version: str) -> None:
                     f"{figure.ratio:.2f}x",
                     "" if figure.goal is None else f">= {figure.goal:g}x",
                 )
-            case Latency() | FirstStatus() | Outage() | Simulating() | Agreement():
+            case Latency() | FirstStatus() | Outage() | Simulating() | Agreement() | Jobs():
                 console.print(figure.summary)
             case list():
                 console.print(_claims(figure))
@@ -216,7 +227,7 @@ def _plain(figure: Figures) -> object:
     match figure:
         case Comparison():
             return {**asdict(figure), "ratio": figure.ratio}
-        case Latency() | FirstStatus() | Outage() | Simulating() | Agreement():
+        case Latency() | FirstStatus() | Outage() | Simulating() | Agreement() | Jobs():
             return asdict(figure)
         case list():
             return [{**asdict(each), "of_bare": each.of_bare, "ratio": each.ratio} for each in figure]

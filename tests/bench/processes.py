@@ -81,5 +81,11 @@ async def role(name: str, /, **arguments: Any) -> AsyncIterator[Role]:
 
 def processor_seconds(pid: int) -> float:
     """The processor time of a running process so far, by the kernel's count."""
+    return processor_times(pid)[0]
+
+
+def processor_times(pid: int) -> tuple[float, float]:
+    """The processor time in seconds of a running process, and of its ended children, so far."""
     fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    ticks = os.sysconf("SC_CLK_TCK")
+    return (int(fields[11]) + int(fields[12])) / ticks, (int(fields[13]) + int(fields[14])) / ticks

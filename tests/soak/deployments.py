@@ -20,7 +20,7 @@ from tests.soak.verdict import events_of
 
 SECRET: Final = "one-that-we-chose"
 FORGE: Final = Source.FORGEJO
-SLOTS: Final = "linux=4"
+SLOTS: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +38,10 @@ class Deployment:
 
 
 @contextmanager
-def embedded(directory: Path) -> Iterator[Deployment]:
+def embedded(directory: Path, slots: int = SLOTS) -> Iterator[Deployment]:
     """`solstice up` without any settings."""
     home = directory / "home"
-    with solstice_up(home, "--log-format", "json", "--capacity-map", SLOTS) as up:
+    with solstice_up(home, "--log-format", "json", "--capacity-map", f"linux={slots}") as up:
         secrets = json.loads((home / "webhook-secrets.json").read_text())
         yield Deployment(
             webhooks=up.webhooks,
@@ -68,7 +68,7 @@ def services(directory: Path) -> Iterator[Deployment]:
                 shared_files,
                 AMQP_URL=vhost.url,
                 DATABASE_URL=database.url,
-                CAPACITY_MAP=SLOTS,
+                CAPACITY_MAP=f"linux={SLOTS}",
                 LEASE_SECONDS="30",
                 RENEW_SECONDS="10",
                 RESCUE_SECONDS="10",

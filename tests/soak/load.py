@@ -68,6 +68,11 @@ class Load:
         for run_id in self.ended.values():
             yield from self._ask("jobs", run_id=run_id, limit=str(PAGE))["jobs"]
 
+    def newest_run(self) -> dict[str, Any]:
+        """The run that was pushed last."""
+        (run,) = self._ask("runs", limit="1")["runs"]
+        return dict(run)
+
     def _push(self, number: int) -> str:
         change = Change(
             repo_url=self._project.folder.as_uri(),
