@@ -16,7 +16,13 @@ from solstice_orchestrator.domain.jobs import Reason, StepSpec
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.worker.executors.process import ProcessExecutor
-from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces, remove_tree, sweep
+from solstice_orchestrator.worker.workspaces import (
+    SMALL_TREE,
+    Workspaces,
+    open_workspaces,
+    remove_tree,
+    sweep,
+)
 from solstice_orchestrator.workflow.job_plan import SCRIPT_PATH, script_job
 from tests.builders import execution, job, job_request
 from tests.executor_harness import (
@@ -503,6 +509,8 @@ async def test_a_tree_that_cannot_be_removed_is_reported_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: tuple[str, ...], why: str | None
 ) -> None:
     (tree := tmp_path / "tree").mkdir()
+    for number in range(SMALL_TREE + 1):
+        (tree / str(number)).touch()
     (path := tmp_path / "bin").mkdir()
     for program in programs:
         (path / program).write_text("#!/bin/sh\nexit 1\n")
@@ -514,6 +522,20 @@ async def test_a_tree_that_cannot_be_removed_is_reported_with_the_reason(
         ("workspace.not_removed", str(tree), "error")
     ]
     assert logs[0]["detail"] == why
+
+
+async def test_a_small_tree_is_removed_without_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (outside := tmp_path / "outside").touch()
+    (tree := tmp_path / "tree" / "below").mkdir(parents=True)
+    for number in range(SMALL_TREE - 2):
+        (tree / str(number)).touch()
+    (tree / "link").symlink_to(outside)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    await remove_tree(tree.parent)
+    assert not tree.parent.exists()
+    assert outside.exists()
 
 
 async def test_job_and_step_find_the_secrets_that_they_name(harness: ExecutorHarness) -> None:

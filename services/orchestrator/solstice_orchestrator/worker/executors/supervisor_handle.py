@@ -142,8 +142,9 @@ class SupervisorHandle:
             await exit_code(self._process)
         if self._group and not await self._group.end():
             LOG.error(LogEvent.PROCESSES_NOT_ENDED, directory=str(self._group.path), count=None)
-        # Also after a job that succeeded: its supervisor may have left zombies.
-        await kill_orphans()
+        if self._process.returncode != supervisor.CHILDLESS:
+            # The job killed its supervisor, or hid processes from it.
+            await kill_orphans()
 
 
 @asynccontextmanager
