@@ -1,5 +1,6 @@
-"""Measures what a job costs beyond its steps: 240 jobs of one run whose step is `true`, on `solstice up` with 8 slots.
+"""Measures what a job costs beyond its steps.
 
+240 jobs of one run, whose step is `true`, run on `solstice up` with 8 slots.
 The yardstick does in a bare loop what every such job needs: files of the commit in a new directory, one bash, and
 the directory removed again.
 """
@@ -71,7 +72,10 @@ class Jobs:
 
 
 async def measure(*, count: int, rounds: int) -> Jobs:
-    """Run `count` jobs and as many turns of the loop, in turn, after one uncounted round of each."""
+    """Run `count` jobs and as many turns of the loop, by turns.
+
+    One round of each comes first and is not counted.
+    """
     return await asyncio.to_thread(_measure, count, rounds)
 
 
@@ -111,7 +115,10 @@ def _run_jobs(load: Load, deployment: Deployment, runs: int, count: int) -> Roun
 
 
 class _BareLoop:
-    """Checks out from an object store at hand, runs `bash -c true`, and removes the files, in two threads."""
+    """Checks out from an object store at hand, runs `bash -c true`, and removes the files.
+
+    Two threads do it.
+    """
 
     def __init__(self, project: Repository, directory: Path, count: int) -> None:
         self._project, self._directory, self._count = project, directory, count

@@ -85,7 +85,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def processor_times(pid: int) -> tuple[float, float]:
-    """The processor time in seconds of a running process, and of its ended children, so far."""
+    """The processor seconds of a running process, and of its ended children."""
     fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
     ticks = os.sysconf("SC_CLK_TCK")
     return (int(fields[11]) + int(fields[12])) / ticks, (int(fields[13]) + int(fields[14])) / ticks

@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def _kill_everything(groups: list[int]) -> bool:
-    """Kill every process of the job; return whether none is left, as far as the system tells.
+    """Kill every process of the job; return whether certainly none is left.
 
     `groups` are the process groups of its steps. All processes of the job descend from this one, because it is their
     subreaper: without a child it has no descendants either, and nothing is searched.

@@ -223,9 +223,9 @@ async def remove_tree(path: Path) -> None:
 
 
 def _remove_small_tree(path: Path) -> bool:
-    """Remove a tree of few files in this process, which is cheaper than to start one; False when it is still there.
+    """Remove a tree of few files; return False when it is still there.
 
-    A large tree would keep the interpreter from other work.
+    This is cheaper than to start a process. A large tree would keep the interpreter from other work.
     """
     entries = 0
     try:
