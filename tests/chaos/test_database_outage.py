@@ -164,7 +164,7 @@ async def test_while_the_database_is_away_requests_wait_jobs_go_on_and_then_all_
         for worker in cluster.workers:
             await logged(worker, "leases.not_renewed")
         await wait_until_true(
-            "intake is paused", lambda: asyncio.sleep(0, any(map(runs_jobs, cluster.workers)))
+            "intake is paused", lambda: asyncio.sleep(0, any(map(has_paused_intake, cluster.workers)))
         )
         cluster.gated_jobs.open_gate()
         await wait_until_true(
@@ -200,7 +200,7 @@ def given_up(worker: OrchestratorProcess) -> set[str]:
     return {event["job_id"] for event in worker.events if event.get("event") in events}
 
 
-def runs_jobs(worker: OrchestratorProcess) -> bool:
+def has_paused_intake(worker: OrchestratorProcess) -> bool:
     return any(event.get("event") == "intake.paused" for event in worker.events)
 
 
