@@ -115,9 +115,9 @@ def _run_jobs(load: Load, deployment: Deployment, runs: int, count: int) -> Roun
 
 
 class _BareLoop:
-    """Checks out from an object store at hand, runs `bash -c true`, and removes the files.
+    """Checks out, runs `bash -c true`, and removes the files, in two threads.
 
-    Two threads do it.
+    The objects of the commit are at hand.
     """
 
     def __init__(self, project: Repository, directory: Path, count: int) -> None:
