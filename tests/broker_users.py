@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.brokers import NATS, REDIS
 from tests.polling import WAIT_SECONDS
 from tests.servers.nats_server import NatsServer
 from tests.servers.rabbitmq import RabbitMQServer, Vhost
 from tests.servers.redis_server import RedisServer
+from tests.servers.versions import NATS, REDIS
 
 __all__ = ["broker_user"]
 
@@ -100,12 +100,12 @@ def _rabbitmq_user(server: RabbitMQServer, name: str) -> Iterator[BrokerUser]:
 def broker_user(
     broker_kind: str,
     rabbitmq_servers: Callable[[str], RabbitMQServer],
-    redis_server: Callable[[], RedisServer],
+    redis_servers: Callable[[str], RedisServer],
 ) -> Iterator[BrokerUser]:
     """A user of a broker that only this test uses, with the password `first`."""
     name = f"otter-{uuid.uuid4().hex[:8]}"
     if broker_kind == REDIS:
-        server = redis_server()
+        server = redis_servers(REDIS)
         user: BrokerUser = RedisUser(server, name)
         user.change_password("first")
         yield user

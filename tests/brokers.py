@@ -1,6 +1,7 @@
 """Every kind of broker, for suites that run on each.
 
-That is the embedded one, Redis, NATS, and RabbitMQ in each available flavour.
+That is the embedded one, Redis, NATS, and RabbitMQ in each available flavour. A module with `EVERY_VERSION` runs on further
+versions of Redis and NATS as well.
 
 A `conftest.py` that imports everything in `__all__` gives its tests `broker_kind` and `broker_url`.
 """
@@ -12,25 +13,23 @@ from typing import Final
 import pytest
 
 from tests.servers.nats_server import NatsServer
-from tests.servers.rabbitmq import RabbitMQServer, flavours
+from tests.servers.rabbitmq import DEFAULT, RabbitMQServer, flavours
 from tests.servers.redis_server import RedisServer
+from tests.servers.versions import NATS, REDIS, nats_flavours, redis_flavours
 
 __all__ = ["broker_url", "pytest_generate_tests"]
 
 EMBEDDED: Final = "embedded"
-REDIS: Final = "redis"
-NATS: Final = "nats"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "broker_kind" in metafunc.fixturenames:
         # A module may name brokers that do not have what it tests yet.
         without = getattr(metafunc.module, "WITHOUT_BROKERS", ())
-        kinds = [kind for kind in (EMBEDDED, REDIS, NATS, *flavours()[0]) if kind not in without]
-        names = [
-            kind if kind.startswith((EMBEDDED, REDIS, NATS, "rabbitmq")) else f"rabbitmq-{kind}"
-            for kind in kinds
-        ]
+        more = getattr(metafunc.module, "EVERY_VERSION", False)
+        others = (*redis_flavours()[0], *nats_flavours()[0]) if more else (REDIS, NATS)
+        kinds = [kind for kind in (EMBEDDED, *others, *flavours()[0]) if kind not in without]
+        names = ["rabbitmq-default" if kind == DEFAULT else kind for kind in kinds]
         metafunc.parametrize("broker_kind", kinds, ids=names, scope="session")
 
 
@@ -38,16 +37,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def broker_url(
     broker_kind: str,
     rabbitmq_servers: Callable[[str], RabbitMQServer],
-    redis_server: Callable[[], RedisServer],
+    redis_servers: Callable[[str], RedisServer],
     tmp_path: Path,
 ) -> Iterator[str]:
     """A broker that only this test uses."""
     if broker_kind == EMBEDDED:
         yield f"sqlite:///{tmp_path / 'broker.db'}"
-    elif broker_kind == REDIS:
-        yield redis_server().fresh_url()
-    elif broker_kind == NATS:
-        with NatsServer() as server:
+    elif broker_kind in redis_flavours()[0]:
+        yield redis_servers(broker_kind).fresh_url()
+    elif broker_kind in nats_flavours()[0]:
+        with NatsServer(flavour=broker_kind) as server:
             yield server.url
     else:
         with rabbitmq_servers(broker_kind).vhost() as vhost:

@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from tests.servers.postgresql import (
 )
 from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, Vhost, flavours, own_rabbitmq, shared_rabbitmq
 from tests.servers.redis_server import RedisServer
+from tests.servers.versions import NATS, NATS_2_10, OF_NEWER_DEBIAN, REDIS, nats_flavours, redis_flavours
 
 # How long an example takes says how busy the machine is.
 settings.register_profile(
@@ -68,9 +69,17 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_report_header() -> list[str]:
-    chosen, why_not = flavours()
-    line = f"rabbitmq: {', '.join(chosen)}"
-    return [line if why_not is None else f"{line} (not asked for: rabbitmq-4, since {why_not})"]
+    return [
+        _header("rabbitmq", FLAVOURS, *flavours()),
+        _header("redis", (REDIS, *OF_NEWER_DEBIAN), *redis_flavours()),
+        _header("nats", (NATS, NATS_2_10), *nats_flavours()),
+    ]
+
+
+def _header(what: str, known: Sequence[str], chosen: Sequence[str], why_not: str | None) -> str:
+    line = f"{what}: {', '.join(chosen)}"
+    left_out = [flavour for flavour in known if flavour not in chosen]
+    return line if why_not is None else f"{line} (not asked for: {', '.join(left_out)}, since {why_not})"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -99,8 +108,13 @@ def _shortened(text: str) -> str:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     chosen = [marker.args[0] for marker in metafunc.definition.iter_markers("parametrize")]
-    if "rabbitmq_flavour" in metafunc.fixturenames and "rabbitmq_flavour" not in chosen:
-        metafunc.parametrize("rabbitmq_flavour", flavours()[0], scope="session")
+    for name, of in (
+        ("rabbitmq_flavour", flavours),
+        ("redis_flavour", redis_flavours),
+        ("nats_flavour", nats_flavours),
+    ):
+        if name in metafunc.fixturenames and name not in chosen:
+            metafunc.parametrize(name, of()[0], scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -114,10 +128,19 @@ def rabbitmq_servers() -> Iterator[Callable[[str], RabbitMQServer]]:
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[Callable[[], RedisServer]]:
-    """The shared Redis, started on first use."""
+def redis_servers() -> Iterator[Callable[[str], RedisServer]]:
+    """The shared Redis of a flavour, started on first use."""
     with ExitStack() as stack:
-        yield cache(lambda: stack.enter_context(RedisServer()))
+        yield cache(lambda flavour: stack.enter_context(RedisServer(flavour=flavour)))
+
+
+@pytest.fixture(scope="session")
+def redis_server(redis_flavour: str, redis_servers: Callable[[str], RedisServer]) -> RedisServer:
+    """A running Redis or Valkey, once per flavour and test process.
+
+    Leave it running and empty it first.
+    """
+    return redis_servers(redis_flavour)
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,8 @@ from solstice_common.values.times import parse_timestamp
 
 OpenBroker = Callable[[str], AbstractAsyncContextManager[Broker]]
 
+EVERY_VERSION = True
+"""See `tests.brokers`."""
 WAIT_SECONDS = 30
 ALL_BYTES = bytes(range(256))
 

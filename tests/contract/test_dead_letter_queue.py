@@ -20,6 +20,8 @@ from solstice_common.broker.delivery import Ack, Refuse
 from solstice_common.topology import Route, Topology
 from tests.contract.test_broker import collect, drain, message, publish, ready_count
 
+EVERY_VERSION = True
+"""See `tests.brokers`."""
 WHY = Refuse(reason="invalid_field", detail="commit_sha: must be 40 hexadecimal digits")
 EVERYTHING = 10_000
 LOOKS = 100

@@ -28,6 +28,7 @@ from tests.recording_handler import GOOD, RecordingHandler
 from tests.servers.nats_server import NatsServer
 from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.redis_server import RedisServer
+from tests.servers.versions import REDIS
 from tests.traffic import WAIT_SECONDS, drain
 
 BAD: Final = b"not json"
@@ -142,8 +143,8 @@ class NatsRecords:
 
 
 @pytest.fixture
-def redis_records(redis_server: Callable[[], RedisServer]) -> RedisRecords:
-    return RedisRecords(redis_server())
+def redis_records(redis_servers: Callable[[str], RedisServer]) -> RedisRecords:
+    return RedisRecords(redis_servers(REDIS))
 
 
 @pytest.fixture(scope="module")

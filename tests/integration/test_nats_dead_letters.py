@@ -24,8 +24,8 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[NatsServer]:
-    with NatsServer(sync_interval=None) as running:
+def server(nats_flavour: str) -> Iterator[NatsServer]:
+    with NatsServer(sync_interval=None, flavour=nats_flavour) as running:
         yield running
 
 

@@ -25,6 +25,7 @@ from solstice_common.topology import QueueType, Route, full_topology
 from tests.architecture_tables import ROOT
 from tests.fences import asks_for_inside
 from tests.servers.nats_server import NatsServer, with_credentials
+from tests.servers.versions import NATS_2_10
 
 # `asyncio.wait_for` of Python 3.11, with which nats-py connects, can lose a connection that stands in the moment it is
 # cancelled. Python closes the socket when it collects its garbage: here, so that no other test is blamed for it.
@@ -55,8 +56,8 @@ def garbage_of_this_test() -> Iterator[None]:
 
 
 @pytest.fixture
-def server() -> Iterator[NatsServer]:
-    with NatsServer() as started:
+def server(nats_flavour: str) -> Iterator[NatsServer]:
+    with NatsServer(flavour=nats_flavour) as started:
         yield started
 
 
@@ -109,6 +110,12 @@ async def until_disconnected(broker: Broker) -> None:
 # -- publishing ------------------------------------------------------------------------------------------------------
 
 
+async def test_each_flavour_is_the_server_that_it_names(nats_flavour: str, server: NatsServer) -> None:
+    async with await nats.connect(server.url) as plain:
+        version = plain.connected_server_version
+    assert ((version.major, version.minor) == (2, 10)) == (nats_flavour == NATS_2_10)
+
+
 async def test_five_kills_under_two_hundred_publishers_lose_nothing_that_was_confirmed(
     server: NatsServer,
 ) -> None:
@@ -140,6 +147,8 @@ async def test_five_kills_under_two_hundred_publishers_lose_nothing_that_was_con
                 await asyncio.to_thread(server.kill)
                 await asyncio.to_thread(server.start)
             stop.set()
+        # `drain` takes a silent second for the end, and a link waits for longer after several failures.
+        await broker.ready(WAIT_SECONDS)
         arrived = await drain(broker, ROUTE.queue)
     assert len(confirmed) > 1500
     assert unknown > 0
@@ -245,8 +254,8 @@ async def test_leaving_does_not_wait_for_a_frozen_server(server: NatsServer) -> 
     server.thaw()
 
 
-async def test_body_over_the_servers_limit_is_rejected_and_the_next_message_passes() -> None:
-    with NatsServer(max_payload="1MB") as server:
+async def test_body_over_the_servers_limit_is_rejected_and_the_next_message_passes(nats_flavour: str) -> None:
+    with NatsServer(max_payload="1MB", flavour=nats_flavour) as server:
         async with connected(server.url) as broker:
             too_large, header_alone, small = await broker.publish(
                 [order(bytes(2 << 20)), order(bytes((1 << 20) - 10)), order(b"small")]
@@ -289,7 +298,7 @@ async def test_purged_message_can_be_replayed_although_the_server_remembers_its_
         assert await drain(broker, ROUTE.queue) == [b"1"]
 
 
-async def test_user_without_the_right_to_publish_learns_so_at_once() -> None:
+async def test_user_without_the_right_to_publish_learns_so_at_once(nats_flavour: str) -> None:
     allowed = '["$JS.API.>", "$JS.ACK.>", "$KV.>", "solstice.presence.>", "_INBOX.>"]'
     users = [
         "authorization { users: [",
@@ -297,7 +306,7 @@ async def test_user_without_the_right_to_publish_learns_so_at_once() -> None:
         f'  {{ user: reader, password: "pw", permissions: {{ publish: {allowed}, subscribe: [">"] }} }}',
         "] }",
     ]
-    with NatsServer(settings=users) as server:
+    with NatsServer(settings=users, flavour=nats_flavour) as server:
         async with connected(with_credentials(server.url, "all:pw")) as broker:
             await publish(broker, order(b"1"))
         async with connected(with_credentials(server.url, "reader:pw")) as reader:
@@ -444,11 +453,13 @@ async def test_consumer_that_waits_outlives_the_end_of_its_pulls(
 # --------------------------------------------------------------------------------------
 
 
-async def test_wrong_password_is_reported_and_the_right_one_is_used_when_it_holds_again() -> None:
+async def test_wrong_password_is_reported_and_the_right_one_is_used_when_it_holds_again(
+    nats_flavour: str,
+) -> None:
     def users(password: str) -> list[str]:
         return [f'authorization {{ user: otter, password: "{password}" }}']
 
-    with NatsServer(settings=users("right")) as server:
+    with NatsServer(settings=users("right"), flavour=nats_flavour) as server:
         async with connected(with_credentials(server.url, "otter:right")) as broker:
             await publish(broker, order(b"1"))
             server.settings = users("changed")
@@ -463,8 +474,8 @@ async def test_wrong_password_is_reported_and_the_right_one_is_used_when_it_hold
             assert await drain(broker, ROUTE.queue) == [b"1", b"2"]
 
 
-async def test_server_without_jetstream_is_reported() -> None:
-    with NatsServer(jetstream=False) as server:
+async def test_server_without_jetstream_is_reported(nats_flavour: str) -> None:
+    with NatsServer(jetstream=False, flavour=nats_flavour) as server:
         async with open_broker(server.url, name="test") as broker:
             with pytest.raises(BrokerUnavailable, match=r"JetStream is not available.*jetstream"):
                 await broker.ready(3)
@@ -489,9 +500,9 @@ async def test_stream_that_would_lose_messages_is_a_mismatch(server: NatsServer)
     [("always", Certainty.YES, None), (None, Certainty.NO, "sync_interval")],
 )
 async def test_monitoring_port_shows_whether_a_confirm_is_durable(
-    sync_interval: str | None, certainty: Certainty, expected_detail: str | None
+    sync_interval: str | None, certainty: Certainty, expected_detail: str | None, nats_flavour: str
 ) -> None:
-    with NatsServer(sync_interval=sync_interval) as server:
+    with NatsServer(sync_interval=sync_interval, flavour=nats_flavour) as server:
         async with open_broker(server.url, name="test", nats_monitor_url=server.monitor_url) as broker:
             await broker.ready(WAIT_SECONDS)
             async with asyncio.timeout(WAIT_SECONDS):
@@ -549,9 +560,11 @@ def tls_lines(certificates: Path, *, more: str = "") -> list[str]:
 
 
 @asks_for_inside("nats")
-async def test_tls_with_client_certificates_is_verified_both_ways(certificates: Path) -> None:
+async def test_tls_with_client_certificates_is_verified_both_ways(
+    certificates: Path, nats_flavour: str
+) -> None:
     files = f"certfile={certificates}/client.pem&keyfile={certificates}/client.key"
-    with NatsServer(settings=tls_lines(certificates)) as server:
+    with NatsServer(settings=tls_lines(certificates), flavour=nats_flavour) as server:
         url = server.url.replace("nats://", "tls://")
         async with connected(f"{url}?cafile={certificates}/ca.pem&{files}") as broker:
             await publish(broker, order(b"1"))
@@ -593,13 +606,15 @@ async def test_server_without_tls_gets_no_password_when_tls_was_asked_for(server
 
 
 async def test_by_its_public_interface_tls_asks_for_a_handshake_first(
-    certificates: Path, monkeypatch: pytest.MonkeyPatch, server: NatsServer
+    certificates: Path, monkeypatch: pytest.MonkeyPatch, server: NatsServer, nats_flavour: str
 ) -> None:
     monkeypatch.setattr(public_interfaces, "_chosen", lambda: frozenset({"nats"}))
     files = (
         f"cafile={certificates}/ca.pem&certfile={certificates}/client.pem&keyfile={certificates}/client.key"
     )
-    with NatsServer(settings=tls_lines(certificates, more=", handshake_first: true")) as first:
+    with NatsServer(
+        settings=tls_lines(certificates, more=", handshake_first: true"), flavour=nats_flavour
+    ) as first:
         async with connected(f"{first.url.replace('nats://', 'tls://')}?{files}") as broker:
             await publish(broker, order(b"1"))
     async with open_broker(f"{server.url.replace('nats://', 'tls://')}?{files}", name="test") as broker:

@@ -7,7 +7,7 @@ import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -31,6 +31,7 @@ from tests.polling import wait_until, wait_until_true
 from tests.servers.certificates import certificate_for_loopback
 from tests.servers.proxy import fault_proxy
 from tests.servers.redis_server import RedisServer
+from tests.servers.versions import REDIS
 from tests.traffic import (
     ROUTE,
     TOPOLOGY,
@@ -49,20 +50,30 @@ EXAMPLE: Final = Path(__file__).parents[2] / "schemas" / "examples" / "jobreques
 
 
 @pytest.fixture
-def url(redis_server: Callable[[], RedisServer]) -> str:
-    return redis_server().fresh_url()
+def url(redis_server: RedisServer) -> str:
+    return redis_server.fresh_url()
 
 
 @pytest.fixture
-def own() -> Iterator[RedisServer]:
+def own(redis_flavour: str) -> Iterator[RedisServer]:
     """A server of this test alone."""
-    with RedisServer() as server:
+    with RedisServer(flavour=redis_flavour) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return certificate_for_loopback(tmp_path_factory.mktemp("tls"))
+
+
+def test_each_flavour_is_the_server_that_it_names(redis_flavour: str, redis_server: RedisServer) -> None:
+    with redis_server.client() as plain:
+        facts = plain.info("server")
+    names_valkey = facts.get("server_name") == "valkey"
+    version = facts["valkey_version" if names_valkey else "redis_version"]
+    if redis_flavour != REDIS:
+        assert names_valkey == (redis_flavour == "valkey")
+        assert int(version.partition(".")[0]) >= 8
 
 
 async def test_five_kills_under_two_hundred_publishers_lose_nothing_that_was_confirmed(
@@ -111,7 +122,7 @@ def late_peer(url: str) -> Iterator[LatePeer]:
 
 
 async def test_a_publish_without_a_reply_is_unknown_and_stored_once_and_its_repeat_is_recognised(
-    url: str, redis_server: Callable[[], RedisServer]
+    url: str, redis_server: RedisServer
 ) -> None:
     async with fault_proxy(url) as proxy, connected(proxy.url(url), confirm_timeout_seconds=10) as broker:
         message = msgspec.structs.replace(order(1), headers={IDEMPOTENCY_HEADER: "push-1"})
@@ -122,7 +133,7 @@ async def test_a_publish_without_a_reply_is_unknown_and_stored_once_and_its_repe
             message = msgspec.structs.replace(message, repeat=True)
             await broker.ready(10)
         assert (await broker.publish([message]))[0].confirmed
-        with redis_server().client() as plain:
+        with redis_server.client() as plain:
             assert plain.xlen(ROUTE.queue) == 1
 
 
@@ -195,13 +206,13 @@ async def test_a_consumer_frozen_beyond_its_lease_loses_its_message_and_its_late
 
 @pytest.mark.parametrize("lost", ["everything", "the stream"])
 async def test_a_queue_that_vanishes_under_its_consumer_is_declared_again(
-    url: str, redis_server: Callable[[], RedisServer], lost: str
+    url: str, redis_server: RedisServer, lost: str
 ) -> None:
     async with connected(url) as broker, broker.consume(ROUTE.queue, prefetch=4) as consumer:
         assert (await broker.publish([order(0)]))[0].confirmed
         (first,) = await take(consumer, 1)
         await consumer.settle([(first, Ack())])
-        with redis_server().client() as plain:
+        with redis_server.client() as plain:
             if lost == "everything":
                 plain.flushall()
             else:
@@ -242,11 +253,11 @@ async def test_a_frozen_server_makes_publishes_unknown_and_leaving_takes_seconds
 
 
 async def test_the_twentieth_failed_delivery_makes_a_message_poison(
-    url: str, redis_server: Callable[[], RedisServer]
+    url: str, redis_server: RedisServer
 ) -> None:
     async with connected(url) as broker:
         await broker.publish([order(0), order(1)])
-        with redis_server().client() as plain:
+        with redis_server.client() as plain:
             (entry, _), _ = plain.xrange(ROUTE.queue)
             # As twenty consumers that died leave the message.
             plain.xreadgroup("solstice", "$returned", {ROUTE.queue: ">"}, count=1)
@@ -259,11 +270,11 @@ async def test_the_twentieth_failed_delivery_makes_a_message_poison(
 
 
 async def test_failed_deliveries_from_a_queue_without_dead_letters_never_become_poison(
-    url: str, redis_server: Callable[[], RedisServer]
+    url: str, redis_server: RedisServer
 ) -> None:
     async with connected(url) as broker:
         await broker.publish([order(0, exchange=ROUTE.dlx)])
-        with redis_server().client() as plain:
+        with redis_server.client() as plain:
             ((_, ((entry, _),)),) = plain.xreadgroup("solstice", "$returned", {ROUTE.dlq: ">"}, count=1)
             plain.xclaim(ROUTE.dlq, "solstice", "$returned", 0, [entry], retrycount=99, justid=True)
         (dead_letter,) = await drain(broker, ROUTE.dlq, 1)
@@ -271,20 +282,20 @@ async def test_failed_deliveries_from_a_queue_without_dead_letters_never_become_
 
 
 async def test_poison_is_dropped_and_counted_where_no_dead_letters_are_kept(
-    url: str, redis_server: Callable[[], RedisServer]
+    url: str, redis_server: RedisServer
 ) -> None:
     dropped: list[str] = []
     async with open_broker(url, name="test", on_dropped=dropped.append) as broker:
         await broker.ready(10)
         await broker.declare(TOPOLOGY)
         await broker.publish([order(0)])
-        with redis_server().client() as plain:
+        with redis_server.client() as plain:
             ((_, ((entry, _),)),) = plain.xreadgroup("solstice", "$returned", {ROUTE.queue: ">"}, count=1)
             plain.xclaim(ROUTE.queue, "solstice", "$returned", 0, [entry], retrycount=21, justid=True)
         async with broker.consume(ROUTE.queue, prefetch=1):
             await wait_until(lambda: dropped == ["too_many_deliveries"])
             await wait_for_ready(broker, ROUTE.queue, 0)
-        with redis_server().client() as plain:
+        with redis_server.client() as plain:
             assert (plain.xlen(ROUTE.queue), plain.xlen(ROUTE.dlq)) == (0, 0)
 
 
@@ -303,11 +314,11 @@ async def test_the_depth_says_what_is_held_how_old_it_is_and_how_long_the_lease_
 
 
 async def test_a_dead_letter_without_a_queue_for_it_stays_where_it_is(
-    url: str, redis_server: Callable[[], RedisServer]
+    url: str, redis_server: RedisServer
 ) -> None:
     async with connected(url) as broker:
         await broker.publish([order(0)])
-        with redis_server().client() as plain:
+        with redis_server.client() as plain:
             plain.hdel("solstice:topology", f"b:{ROUTE.dlx}\0")
         async with broker.consume(ROUTE.queue, prefetch=1) as consumer:
             (one,) = await take(consumer, 1)
@@ -319,7 +330,7 @@ async def test_a_dead_letter_without_a_queue_for_it_stays_where_it_is(
 
 
 async def test_nothing_is_trimmed_and_what_is_settled_leaves_nothing_behind(
-    url: str, redis_server: Callable[[], RedisServer]
+    url: str, redis_server: RedisServer
 ) -> None:
     async with connected(url) as broker:
         for first in range(0, 5000, 500):
@@ -332,7 +343,7 @@ async def test_nothing_is_trimmed_and_what_is_settled_leaves_nothing_behind(
                 seen += [int(delivery.body) for delivery in batch]
                 await consumer.settle([(delivery, Ack()) for delivery in batch])
         assert seen == list(range(5000))
-    with redis_server().client() as plain:
+    with redis_server.client() as plain:
         assert plain.xlen(ROUTE.queue) == 0
         assert plain.xpending(ROUTE.queue, "solstice")["pending"] == 0
         assert plain.exists(f"{ROUTE.queue}:consumers") == 0
@@ -350,9 +361,9 @@ async def test_nothing_is_trimmed_and_what_is_settled_leaves_nothing_behind(
     ids=["everysec", "no AOF"],
 )
 async def test_a_server_that_is_less_durable_than_it_could_be_is_degraded_and_works(
-    setting: dict[str, str], detail: str
+    setting: dict[str, str], detail: str, redis_flavour: str
 ) -> None:
-    with RedisServer(setting) as server:
+    with RedisServer(setting, flavour=redis_flavour) as server:
         async with connected(server.url) as broker:
             assert (broker.health.connected, broker.health.blocked) == (True, None)
             assert broker.health.degraded == detail
@@ -360,8 +371,8 @@ async def test_a_server_that_is_less_durable_than_it_could_be_is_degraded_and_wo
             assert (await broker.publish([order(0)]))[0].confirmed
 
 
-async def test_a_server_that_may_evict_queues_is_refused() -> None:
-    with RedisServer({"maxmemory-policy": "allkeys-lru"}) as server:
+async def test_a_server_that_may_evict_queues_is_refused(redis_flavour: str) -> None:
+    with RedisServer({"maxmemory-policy": "allkeys-lru"}, flavour=redis_flavour) as server:
         async with connected(server.url) as broker:
             assert broker.health.blocked is not None
             assert "allkeys-lru may evict queues; set maxmemory-policy noeviction" in broker.health.blocked
@@ -433,9 +444,9 @@ async def test_a_user_who_may_not_ask_for_settings_makes_the_durability_unknown(
     ids=["wrong password", "no password", "cluster"],
 )
 async def test_a_server_that_does_not_suit_is_quoted(
-    settings: dict[str, str], address: str, detail: str
+    settings: dict[str, str], address: str, detail: str, redis_flavour: str
 ) -> None:
-    with RedisServer(settings) as server:
+    with RedisServer(settings, flavour=redis_flavour) as server:
         async with open_broker(server.url.replace("redis://", address), name="test") as broker:
             with pytest.raises(BrokerUnavailable, match=detail) as raised:
                 await broker.ready(3)
@@ -467,12 +478,12 @@ async def test_installations_with_a_prefix_of_their_own_share_a_database(url: st
 
 
 async def test_what_is_declared_is_found_and_what_vanished_is_a_difference(
-    url: str, redis_server: Callable[[], RedisServer]
+    url: str, redis_server: RedisServer
 ) -> None:
     assert len(topology_differences(TOPOLOGY, await read_topology(url, TOPOLOGY))) > 0
     async with connected(url):
         assert topology_differences(TOPOLOGY, await read_topology(url, TOPOLOGY)) == ()
-        with redis_server().client() as plain:
+        with redis_server.client() as plain:
             plain.delete(ROUTE.dlq)
         (missing, *_) = topology_differences(TOPOLOGY, await read_topology(url, TOPOLOGY))
         assert missing.object == f"queue {ROUTE.dlq}"
@@ -491,13 +502,13 @@ async def test_the_topology_of_a_server_that_is_away_cannot_be_read() -> None:
 
 
 async def test_a_client_that_knows_nothing_but_redis_publishes_a_job_request(
-    url: str, redis_server: Callable[[], RedisServer]
+    url: str, redis_server: RedisServer
 ) -> None:
     """As docs/messages.md says; the client is redis-py alone."""
     body = EXAMPLE.read_bytes()
     settings = BrokerSettings(amqp_url=url)
     async with connected(url, topology=full_topology(settings)) as broker:
-        with redis_server().client() as plain:
+        with redis_server.client() as plain:
             plain.xadd("solstice.jobs.v1", {"body": body})
             plain.xadd(
                 "solstice.jobs.v1",
@@ -527,10 +538,10 @@ async def test_a_client_that_knows_nothing_but_redis_publishes_a_job_request(
     ids=["half", "no text", "list", "deep", "wrong types", "forged", "no body"],
 )
 async def test_an_entry_that_is_no_message_can_be_read_and_refused(
-    url: str, redis_server: Callable[[], RedisServer], fields: dict[str, bytes]
+    url: str, redis_server: RedisServer, fields: dict[str, bytes]
 ) -> None:
     async with connected(url) as broker:
-        with redis_server().client() as plain:
+        with redis_server.client() as plain:
             plain.xadd(ROUTE.queue, fields)
         async with broker.consume(ROUTE.queue, prefetch=1) as consumer:
             (odd,) = await take(consumer, 1)
@@ -544,11 +555,11 @@ async def test_an_entry_that_is_no_message_can_be_read_and_refused(
 
 
 async def test_what_a_foreign_consumer_of_our_group_dropped_comes_back(
-    url: str, redis_server: Callable[[], RedisServer]
+    url: str, redis_server: RedisServer
 ) -> None:
     async with connected(f"{url}?lease=1") as broker:
         await broker.publish([order(5)])
-        with redis_server().client() as plain:
+        with redis_server.client() as plain:
             assert plain.xreadgroup("solstice", "stranger", {ROUTE.queue: ">"})
         assert numbers(await drain(broker, ROUTE.queue, 1)) == [5]
 

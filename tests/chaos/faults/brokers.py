@@ -14,7 +14,7 @@ import nats
 from solstice_common.broker.jetstream.jetstream_names import stream_of
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import jobs_route
-from tests.brokers import EMBEDDED, NATS, REDIS
+from tests.brokers import EMBEDDED
 from tests.chaos.faults.schedule import OF_CLUSTERS, OF_SERVICES, Fault, Step
 from tests.servers.nats_server import NatsServer, with_credentials
 from tests.servers.proxy import FaultProxy, fault_proxy
@@ -24,6 +24,7 @@ from tests.servers.rabbitmq_node import RabbitMQNode
 from tests.servers.rabbitmq_server import RabbitMQServer
 from tests.servers.redis_server import RedisServer
 from tests.servers.server import Server
+from tests.servers.versions import NATS, REDIS
 
 USER: Final = "solstice"
 PASSWORD: Final = "correct"
