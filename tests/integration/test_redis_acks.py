@@ -1,7 +1,6 @@
 """How acks reach Redis: with the reader's next call, or at once while it waits."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
@@ -17,8 +16,8 @@ COUNT = 400
 
 
 @pytest.fixture
-def url(redis_server: Callable[[], RedisServer]) -> str:
-    return redis_server().fresh_url()
+def url(redis_server: RedisServer) -> str:
+    return redis_server.fresh_url()
 
 
 async def publish(broker: Broker, count: int) -> None:
@@ -31,7 +30,7 @@ async def ack(consumer: Consumer, deliveries: list[Delivery]) -> None:
 
 
 async def test_single_acks_in_any_order_keep_the_reader_within_its_prefetch(
-    url: str, redis_server: Callable[[], RedisServer]
+    url: str, redis_server: RedisServer
 ) -> None:
     seen: list[int] = []
     most = 0
@@ -43,9 +42,9 @@ async def test_single_acks_in_any_order_keep_the_reader_within_its_prefetch(
                 seen += numbers(batch)
                 for delivery in reversed(batch):
                     tasks.create_task(ack(consumer, [delivery]))
-                with redis_server().client() as plain:
+                with redis_server.client() as plain:
                     most = max(most, plain.xpending(ROUTE.queue, "solstice")["pending"])
-        with redis_server().client() as plain:
+        with redis_server.client() as plain:
             assert plain.xlen(ROUTE.queue) == 0
     assert sorted(seen) == list(range(COUNT))
     assert most <= PREFETCH
