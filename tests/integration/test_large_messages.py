@@ -55,9 +55,9 @@ async def test_large_messages_of_rabbitmq_are_dead_letters_and_not_held(
 
 
 async def test_large_entries_of_redis_are_dead_letters_and_not_held(
-    redis_server: Callable[[], RedisServer], tmp_path: Path
+    redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    server = redis_server()
+    server = redis_server
     url = server.fresh_url()
 
     def write(route: Route, body: bytes) -> None:

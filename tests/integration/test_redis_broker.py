@@ -156,7 +156,7 @@ async def test_a_full_consumer_wakes_another_one_for_what_it_leaves(
 
 
 async def test_idempotency_keys_are_kept_in_a_few_sets_that_expire_after_the_window(
-    url: str, redis_server: Callable[[], RedisServer]
+    url: str, redis_server: RedisServer
 ) -> None:
     async with connected(url) as broker:
         messages = [
@@ -165,7 +165,7 @@ async def test_idempotency_keys_are_kept_in_a_few_sets_that_expire_after_the_win
         ]
         assert all(outcome.confirmed for outcome in await broker.publish(messages))
         repeats = [msgspec.structs.replace(message, repeat=True) for message in messages[::100]]
-        with redis_server().client() as plain:
+        with redis_server.client() as plain:
             names = list(plain.scan_iter(f"{ROUTE.queue}:idemp:*"))
             assert 1 <= len(names) <= 4
             for name in names:
