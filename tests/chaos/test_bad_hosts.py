@@ -22,6 +22,7 @@ from solstice_orchestrator.store import open_store
 from tests.builders import job_request
 from tests.repositories import GIT_ENVIRONMENT, Repository
 from tests.servers.git_servers import answering, git_backend, http_server
+from tests.servers.hostile_git_host import BODIES, STATUSES, hostile
 from tests.servers.orchestrator import SharedFiles, orchestrator
 
 GOOD, BAD = 40, 12
@@ -114,6 +115,14 @@ def silent_about_checkouts(root: Path, released: threading.Event) -> Any:
     return type("Handler", (backend,), {"do_POST": do_post})
 
 
+def served(path: Path) -> Repository:
+    """A repository that gives planning single files."""
+    repository = Repository(path)
+    repository.git("config", "uploadpack.allowFilter", "true")
+    repository.git("config", "uploadpack.allowAnySHA1InWant", "true")
+    return repository
+
+
 async def until(query: str, shared_files: SharedFiles, least: int, seconds: float) -> None:
     async with asyncio.timeout(seconds):
         while await asyncio.to_thread(counted, shared_files, query) < least:  # noqa: ASYNC110  a file sends no notification
@@ -130,10 +139,8 @@ async def test_a_host_that_goes_silent_while_it_is_checked_out_from_leaves_slots
 ) -> None:
     shared_files, good = SharedFiles(directory=tmp_path), Repository(tmp_path / "good")
     sha = good.commit({".solstice/job.sh": "true"})
-    served = Repository(tmp_path / "served" / "bad")
-    served.git("config", "uploadpack.allowFilter", "true")
-    served.git("config", "uploadpack.allowAnySHA1InWant", "true")
-    shas = [served.commit({".solstice/job.sh": "true", "file": str(each)}) for each in range(BAD)]
+    bad = served(tmp_path / "served" / "bad")
+    shas = [bad.commit({".solstice/job.sh": "true", "file": str(each)}) for each in range(BAD)]
     released = threading.Event()
     with (
         http_server(silent_about_checkouts(tmp_path / "served", released)) as port,
@@ -270,3 +277,45 @@ async def test_a_stream_of_good_jobs_keeps_its_rate_beside_bad_hosts_and_a_bad_c
     # Other processes share the machine; a bad host that held slots, or a quarantine, would leave almost no
     # jobs.
     assert beside > 0.6 * alone
+
+
+async def test_repositories_of_one_committer_stop_no_other_of_their_host(tmp_path: Path) -> None:
+    shared_files, good = SharedFiles(directory=tmp_path), Repository(tmp_path / "root" / "good")
+    sha = good.commit({".solstice/job.sh": "true"})
+    kinds = [*map(str, STATUSES), *(kind.replace(" ", "_") for kind in BODIES)]
+    late = [served(tmp_path / "root" / "late" / str(number)) for number in range(3)]
+    with (
+        http_server(hostile(tmp_path / "root")) as port,
+        orchestrator(shared_files, GIT_PROTOCOLS="http", GOVERNOR="off") as process,
+    ):
+        host = f"127.0.0.1:{port}"
+        bad = [
+            job_request(repo_url=f"http://{host}/{kind}/{number}", repo_full_name=f"bad/{number}", ref=None)
+            for kind in kinds
+            for number in range(2)
+        ]
+        bad += [
+            job_request(
+                repo_url=f"http://{host}/late/{number}/.git",
+                repo_full_name=f"late/{number}",
+                commit_sha=each.commit({".solstice/job.sh": "true"}),
+                ref=None,
+            )
+            for number, each in enumerate(late)
+        ]
+        await publish(shared_files, [each.encode() for each in bad])
+        for each in bad:
+            if each.repo_url.split("/")[3] in {"301", "refusal", "abort_of_the_fetch", "late"}:
+                await asyncio.to_thread(process.logged, "git_host.unreachable", host=each.repo_url)
+        expected = [
+            job_request(repo_url=f"http://{host}/good/.git", commit_sha=sha, ref=None) for _ in range(10)
+        ]
+        await publish(shared_files, [each.encode() for each in expected])
+        await until(
+            "SELECT count(*) FROM runs WHERE state = 'succeeded'", shared_files, len(expected), WAIT_SECONDS
+        )
+    assert not [
+        event
+        for event in process.events
+        if event["event"] == "git_host.unreachable" and event["host"] == host
+    ]

@@ -19,7 +19,8 @@ from typing import Any, Final, Generic, TypeVar
 from solstice_common.errors import SolsticeError
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressPin
-from solstice_orchestrator.git.failures import GitErrors, read_formats
+from solstice_orchestrator.git.failures import GitErrors, read_events, read_formats
+from solstice_orchestrator.git.host_contact import SSH_FAILED, is_host_away
 from solstice_orchestrator.processes.children import Child, child, pipe_reader, side_pipe
 
 T = TypeVar("T")
@@ -48,7 +49,13 @@ TRACE_BYTES: Final = 256 * 1024
 WATCH_SECONDS: Final = 0.25
 """How often git's directory is measured while git writes. Shorter commands are measured at their end."""
 
-SSH: Final = "ssh -oBatchMode=yes -oConnectTimeout=20 -oServerAliveInterval=15"
+SSH: Final = (
+    'run_ssh() { ssh -oBatchMode=yes -oConnectTimeout=20 -oServerAliveInterval=15 "$@"; ended=$?; '
+    f"""[ $ended -ne 255 ] || echo '{{"event":"error","fmt":"{SSH_FAILED}"}}' >> "$GIT_TRACE2_EVENT"; """
+    "return $ended; }; run_ssh"
+)
+"""The command to which git adds its arguments. ssh's exit code tells its own failures from those of the repository,
+and git would not pass it on."""
 LIMITED: Final = 'ulimit -d "$0" && exec "$@"'
 """Limits the allocated memory of git and its children, in KiB. Mapped files do not count."""
 
@@ -107,14 +114,18 @@ class CheckoutFailed(SolsticeError):
 
     `reason` is CHECKOUT_FAILED when a later try may help, MACHINE_FAILED when a try elsewhere may, and
     COMMIT_NOT_FOUND, COMMIT_UNUSABLE or INVALID_WORKFLOW when neither will. `may_appear`: the repository exists and
-    only the commit is absent, and it may appear within seconds.
+    only the commit is absent, and it may appear within seconds. `host_away`: the host gave no answer, or failed itself;
+    any other answer, even an error or a redirect, is none of the host's failures.
     """
 
-    def __init__(self, reason: Reason, detail: str, *, may_appear: bool = False) -> None:
+    def __init__(
+        self, reason: Reason, detail: str, *, may_appear: bool = False, host_away: bool = False
+    ) -> None:
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
         self.may_appear = may_appear
+        self.host_away = host_away
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +196,7 @@ class Git:
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_PROTOCOL_FROM_USER": "0",
             "GIT_SSH_COMMAND": SSH,
+            "GIT_SSH_VARIANT": "ssh",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_TRACE2_EVENT_BRIEF": "1",
             **({} if bare else {"GIT_WORK_TREE": str(directory)}),
@@ -255,8 +267,11 @@ class Git:
                 Reason.COMMIT_UNUSABLE,
                 f"the commit takes more than {self._max_bytes // 1024**2} MiB on disk, which is the limit here",
             )
+        events_read = formats.result()
         errors = GitErrors(
-            stderr=stderr.result().decode("utf-8", "replace"), formats=read_formats(formats.result())
+            stderr=stderr.result().decode("utf-8", "replace"),
+            formats=read_formats(events_read),
+            is_host_away=is_host_away(read_events(events_read)),
         )
         return GitResult(returncode=returncode, stdout=stdout.result(), errors=errors)
 

@@ -79,7 +79,9 @@ class CommitFiles:
         # Shielded: a caller that is cancelled must not cancel the answer for the others.
         answer = await asyncio.shield(self._coming[key])
         if isinstance(answer, CheckoutFailed):
-            raise CheckoutFailed(answer.reason, answer.detail, may_appear=answer.may_appear)
+            raise CheckoutFailed(
+                answer.reason, answer.detail, may_appear=answer.may_appear, host_away=answer.host_away
+            )
         return answer
 
     def _fetch(self, lookup: FilesRequest) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.git.host_contact import GitEvent
 
 MACHINE_ERRORS: Final = frozenset(
     {
@@ -58,6 +59,8 @@ class GitErrors:
     """It may quote file names of the commit and words of the server, with whole lines within them."""
     formats: tuple[str, ...] | None = None
     """The formats of git's own messages, into which nothing is quoted; None: git told none, or never started."""
+    is_host_away: bool = False
+    """Whether git's own messages say that the host gave no answer, or that it failed itself."""
 
     @property
     def text(self) -> str:
@@ -106,20 +109,20 @@ def read_formats(trace: bytes) -> tuple[str, ...] | None:
 
     Source: git-scm.com/docs/api-trace2, "Event-Specific Key/Value Pairs".
     """
-    *events, _ = trace.split(b"\n")
-    if not events:
+    if b"\n" not in trace:
         return None
-    return tuple(dict.fromkeys(_formats(events)))
+    return tuple(dict.fromkeys(event.format for event in read_events(trace)))
 
 
-def _formats(events: Iterable[bytes]) -> Iterable[str]:
-    for event in events:
+def read_events(trace: bytes) -> Iterable[GitEvent]:
+    """The errors in git's trace, in their order."""
+    for event in trace.split(b"\n")[:-1]:
         if event.startswith(b'{"event":"error"'):
             try:
                 event_fields = json.loads(event.decode("utf-8", "replace"))
             except ValueError:
                 continue
-            yield str(event_fields.get("fmt", ""))
+            yield GitEvent(format=str(event_fields.get("fmt", "")), message=str(event_fields.get("msg", "")))
 
 
 def is_machine(error: BaseException) -> bool:

@@ -96,7 +96,8 @@ async def pin(request: HasUrl, policy: GitPolicy) -> AddressPin:
     except OSError as error:
         message = f"unable to access '{request.repo_url}': Could not resolve host ({error.strerror})"
         raise failure(
-            request, GitResult(returncode=128, stdout=b"", errors=GitErrors(stderr=message))
+            request,
+            GitResult(returncode=128, stdout=b"", errors=GitErrors(stderr=message, is_host_away=True)),
         ) from None
 
 
@@ -192,7 +193,11 @@ def failure(request: HasUrl, result: GitResult[bytes]) -> CheckoutFailed:
         message = f"git needed more memory than it may have here ({message})"
     elif _REDIRECT.search(result.stderr):
         message = f"{message}; redirects are not followed: name the URL that it has now"
-    return CheckoutFailed(reason_of(result.errors), f"fetching from {request.repo_url} failed: {message}")
+    return CheckoutFailed(
+        reason_of(result.errors),
+        f"fetching from {request.repo_url} failed: {message}",
+        host_away=result.errors.is_host_away,
+    )
 
 
 def git_message(result: GitResult[bytes]) -> str:
@@ -208,7 +213,9 @@ async def bounded(seconds: float, request: HasUrl) -> AsyncIterator[asyncio.Time
             yield limit
     except TimeoutError:
         raise CheckoutFailed(
-            Reason.CHECKOUT_FAILED, f"fetching from {request.repo_url} took longer than {seconds:g} s"
+            Reason.CHECKOUT_FAILED,
+            f"fetching from {request.repo_url} took longer than {seconds:g} s",
+            host_away=True,
         ) from None
 
 

@@ -74,7 +74,7 @@ def after_answer(now: float) -> Circuit:
 def is_of_repository(circuit: Circuit, url: str, now: float) -> bool:
     """Whether a failure counts against the repository alone; `circuit` is its host's.
 
-    One repository can fail on purpose, by a redirect for instance. Its host is away when a second one fails, too.
+    One repository can fail on purpose. Its host is away when a second one fails, too.
     """
     if circuit.answered_at is not None and now - circuit.answered_at < ANSWERED_SECONDS:
         return True
@@ -165,23 +165,37 @@ class GitHosts:
 
     def answered(self, url: str) -> None:
         """Record an answer of the host, even a refusal."""
-        host = host_of(url)
         self.circuits.pop(url, None)
+        self._set_answered(host_of(url))
+
+    def _set_answered(self, host: str) -> None:
         if self.circuits.pop(host, CLOSED).failures:
             log.info(LogEvent.GIT_HOST_ANSWERED, host=host)
+        self._set(host, after_answer(self.clock()))
+
+    def _set(self, key: str, circuit: Circuit) -> None:
+        """Set a circuit, and forget the one that was set longest ago."""
+        self.circuits.pop(key, None)
         if len(self.circuits) >= MAX_HOSTS:
             self.circuits.pop(next(iter(self.circuits)))
-        self.circuits[host] = after_answer(self.clock())
+        self.circuits[key] = circuit
 
-    def failed(self, url: str, detail: str) -> None:
-        """Record that the host gave no answer, or no useful one."""
+    def failed(self, url: str, detail: str, *, host_away: bool) -> None:
+        """Record a failed fetch.
+
+        Without `host_away` the host has answered, and only the repository is left alone.
+        """
         host, now = host_of(url), self.clock()
-        circuit = self.circuits.get(host, CLOSED)
-        if host != url and is_of_repository(circuit, url, now):
-            self.circuits[host] = replace(circuit, suspect=url)
-            host = url
-        before = self.circuits.pop(host, CLOSED)
-        after = self.circuits[host] = after_failure(before, now, self.chance())
+        if host != url:
+            if not host_away:
+                self._set_answered(host)
+            circuit = self.circuits.get(host, CLOSED)
+            if is_of_repository(circuit, url, now):
+                self._set(host, replace(circuit, suspect=url))
+                host = url
+        before = self.circuits.get(host, CLOSED)
+        after = after_failure(before, now, self.chance())
+        self._set(host, after)
         if after is not before:
             log.warning(
                 LogEvent.GIT_HOST_UNREACHABLE,

@@ -290,8 +290,8 @@ async def _decide_at_host(
     with hosts.visit(request.repo_url):
         decision = await decide(request, files=files, rules=rules)
     match decision:
-        case PlanRefused(reason=Reason.CHECKOUT_FAILED, detail=detail):
-            hosts.failed(request.repo_url, detail)
+        case PlanRefused(reason=Reason.CHECKOUT_FAILED, detail=detail, host_away=host_away):
+            hosts.failed(request.repo_url, detail, host_away=host_away)
         case PlanRefused(reason=Reason.MACHINE_FAILED | Reason.NOT_TRUSTED):
             pass
         case _:
@@ -309,7 +309,7 @@ async def decide(
     try:
         contents = await _found(request, files)
     except CheckoutFailed as error:
-        return PlanRefused(reason=error.reason, detail=error.detail[:1000])
+        return PlanRefused(reason=error.reason, detail=error.detail[:1000], host_away=error.host_away)
     # In a thread: the largest and strangest file that is allowed takes a noticeable part of a second to read.
     return await asyncio.to_thread(plan_jobs, request, contents, rules)
 

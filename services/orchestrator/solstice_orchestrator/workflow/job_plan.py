@@ -30,6 +30,8 @@ class PlanRefused:
 
     reason: Reason
     detail: str
+    host_away: bool = False
+    """Whether the git host gave no answer, or failed itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from solstice_orchestrator.git.hosts import (
     ANSWERED_SECONDS,
     LONGEST_SECONDS,
+    MAX_HOSTS,
     SLOW_SECONDS,
     VISITS_OF_SLOW_HOST,
     VISITS_OF_UNKNOWN_HOST,
@@ -41,15 +42,15 @@ def hosts() -> tuple[GitHosts, ManualClock]:
 
 def test_a_host_that_fails_is_left_alone_alone_and_asked_by_one_until_it_answers() -> None:
     known, clock = hosts()
-    known.failed(WORSE, "no route")
-    known.failed(BAD, "no route")
+    known.failed(WORSE, "no route", host_away=True)
+    known.failed(BAD, "no route", host_away=True)
     assert known.pause_of(BAD) == "git host bad.example does not answer; next try in 2 s"
     assert known.pause_of(GOOD) is None
     clock.forward(2.0)
     assert known.pause_of(BAD) is None
     with known.visit(BAD):
         assert known.pause_of(BAD) is not None
-        known.failed(BAD, "no route")
+        known.failed(BAD, "no route", host_away=True)
     assert known.pause_of(BAD) == "git host bad.example does not answer; next try in 4 s"
     clock.forward(4.0)
     with known.visit(BAD):
@@ -60,7 +61,7 @@ def test_a_host_that_fails_is_left_alone_alone_and_asked_by_one_until_it_answers
 def test_one_repository_cannot_stop_its_host() -> None:
     known, clock = hosts()
     for _ in range(5):
-        known.failed(BAD, "redirect")
+        known.failed(BAD, "redirect", host_away=True)
         assert known.pause_of(WORSE) is None
         paused = known.pause_of(BAD)
         assert paused is not None
@@ -69,12 +70,52 @@ def test_one_repository_cannot_stop_its_host() -> None:
     with known.visit(WORSE):
         known.answered(WORSE)
     clock.forward(ANSWERED_SECONDS)
-    known.failed(WORSE, "no route")
+    known.failed(WORSE, "no route", host_away=True)
     assert known.pause_of(GOOD.replace("good", "bad")) is None
-    known.failed(BAD, "no route")
+    known.failed(BAD, "no route", host_away=True)
     assert (
         known.pause_of(GOOD.replace("good", "bad")) == "git host bad.example does not answer; next try in 2 s"
     )
+
+
+def test_failures_that_are_answers_open_no_circuit_of_the_host() -> None:
+    known, clock = hosts()
+    urls = [f"https://bad.example/{number}.git" for number in range(5)]
+    for url in urls:
+        known.failed(url, "redirect", host_away=False)
+        assert known.pause_of(url) == f"{url} cannot be fetched from; next try in 2 s"
+        assert known.pause_of(WORSE) is None
+    clock.forward(2.0)
+    known.failed(urls[0], "redirect", host_away=False)
+    assert known.pause_of(urls[0]) == f"{urls[0]} cannot be fetched from; next try in 4 s"
+    assert known.pause_of(urls[1]) is None
+
+
+def test_a_failure_that_is_an_answer_closes_the_circuit_of_its_host() -> None:
+    known, clock = hosts()
+    known.failed(WORSE, "no route", host_away=True)
+    known.failed(BAD, "no route", host_away=True)
+    assert known.circuits["bad.example"].failures == 1
+    clock.forward(2.0)
+    known.failed(BAD, "404", host_away=False)
+    assert known.circuits["bad.example"] == Circuit(answered_at=clock.now, suspect=BAD)
+    assert known.circuits[BAD].failures == 1
+
+
+def test_a_file_has_no_host_and_its_failure_is_its_own() -> None:
+    known, _ = hosts()
+    known.failed("file:///srv/a", "not there", host_away=False)
+    assert known.pause_of("file:///srv/a") is not None
+    assert known.pause_of("file:///srv/b") is None
+
+
+def test_failing_repositories_without_number_take_no_memory_without_bound() -> None:
+    known, _ = hosts()
+    for number in range(2 * MAX_HOSTS):
+        known.failed(f"https://bad.example/{number}.git", "redirect", host_away=False)
+    assert len(known.circuits) == MAX_HOSTS
+    assert known.circuits["bad.example"].failures == 0
+    assert f"https://bad.example/{2 * MAX_HOSTS - 1}.git" in known.circuits
 
 
 def test_a_silent_host_gets_few_places_before_the_first_failure() -> None:
@@ -87,7 +128,7 @@ def test_a_silent_host_gets_few_places_before_the_first_failure() -> None:
 def test_a_repository_that_fails_on_a_host_that_answers_is_left_alone_itself() -> None:
     known, clock = hosts()
     known.answered("https://good.example/other.git")
-    known.failed(GOOD, "500")
+    known.failed(GOOD, "500", host_away=True)
     assert known.pause_of(GOOD) is not None
     assert known.pause_of("https://good.example/other.git") is None
     clock.forward(ANSWERED_SECONDS)

@@ -126,7 +126,9 @@ class ProcessExecutor:
             self.hosts.answered(request.repo_url)
         except CheckoutFailed as error:
             if error.reason is Reason.CHECKOUT_FAILED:
-                self.hosts.failed(request.repo_url, error.detail)
+                self.hosts.failed(
+                    request.repo_url, error.detail, host_away=error.host_away and not visit.answered
+                )
             elif error.reason is not Reason.MACHINE_FAILED:
                 self.hosts.answered(request.repo_url)
             state = JobState.FAILED if error.reason is Reason.COMMIT_UNUSABLE else JobState.ERRORED
