@@ -94,7 +94,7 @@ async def has_more_paths(git: Git, sha: str, most: int) -> bool:
                 nonlocal counted
                 while piece := await stream.read(64 * 1024):
                     counted += piece.count(b"\0")
-                    if counted > most:
+                    if counted > most and not limit.expired():
                         limit.reschedule(0)
 
             await git.converse("ls-tree", "-r", "-z", "--name-only", sha, input_bytes=b"", read=count)
