@@ -13,7 +13,7 @@ PIECES = 1000
 
 
 class ListingGit:
-    """Lists ten paths in each iteration of the event loop, as git does while its reader is cancelled."""
+    """Lists ten paths in each iteration of the event loop."""
 
     def __init__(self, pieces: int) -> None:
         self._left = pieces
