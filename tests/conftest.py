@@ -32,6 +32,14 @@ settings.register_profile(
 )
 settings.load_profile("unhurried")
 
+# rich, which structlog would use, never ends with an exception whose causes lead back to it.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
+
 SHOWN_LINES = 60
 """Lines of captured output that the report of a failed test shows."""
 

@@ -8,6 +8,7 @@ writes only whole frames, and uses its reader in one way.
 """
 
 import asyncio
+import contextlib
 import ssl
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -192,7 +193,9 @@ class FilteredTransport(TransportFactory):
     def abort(self) -> None:
         """Drop the socket, which also ends reading."""
         if self.writer is not None:
-            self.writer.transport.abort()
+            # Before Python 3.11.3 a TLS connection that has ended cannot be aborted: it lost its protocol.
+            with contextlib.suppress(AttributeError):
+                self.writer.transport.abort()
         if self._reading is not None:
             self._reading.cancel()
 

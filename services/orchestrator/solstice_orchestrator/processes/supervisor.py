@@ -33,9 +33,6 @@ PR_SET_DUMPABLE: Final = 4
 PR_SET_CHILD_SUBREAPER: Final = 36
 CONTROL, VERDICT, OUTPUT = 0, 1, 2
 MAX_PLAN_BYTES: Final = 16 * 1024 * 1024
-CHILDLESS: Final = 0
-"""The exit code of a supervisor that left no process behind."""
-SOME_LEFT: Final = 3
 _WALL: Final = 0x40000000
 """Lets waitpid(2) see children of every kind; the `os` module has no name for it."""
 
@@ -56,26 +53,26 @@ def main() -> int:
             plan = control.plan()
             end = _Job(plan, control, signals, groups).run()
         except ControlClosed:
-            return CHILDLESS if _kill_everything(groups) else SOME_LEFT
-        is_childless = _kill_everything(groups)
+            _kill_everything(groups)
+            return 1
+        _kill_everything(groups)
         _say(event="end", **end)
-    return CHILDLESS if is_childless else SOME_LEFT
+    return 0
 
 
-def _kill_everything(groups: list[int]) -> bool:
-    """Kill every process of the job; return whether certainly none is left.
+def _kill_everything(groups: list[int]) -> None:
+    """Kill every process of the job.
 
     `groups` are the process groups of its steps. All processes of the job descend from this one, because it is their
     subreaper: without a child it has no descendants either, and nothing is searched.
     """
     if _is_childless():
-        return True
+        return
     if not any(process_ids()):
         for group in groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
     kill_descendants(os.getpid())
-    return _is_childless()
 
 
 def _is_childless() -> bool:

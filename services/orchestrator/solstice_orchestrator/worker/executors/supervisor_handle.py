@@ -142,9 +142,8 @@ class SupervisorHandle:
             await exit_code(self._process)
         if self._group and not await self._group.end():
             LOG.error(LogEvent.PROCESSES_NOT_ENDED, directory=str(self._group.path), count=None)
-        if self._process.returncode != supervisor.CHILDLESS:
-            # The job killed its supervisor, or hid processes from it.
-            await kill_orphans()
+        # Also after a job that succeeded: its supervisor may have left zombies, and so may git.
+        await kill_orphans()
 
 
 @asynccontextmanager

@@ -262,3 +262,13 @@ async def test_a_socket_that_reached_itself_is_refused() -> None:
     transport = FilteredTransport("amqp", lambda reader: FrameFilter(reader, lambda _channel, _frame: False))
     with pytest.raises(ConnectionRefusedError, match="connected to itself"):
         await transport.create(URL(f"amqp://127.0.0.1:{port}"), local_addr=("127.0.0.1", port))
+
+
+async def test_a_tls_connection_that_has_ended_can_be_dropped_on_every_python() -> None:
+    """Before Python 3.11.3 its transport has no protocol any more, and cannot be aborted."""
+    transport = create_autospec(asyncio.Transport, instance=True)
+    transport.abort.side_effect = AttributeError("'NoneType' object has no attribute '_abort'")
+    opened = FilteredTransport("amqps", lambda _: create_autospec(FrameFilter, instance=True))
+    opened.writer = create_autospec(asyncio.StreamWriter, instance=True, transport=transport)
+    opened.abort()
+    transport.abort.assert_called_once_with()
