@@ -80,7 +80,7 @@ class RedisWire:
 
     async def _run(self, words: tuple[bytes | str | float, ...], seconds: float) -> Any:
         # In C: a batch of messages is one command of a thousand arguments, each a microsecond in redis-py's Python.
-        packed = [hiredis.pack_command(words)]  # type: ignore[arg-type]  # its stub knows one argument
+        packed = [hiredis.pack_command(words)]  # type: ignore[arg-type]  # its stub allows a tuple of one word alone
         async with self._one_at_a_time:
             if self.ended.done():
                 raise RedisLost(self.ended.result())
