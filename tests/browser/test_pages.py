@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,13 +14,13 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, ViewportSize, expect
 
 from solstice_common.messages.states import JobState
+from solstice_common.values import times
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.schedules.ticks import TickReason
 from solstice_orchestrator.scheduling.workers import QuarantineOrder
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.views import ChunkKind
 from solstice_orchestrator.web.api.log_rows import MAX_ROWS
-from solstice_orchestrator.web.pages import wording
 from tests.schedules import COMMIT, added_schedule, claimed_tick
 from tests.servers.orchestrator_web import WORKER, WebServer, serve_web, spec
 from tests.stores import worker_record
@@ -533,16 +534,18 @@ async def test_dark_is_dark_and_light_is_light(web: WebServer, browser: Browser)
     assert dark < 150
 
 
-async def test_script_says_times_as_the_server_does(web: WebServer, browser: Browser) -> None:
-    seconds = [-1, 0, 0.44, 9.94, 9.96, 44, 45, 59.9, 60, 119, 3599, 3600, 86399, 86400, 200_000]
+async def test_script_writes_times_as_the_server_does(web: WebServer, browser: Browser) -> None:
+    limits = [limit + step for limit in (0, 1, 10, 60, 3600, 86_400) for step in (-1, -0.01, 0, 0.01, 1)]
+    chosen = Random(14)
+    seconds = [*limits, *(round(10 ** chosen.uniform(-2, 8), 3) for _ in range(500))]
     async with tab(browser, web) as page:
         await page.goto("/")
         page_shows = await page.evaluate(
-            "async (all) => { const { ago, duration } = await import('/static/times.js');"
-            " return all.map((one) => [ago(one), duration(one)]); }",
+            "async (all) => { const { ago, age, duration } = await import('/static/times.js');"
+            " return all.map((one) => [ago(one), age(one), duration(one)]); }",
             seconds,
         )
-    assert page_shows == [[wording.ago(each), wording.duration(each)] for each in seconds]
+    assert page_shows == [[times.ago(each), times.age(each), times.duration(each)] for each in seconds]
 
 
 async def test_line_can_be_linked_to(web: WebServer, browser: Browser) -> None:

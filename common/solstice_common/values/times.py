@@ -1,4 +1,4 @@
-"""Parses and writes timestamps (RFC 3339, UTC) and ages. Pure."""
+"""Parses and writes timestamps (RFC 3339, UTC), and words durations and ages for people. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 _AGE: Final = re.compile(r"([0-9]{1,6})([dhms])")
-_MINUTE, _HOUR = 60, 3600
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _UNIT_SECONDS: Final[Mapping[str, float]] = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
@@ -46,15 +46,39 @@ def age_seconds(text: str) -> float:
 
 
 def duration(seconds: float) -> str:
-    """A duration for people, such as `0.4 s`, `12 s`, `3 min 05 s`.
+    """A duration for people, in the two units that matter: `3 min 5 s`.
 
-    From an hour on it is `2 h 05 min`.
+    Else `0.4 s`, `12 s`, `2 h 14 min` or `5 d 3 h`. `web/static/times.js` does the same, as for `age` and `ago`.
     """
-    if seconds < 10:  # noqa: PLR2004  below ten a digit more is worth showing
-        return f"{seconds:.1f} s"
-    whole = int(seconds)
+    whole = int(max(0.0, seconds))
     if whole < _MINUTE:
-        return f"{whole} s"
+        return f"{int(seconds * 10) / 10:.1f} s" if 0 < seconds < 10 else f"{whole} s"  # noqa: PLR2004  below ten a digit more is worth showing
     if whole < _HOUR:
-        return f"{whole // _MINUTE} min {whole % _MINUTE:02} s"
-    return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02} min"
+        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
+    if whole < _DAY:
+        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
+    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
+
+
+def age(seconds: float) -> str:
+    """An age in the largest unit that fits: `12 s`, `3 h`."""
+    whole = int(max(0.0, seconds))
+    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if whole >= size:
+            return f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def ago(seconds: float) -> str:
+    """`just now`, `12 s ago`, `5 min ago`."""
+    return f"{age(seconds)} ago" if seconds >= 1 else "just now"
+
+
+def ahead(seconds: float) -> str:
+    """`now`, `in 2 h 14 min`."""
+    return f"in {duration(seconds)}" if seconds >= 1 else "now"
+
+
+def absolute(seconds: float) -> str:
+    """A moment in seconds since the epoch: `2026-01-31 12:00:00 UTC`."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -7,11 +7,13 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from solstice_common.values import times
+
 FRAME = "solstice_common.http.pages"
 
 
 def page_environment(package: str, **names: object) -> Environment:
-    """The templates of `package` over those of the frame; every page sees `names`.
+    """The templates of `package` over those of the frame; every page sees `names`, and `times`.
 
     A service's `page.html` extends `frame.html`; the frame's `error.html` extends the service's `page.html`.
     """
@@ -22,7 +24,7 @@ def page_environment(package: str, **names: object) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= names
+    environment.globals |= {"times": times, **names}
     return environment
 
 

@@ -15,7 +15,7 @@ from solstice_common.cli import output
 from solstice_common.cli.api_client import Document
 from solstice_common.cli.tables import Layout, print_table
 from solstice_common.messages.states import JobState
-from solstice_common.values.times import duration, parse_timestamp
+from solstice_common.values.times import age, ahead, duration, parse_timestamp
 
 SHORT_SHA: Final = 10
 SHORT_ID: Final = 8
@@ -72,8 +72,6 @@ LAYOUT: Final = Layout(
 )
 
 MORE: Final = "There are more: --all, or --limit N"
-
-MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def print_runs(runs: Sequence[Document], *, now: datetime, more: bool = False) -> None:
@@ -248,15 +246,6 @@ def styled_state(state: str) -> str:
     return f"[{style}]{state}[/{style}]" if style else escape(state)
 
 
-def age(moment: datetime, now: datetime) -> str:
-    """How long ago, in the largest unit that fits: `12s`, `5m`, `3h`, `2d`."""
-    seconds = max(0, int((now - moment).total_seconds()))
-    for unit, size in (("d", DAY), ("h", HOUR), ("m", MINUTE)):
-        if seconds >= size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
-
-
 def now_utc() -> datetime:
     """The clock of these commands."""
     return datetime.now(UTC)
@@ -308,20 +297,20 @@ def _cell(column: str, value: str, now: datetime) -> str:
         case "STATE":
             return styled_state(value)
         case "AGE" | "SEEN" | "LAST" | "TICK":
-            return age(parse_timestamp(value), now) if value else ""
+            return age((now - parse_timestamp(value)).total_seconds()) if value else ""
         case "NEXT":
-            value = _ahead(value, now).replace("expired", "now")
+            value = _ahead(value, now, over="now")
         case "EXPIRES":
-            value = _ahead(value, now)
+            value = _ahead(value, now, over="expired")
         case "TOOK" | "WORK" | "OLDEST":
             return duration(float(value)) if value else ""
     return escape(value.removeprefix("refs/heads/").removeprefix("refs/") if column == "REF" else value)
 
 
-def _ahead(moment: str, now: datetime) -> str:
-    """The time until then: `in 5d`, `expired`; anything else unchanged."""
+def _ahead(moment: str, now: datetime, *, over: str) -> str:
+    """The time until then, or `over`; anything that is no time unchanged."""
     try:
-        left = parse_timestamp(moment) - now
+        left = (parse_timestamp(moment) - now).total_seconds()
     except ValueError:
         return moment
-    return f"in {age(now, now + left)}" if left.total_seconds() > 0 else "expired"
+    return ahead(left) if left > 0 else over

@@ -25,12 +25,12 @@ from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.cli.tables import Layout, print_table
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import without_password
-from solstice_common.values.times import age_seconds, format_seconds, parse_timestamp
+from solstice_common.values.times import age, age_seconds, format_seconds, parse_timestamp
 from solstice_forge.api.api_models import fields_of
 from solstice_forge.config import configured_sources
 from solstice_forge.decisions.replay import NotReplayable, replay
 from solstice_forge.decisions.sources import Source, unverified_source
-from solstice_forge.decisions.verdict_words import age, decision_style, fate, run_address
+from solstice_forge.decisions.verdict_words import decision_style, fate, run_address
 from solstice_forge.inbox import InboxStore, open_inbox
 from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, RecordedDelivery
 from solstice_forge.inbox.protocol import Decision, KeepResult

@@ -6,8 +6,6 @@ from urllib.parse import quote
 from solstice_forge.inbox.log import DeliveryEntry
 from solstice_forge.inbox.protocol import Decision
 
-MINUTE, HOUR, DAY = 60, 3600, 86400
-
 SENTENCES: Final = {
     "push": "A push: its newest commit is built.",
     "change_request": "A pull or merge request has new code: its head commit is built.",
@@ -80,12 +78,3 @@ def run_address(public_url: str, entry: DeliveryEntry) -> str | None:
     if not public_url or not entry.request_ids or entry.reason in WITHOUT_RUN:
         return None
     return f"{public_url.rstrip('/')}/requests/{quote(entry.request_ids[0], safe='')}"
-
-
-def age(seconds: float) -> str:
-    """Return how long ago, in the largest unit that fits: `12s`, `5m`, `3h`, `2d`."""
-    whole = max(0, int(seconds))
-    for unit, size in (("d", DAY), ("h", HOUR), ("m", MINUTE)):
-        if whole >= size:
-            return f"{whole // size}{unit}"
-    return f"{whole}s"

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from solstice_common.messages.states import JobState
-from solstice_common.values.times import format_seconds
+from solstice_common.values.times import ago, format_seconds
 from solstice_orchestrator.queue_times.expectation import bounds, estimated_start
 from solstice_orchestrator.queue_times.forecast import Forecast
 from solstice_orchestrator.queue_times.waits import (
@@ -267,7 +267,7 @@ def refusal_text(worker: WorkerView, now: float) -> str:
     """What the worker lacks, with its last reported value and the age of that."""
     if worker.condition_at is None:
         return worker.refusal
-    return f"{worker.refusal} (measured {max(0.0, now - worker.condition_at):.0f} s ago)"
+    return f"{worker.refusal} (measured {ago(now - worker.condition_at)})"
 
 
 def _shrunk(workers: Iterable[WorkerView]) -> str:

@@ -49,10 +49,10 @@ def test_the_reason_the_position_and_the_expected_start_are_reported(
         "state   waiting",
         "reason  slots_busy",
         "why     Others have all 4 slots of linux; 3 jobs before it.",
-        "waits   1 min 00 s",
+        "waits   1 min 0 s",
         "ahead   3",
-        "starts  in 30 s to 2 min 00 s, as an estimate",
-        "  job job-1 build of acme/app, on quay:7 for 2 min 00 s",
+        "starts  in 30 s to 2 min 0 s, as an estimate",
+        "  job job-1 build of acme/app, on quay:7 for 2 min 0 s",
         "  run run-2 of acme/app",
     ]
 

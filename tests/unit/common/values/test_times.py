@@ -6,7 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.values.times import (
+    absolute,
+    age,
     age_seconds,
+    ago,
+    ahead,
     duration,
     format_seconds,
     format_timestamp,
@@ -65,21 +69,60 @@ def test_what_is_no_age_is_reported_with_examples(text: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "shown"),
     [
-        (0.0, "0.0 s"),
+        (-3.0, "0 s"),
+        (0.0, "0 s"),
+        (0.04, "0.0 s"),
         (0.44, "0.4 s"),
-        (9.9, "9.9 s"),
+        (9.99, "9.9 s"),
         (10.0, "10 s"),
         (59.9, "59 s"),
-        (60.0, "1 min 00 s"),
-        (185.0, "3 min 05 s"),
+        (60.0, "1 min 0 s"),
+        (185.0, "3 min 5 s"),
         (3599.0, "59 min 59 s"),
-        (3600.0, "1 h 00 min"),
-        (7500.0, "2 h 05 min"),
-        (90_000.0, "25 h 00 min"),
+        (3600.0, "1 h 0 min"),
+        (7500.0, "2 h 5 min"),
+        (86_399.0, "23 h 59 min"),
+        (90_061.0, "1 d 1 h"),
     ],
 )
 def test_duration_is_shown_in_the_two_units_that_matter(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (-3.0, "0 s"),
+        (0.9, "0 s"),
+        (59.9, "59 s"),
+        (60.0, "1 min"),
+        (3599.0, "59 min"),
+        (3600.0, "1 h"),
+        (86_399.0, "23 h"),
+        (86_400.0, "1 d"),
+        (300_000.0, "3 d"),
+    ],
+)
+def test_age_is_in_the_largest_unit_that_fits(seconds: float, shown: str) -> None:
+    assert age(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(-3.0, "just now"), (0.9, "just now"), (1.0, "1 s ago"), (119.0, "1 min ago")]
+)
+def test_what_was_less_than_a_second_ago_is_just_now(seconds: float, shown: str) -> None:
+    assert ago(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(-3.0, "now"), (0.9, "now"), (1.0, "in 1.0 s"), (8040.0, "in 2 h 14 min")]
+)
+def test_what_is_less_than_a_second_ahead_is_now(seconds: float, shown: str) -> None:
+    assert ahead(seconds) == shown
+
+
+def test_a_moment_for_people_is_in_utc_to_the_second() -> None:
+    assert absolute(1_769_860_801.5) == "2026-01-31 12:00:01 UTC"
 
 
 def test_moment_is_written_in_utc_for_any_zone_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

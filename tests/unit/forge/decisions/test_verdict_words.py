@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from solstice_forge.decisions.verdict_words import age, decision_style, fate, run_address, sentence
+from solstice_forge.decisions.verdict_words import decision_style, fate, run_address, sentence
 from solstice_forge.inbox.log import DeliveryEntry
 from solstice_forge.inbox.protocol import Decision
 
@@ -76,24 +76,6 @@ def test_what_has_no_run_or_no_known_page_has_no_link() -> None:
     assert run_address("", ACCEPTED) is None
     assert run_address("https://ci.example", IGNORED) is None
     assert run_address("https://ci.example", replace(ACCEPTED, reason="cancel")) is None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (-3.0, "0s"),
-        (0.9, "0s"),
-        (59.9, "59s"),
-        (60.0, "1m"),
-        (3599.0, "59m"),
-        (3600.0, "1h"),
-        (86399.0, "23h"),
-        (86400.0, "1d"),
-        (300000.0, "3d"),
-    ],
-)
-def test_age_is_in_the_largest_unit_that_fits(seconds: float, shown: str) -> None:
-    assert age(seconds) == shown
 
 
 def test_reason_without_a_sentence_is_shown_as_words() -> None:

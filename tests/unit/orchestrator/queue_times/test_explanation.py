@@ -343,7 +343,7 @@ def facts(**changes: object) -> WaitFacts:
         pytest.param(
             {"workers": (worker(refuses=Resource.LOAD, refusal="the load is 50.0", condition_at=NOW),)},
             WaitReason.GOVERNOR,
-            "governor(load): moor starts nothing while the load is 50.0 (measured 0 s ago).",
+            "governor(load): moor starts nothing while the load is 50.0 (measured just now).",
             id="a shortage of this moment",
         ),
         pytest.param(

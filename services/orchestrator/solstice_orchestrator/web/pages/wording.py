@@ -1,12 +1,12 @@
 """The words of the pages for states, reasons, times, names and links. Pure."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote, urlsplit
 
 from solstice_common.messages.states import JobState, RunState
+from solstice_common.values.times import duration
 from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS, Outcome, Reason
 from solstice_orchestrator.domain.statuses import detail_of
 from solstice_orchestrator.queue_times.explanation import refusal_text
@@ -143,46 +143,12 @@ def more(job: JobView) -> str:
     return "" if job.detail == detail_of(bare) else job.detail
 
 
-def duration(seconds: float) -> str:
-    """Write a duration: `0.4 s`, `3 min 5 s`, `2 h 14 min`.
-
-    `static/times.js` does the same.
-    """
-    whole = int(max(0.0, seconds))
-    if whole < 60:  # noqa: PLR2004  a minute
-        return f"{int(seconds * 10) / 10:.1f} s" if 0 < seconds < 10 else f"{whole} s"  # noqa: PLR2004  a digit more says nothing
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
-    if minutes < 60:  # noqa: PLR2004  an hour
-        return f"{minutes} min {whole % 60} s"
-    return f"{hours} h {minutes % 60} min" if hours < 24 else f"{days} d {hours % 24} h"  # noqa: PLR2004  a day
-
-
 def expected(start: Forecast, now: float) -> str:
     """Write an expected time: `in about 12 s`, `any moment`."""
     earliest, latest = (duration(max(0.0, moment - now)) for moment in (start.earliest, start.latest))
     if start.latest <= now:
         return "any moment"
     return f"in about {latest}" if earliest == latest else f"in {earliest} to {latest}"
-
-
-def ago(seconds: float) -> str:
-    """`just now`, `5 min ago`, `3 h ago`, `2 d ago`; as in `static/times.js`."""
-    if seconds < 45:  # noqa: PLR2004  exact numbers do not matter here
-        return "just now"
-    for size, unit in ((86400, "d"), (3600, "h")):
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit} ago"
-    return f"{max(1, int(seconds // 60))} min ago"
-
-
-def ahead(seconds: float) -> str:
-    """`in 2 h 14 min`, `now`."""
-    return f"in {duration(seconds)}" if seconds >= 1 else "now"
-
-
-def absolute(seconds: float) -> str:
-    """`2026-01-31 12:00:00 UTC`."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def repository(run: RunView | ScheduleView) -> str:

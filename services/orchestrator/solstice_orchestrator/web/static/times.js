@@ -1,11 +1,4 @@
-// How times are said; the same as in words.py.
-
-export function ago(seconds) {
-  if (seconds < 45) return "just now";
-  if (seconds >= 86400) return `${Math.floor(seconds / 86400)} d ago`;
-  if (seconds >= 3600) return `${Math.floor(seconds / 3600)} h ago`;
-  return `${Math.max(1, Math.floor(seconds / 60))} min ago`;
-}
+// How durations and ages are written; the same as in solstice_common/values/times.py.
 
 export function duration(seconds) {
   const whole = Math.floor(Math.max(0, seconds));
@@ -13,4 +6,16 @@ export function duration(seconds) {
   const minutes = Math.floor(whole / 60), hours = Math.floor(whole / 3600), days = Math.floor(whole / 86400);
   if (minutes < 60) return `${minutes} min ${whole % 60} s`;
   return hours < 24 ? `${hours} h ${minutes % 60} min` : `${days} d ${hours % 24} h`;
+}
+
+export function age(seconds) {
+  const whole = Math.floor(Math.max(0, seconds));
+  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
+    if (whole >= size) return `${Math.floor(whole / size)} ${unit}`;
+  }
+  return `${whole} s`;
+}
+
+export function ago(seconds) {
+  return seconds >= 1 ? `${age(seconds)} ago` : "just now";
 }

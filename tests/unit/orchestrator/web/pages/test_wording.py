@@ -51,41 +51,6 @@ JOB = JobView(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text_expected"),
-    [
-        (-3.0, "0 s"),
-        (0.0, "0 s"),
-        (0.42, "0.4 s"),
-        (9.99, "9.9 s"),
-        (10.0, "10 s"),
-        (59.9, "59 s"),
-        (60.0, "1 min 0 s"),
-        (3599.0, "59 min 59 s"),
-        (3600.0, "1 h 0 min"),
-        (90061.0, "1 d 1 h"),
-    ],
-)
-def test_duration(seconds: float, text_expected: str) -> None:
-    assert wording.duration(seconds) == text_expected
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text_expected"),
-    [
-        (-5.0, "just now"),
-        (44.0, "just now"),
-        (45.0, "1 min ago"),
-        (119.0, "1 min ago"),
-        (3599.0, "59 min ago"),
-        (3600.0, "1 h ago"),
-        (86400.0, "1 d ago"),
-    ],
-)
-def test_ago(seconds: float, text_expected: str) -> None:
-    assert wording.ago(seconds) == text_expected
-
-
-@pytest.mark.parametrize(
     ("source", "url", "link"),
     [
         ("forgejo", "https://forge.example/a/b.git", "https://forge.example/a/b/commit/"),
