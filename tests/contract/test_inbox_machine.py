@@ -126,12 +126,12 @@ def test_inbox_in_a_file_does_what_the_model_does(tmp_path: Path) -> None:
 def test_inbox_on_postgresql_does_what_the_model_does(postgresql_database: ScratchDatabase) -> None:
     def fresh() -> str:
         tables = postgresql_database.query(
-            "SELECT tablename FROM pg_tables WHERE tablename LIKE 'inbox%' AND tablename NOT IN ('inbox_migrations', 'inbox_swept')"
+            "SELECT tablename FROM pg_tables WHERE tablename LIKE 'inbox%' AND tablename NOT IN ('inbox_migrations', 'inbox_sweep_cursor')"
         )
         for (table,) in tables:
             postgresql_database.query(f"TRUNCATE {table}")
         if tables:
-            postgresql_database.query("UPDATE inbox_swept SET stripped_to = 0")
+            postgresql_database.query("UPDATE inbox_sweep_cursor SET stripped_to = 0")
         return postgresql_database.url
 
     run_state_machine_as_test(

@@ -135,7 +135,9 @@ async def test_older_news_of_a_head_change_nothing(tables: ReconcileState) -> No
 async def test_what_was_asked_for_again_is_counted_and_forgotten(tables: ReconcileState) -> None:
     await tables.note_resend("acme", "guid", NOON)
     await tables.note_resend("acme", "guid", NOON + 5)
-    assert await tables.resends("acme", ["guid", "x"]) == {"guid": ResendRecord(times=2, asked_at=NOON + 5)}
+    assert await tables.resends("acme", ["guid", "x"]) == {
+        "guid": ResendRecord(times=2, requested_at=NOON + 5)
+    }
     assert await tables.resends("other", ["guid"]) == {}
     await tables.learn(NOON + 40 * 86_400, [], nothing)
     assert await tables.resends("acme", ["guid"]) == {}
@@ -150,10 +152,10 @@ async def test_copies_arrived_as_well(inbox: InboxStore, tables: ReconcileState)
 
 
 async def test_mark_of_a_hook_only_rises(tables: ReconcileState) -> None:
-    assert await tables.looked_to("acme", "/repos/r/o/hooks/1") is None
-    await tables.note_looked_to("acme", "/repos/r/o/hooks/1", 5.0)
-    await tables.note_looked_to("acme", "/repos/r/o/hooks/1", 4.0)
-    assert await tables.looked_to("acme", "/repos/r/o/hooks/1") == 5.0
+    assert await tables.cursor("acme", "/repos/r/o/hooks/1") is None
+    await tables.store_cursor("acme", "/repos/r/o/hooks/1", 5.0)
+    await tables.store_cursor("acme", "/repos/r/o/hooks/1", 4.0)
+    assert await tables.cursor("acme", "/repos/r/o/hooks/1") == 5.0
 
 
 async def test_what_has_several_contents_is_recognised_by_each(

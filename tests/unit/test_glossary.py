@@ -74,8 +74,6 @@ VAGUE_IN_TESTS: Final = frozenset({"held", "taken"})
 """More of them. In services a broker's queue has messages that a consumer holds, and a name can be taken."""
 JUDGED: Final[Mapping[str, str]] = {
     "asked": "a field of the events that the inbox stores as JSON",
-    "asked_at": "a column of the stores: when a request was submitted, or a delivery requested again",
-    "cancel_asked": "a column of jobs",
     "kept": "a field of what `solstice dlq replay --json` prints",
     "wanted": "the label of a metric",
     "wanted_slots": "a field of `/api/v1/scale`",

@@ -21,9 +21,9 @@ RENAMED: Final = re.compile(r"(?:DROP TABLE|ALTER TABLE) (\w+)(?: RENAME TO (\w+
 TERMS: Final[Mapping[str, str]] = {
     "AMQP and message brokers": "unsettled binding broker channel consumer envelope exchange message payload property "
     "publish publisher queue stream subscription topology",
-    "databases": "alias durability lock migration query row schema state store table transaction turn view",
+    "databases": "alias cursor durability lock migration query row schema state store table transaction turn view",
     "Git and forges": "branch comment commit forge git gitea head hook merge owner project "
-    "pull push ref release repository suite webhook",
+    "pull push ref release repository resend suite webhook",
     "products": "kdl nat redis solstice sqlite",
     "HTTP and networks": "access address api body client connection header host http link route server "
     "subscription token transport url web wire",
@@ -33,9 +33,9 @@ TERMS: Final[Mapping[str, str]] = {
     "scheduling and CI": "approve backlog bucket cancel check comparison count demand depth dispatch "
     "estimate execution forecast health metric order plan planning rate reason repeat replay report rerun "
     "retention rule schedule simulation start stop supervisor workflow workspace",
-    "English": "answer asked bound decision declared dropping embedded enqueue fact family finding found invalid keep kind "
-    "left lost missed move named need new next not planned pushed question read refusal refused round running scale "
-    "scope scripted settling signed signing simulated spec unavailable swept wait waiting whole",
+    "English": "answer bound decision declared dropping embedded enqueue fact family finding found invalid keep kind "
+    "left lost missed move named need new next not planned pushed question refusal refused round running scale "
+    "scope scripted settling signed signing simulated spec unavailable wait waiting whole",
 }
 """Words that a reader knows from elsewhere, by where from."""
 KNOWN: Final = frozenset(word for words in TERMS.values() for word in words.split())

@@ -19,14 +19,17 @@ from tests.servers.postgresql import ScratchDatabase
 from tests.stores import SUCCEEDED, ManualClock, claimed
 
 OLD_NAMES = {
-    23: (
-        "CREATE TEMP VIEW lineages AS SELECT *, ref_key AS lineage FROM ref_runs",
-        "CREATE TEMP VIEW cancels AS SELECT *, stored_at AS kept_at FROM main.cancels",
-    ),
+    23: ("CREATE TEMP VIEW lineages AS SELECT *, ref_key AS lineage FROM ref_runs",),
     24: ("CREATE TEMP VIEW runs AS SELECT *, group_acquired AS group_held FROM main.runs",),
     26: (
         """CREATE TEMP VIEW request_signatures AS
         SELECT run_id, signature FROM requests JOIN runs USING (age) WHERE signature IS NOT NULL""",
+    ),
+    27: (
+        "CREATE TEMP VIEW jobs AS SELECT *, cancel_requested AS cancel_asked FROM main.jobs",
+        "CREATE TEMP VIEW ref_runs AS SELECT *, requested_at AS asked_at FROM main.ref_runs",
+        # Version 23 renamed another column of the same table.
+        "CREATE TEMP VIEW cancels AS SELECT *, requested_at AS asked_at, stored_at AS kept_at FROM main.cancels",
     ),
 }
 """By the version that renamed or joined them: the newest file under the names that PostgreSQL's schema had before."""

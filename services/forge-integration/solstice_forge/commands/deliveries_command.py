@@ -269,7 +269,7 @@ def _whole(details: DeliveryDetails) -> dict[str, Any]:
         "replays": [fields_of(entry) for entry in details.replays],
         "asked_again": None
         if details.resends is None
-        else {"times": details.resends.times, "asked_at": format_seconds(details.resends.asked_at)},
+        else {"times": details.resends.times, "asked_at": format_seconds(details.resends.requested_at)},
     }
 
 
@@ -343,4 +343,4 @@ def _print_details(details: DeliveryDetails, settings: DeliveriesSettings) -> No
 def _times(resends: ResendRecord | None) -> str:
     if resends is None:
         return ""
-    return f"{resends.times} time{'' if resends.times == 1 else 's'}, last {format_seconds(resends.asked_at)}: the forge had failed"
+    return f"{resends.times} time{'' if resends.times == 1 else 's'}, last {format_seconds(resends.requested_at)}: the forge had failed"

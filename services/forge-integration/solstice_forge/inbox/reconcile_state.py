@@ -17,7 +17,7 @@ class ResendRecord(Value, frozen=True, kw_only=True):
     """How often, and when last, a forge was asked to send a delivery again."""
 
     times: int
-    asked_at: float
+    requested_at: float
 
 
 class ReconcileRound(Value, frozen=True, kw_only=True):
@@ -114,10 +114,10 @@ class ReconcileState(Protocol):
         """Record that the forge was asked for this once more."""
         ...
 
-    async def looked_to(self, source: str, hook: str) -> float | None:
+    async def cursor(self, source: str, hook: str) -> float | None:
         """Return up to where a hook's deliveries were examined."""
         ...
 
-    async def note_looked_to(self, source: str, hook: str, mark: float) -> None:
+    async def store_cursor(self, source: str, hook: str, mark: float) -> None:
         """Record that they were examined up to here."""
         ...

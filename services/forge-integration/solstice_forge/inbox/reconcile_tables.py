@@ -103,7 +103,7 @@ class ReconcileTables:
         ]
 
     async def learn(self, now: float, unbuilt: Collection[str], read: HeadReader) -> None:
-        (state,) = await self._read("SELECT read_to FROM {reconcile_read}")
+        (state,) = await self._read("SELECT read_to FROM {reconcile_cursor}")
         read_to = state["read_to"]
         more = True
         while more:
@@ -119,11 +119,11 @@ class ReconcileTables:
             settled = list(takewhile(lambda row: row["received_at"] <= now - SETTLED_SECONDS, rows))
             if settled:
                 read_to = settled[-1]["row_id"]
-                await self._write("UPDATE {reconcile_read} SET read_to = $1 WHERE read_to < $1", read_to)
+                await self._write("UPDATE {reconcile_cursor} SET read_to = $1 WHERE read_to < $1", read_to)
             # If any of these rows is not settled, the next call reads the rest.
             more = len(settled) == READ_AT_ONCE
         await self._write(
-            "DELETE FROM {reconcile_asked} WHERE asked_at < $1", now - RESENDS_REMEMBERED_SECONDS
+            "DELETE FROM {reconcile_resends} WHERE requested_at < $1", now - RESENDS_REMEMBERED_SECONDS
         )
 
     async def _learn_from(self, rows: Sequence[Any], read: HeadReader) -> None:
@@ -216,35 +216,36 @@ class ReconcileTables:
 
     async def resends(self, source: str, delivery_ids: Collection[str]) -> Mapping[str, ResendRecord]:
         rows = await self._read(
-            "SELECT delivery_id, times, asked_at FROM {reconcile_asked} WHERE source_name = $1 AND delivery_id IN [$2]",
+            "SELECT delivery_id, times, requested_at FROM {reconcile_resends} WHERE source_name = $1 AND delivery_id IN [$2]",
             source,
             _json(delivery_ids),
         )
         return {
-            row["delivery_id"]: ResendRecord(times=row["times"], asked_at=row["asked_at"]) for row in rows
+            row["delivery_id"]: ResendRecord(times=row["times"], requested_at=row["requested_at"])
+            for row in rows
         }
 
     async def note_resend(self, source: str, delivery_id: str, at: float) -> None:
         await self._write(
-            "INSERT INTO {reconcile_asked} (source_name, delivery_id, times, asked_at) VALUES ($1, $2, 1, $3)"
+            "INSERT INTO {reconcile_resends} (source_name, delivery_id, times, requested_at) VALUES ($1, $2, 1, $3)"
             " ON CONFLICT (source_name, delivery_id) DO UPDATE"
-            " SET times = {reconcile_asked}.times + 1, asked_at = excluded.asked_at",
+            " SET times = {reconcile_resends}.times + 1, requested_at = excluded.requested_at",
             source,
             delivery_id,
             at,
         )
 
-    async def looked_to(self, source: str, hook: str) -> float | None:
+    async def cursor(self, source: str, hook: str) -> float | None:
         rows = await self._read(
-            "SELECT looked_to FROM {reconcile_hooks} WHERE source_name = $1 AND hook = $2", source, hook
+            "SELECT read_to FROM {reconcile_hooks} WHERE source_name = $1 AND hook = $2", source, hook
         )
-        return float(rows[0]["looked_to"]) if rows else None
+        return float(rows[0]["read_to"]) if rows else None
 
-    async def note_looked_to(self, source: str, hook: str, mark: float) -> None:
+    async def store_cursor(self, source: str, hook: str, mark: float) -> None:
         await self._write(
-            "INSERT INTO {reconcile_hooks} (source_name, hook, looked_to) VALUES ($1, $2, $3)"
-            " ON CONFLICT (source_name, hook) DO UPDATE SET looked_to = excluded.looked_to"
-            " WHERE {reconcile_hooks}.looked_to < excluded.looked_to",
+            "INSERT INTO {reconcile_hooks} (source_name, hook, read_to) VALUES ($1, $2, $3)"
+            " ON CONFLICT (source_name, hook) DO UPDATE SET read_to = excluded.read_to"
+            " WHERE {reconcile_hooks}.read_to < excluded.read_to",
             source,
             hook,
             mark,

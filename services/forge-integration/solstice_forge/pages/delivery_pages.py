@@ -163,7 +163,7 @@ class DeliveryPages:
             copies=await self._log.copies_of(entry.row_id, limit=RELATED),
             replays=await self._log.replays_of(entry.row_id, limit=RELATED),
             statuses=statuses,
-            asked=await self._resends(entry),
+            resends=await self._resends(entry),
         )
 
     async def _compared(self) -> list[tuple[str, float, str]]:

@@ -12,7 +12,7 @@ from solstice_forge.decisions.sources import Source
 from solstice_forge.log_events import LogEvent
 from solstice_forge.reconcile.calls import ReconcileSession, Unanswered
 from solstice_forge.reconcile.report import ReconcileFindings, ReconcileProblem, ResentDelivery
-from solstice_forge.reconcile.resending import ResendVerdict, failed, is_past, mark, verdict
+from solstice_forge.reconcile.resending import ResendVerdict, failed, is_past, next_cursor, verdict
 from solstice_forge.remote import github_hooks, gitlab_hooks
 from solstice_forge.remote.hooks import Attempt, Hook, HookDialect, HookOwner, calls_us
 from solstice_forge.remote.protocol import Done, Later, Never
@@ -91,13 +91,11 @@ class DeliveryComparison:
 
     async def _hook(self, hook: Hook) -> None:
         tables, name, began = self.session.tables, self.source.name, self.session.clock()
-        looked_to = None if self.everything else await tables.looked_to(name, hook.path)
+        cursor = None if self.everything else await tables.cursor(name, hook.path)
         attempts: list[Attempt] = []
         try:
             async for page in self.session.pages(self.dialect.find_attempts(hook)):
-                fresh = [
-                    each for each in page.items if not is_past(each, since=self.since, looked_to=looked_to)
-                ]
+                fresh = [each for each in page.items if not is_past(each, since=self.since, cursor=cursor)]
                 attempts += fresh
                 if len(fresh) < len(page.items):
                     break
@@ -105,9 +103,9 @@ class DeliveryComparison:
             self._trouble(hook.owner.name, f"the deliveries of its webhook: {error}")
             return
         is_done = await self._send_lost(hook, attempts)
-        reached = mark(attempts, began=began, looked_to=looked_to)
+        reached = next_cursor(attempts, began=began, cursor=cursor)
         if is_done and reached is not None and not self.session.dry_run:
-            await tables.note_looked_to(name, hook.path, reached)
+            await tables.store_cursor(name, hook.path, reached)
 
     async def _send_lost(self, hook: Hook, attempts: Sequence[Attempt]) -> bool:
         """Have lost deliveries sent again; return whether all have arrived or are given up."""

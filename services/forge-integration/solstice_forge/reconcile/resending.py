@@ -57,22 +57,22 @@ def verdict(*, arrived: bool, resends: ResendRecord | None, now: float) -> Resen
         return ResendVerdict.GIVEN_UP
     pause = FIRST_PAUSE_SECONDS * 2.0 ** (resends.times - 1)
     # A clock that was set back must not extend the pause.
-    return ResendVerdict.WAIT if abs(now - resends.asked_at) < pause else ResendVerdict.SEND
+    return ResendVerdict.WAIT if abs(now - resends.requested_at) < pause else ResendVerdict.SEND
 
 
-def is_past(attempt: Attempt, *, since: float, looked_to: float | None) -> bool:
+def is_past(attempt: Attempt, *, since: float, cursor: float | None) -> bool:
     """Whether this attempt, and so all later in the list, can be skipped.
 
-    It was examined before, or is too old. `looked_to` is what `mark` returned: a time where the forge gives
+    It was examined before, or is too old. `cursor` is what `next_cursor` returned: a time where the forge gives
     times, else an id.
     """
     if attempt.delivered_at is None:
-        return looked_to is not None and attempt.id <= looked_to
-    return attempt.delivered_at < max(since, (looked_to or 0.0) - OVERLAP_SECONDS)
+        return cursor is not None and attempt.id <= cursor
+    return attempt.delivered_at < max(since, (cursor or 0.0) - OVERLAP_SECONDS)
 
 
-def mark(attempts: Sequence[Attempt], *, began: float, looked_to: float | None) -> float | None:
+def next_cursor(attempts: Sequence[Attempt], *, began: float, cursor: float | None) -> float | None:
     """Return up to where all attempts are examined once these are."""
     if any(attempt.delivered_at is None for attempt in attempts):
         return float(max(attempt.id for attempt in attempts))
-    return began if attempts else looked_to
+    return began if attempts else cursor

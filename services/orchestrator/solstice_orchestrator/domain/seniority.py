@@ -10,7 +10,7 @@ class Seniority:
     The time that a request states counts before the order of arrival, because a delivery may be late.
     """
 
-    asked_at: float
+    requested_at: float
     """When the request was made, in seconds since the epoch; never later than its arrival."""
     age: int
     """The order in which the orchestrator accepted the requests."""
@@ -18,4 +18,4 @@ class Seniority:
 
 def seniority(submitted_at: float, admitted_at: float, age: int) -> Seniority:
     """The seniority of a run; a time in the future is replaced by the arrival."""
-    return Seniority(asked_at=min(submitted_at, admitted_at), age=age)
+    return Seniority(requested_at=min(submitted_at, admitted_at), age=age)

@@ -39,7 +39,7 @@ class SimulatedRun:
             )
             for simulated in simulated_jobs
         }
-        self.seniority = Seniority(asked_at=begun.job.at, age=begun.age)
+        self.seniority = Seniority(requested_at=begun.job.at, age=begun.age)
         self.group = begun.job.run_concurrency
         self.holds = False
         """Whether the run holds its group, so that its jobs may continue."""

@@ -40,7 +40,7 @@ from solstice_forge.reconcile.resending import (
     ResendVerdict,
     failed,
     is_past,
-    mark,
+    next_cursor,
     verdict,
 )
 from solstice_forge.remote.gitea_heads import GiteaBranch, GiteaRepository, OpenChange
@@ -101,14 +101,14 @@ def request_of(found: ForgeHead, whose: Source) -> JobRequestV1:
     ("arrived", "record", "expected"),
     [
         (True, None, ResendVerdict.ARRIVED),
-        (True, ResendRecord(times=9, asked_at=NOW), ResendVerdict.ARRIVED),
+        (True, ResendRecord(times=9, requested_at=NOW), ResendVerdict.ARRIVED),
         (False, None, ResendVerdict.SEND),
-        (False, ResendRecord(times=1, asked_at=NOW - FIRST_PAUSE_SECONDS + 1), ResendVerdict.WAIT),
-        (False, ResendRecord(times=1, asked_at=NOW - FIRST_PAUSE_SECONDS), ResendVerdict.SEND),
-        (False, ResendRecord(times=2, asked_at=NOW - FIRST_PAUSE_SECONDS), ResendVerdict.WAIT),
-        (False, ResendRecord(times=2, asked_at=NOW - 2 * FIRST_PAUSE_SECONDS), ResendVerdict.SEND),
-        (False, ResendRecord(times=2, asked_at=NOW + 86_400), ResendVerdict.SEND),
-        (False, ResendRecord(times=MOST_TIMES, asked_at=0.0), ResendVerdict.GIVEN_UP),
+        (False, ResendRecord(times=1, requested_at=NOW - FIRST_PAUSE_SECONDS + 1), ResendVerdict.WAIT),
+        (False, ResendRecord(times=1, requested_at=NOW - FIRST_PAUSE_SECONDS), ResendVerdict.SEND),
+        (False, ResendRecord(times=2, requested_at=NOW - FIRST_PAUSE_SECONDS), ResendVerdict.WAIT),
+        (False, ResendRecord(times=2, requested_at=NOW - 2 * FIRST_PAUSE_SECONDS), ResendVerdict.SEND),
+        (False, ResendRecord(times=2, requested_at=NOW + 86_400), ResendVerdict.SEND),
+        (False, ResendRecord(times=MOST_TIMES, requested_at=0.0), ResendVerdict.GIVEN_UP),
     ],
     ids=["here", "here after all", "never asked", "asked lately", "asked a while ago", "twice, lately",
          "twice, a while ago", "clock set back", "often enough"],
@@ -146,12 +146,12 @@ def test_every_delivery_is_lost_once_or_not_at_all(tried: list[Attempt]) -> None
 @given(ATTEMPTS, st.floats(NOW - 86_400, NOW + 10))
 def test_what_was_dealt_with_is_past_and_what_came_since_is_not(tried: list[Attempt], began: float) -> None:
     by_id = [attempt(each.id, each.delivery_id, at=None) for each in tried]
-    reached = mark(by_id, began=began, looked_to=None)
-    assert all(is_past(each, since=0.0, looked_to=reached) for each in by_id)
-    assert not is_past(attempt(51, "new", at=None), since=0.0, looked_to=reached)
-    timed = mark(tried, began=began, looked_to=None)
-    assert not is_past(attempt(51, "new", at=began), since=0.0, looked_to=timed)
-    assert is_past(attempt(51, "new", at=began - OVERLAP_SECONDS - 1), since=began, looked_to=timed)
+    reached = next_cursor(by_id, began=began, cursor=None)
+    assert all(is_past(each, since=0.0, cursor=reached) for each in by_id)
+    assert not is_past(attempt(51, "new", at=None), since=0.0, cursor=reached)
+    timed = next_cursor(tried, began=began, cursor=None)
+    assert not is_past(attempt(51, "new", at=began), since=0.0, cursor=timed)
+    assert is_past(attempt(51, "new", at=began - OVERLAP_SECONDS - 1), since=began, cursor=timed)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def test_sentence_counts_one_and_many_and_says_what_a_dry_run_would_do() -> None
 
 
 @pytest.mark.parametrize(
-    ("at", "since", "looked_to", "past"),
+    ("at", "since", "cursor", "past"),
     [
         (NOW, NOW, None, False),
         (NOW - 1, NOW, None, True),
@@ -381,21 +381,21 @@ def test_sentence_counts_one_and_many_and_says_what_a_dry_run_would_do() -> None
     ids=["as old as wanted", "too old", "in the overlap", "dealt with", "never looked"],
 )
 def test_attempt_with_a_time_is_past_when_it_is_too_old_or_dealt_with(
-    at: float, since: float, looked_to: float | None, *, past: bool
+    at: float, since: float, cursor: float | None, *, past: bool
 ) -> None:
-    assert is_past(attempt(1, "a", at=at), since=since, looked_to=looked_to) is past
+    assert is_past(attempt(1, "a", at=at), since=since, cursor=cursor) is past
 
 
 def test_attempt_without_a_time_is_past_up_to_the_id_that_was_reached() -> None:
-    reached = [is_past(attempt(number, "a", at=None), since=NOW, looked_to=7.0) for number in (6, 7, 8)]
+    reached = [is_past(attempt(number, "a", at=None), since=NOW, cursor=7.0) for number in (6, 7, 8)]
     assert reached == [True, True, False]
-    assert not is_past(attempt(1, "a", at=None), since=NOW, looked_to=None)
+    assert not is_past(attempt(1, "a", at=None), since=NOW, cursor=None)
 
 
 def test_what_was_reached_stays_when_nothing_is_listed() -> None:
-    assert mark([], began=NOW, looked_to=7.0) == 7.0
-    assert mark([attempt(3, "a")], began=NOW, looked_to=7.0) == NOW
-    assert mark([attempt(9, "a", at=None), attempt(3, "b", at=None)], began=NOW, looked_to=7.0) == 9.0
+    assert next_cursor([], began=NOW, cursor=7.0) == 7.0
+    assert next_cursor([attempt(3, "a")], began=NOW, cursor=7.0) == NOW
+    assert next_cursor([attempt(9, "a", at=None), attempt(3, "b", at=None)], began=NOW, cursor=7.0) == 9.0
 
 
 def test_missed_head_is_stored_as_found_by_comparing() -> None:

@@ -33,7 +33,7 @@ def member(
     return GroupMember(
         holder=f"run-{run}" if job is None else f"job-{run}-{job}",
         run_id=f"run-{run}",
-        seniority=Seniority(asked_at=float(run), age=run),
+        seniority=Seniority(requested_at=float(run), age=run),
         position=job or 0,
         mode=mode,
         holds=holds,
@@ -139,7 +139,7 @@ def test_each_stranger_has_groups_of_their_own() -> None:
 
 
 def test_a_request_from_the_future_is_as_old_as_its_arrival() -> None:
-    assert seniority(9e9, 100.0, 7) == Seniority(asked_at=100.0, age=7)
+    assert seniority(9e9, 100.0, 7) == Seniority(requested_at=100.0, age=7)
     assert seniority(50.0, 100.0, 7) < seniority(60.0, 90.0, 3)
     assert seniority(50.0, 100.0, 3) < seniority(50.0, 100.0, 7)
 

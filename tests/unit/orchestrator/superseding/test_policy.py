@@ -30,7 +30,7 @@ class StoredRun(UnfinishedRun):
 def sibling(number: int, **changes: object) -> StoredRun:
     values: dict[str, object] = {
         "run_id": f"run-{number}",
-        "seniority": Seniority(asked_at=float(number), age=number),
+        "seniority": Seniority(requested_at=float(number), age=number),
         "state": RunState.RUNNING,
         "commit_sha": f"commit-{number}",
         **changes,

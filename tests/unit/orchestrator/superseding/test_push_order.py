@@ -27,7 +27,7 @@ def push(commit: str, before: str | None = None, *, age: int = 0) -> Push:
         run_id=f"run of {commit}",
         commit_sha=commit,
         before_sha=before,
-        seniority=Seniority(asked_at=0.0, age=age),
+        seniority=Seniority(requested_at=0.0, age=age),
     )
 
 

@@ -29,7 +29,7 @@ COUNT: Final = (
 
 async def strip(connection: "Connection", before: float, limit: int) -> SweepResult:
     # Two processes that sweep at once do so one after the other.
-    stripped_to = await connection.fetchval("SELECT stripped_to FROM inbox_swept FOR UPDATE")
+    stripped_to = await connection.fetchval("SELECT stripped_to FROM inbox_sweep_cursor FOR UPDATE")
     rows = await connection.fetch(_TO_STRIP, stripped_to, limit)
     expired = step([(row["row_id"], row["received_at"]) for row in rows], before, limit)
     if expired.old:
@@ -37,7 +37,7 @@ async def strip(connection: "Connection", before: float, limit: int) -> SweepRes
             "UPDATE inbox_deliveries SET body = '', headers = '{}' WHERE row_id = ANY($1)", list(expired.old)
         )
     if expired.up_to is not None:
-        await connection.execute("UPDATE inbox_swept SET stripped_to = $1", expired.up_to)
+        await connection.execute("UPDATE inbox_sweep_cursor SET stripped_to = $1", expired.up_to)
     return SweepResult(rows=len(expired.old), more=expired.more)
 
 

@@ -7,7 +7,7 @@ import orjson
 
 from solstice_forge.inbox.sweeping import SweepResult, step
 
-_TO_STRIP: Final = "SELECT row_id, received_at FROM deliveries WHERE row_id > (SELECT stripped_to FROM swept) ORDER BY row_id LIMIT ?"
+_TO_STRIP: Final = "SELECT row_id, received_at FROM deliveries WHERE row_id > (SELECT stripped_to FROM sweep_cursor) ORDER BY row_id LIMIT ?"
 _WAITS: Final = (
     "EXISTS (SELECT 1 FROM requests WHERE requests.row_id = deliveries.row_id AND published = 0)"
     " OR EXISTS (SELECT 1 FROM lookups WHERE lookups.row_id = deliveries.row_id AND due_at IS NOT NULL)"
@@ -29,7 +29,7 @@ def strip(connection: sqlite3.Connection, before: float, limit: int) -> SweepRes
             (orjson.dumps(expired.old).decode(),),
         )
     if expired.up_to is not None:
-        connection.execute("UPDATE swept SET stripped_to = ?", (expired.up_to,))
+        connection.execute("UPDATE sweep_cursor SET stripped_to = ?", (expired.up_to,))
     return SweepResult(rows=len(expired.old), more=expired.more)
 
 

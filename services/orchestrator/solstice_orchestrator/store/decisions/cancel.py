@@ -18,7 +18,7 @@ class CancelRow(NamedTuple):
     """A stored cancel request: the latest of its change request."""
 
     change_key: str
-    asked_at: float
+    requested_at: float
     """Runs requested before this time end; never later than when the cancel request arrived."""
     detail: str
     """The requester, as text."""
@@ -27,8 +27,8 @@ class CancelRow(NamedTuple):
 
 def cancel_row_of(cancel: JobCancelV1, now: float) -> CancelRow:
     """Return the row of a message; a time in the future becomes now."""
-    asked_at = min(parse_timestamp(cancel.submitted_at).timestamp(), now)
-    return CancelRow(change_key(cancel) or "", asked_at, storable(describe_cancel(cancel)), now)
+    requested_at = min(parse_timestamp(cancel.submitted_at).timestamp(), now)
+    return CancelRow(change_key(cancel) or "", requested_at, storable(describe_cancel(cancel)), now)
 
 
 def cancelled(unit: UnitOfWork, cancel_row: CancelRow, *, known: bool) -> Cancelled:
@@ -50,8 +50,12 @@ def end_cancelled_runs(unit: UnitOfWork, cancel_rows: Iterable[CancelRow]) -> Se
         request = stored_request(run.request)
         cancel_row = by_change.get(change_key(request) or "")
         submitted_at = parse_timestamp(request.submitted_at).timestamp()
-        asked_at = seniority(submitted_at, run.created_at, 0).asked_at
-        if cancel_row is not None and not run.state.final and cancel_applies(cancel_row.asked_at, asked_at):
+        requested_at = seniority(submitted_at, run.created_at, 0).requested_at
+        if (
+            cancel_row is not None
+            and not run.state.final
+            and cancel_applies(cancel_row.requested_at, requested_at)
+        ):
             end_run(unit, run.run_id, Reason.CANCEL_REQUESTED, cancel_row.detail)
             reached.append(run.run_id)
     return reached

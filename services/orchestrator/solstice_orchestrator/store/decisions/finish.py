@@ -72,7 +72,7 @@ def end_attempt(unit: UnitOfWork, job: Job, outcome: Outcome) -> Attempt:
     attempt = unit.close(job, outcome)
     detail = attempt.detail
     failed_by_us = outcome.reason in INFRASTRUCTURE
-    if job.cancel_asked and (failed_by_us or outcome.reason is _RELEASED):
+    if job.cancel_requested and (failed_by_us or outcome.reason is _RELEASED):
         # Its end was asked for, and it has ended: nothing is tried again.
         outcome = requested_end(job, outcome)
         failed_by_us = False
@@ -82,7 +82,7 @@ def end_attempt(unit: UnitOfWork, job: Job, outcome: Outcome) -> Attempt:
         unit.move(structs.replace(left, worker_id=None), JobState.WAITING, _RELEASED)
     elif failed_by_us:
         _failed_by_us(unit, left, outcome.reason, detail)
-    elif outcome.reason in OWN_FAILURES and job.retried < job.retries and not job.cancel_asked:
+    elif outcome.reason in OWN_FAILURES and job.retried < job.retries and not job.cancel_requested:
         _failed_by_itself(unit, left, detail)
     else:
         unit.move(left, outcome.state, outcome.reason, detail)

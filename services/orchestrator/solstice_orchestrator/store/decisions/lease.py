@@ -27,7 +27,7 @@ def renewal(
         lost=frozenset(
             key for key in claimed if key not in renewed and (key not in ended or ended[key] in _TAKEN_AWAY)
         ),
-        cancelled=frozenset(key for key, cancel_asked in renewed.items() if cancel_asked),
+        cancelled=frozenset(key for key, cancel_requested in renewed.items() if cancel_requested),
         state=state_at(worker.eligibility, now),
         quarantined_until=worker.quarantined_until,
         registered=worker.name != "",

@@ -114,13 +114,13 @@ def end_job(unit: UnitOfWork, job: Job, reason: Reason, detail: str = "") -> Non
     """
     if job.state is not JobState.RUNNING:
         unit.move(structs.replace(job, retry_at=None), _end_of(reason), reason, detail)
-    elif not job.cancel_asked:
-        unit.change(job.job_id, cancel_asked=True, ending=reason.value, ending_detail=storable(detail))
+    elif not job.cancel_requested:
+        unit.change(job.job_id, cancel_requested=True, ending=reason.value, ending_detail=storable(detail))
 
 
 def as_requested(job: Job | None, outcome: Outcome) -> Outcome:
     """Return `outcome` with the requested end's reason, if the attempt ended for that."""
-    if job is None or not job.cancel_asked or outcome.state is not JobState.CANCELLED:
+    if job is None or not job.cancel_requested or outcome.state is not JobState.CANCELLED:
         return outcome
     return requested_end(job, outcome)
 

@@ -165,7 +165,7 @@ def place_run(
         rerun,
         request.commit_sha,
         request.before_sha,
-        _seniority(run.run_id, run.request, run.created_at).asked_at,
+        _seniority(run.run_id, run.request, run.created_at).requested_at,
     )
     newest = history.newest
     if rerun or newest is None:
@@ -214,7 +214,7 @@ def _push(ref_run: RefRun) -> Push:
         run_id=ref_run.run_id,
         commit_sha=ref_run.commit_sha,
         before_sha=ref_run.before_sha,
-        seniority=Seniority(asked_at=ref_run.asked_at, age=_age(ref_run.run_id)),
+        seniority=Seniority(requested_at=ref_run.requested_at, age=_age(ref_run.run_id)),
     )
 
 

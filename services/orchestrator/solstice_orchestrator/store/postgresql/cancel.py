@@ -32,9 +32,9 @@ async def cancel(transaction: PostgreSQLTransaction, message: JobCancelV1) -> Ca
     )
     transaction.changed = True
     stored = await connection.fetchval(
-        "SELECT asked_at FROM cancels WHERE change_key = $1", cancel_row.change_key
+        "SELECT requested_at FROM cancels WHERE change_key = $1", cancel_row.change_key
     )
-    if stored is None or stored < cancel_row.asked_at:
+    if stored is None or stored < cancel_row.requested_at:
         await connection.execute("DELETE FROM cancels WHERE change_key = $1", cancel_row.change_key)
         await connection.execute("INSERT INTO cancels VALUES ($1, $2, $3, $4)", *cancel_row)
     rows = await connection.fetch(
@@ -67,7 +67,7 @@ async def end_cancelled(transaction: PostgreSQLTransaction, runs: Sequence[NewRu
     if not of_change:
         return
     rows = await transaction.connection.fetch(
-        "SELECT change_key, asked_at, detail, stored_at FROM cancels WHERE change_key = ANY($1)",
+        "SELECT change_key, requested_at, detail, stored_at FROM cancels WHERE change_key = ANY($1)",
         [run.change_key for run in of_change],
     )
     if rows:

@@ -32,14 +32,14 @@ async def _prolong(
         " JOIN unnest($1::text[], $2::integer[]) AS ours (job_id, attempt) USING (job_id, attempt)"
         " WHERE worker_id = $3 AND state = 'running' ORDER BY run_id, position FOR NO KEY UPDATE OF jobs)"
         " UPDATE jobs SET lease_until = $4 FROM held WHERE jobs.job_id = held.job_id"
-        " RETURNING jobs.job_id, jobs.attempt, jobs.cancel_asked",
+        " RETURNING jobs.job_id, jobs.attempt, jobs.cancel_requested",
         [key.job_id for key in claimed],
         [key.number for key in claimed],
         worker_id,
         now + transaction.rules.lease_seconds,
     )
     return {
-        AttemptKey(job_id=row["job_id"], number=row["attempt"]): bool(row["cancel_asked"]) for row in rows
+        AttemptKey(job_id=row["job_id"], number=row["attempt"]): bool(row["cancel_requested"]) for row in rows
     }
 
 

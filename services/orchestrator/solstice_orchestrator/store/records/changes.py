@@ -83,7 +83,7 @@ class Job(Struct, frozen=True, gc=False):
     step: str | None = None
     worker_id: str | None = None
     lease_until: float | None = None
-    cancel_asked: bool = False
+    cancel_requested: bool = False
     condition: str = JobCondition.SUCCESS.value
     retries: int = 0
     """How many failures of the job itself its author allows to retry."""
@@ -141,7 +141,7 @@ class RefRun(NamedTuple):
     """A person asked for this run again."""
     commit_sha: str
     before_sha: str | None
-    asked_at: float
+    requested_at: float
     """The request time within its seniority."""
     lead: int = 0
     """Greatest for the newest run; 0 when it never was the newest."""
@@ -192,7 +192,7 @@ JOB_CHANGES: Final = (
     "step",
     "worker_id",
     "lease_until",
-    "cancel_asked",
+    "cancel_requested",
     "retried",
     "ending",
     "ending_detail",

@@ -26,7 +26,7 @@ def end_cancelled(transaction: SqliteTransaction, runs: Sequence[NewRun]) -> Non
     if not of_change:
         return
     rows = transaction.connection.execute(
-        "SELECT change_key, asked_at, detail, stored_at FROM cancels"
+        "SELECT change_key, requested_at, detail, stored_at FROM cancels"
         " WHERE change_key IN (SELECT value FROM json_each(?))",
         (json.dumps([run.change_key for run in of_change]),),
     )
@@ -39,8 +39,8 @@ def end_cancelled(transaction: SqliteTransaction, runs: Sequence[NewRun]) -> Non
 def _cancel(transaction: SqliteTransaction, cancel_row: CancelRow) -> Cancelled:
     transaction.connection.execute(
         "INSERT INTO cancels VALUES (?, ?, ?, ?) ON CONFLICT (change_key) DO UPDATE"
-        " SET asked_at = excluded.asked_at, detail = excluded.detail, stored_at = excluded.stored_at"
-        " WHERE excluded.asked_at > cancels.asked_at",
+        " SET requested_at = excluded.requested_at, detail = excluded.detail, stored_at = excluded.stored_at"
+        " WHERE excluded.requested_at > cancels.requested_at",
         cancel_row,
     )
     rows = transaction.connection.execute(

@@ -19,11 +19,11 @@ def renew(transaction: SqliteTransaction, worker_id: str, claimed: Sequence[Atte
     for key in claimed:
         row = transaction.connection.execute(
             "UPDATE jobs SET lease_until = ? WHERE job_id = ? AND attempt = ? AND worker_id = ?"
-            " AND state = 'running' RETURNING cancel_asked",
+            " AND state = 'running' RETURNING cancel_requested",
             (until, key.job_id, key.number, worker_id),
         ).fetchone()
         if row is not None:
-            renewed[key] = bool(row["cancel_asked"])
+            renewed[key] = bool(row["cancel_requested"])
     past = attempts_of(transaction, [key.job_id for key in claimed if key not in renewed])
     ended = {key: attempt.reason for key, attempt in by_key(past).items()}
     return renewal(claimed, renewed, ended, worker, transaction.now)

@@ -35,7 +35,7 @@ def test_a_cancel_request_is_kept_with_its_author_and_time() -> None:
     assert cancel_row_of(cancel, NOON + 5) == CancelRow(
         change_key(cancel) or "", NOON, "/cancel by ada-brook", NOON + 5
     )
-    assert cancel_row_of(cancel, NOON - 5).asked_at == NOON - 5
+    assert cancel_row_of(cancel, NOON - 5).requested_at == NOON - 5
 
 
 def test_what_was_asked_for_before_a_cancel_request_is_ended() -> None:

@@ -150,7 +150,9 @@ def test_a_failure_of_the_job_is_retried_at_once_as_often_as_its_author_allows()
 def test_a_job_whose_end_was_asked_for_is_not_tried_again(
     outcome: Outcome, state: JobState, reason: Reason
 ) -> None:
-    unit = unit_of(cancel_asked=True, ending=Reason.RUN_TIMEOUT.value, ending_detail="after 2 h", retries=2)
+    unit = unit_of(
+        cancel_requested=True, ending=Reason.RUN_TIMEOUT.value, ending_detail="after 2 h", retries=2
+    )
     job = end(unit, outcome)
     assert (job.state, job.reason) == (state, reason)
     assert job.detail == ("after 2 h" if reason is Reason.RUN_TIMEOUT else outcome.detail)

@@ -44,7 +44,7 @@ def test_an_attempt_whose_lease_ran_out_is_taken_back(seen_at: float | None, rea
 
 
 def test_a_run_is_settled_when_its_last_job_is_taken_back_for_good() -> None:
-    unit = unit_of({}, lease_until=NOW - 1, cancel_asked=True)
+    unit = unit_of({}, lease_until=NOW - 1, cancel_requested=True)
     rescue(unit, {})
     assert unit.runs["run-1"].state is RunState.CANCELLED
 

@@ -50,7 +50,7 @@ def test_the_holder_of_a_running_job_is_asked_and_the_first_request_counts() -> 
     unit = unit_of(JobState.RUNNING)
     cancel_job(unit, "job-0", "by ada\x00")
     job = unit.jobs["job-0"]
-    assert (job.state, job.cancel_asked, job.ending) == (JobState.RUNNING, True, "cancel_requested")
+    assert (job.state, job.cancel_requested, job.ending) == (JobState.RUNNING, True, "cancel_requested")
     assert job.ending_detail.startswith("by ada")
     assert "\x00" not in job.ending_detail
     end_run(unit, "run-1", Reason.RUN_TIMEOUT, "too long")
@@ -84,7 +84,7 @@ def test_a_cancelled_run_ends_each_job_that_has_not_ended() -> None:
         JobState.RUNNING,
         JobState.CANCELLED,
     ]
-    assert [job.cancel_asked for job in unit.jobs.values()] == [False, True, False]
+    assert [job.cancel_requested for job in unit.jobs.values()] == [False, True, False]
     assert unit.runs["run-1"].state is RunState.RUNNING
 
 
@@ -141,7 +141,7 @@ def test_every_rerun_has_an_id_of_its_own() -> None:
 
 def test_an_end_that_was_asked_for_has_the_reason_of_the_request() -> None:
     cancelled_row = replace(
-        RUNNING_JOB.job, cancel_asked=True, ending="run_timeout", ending_detail="after 2 h"
+        RUNNING_JOB.job, cancel_requested=True, ending="run_timeout", ending_detail="after 2 h"
     )
     end = as_requested(cancelled_row, CANCELLED)
     assert (end.state, end.reason, end.detail) == (JobState.TIMED_OUT, Reason.RUN_TIMEOUT, "after 2 h")
@@ -153,4 +153,4 @@ def test_an_unrequested_end_has_the_outcome_of_its_holder() -> None:
     done = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED)
     assert as_requested(None, CANCELLED) is CANCELLED
     assert as_requested(RUNNING_JOB.job, CANCELLED) is CANCELLED
-    assert as_requested(replace(RUNNING_JOB.job, cancel_asked=True, ending="superseded"), done) is done
+    assert as_requested(replace(RUNNING_JOB.job, cancel_requested=True, ending="superseded"), done) is done

@@ -104,7 +104,7 @@ def test_rows_become_members_of_a_group() -> None:
     assert as_run == GroupMember(
         holder="a1",
         run_id="a1",
-        seniority=Seniority(asked_at=midnight, age=0xA1),
+        seniority=Seniority(requested_at=midnight, age=0xA1),
         position=0,
         mode=GroupMode.QUEUE,
         holds=True,
@@ -112,7 +112,7 @@ def test_rows_become_members_of_a_group() -> None:
     )
     assert (as_job.holder, as_job.run_id, as_job.position, as_job.mode) == ("j", "b2", 3, GroupMode.CANCEL)
     assert (as_job.holds, as_job.running) == (False, False)
-    assert as_job.seniority == Seniority(asked_at=midnight + 5, age=0xB2)
+    assert as_job.seniority == Seniority(requested_at=midnight + 5, age=0xB2)
 
 
 def test_a_member_without_a_group_is_a_mistake() -> None:
@@ -172,7 +172,7 @@ def test_a_newer_member_ends_older_runs_and_jobs() -> None:
     ]
     settle(unit, rows)
     of_run, of_job = unit.jobs["a1-job"], unit.jobs["b2-job"]
-    assert (of_run.cancel_asked, of_run.ending, of_run.ending_detail) == (
+    assert (of_run.cancel_requested, of_run.ending, of_run.ending_detail) == (
         True,
         "superseded",
         "superseded by c3",
@@ -281,7 +281,7 @@ def test_a_newer_run_ends_the_older_ones_that_the_rule_names(
     supersede(unit, ref_run("b2", 2), RefHistory([ref_run("a1", 1)]))
     older = unit.jobs["a1-job"]
     assert (older.ending_detail == "superseded by b2") is ended
-    assert not unit.jobs["b2-job"].cancel_asked
+    assert not unit.jobs["b2-job"].cancel_requested
 
 
 def test_a_run_that_is_not_the_newest_is_ended_by_it_also_when_that_has_ended() -> None:
@@ -289,7 +289,7 @@ def test_a_run_that_is_not_the_newest_is_ended_by_it_also_when_that_has_ended() 
     supersede(unit, ref_run("b2"), RefHistory([ref_run("c3")], [ref_run("a1", 3)]))
     assert unit.jobs["b2-job"].ending_detail == "superseded by a1"
     # What was open before was looked at when the newest was planned.
-    assert not unit.jobs["c3-job"].cancel_asked
+    assert not unit.jobs["c3-job"].cancel_requested
     alone = unit_of(run("b2"))
     supersede(alone, ref_run("b2"), RefHistory())
     assert not alone.changes().jobs

@@ -331,11 +331,11 @@ def test_a_run_that_began_with_its_only_job_is_known_to_run() -> None:
 
 def test_what_no_status_shows_is_written_without_one() -> None:
     unit = unit_of(job("a", JobState.RUNNING))
-    unit.change("a", cancel_asked=True)
+    unit.change("a", cancel_requested=True)
     push = RefRun("run-1", b"branch", None, False, "c", None, 0.0)
     unit.add_ref_run(push)
     changes = unit.changes()
-    assert [each.cancel_asked for each in changes.jobs] == [True]
+    assert [each.cancel_requested for each in changes.jobs] == [True]
     assert (changes.ref_runs, list(changes.statuses)) == ([push], [])
 
 

@@ -156,3 +156,16 @@ async def test_what_ran_before_the_upgrade_counts_for_its_owner(tmp_path: Path) 
         assert [claim.key.job_id for claim in await claimed(store, worker="worker-b")] == [id_of(30)]
         assert await store.finish(AttemptKey(job_id=id_of(10), number=1), SUCCEEDED)
         assert [claim.key.job_id for claim in await claimed(store, worker="worker-b")] == [id_of(20)]
+
+
+async def test_a_cancel_requested_before_the_upgrade_still_reaches_the_worker(tmp_path: Path) -> None:
+    path, clock = tmp_path / "store.db", ManualClock(NOW)
+    with closing(first_version(path)) as old:
+        add_run(old, id_of(1), "running", 2, "lantern/harbour")
+        lease = {"attempt": 1, "worker_id": WORKER, "lease_until": NOW + 30, "reason": "claimed"}
+        add_job(old, id_of(10), id_of(1), 0, "running", cancel_asked=1, started_at=NOW, **lease)
+        add_job(old, id_of(11), id_of(1), 1, "running", started_at=NOW, **lease)
+    attempts = [AttemptKey(job_id=id_of(number), number=1) for number in (10, 11)]
+    async with open_store(f"sqlite:///{path}", clock=clock) as store:
+        renewal = await store.renew(WORKER, attempts)
+    assert renewal.cancelled == {attempts[0]}

@@ -37,7 +37,7 @@ _TYPES: Final[Mapping[str, str]] = {
             "plan_since",
             "plan_at",
             "timeout_at",
-            "asked_at",
+            "requested_at",
         ),
         "double precision",
     ),
@@ -62,7 +62,7 @@ _TYPES: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("body", "spec", "group_key", "ref_key"), "bytea"),
     "turn": "bigint",
-    **dict.fromkeys(("cancel_asked", "group_acquired", "supersede", "rerun"), "boolean"),
+    **dict.fromkeys(("cancel_requested", "group_acquired", "supersede", "rerun"), "boolean"),
 }
 """All other columns are text."""
 

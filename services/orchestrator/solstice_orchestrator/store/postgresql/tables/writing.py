@@ -31,7 +31,7 @@ OUTDATED_SECONDS: Final = 5.0
 Rows = Sequence[Sequence[Any]]
 
 _AS_BEFORE_OF_RUN: Final = ("sequence",)
-_AS_BEFORE_OF_JOB: Final = ("attempt", "sequence", "cancel_asked")
+_AS_BEFORE_OF_JOB: Final = ("attempt", "sequence", "cancel_requested")
 """Columns that change with every change on which an end depends. The states do not change without `sequence`, and a
 condition on a state would make PostgreSQL search all running jobs, for which it has an index.
 """

@@ -130,7 +130,7 @@ def columns_of(row: Any, names: Sequence[str]) -> Row:
             step=st.none() | TEXTS,
             exit_code=st.none() | st.integers(-9, 255),
             started_at=TIMES,
-            cancel_asked=st.booleans(),
+            cancel_requested=st.booleans(),
             group_key=st.none() | st.binary(max_size=4),
         ),
         min_size=1,
@@ -160,7 +160,7 @@ def test_jobs_are_updated_in_what_changed_and_in_nothing_else(
     after = [
         structs.replace(
             job,
-            cancel_asked=cancel_requested,
+            cancel_requested=cancel_requested,
             detail=detail,
             lease_until=until,
             state=state,
@@ -237,7 +237,7 @@ def test_rows_that_were_not_read_are_changed_only_as_they_were() -> None:
     of_runs, of_jobs, outbox = parts_of((text, arguments))
     assert of_runs.finds == [{"run_id": run.run_id, "sequence": 2} for run in runs]
     assert of_jobs.finds == [
-        {"job_id": job.job_id, "attempt": 1 + n, "sequence": 2, "cancel_asked": False}
+        {"job_id": job.job_id, "attempt": 1 + n, "sequence": 2, "cancel_requested": False}
         for n, job in enumerate(jobs)
     ]
     assert outbox.table == "outbox"
