@@ -19,7 +19,7 @@ TABLE: Final = re.compile(r"CREATE (?:UNLOGGED )?TABLE(?: IF NOT EXISTS)? (\w+)"
 RENAMED: Final = re.compile(r"(?:DROP TABLE|ALTER TABLE) (\w+)(?: RENAME TO (\w+))?;")
 
 TERMS: Final[Mapping[str, str]] = {
-    "AMQP and message brokers": "unsettled binding broker channel consumer envelope exchange message payload property "
+    "AMQP and message brokers": "binding broker channel consumer envelope exchange message payload property "
     "publish publisher queue stream subscription topology",
     "databases": "alias cursor durability lock migration query row schema state store table transaction turn view",
     "Git and forges": "branch comment commit forge git gitea head hook merge owner project "

@@ -10,7 +10,7 @@ from solstice_common.broker.headers import BROKER_COUNTERS
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
 
 _QUEUE_ID = "(SELECT queue_id FROM queues WHERE name = ?)"
-_FREE = "NOT EXISTS (SELECT 1 FROM unsettled WHERE unsettled.message = messages.message)"
+_FREE = "NOT EXISTS (SELECT 1 FROM deliveries WHERE deliveries.message = messages.message)"
 _OF_QUEUE = f"FROM messages WHERE queue_id = {_QUEUE_ID} AND {_FREE}"
 _COLUMNS = "body, headers, type, correlation_id, message_id, priority, published_at, content_type, app_id"
 _WAITING = f"SELECT message, {_COLUMNS} {_OF_QUEUE} ORDER BY message LIMIT ?"
@@ -51,7 +51,7 @@ def hold(connection: sqlite3.Connection, queue: str, consumer_id: int, limit: in
     """Like `waiting`, and assign them to the consumer."""
     held = waiting(connection, queue, limit)
     connection.executemany(
-        "INSERT INTO unsettled VALUES (?, ?)", [(number, consumer_id) for number, _ in held]
+        "INSERT INTO deliveries VALUES (?, ?)", [(number, consumer_id) for number, _ in held]
     )
     return held
 
@@ -59,7 +59,7 @@ def hold(connection: sqlite3.Connection, queue: str, consumer_id: int, limit: in
 def remove(connection: sqlite3.Connection, consumer_id: int, numbers: Collection[int]) -> int:
     """Remove messages that the consumer still holds; return how many."""
     return connection.execute(
-        "DELETE FROM messages WHERE message IN (SELECT message FROM unsettled WHERE consumer_id = ?)"
+        "DELETE FROM messages WHERE message IN (SELECT message FROM deliveries WHERE consumer_id = ?)"
         " AND message IN (SELECT value FROM json_each(?))",
         (consumer_id, json.dumps(list(numbers))),
     ).rowcount
@@ -67,7 +67,7 @@ def remove(connection: sqlite3.Connection, consumer_id: int, numbers: Collection
 
 def release(connection: sqlite3.Connection, consumer_id: int) -> int:
     """Return the consumer's messages uncounted, and remove the consumer; return how many."""
-    released = connection.execute("DELETE FROM unsettled WHERE consumer_id = ?", (consumer_id,)).rowcount
+    released = connection.execute("DELETE FROM deliveries WHERE consumer_id = ?", (consumer_id,)).rowcount
     connection.execute("DELETE FROM consumers WHERE consumer_id = ?", (consumer_id,))
     return released
 

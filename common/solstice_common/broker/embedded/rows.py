@@ -36,12 +36,12 @@ _INSERT = (
 )
 _READY = (
     "FROM messages WHERE queue_id = (SELECT queue_id FROM queues WHERE name = ?)"
-    " AND NOT EXISTS (SELECT 1 FROM unsettled WHERE unsettled.message = messages.message)"
+    " AND NOT EXISTS (SELECT 1 FROM deliveries WHERE deliveries.message = messages.message)"
 )
-_UNSETTLED = "message IN (SELECT message FROM unsettled WHERE consumer_id = ?)"
+_UNSETTLED = "message IN (SELECT message FROM deliveries WHERE consumer_id = ?)"
 _CHOSEN = f"{_UNSETTLED} AND message IN (SELECT value FROM json_each(?))"  # noqa: S608  constants only
 _RETURN = "UPDATE messages SET returned = returned + 1 WHERE "
-_FREE = "DELETE FROM unsettled WHERE "
+_FREE = "DELETE FROM deliveries WHERE "
 _FORGET = "DELETE FROM messages WHERE "
 
 
@@ -120,7 +120,7 @@ def claim(connection: sqlite3.Connection, queue: str, consumer_id: int, limit: i
         f" {_READY} ORDER BY message LIMIT ?",
         (queue, limit),
     ).fetchall()
-    connection.executemany("INSERT INTO unsettled VALUES (?, ?)", [(row[0], consumer_id) for row in rows])
+    connection.executemany("INSERT INTO deliveries VALUES (?, ?)", [(row[0], consumer_id) for row in rows])
     return [
         Delivered(
             tag=message,
@@ -274,7 +274,7 @@ def _dead_letter(
         return
     for dead_letter in dead_letters:
         origin = connection.execute(
-            "SELECT routing_key FROM messages JOIN unsettled USING (message) WHERE message = ? AND consumer_id = ?",
+            "SELECT routing_key FROM messages JOIN deliveries USING (message) WHERE message = ? AND consumer_id = ?",
             (dead_letter.message, consumer_id),
         ).fetchone()
         if origin is None:

@@ -12,8 +12,10 @@ from solstice_common.broker import Message, PublishStatus, open_broker
 from solstice_common.broker.delivery import Ack, Refuse, Retry
 from solstice_common.broker.embedded import embedded_broker as embedded
 from solstice_common.broker.embedded import embedded_consumer
+from solstice_common.broker.embedded import rows as embedded_rows
 from solstice_common.broker.embedded.embedded_broker import EmbeddedBroker
 from solstice_common.errors import BrokerUnavailable, ConfigurationError
+from solstice_common.storage.migrations import migrate, migrations_of
 from solstice_common.storage.sqlite import SqliteDatabase
 from solstice_common.topology import STATUSES, Binding, Exchange, Queue, QueueType, Topology
 
@@ -77,6 +79,22 @@ async def refuse_one(broker: EmbeddedBroker, queue: str) -> None:
         await consumer.settle([(delivery, REFUSE)])
 
 
+async def test_what_an_older_version_had_delivered_comes_again_after_the_upgrade(tmp_path: Path) -> None:
+    path = tmp_path / "broker.db"
+    first, *_ = migrations_of("solstice_common.broker.embedded.schema")
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
+        migrate(old, path, [first])
+        embedded_rows.declare(old, TOPOLOGY)
+        embedded_rows.store(
+            old, [embedded_rows.row_of(message(body), body.decode()) for body in (b"1", b"2")]
+        )
+        owner_id = embedded_rows.add_owner(old, token="killed", name="old")
+        consumer_id = embedded_rows.add_consumer(old, owner_id, STATUSES.queue)
+        old.execute("INSERT INTO unsettled SELECT min(message), ? FROM messages", (consumer_id,))
+    async with EmbeddedBroker.open(f"sqlite:///{path}", name="new") as broker:
+        assert await bodies(broker, STATUSES.queue, 2) == [b"1", b"2"]
+
+
 async def test_a_consumer_waits_for_its_queue_to_be_declared(broker: EmbeddedBroker) -> None:
     later = Topology(
         exchanges=(Exchange(name="later", kind="direct"),),
@@ -129,7 +147,7 @@ async def test_the_file_holds_nothing_of_a_settled_message(
     await broker.publish([message(str(number).encode()) for number in range(50)])
     await bodies(broker, STATUSES.queue, 50)
     assert lock.execute("SELECT * FROM messages").fetchall() == []
-    assert lock.execute("SELECT * FROM unsettled").fetchall() == []
+    assert lock.execute("SELECT * FROM deliveries").fetchall() == []
     assert lock.execute("SELECT * FROM consumers").fetchall() == []
 
 
