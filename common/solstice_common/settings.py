@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from solstice_common.addresses.hosts import first_host_only
 from solstice_common.errors import ConfigurationError
+from solstice_common.runtime.hidden_secrets import SecretUrl
 
 
 class SolsticeSettings(BaseSettings):
@@ -102,7 +103,7 @@ class BrokerSettings(SolsticeSettings):
     The names are part of the published v1 contract.
     """
 
-    amqp_url: str = Field(
+    amqp_url: SecretUrl = Field(
         default="amqp://127.0.0.1:5672/%2f",
         description=BROKER_URL_DESCRIPTION,
     )
@@ -270,7 +271,7 @@ class LogSettings(SolsticeSettings):
 class ClientSettings(SolsticeSettings):
     """The orchestrator's address and token, for commands that read or change runs."""
 
-    solstice_url: str = Field(
+    solstice_url: SecretUrl = Field(
         default="http://127.0.0.1:8081", description="Orchestrator whose HTTP API is asked."
     )
     solstice_token: SecretStr = Field(

@@ -27,7 +27,7 @@ SERVICES = {
 SERVICE = f"""
 import ctypes, importlib, os, sys
 module, _, name = sys.argv[1].rpartition(".")
-from solstice_common.runtime.process import hide_secrets
+from solstice_common.runtime.hidden_secrets import hide_secrets
 settings = getattr(importlib.import_module(module), name)()
 assert "planted" in settings.amqp_url
 if os.geteuid() == 0:

@@ -20,6 +20,7 @@ from solstice_common.errors import (
     StoreUnavailable,
     first_of,
 )
+from solstice_common.runtime.undumpable import make_undumpable
 
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 """The settings of every command line: `typer.Typer(context_settings=CONTEXT_SETTINGS)`."""
@@ -92,8 +93,10 @@ def in_plain_text(command: object) -> None:
 def run(app: typer.Typer) -> None:
     """Run a command line; known errors become one line on standard error, without traceback.
 
-    Raises any other error of a command with its traceback: that is a bug.
+    Raises any other error of a command with its traceback: that is a bug. Other processes of this user cannot read the
+    process's environment from here on.
     """
+    make_undumpable()
     _open_missing_streams()
     if "structlog" in sys.modules:
         silence_logs()

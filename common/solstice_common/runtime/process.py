@@ -1,40 +1,14 @@
 """Runs a service as a process, on the fastest event loop, until a signal."""
 
 import asyncio
-import contextlib
-import ctypes
 import gc
-import os
 import signal
-import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
-
-from pydantic import SecretStr
-from pydantic_settings import BaseSettings
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 COLLECT_AFTER: Final = (10_000, 20, 20)
 """New objects before each search for cycles, by generation (Python's own: 700, 10, 10)."""
-PR_SET_DUMPABLE: Final = 4
-URLS_WITH_PASSWORDS: Final = frozenset({"amqp_url", "database_url"})
-
-
-def hide_secrets(settings: BaseSettings) -> None:
-    """Prevent this user's other processes from reading this one's memory and environment.
-
-    Call it once settings are read. The kernel keeps the environment of the start in memory, also after
-    changes of `os.environ`: so the process is made undumpable (prctl(2), Linux), and its files in /proc
-    belong to root. Secrets are also removed from `os.environ`, except for names that a file of sources or
-    secrets may refer to.
-    """
-    if sys.platform.startswith("linux"):
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    referred = any(getattr(settings, name, "") for name in ("forge_config", "secrets_config"))
-    for name, field in type(settings).model_fields.items():
-        if name in URLS_WITH_PASSWORDS or (field.annotation is SecretStr and not referred):
-            os.environ.pop(name.upper(), None)
 
 
 def run_until_signalled(

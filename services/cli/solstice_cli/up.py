@@ -24,7 +24,8 @@ from solstice_common.cli.output import json_option
 from solstice_common.cli.running_up import RunningUp
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source
-from solstice_common.runtime.process import hide_secrets, run_until_signalled
+from solstice_common.runtime.hidden_secrets import SecretUrl, hide_secrets
+from solstice_common.runtime.process import run_until_signalled
 from solstice_common.settings import (
     BROKER_URL_DESCRIPTION,
     known_broker_url,
@@ -47,7 +48,7 @@ BROKER_NAMES: Final[Mapping[str, str]] = {"rabbitmq": "RabbitMQ", "redis": "Redi
 class UpSettings(ForgeSettings, OrchestratorSettings):
     """The settings of both services, with the embedded broker, and repositories of this machine allowed."""
 
-    amqp_url: str = Field(
+    amqp_url: SecretUrl = Field(
         default_factory=local_broker_url,
         description=BROKER_URL_DESCRIPTION,
         json_schema_extra=also_flag("broker"),
@@ -79,14 +80,21 @@ def up(
     A second Ctrl-C does not wait for running jobs. Webhook secrets are made the first time, and stored.
     """
     configure_logs(settings.log_format, settings.log_level)
-    hide_secrets(settings)
+    environ = hide_secrets(settings)
     with _only_instance():
         secrets = stored_secrets()
         complete, hurry = _with_secrets(settings, secrets), asyncio.Event()
-        run_until_signalled(lambda stop: _serve(complete, stop, hurry, as_json=as_json), hurry=hurry)
+        run_until_signalled(lambda stop: _serve(complete, stop, hurry, environ, as_json=as_json), hurry=hurry)
 
 
-async def _serve(settings: UpSettings, stop: asyncio.Event, hurry: asyncio.Event, *, as_json: bool) -> None:
+async def _serve(
+    settings: UpSettings,
+    stop: asyncio.Event,
+    hurry: asyncio.Event,
+    environ: Mapping[str, str],
+    *,
+    as_json: bool,
+) -> None:
     """Both services until `stop`; when one ends early, so does the other."""
     # Imported late: other commands do not load the servers.
     from solstice_common.http.server.serving import bounds_of  # noqa: PLC0415
@@ -122,8 +130,13 @@ async def _serve(settings: UpSettings, stop: asyncio.Event, hurry: asyncio.Event
         back = settings.model_copy(
             update={"deliveries_url": settings.deliveries_url or _deliveries_url(settings), **shares}
         )
-        tasks.create_task(service.serve(linked, stop=stop, listening=listening), name="forge-integration")
-        tasks.create_task(daemon.run(back, stop, hurry=hurry, on_ready=page.set_result), name="orchestrator")
+        tasks.create_task(
+            service.serve(linked, stop=stop, listening=listening, environ=environ), name="forge-integration"
+        )
+        tasks.create_task(
+            daemon.run(back, stop, hurry=hurry, on_ready=page.set_result, environ=environ),
+            name="orchestrator",
+        )
         welcoming = tasks.create_task(welcome(), name="welcome")
         await stop.wait()
         welcoming.cancel()

@@ -5,7 +5,8 @@ from typing import Final
 import typer
 
 from solstice_common.cli import options, program
-from solstice_common.runtime.process import hide_secrets, run_until_signalled
+from solstice_common.runtime.hidden_secrets import hide_secrets
+from solstice_common.runtime.process import run_until_signalled
 from solstice_common.storage.private_files import check_state_directory
 from solstice_common.telemetry.logs import configure_logs
 from solstice_forge import service
@@ -42,9 +43,9 @@ def serve(settings: ForgeSettings) -> None:
     FORGEJO_WEBHOOK_SECRET, GITEA_WEBHOOK_SECRET, GITLAB_WEBHOOK_SECRET or GITLAB_SIGNING_TOKEN.
     """
     configure_logs(settings.log_format, settings.log_level)
-    hide_secrets(settings)
+    environ = hide_secrets(settings)
     check_state_directory()
-    run_until_signalled(lambda stop: service.serve(settings, stop=stop))
+    run_until_signalled(lambda stop: service.serve(settings, stop=stop, environ=environ))
 
 
 app.command("check")(options.with_settings(SecretSettings)(check_command))

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -50,15 +50,23 @@ def _do_nothing(_host: str, _port: int) -> None:
     pass
 
 
-async def serve(settings: ForgeSettings, *, stop: asyncio.Event, listening: Listening = _do_nothing) -> None:
+async def serve(
+    settings: ForgeSettings,
+    *,
+    stop: asyncio.Event,
+    listening: Listening = _do_nothing,
+    environ: Mapping[str, str] = os.environ,
+) -> None:
     """Take webhooks and publish their requests, until `stop` is set.
+
+    The file of sources may refer to variables of `environ`.
 
     At the end it accepts no new connections, answers open requests, and publishes pending requests while the
     broker accepts them; each of the last two may take `forge_grace_seconds`. The rest stays in the inbox for
     the next start. Raises ConfigurationError, StoreUnavailable or SchemaTooNew at the start, never for an
     unreachable broker.
     """
-    sources, route = configured_sources(settings, os.environ), jobs_route(settings)
+    sources, route = configured_sources(settings, environ), jobs_route(settings)
     metrics, rng = Metrics(), random.Random()  # noqa: S311  jitter, not a secret
     if SOURCE in sources:
         raise ConfigurationError(f"the source name {SOURCE!r} is taken by POST /api/v1/jobs: choose another")

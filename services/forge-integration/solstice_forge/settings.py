@@ -5,6 +5,7 @@ from typing import Final
 from pydantic import Field, SecretStr, field_validator
 
 from solstice_common.errors import ConfigurationError
+from solstice_common.runtime.hidden_secrets import SecretUrl
 from solstice_common.settings import (
     AccessSettings,
     BrokerSettings,
@@ -56,7 +57,7 @@ class SecretSettings(SolsticeSettings):
 class InboxSettings(SolsticeSettings):
     """Where deliveries are stored."""
 
-    forge_inbox_url: str = Field(
+    forge_inbox_url: SecretUrl = Field(
         default_factory=_default_inbox_url,
         description="Where deliveries are stored: sqlite:///FILE, or postgresql://USER@HOST/DATABASE for several replicas.",
     )

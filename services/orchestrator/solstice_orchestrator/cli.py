@@ -6,7 +6,8 @@ from typing import Final
 import typer
 
 from solstice_common.cli import options, program
-from solstice_common.runtime.process import hide_secrets, run_until_signalled
+from solstice_common.runtime.hidden_secrets import hide_secrets
+from solstice_common.runtime.process import run_until_signalled
 from solstice_common.storage.private_files import check_state_directory
 from solstice_common.telemetry.logs import configure_logs
 from solstice_orchestrator import daemon
@@ -35,10 +36,10 @@ def run(settings: OrchestratorSettings) -> None:
     jobs are handed back, and run elsewhere or at the next start.
     """
     configure_logs(settings.log_format, settings.log_level)
-    hide_secrets(settings)
+    environ = hide_secrets(settings)
     check_state_directory()
     hurry = asyncio.Event()
-    run_until_signalled(lambda stop: daemon.run(settings, stop, hurry=hurry), hurry=hurry)
+    run_until_signalled(lambda stop: daemon.run(settings, stop, hurry=hurry, environ=environ), hurry=hurry)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import os
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Final
 
@@ -56,10 +57,12 @@ async def run(
     *,
     hurry: asyncio.Event | None = None,
     on_ready: Callable[[str], None] = _do_nothing,
+    environ: Mapping[str, str] = os.environ,
 ) -> None:
     """Take requests, run jobs and publish their outcomes, until `stop` is set.
 
-    `on_ready` is called with the base URL of the pages and the API once they are served.
+    `on_ready` is called with the base URL of the pages and the API once they are served. The file of secrets may refer
+    to variables of `environ`.
 
     At the end no new work is taken. Running jobs have `drain_seconds`, or until `hurry`, and are then handed
     back. The outbox is published while the broker accepts messages, and the pages are served until the end.
@@ -70,7 +73,7 @@ async def run(
     an unavailable PostgreSQL; a SQLite file that cannot be used raises StoreUnavailable at once.
     """
     with contextlib.suppress(StoppedWhileOpening):
-        async with open_components(settings, stop) as components:
+        async with open_components(settings, stop, environ) as components:
             await _work(components, stop, hurry or asyncio.Event(), on_ready)
 
 

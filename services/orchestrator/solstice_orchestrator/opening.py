@@ -6,7 +6,7 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,7 +86,9 @@ class StoppedWhileOpening(Exception):
 
 
 @asynccontextmanager
-async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -> AsyncIterator[Components]:
+async def open_components(
+    settings: OrchestratorSettings, stop: asyncio.Event, environ: Mapping[str, str]
+) -> AsyncIterator[Components]:
     """Open all parts, and close them on leaving.
 
     The web server is opened last, when there is something to show, and closed first.
@@ -97,10 +99,10 @@ async def open_components(settings: OrchestratorSettings, stop: asyncio.Event) -
     declared, left_queues = [each.name for each in full_topology(settings).queues], set[str]()
     access = access_rules(settings)
     v1_trust = parse_sources(settings.v1_trust)
-    secret_rules = replace(read_secret_rules(settings.secrets_config, os.environ), v1_trust=v1_trust)
+    secret_rules = replace(read_secret_rules(settings.secrets_config, environ), v1_trust=v1_trust)
     signatures = _signatures(settings, v1_trust)
     check_listening(access, host=settings.orchestrator_host, setting="ORCHESTRATOR_HOST")
-    git = _git_policy(settings)
+    git = _git_policy(settings, environ)
     await warn_of_unfit_git(git)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(logged_access(access, service="orchestrator"))
@@ -214,14 +216,14 @@ def _signatures(settings: OrchestratorSettings, v1_trust: frozenset[Source]) -> 
     )
 
 
-def _git_policy(settings: OrchestratorSettings) -> GitPolicy:
+def _git_policy(settings: OrchestratorSettings, environ: Mapping[str, str]) -> GitPolicy:
     return GitPolicy(
         protocols=split(settings.git_protocols),
         timeout_seconds=settings.git_timeout_seconds,
         max_bytes=settings.git_max_mib * MIB,
         max_memory_bytes=settings.git_max_memory_mib * MIB,
         allow_private=settings.git_allow_private,
-        environment=os.environ,
+        environment=environ,
     )
 
 

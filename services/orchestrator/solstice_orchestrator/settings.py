@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from solstice_common.runtime.hidden_secrets import SecretUrl
 from solstice_common.settings import (
     AccessSettings,
     BrokerSettings,
@@ -51,7 +52,7 @@ def split(text: str) -> tuple[str, ...]:
 class StoreSettings(SolsticeSettings):
     """Where jobs are stored."""
 
-    database_url: str = Field(
+    database_url: SecretUrl = Field(
         default_factory=_default_database_url,
         description="Where runs and jobs are stored: sqlite:///FILE, or postgresql://USER:PASSWORD@HOST/DATABASE.",
     )

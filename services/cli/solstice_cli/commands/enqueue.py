@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import Field
 
 from solstice_cli.local import local_broker_url
+from solstice_common.runtime.hidden_secrets import SecretUrl
 from solstice_common.settings import BROKER_URL_DESCRIPTION
 from solstice_forge.commands.enqueue import EnqueueSettings
 from solstice_forge.commands.enqueue_command import enqueue_command
@@ -16,7 +17,7 @@ from solstice_forge.commands.enqueue_command import enqueue_command
 class LocalEnqueueSettings(EnqueueSettings):
     """The settings of `enqueue` beside `solstice up`."""
 
-    amqp_url: str = Field(
+    amqp_url: SecretUrl = Field(
         default_factory=local_broker_url,
         description=BROKER_URL_DESCRIPTION,
     )

@@ -28,6 +28,7 @@ from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import AsJson, note_when_slow, print_json, print_rows
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError
+from solstice_common.runtime.hidden_secrets import SecretUrl
 from solstice_common.settings import (
     BROKER_URL_DESCRIPTION,
     BrokerSettings,
@@ -48,7 +49,7 @@ CONNECT_SECONDS = 10.0
 class LocalBrokerSettings(BrokerSettings):
     """The broker; by default the embedded one that `solstice up` uses."""
 
-    amqp_url: str = Field(
+    amqp_url: SecretUrl = Field(
         default_factory=local_broker_url,
         description=BROKER_URL_DESCRIPTION,
     )
