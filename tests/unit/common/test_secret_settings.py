@@ -1,4 +1,4 @@
-"""Every setting is judged: it is a secret, it may hold one, or it is known to hold none."""
+"""Every setting that looks like a secret is marked as one, or known as harmless."""
 
 import importlib
 import os
