@@ -1,5 +1,10 @@
-"""Publishes to Redis; one iteration of the event loop makes one script call."""
+"""Publishes to Redis in script calls of many messages each.
 
+Two calls are under way at a time: while the server stores one, we prepare the other.
+"""
+
+import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -13,7 +18,11 @@ from solstice_common.broker.redis_streams.redis_wire import RedisLost, RedisRefu
 from solstice_common.broker.redis_streams.stream_entries import Entry, entry_of
 from solstice_common.telemetry.log_events import LogEvent
 
-GROUP: Final = 500
+CALLS_UNDER_WAY: Final = 2
+ENOUGH_MESSAGES: Final = 100
+"""A script call with so many messages takes those of no further caller: more would not make it cheaper."""
+MOST_MESSAGES: Final = 500
+"""The most messages of one script call; those of one caller stay together up to that."""
 
 log = structlog.get_logger(__name__)
 
@@ -53,32 +62,28 @@ class RedisPublisher:
 
     async def run(self) -> None:
         """Send what is published, group after group."""
-        sent: list[PendingMessage[Entry]] = []
+        free = asyncio.Semaphore(CALLS_UNDER_WAY)
         try:
-            while True:
-                await self._calls.wake.wait()
-                self._calls.wake.clear()
-                await self._link.connected()
-                while sent := self._next_group():
-                    await self._send(sent)
+            async with asyncio.TaskGroup() as sending:
+                while True:
+                    await self._calls.wake.wait()
+                    self._calls.wake.clear()
+                    await self._link.connected()
+                    await free.acquire()
+                    while group := next_group(self._calls.waiting):
+                        sending.create_task(self._send(group)).add_done_callback(lambda _: free.release())
+                        await free.acquire()
+                    free.release()
         finally:
-            # Sent messages are included: they have no outcome yet.
-            self._calls.waiting.extendleft(reversed(sent))
             self._calls.close()
 
-    def _next_group(self) -> list[PendingMessage[Entry]]:
-        """As many waiting messages as one script call may hold, in order."""
-        group: list[PendingMessage[Entry]] = []
-        size = 0
-        while self._calls.waiting and len(group) < GROUP and size < GROUP_BYTES:
-            pending = self._calls.waiting.popleft()
-            if pending.is_awaited:
-                group.append(pending)
-                size += pending.message.size
-        return group
-
     async def _send(self, group: Sequence[PendingMessage[Entry]]) -> None:
-        outcomes = await self._stored([pending.message for pending in group])
+        try:
+            outcomes = await self._stored([pending.message for pending in group])
+        except BaseException:
+            # They have no outcome yet, and get one when the publisher closes.
+            self._calls.waiting.extendleft(reversed(group))
+            raise
         for outcome in outcomes:
             if outcome.status is PublishStatus.REJECTED:
                 self._on_rejected(outcome.detail)
@@ -113,6 +118,26 @@ class RedisPublisher:
         if self._link.connection is None:
             return f"not connected within {self._timeout:g} s: {self._link.detail}"
         return f"not confirmed within {self._timeout:g} s"
+
+
+def next_group(waiting: deque[PendingMessage[Entry]]) -> list[PendingMessage[Entry]]:
+    """Take as many messages as one script call should hold, in order; those of one caller stay together."""
+    group: list[PendingMessage[Entry]] = []
+    size = 0
+    while waiting and len(group) < MOST_MESSAGES and size < GROUP_BYTES:
+        call = waiting[0].call
+        if group and call is not group[-1].call and _is_enough(len(group), len(call.outcomes)):
+            break
+        pending = waiting.popleft()
+        if pending.is_awaited:
+            group.append(pending)
+            size += pending.message.size
+    return group
+
+
+def _is_enough(messages: int, of_next_call: int) -> bool:
+    """Whether a group of so many messages goes without those of the next caller."""
+    return messages >= ENOUGH_MESSAGES or messages + of_next_call > MOST_MESSAGES
 
 
 def _outcome(entry: Entry, answer: bytes) -> Published:

@@ -46,11 +46,13 @@ class RedisRefusal(Exception):
 
 
 class RedisWire:
-    """One connection for one call at a time; an overdue call ends it."""
+    """One connection for several calls at a time, which the server runs in order; an overdue call ends it."""
 
     def __init__(self, connection: Connection, ended: "asyncio.Future[str]") -> None:
         self._connection = connection
-        self._one_at_a_time = asyncio.Lock()
+        self._sending = asyncio.Lock()
+        self._last_reply: asyncio.Future[None] | None = None
+        """Done when the reply of the newest call was read; None before the first call."""
         self.ended = ended
         """Why the connection ended; None until then."""
 
@@ -81,19 +83,28 @@ class RedisWire:
     async def _run(self, words: tuple[bytes | str | float, ...], seconds: float) -> Any:
         # In C: a batch of messages is one command of a thousand arguments, each a microsecond in redis-py's Python.
         packed = [hiredis.pack_command(words)]  # type: ignore[arg-type]  # its stub allows a tuple of one word alone
-        async with self._one_at_a_time:
-            if self.ended.done():
-                raise RedisLost(self.ended.result())
-            try:
-                async with asyncio.timeout(seconds):
+        read = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(seconds):
+                async with self._sending:
+                    if self.ended.done():
+                        raise RedisLost(self.ended.result())
+                    earlier, self._last_reply = self._last_reply, read
                     await self._connection.send_packed_command(packed, check_health=False)
-                    return await self._connection.read_response()
-            except ResponseError:
-                raise
-            except (RedisTimeoutError, TimeoutError):
-                raise RedisLost(self.end(f"the server did not answer within {seconds:g} s")) from None
-            except (RedisError, OSError) as error:
-                raise RedisLost(self.end(describe(error))) from None
+                if earlier is not None:
+                    # Never awaited directly: an overdue call would cancel it under the earlier one.
+                    await asyncio.wait([earlier])
+                if self.ended.done():
+                    raise RedisLost(self.ended.result())
+                return await self._connection.read_response()
+        except ResponseError:
+            raise
+        except (RedisTimeoutError, TimeoutError):
+            raise RedisLost(self.end(f"the server did not answer within {seconds:g} s")) from None
+        except (RedisError, OSError) as error:
+            raise RedisLost(self.end(describe(error))) from None
+        finally:
+            read.set_result(None)
 
     def end(self, why: str) -> str:
         """Mark the connection as ended; return the reason."""
