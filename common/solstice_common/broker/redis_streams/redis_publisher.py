@@ -121,7 +121,7 @@ class RedisPublisher:
 
 
 def next_group(waiting: deque[PendingMessage[Entry]]) -> list[PendingMessage[Entry]]:
-    """Take as many messages as one script call should hold, in order; those of one caller stay together."""
+    """Take the messages of one script call, in order; those of one caller stay together."""
     group: list[PendingMessage[Entry]] = []
     size = 0
     while waiting and len(group) < MOST_MESSAGES and size < GROUP_BYTES:

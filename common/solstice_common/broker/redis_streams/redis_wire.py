@@ -46,7 +46,10 @@ class RedisRefusal(Exception):
 
 
 class RedisWire:
-    """One connection for several calls at a time, which the server runs in order; an overdue call ends it."""
+    """One connection for several calls at a time, which the server runs in order.
+
+    An overdue call ends it.
+    """
 
     def __init__(self, connection: Connection, ended: "asyncio.Future[str]") -> None:
         self._connection = connection
