@@ -22,7 +22,7 @@ from solstice_orchestrator.store import open_store
 from tests.builders import job_request
 from tests.repositories import GIT_ENVIRONMENT, Repository
 from tests.servers.git_servers import answering, git_backend, http_server
-from tests.servers.hostile_git_host import BODIES, STATUSES, hostile
+from tests.servers.hostile_git_host import BODIES, STATUSES, Hanging, hostile
 from tests.servers.orchestrator import SharedFiles, orchestrator
 
 GOOD, BAD = 40, 12
@@ -319,3 +319,64 @@ async def test_repositories_of_one_committer_stop_no_other_of_their_host(tmp_pat
         for event in process.events
         if event["event"] == "git_host.unreachable" and event["host"] == host
     ]
+
+
+async def test_failures_of_one_committer_hold_back_no_other_repository_of_the_host(tmp_path: Path) -> None:
+    root, shared_files = tmp_path / "root", SharedFiles(directory=tmp_path)
+    good = served(root / "good")
+    sha = good.commit({".solstice/job.sh": "true"})
+    with (
+        http_server(hostile(root)) as port,
+        orchestrator(shared_files, GIT_PROTOCOLS="http", GOVERNOR="off") as process,
+    ):
+        host = f"127.0.0.1:{port}"
+        bad = [
+            job_request(repo_url=f"http://{host}/{kind}/{number}", repo_full_name=f"bad/{number}", ref=None)
+            for kind in ("500", "503", "closes")
+            for number in range(4)
+        ]
+        await publish(shared_files, [each.encode() for each in bad])
+        # The circuit is open for 4 s at least.
+        await asyncio.to_thread(process.logged, "git_host.unreachable", host=host, failures=3)
+        request = job_request(repo_url=f"http://{host}/good/.git", commit_sha=sha, ref=None)
+        await publish(shared_files, [request.encode()])
+        await until("SELECT count(*) FROM runs WHERE state = 'succeeded'", shared_files, 1, WAIT_SECONDS)
+    assert counted(shared_files, "SELECT plan_attempt FROM runs WHERE state = 'succeeded'") == 1
+    assert counted(shared_files, "SELECT attempt FROM jobs WHERE state = 'succeeded'") == 1
+
+
+async def test_repositories_that_hang_stop_neither_known_nor_new_ones_of_their_host(tmp_path: Path) -> None:
+    root, shared_files, hanging = tmp_path / "root", SharedFiles(directory=tmp_path), Hanging()
+    known, new = served(root / "known"), served(root / "new")
+    with (
+        http_server(hostile(root, hanging)) as port,
+        orchestrator(shared_files, GIT_PROTOCOLS="http", GOVERNOR="off") as process,
+    ):
+
+        async def push(repository: Repository, number: int) -> None:
+            sha = repository.commit({".solstice/job.sh": "true", "number": str(number)})
+            url = f"http://127.0.0.1:{port}/{repository.path.name}/.git"
+            await publish(shared_files, [job_request(repo_url=url, commit_sha=sha, ref=None).encode()])
+            query = "SELECT count(*) FROM runs WHERE state = 'succeeded'"
+            await until(query, shared_files, number, WAIT_SECONDS)
+
+        try:
+            await push(known, 1)
+            bad = [
+                job_request(
+                    repo_url=f"http://127.0.0.1:{port}/hangs/{number}",
+                    repo_full_name=f"bad/{number}",
+                    ref=None,
+                )
+                for number in range(8)
+            ]
+            await publish(shared_files, [each.encode() for each in bad])
+            # More than hold places of their host at once.
+            for _ in range(4):
+                await asyncio.to_thread(hanging.paths.get, timeout=WAIT_SECONDS)
+            await push(known, 2)
+            await push(new, 3)
+            # None of those that hang has been given up yet.
+            assert not [event for event in process.events if event["event"] == "git_host.unreachable"]
+        finally:
+            hanging.released.set()

@@ -1,10 +1,14 @@
 """A git host whose repositories answer everything but a fetch."""
 
+import queue
+import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.servers.git_servers import git_backend
 
+WAIT_SECONDS = 120
 STATUSES = [301, 302, 307, 308, 400, 403, 404, 410, 418, 429]
 
 
@@ -32,10 +36,24 @@ def is_checkout(handler: Any) -> bool:
     return b"fetch" in body and b"filter " not in body
 
 
-def hostile(root: Path) -> Any:
+@dataclass
+class Hanging:
+    """Clients that get no answer until they are released."""
+
+    paths: queue.Queue[str] = field(default_factory=queue.Queue)
+    """The paths they asked for."""
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def hold(self, path: str) -> None:
+        self.paths.put(path)
+        self.released.wait(WAIT_SECONDS)
+
+
+def hostile(root: Path, hanging: Hanging | None = None) -> Any:
     """A host whose repositories answer as the first segment of their path says.
 
-    Those below `late` answer planning, and refuse checkouts.
+    Those below `late` answer planning, and refuse checkouts; those below `closes` close the connection, and those below
+    `hangs` become `hanging` before they do.
     """
     backend = git_backend(root)
 
@@ -43,6 +61,11 @@ def hostile(root: Path) -> Any:
         kind = self.path.split("/")[1].replace("_", " ")
         if kind == "late":
             kind = "429" if is_checkout(self) else "good"
+        if kind == "hangs" and hanging is not None:
+            hanging.hold(self.path)
+        if kind in {"closes", "hangs"}:
+            self.close_connection = True
+            return
         if kind not in BODIES and not kind.isdecimal():
             backend.do_GET(self)
             return

@@ -1,13 +1,15 @@
 """Fetch files of commits in groups, so that many pushes share one connection.
 
-Requests for a repository from which a fetch is under way wait for the next fetch.
+Requests for a repository from which a fetch is under way wait for the next fetch. A repository that lets git wait must
+not stop others: its fetch soon leaves its place to them, and repositories that have not answered yet have few places.
 """
 
 import asyncio
 from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -37,34 +39,55 @@ MAX_GROUPS_OF_HOST: Final = 5
 """Of these on one host. So a host that does not answer leaves places to others."""
 MAX_SINGLE_FETCHES: Final = 4
 """Commits that are fetched singly at once, after their groups had no answer for them."""
+MAX_SLOW_FETCHES: Final = 8
+"""Fetches beyond all of these that have taken SLOW_SECONDS, of proven repositories; as many of the others."""
+SLOW_SECONDS: Final = 5.0
 MAX_COMMITS: Final = 128
 MAX_BYTES: Final = 64 * 1024
 """The most bytes of one commit's files that are cached."""
 
+T = TypeVar("T")
 _Repository = tuple[str, str]
 """The URL of a repository and the format of its object ids."""
 _Key = tuple[str, str, tuple[str, ...]]
 
 
+class _Places:
+    """Places of fetches; half of them, rounded up, are open to repositories that are not proven."""
+
+    def __init__(self, places: int) -> None:
+        self._all, self._unproven = asyncio.Semaphore(places), asyncio.Semaphore((places + 1) // 2)
+
+    @asynccontextmanager
+    async def place(self, *, is_proven: bool) -> AsyncIterator[None]:
+        """Wait for a place, and hold it."""
+        async with nullcontext() if is_proven else self._unproven, self._all:
+            yield
+
+
 class CommitFiles:
     """Fetches and caches files of commits, in tasks of the group `tasks`.
 
-    Callers that ask for the same files at once share the answer, also a failure.
+    Callers that ask for the same files at once share the answer, also a failure. `is_proven` tells of a repository's
+    URL whether it has answered before, and has not failed lately.
     """
 
-    def __init__(self, tasks: asyncio.TaskGroup, policy: GitPolicy, scratch: Path) -> None:
+    def __init__(
+        self,
+        tasks: asyncio.TaskGroup,
+        policy: GitPolicy,
+        scratch: Path,
+        is_proven: Callable[[str], bool] = lambda _: True,
+    ) -> None:
         self._tasks, self._policy, self._scratch = tasks, policy, scratch
+        self._is_proven = is_proven
         self._cache: OrderedDict[_Key, Files] = OrderedDict()
         self._coming: dict[_Key, asyncio.Future[FilesOrFailure]] = {}
         self._waiting: defaultdict[_Repository, list[FilesRequest]] = defaultdict(list)
         """Waiting requests of each repository that has a task."""
-        self._of_host: defaultdict[str, asyncio.Semaphore] = defaultdict(
-            lambda: asyncio.Semaphore(MAX_GROUPS_OF_HOST)
-        )
-        self._groups, self._single_fetches = (
-            asyncio.Semaphore(MAX_GROUPS),
-            asyncio.Semaphore(MAX_SINGLE_FETCHES),
-        )
+        self._of_host: defaultdict[str, _Places] = defaultdict(lambda: _Places(MAX_GROUPS_OF_HOST))
+        self._groups, self._single_fetches = _Places(MAX_GROUPS), _Places(MAX_SINGLE_FETCHES)
+        self._slow = {is_proven: asyncio.Semaphore(MAX_SLOW_FETCHES) for is_proven in (True, False)}
 
     async def of(self, request: JobRequestV1, paths: Sequence[str]) -> Files:
         """Return the first of the paths in the commit, with its content; raises CheckoutFailed."""
@@ -93,13 +116,18 @@ class CommitFiles:
 
     async def _serve(self, repository: _Repository) -> None:
         """Fetch group after group until no request of the repository waits."""
-        lookups: Sequence[FilesRequest] = []
+        url, lookups = repository[0], list[FilesRequest]()
+
+        async def fetch_next() -> Sequence[FilesOrFailure | SingleFetch]:
+            nonlocal lookups
+            waiting = self._waiting[repository]
+            lookups, self._waiting[repository] = waiting[:MAX_GROUP], waiting[MAX_GROUP:]
+            return await self._fetch_group(lookups)
+
         try:
             while self._waiting[repository]:
-                async with self._of_host[host_of(repository[0])], self._groups:
-                    waiting = self._waiting[repository]
-                    lookups, self._waiting[repository] = waiting[:MAX_GROUP], waiting[MAX_GROUP:]
-                    answers = await self._fetch_group(lookups)
+                fetched = await self._in_place(url, fetch_next, self._of_host[host_of(url)], self._groups)
+                answers = [_too_slow(url)] * len(lookups) if fetched is None else fetched
                 for lookup, answer in zip(lookups, answers, strict=True):
                     if isinstance(answer, SingleFetch):
                         self._tasks.create_task(
@@ -114,10 +142,32 @@ class CommitFiles:
 
     async def _serve_single(self, lookup: FilesRequest, how: SingleFetch) -> None:
         try:
-            async with self._single_fetches:
-                self._resolve(lookup, await self._fetch_single(lookup, how))
+            url = lookup.request.repo_url
+            fetched = await self._in_place(url, lambda: self._fetch_single(lookup, how), self._single_fetches)
+            self._resolve(lookup, _too_slow(url) if fetched is None else fetched)
         finally:
             self._give_up(lookup)
+
+    async def _in_place(
+        self, url: str, fetch: Callable[[], Coroutine[Any, Any, T]], *places: _Places
+    ) -> T | None:
+        """Run a fetch in a place of each of these, which it leaves once it is slow.
+
+        None when too many others are slow already.
+        """
+        is_proven = self._is_proven(url)
+        async with asyncio.TaskGroup() as tasks:
+            async with AsyncExitStack() as held:
+                for each in places:
+                    await held.enter_async_context(each.place(is_proven=is_proven))
+                fetching = tasks.create_task(fetch(), name=f"fetch from {url}")
+                await asyncio.wait([fetching], timeout=SLOW_SECONDS)
+            if not fetching.done() and self._slow[is_proven].locked():
+                fetching.cancel()
+            elif not fetching.done():
+                async with self._slow[is_proven]:
+                    await asyncio.wait([fetching])
+        return None if fetching.cancelled() else fetching.result()
 
     async def _fetch_group(self, lookups: Sequence[FilesRequest]) -> Sequence[FilesOrFailure | SingleFetch]:
         try:
@@ -158,3 +208,11 @@ def _key(lookup: FilesRequest) -> _Key:
 def _failure_of(error: Exception) -> CheckoutFailed:
     reason = Reason.MACHINE_FAILED if is_machine(error) else Reason.CHECKOUT_FAILED
     return CheckoutFailed(reason, f"{type(error).__name__}: {error}")
+
+
+def _too_slow(url: str) -> CheckoutFailed:
+    return CheckoutFailed(
+        Reason.HOST_AWAY,
+        f"{url} is slow to answer, and {MAX_SLOW_FETCHES} others are waited for already",
+        host_away=True,
+    )

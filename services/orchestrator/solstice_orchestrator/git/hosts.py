@@ -1,8 +1,12 @@
 """Circuit breakers for git hosts that do not answer, in the memory of one worker.
 
 A host that failed is left alone for a while, longer after each further failure, and then gets one visit at a time until
-it answers. As long as one repository alone has failed, only that repository is left alone. Work that waits for it meanwhile holds neither slots nor places, and uses up no tries. Checkouts whose hosts
-send nothing, of all hosts together, leave half of the worker's slots to others.
+it answers. This holds back only repositories that failed themselves a short time ago: a committer can make a server fail
+for repositories of their own, and must stop no other. As long as one repository alone has failed, only that repository is
+left alone. Work that waits meanwhile holds neither slots nor places, and uses up no tries.
+
+Repositories that have not answered yet leave places for planning to the others. Checkouts whose hosts send nothing, of
+all hosts together, leave half of the worker's slots to others.
 """
 
 import random
@@ -31,17 +35,21 @@ SLOW_SECONDS: Final = 2.0
 """A host that has answered no visit for so long gets only few more visits."""
 VISITS_OF_UNKNOWN_HOST: Final = 32
 VISITS_OF_SLOW_HOST: Final = 4
-MAX_HOSTS: Final = 1000
+VISITS_OF_UNPROVEN: Final = 48
+"""Plannings at once of repositories that are not proven, of all hosts together: three quarters of all."""
+MAX_CIRCUITS: Final = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circuit:
-    """The state of a host's circuit breaker; without failures it is closed."""
+    """The state of the circuit breaker of a host or repository; without failures it is closed."""
 
     failures: int = 0
     """Consecutive failures; those while the circuit is open do not count."""
     open_until: float = 0.0
     answered_at: float | None = None
+    failed_at: float | None = None
+    """When a visit to the repository last failed; remembered after an answer, too."""
     suspect: str | None = None
     """The repository that alone has failed since the host's last answer."""
 
@@ -63,12 +71,22 @@ def after_failure(circuit: Circuit, now: float, chance: float) -> Circuit:
     if now < circuit.open_until:
         return circuit
     failures = circuit.failures + 1
-    return Circuit(failures=failures, open_until=now + open_seconds(failures, chance))
+    return Circuit(failures=failures, open_until=now + open_seconds(failures, chance), failed_at=now)
 
 
-def after_answer(now: float) -> Circuit:
-    """Return the circuit after any answer of the host, good or bad."""
-    return Circuit(answered_at=now)
+def after_answer(circuit: Circuit, now: float) -> Circuit:
+    """Return the circuit after any answer, good or bad."""
+    return Circuit(answered_at=now, failed_at=circuit.failed_at)
+
+
+def failed_lately(repository: Circuit, now: float) -> bool:
+    """Whether a repository must wait for the circuit of its host."""
+    return repository.failed_at is not None and now - repository.failed_at < LONGEST_SECONDS
+
+
+def is_proven(repository: Circuit, now: float) -> bool:
+    """Whether a repository has answered, and has not failed lately."""
+    return repository.answered_at is not None and not failed_lately(repository, now)
 
 
 def is_of_repository(circuit: Circuit, url: str, now: float) -> bool:
@@ -81,14 +99,17 @@ def is_of_repository(circuit: Circuit, url: str, now: float) -> bool:
     return not circuit.failures and circuit.suspect in {None, url}
 
 
-def allowed_visits(circuit: Circuit, oldest_since: float | None, now: float) -> int | None:
+def allowed_visits(
+    circuit: Circuit, oldest_since: float | None, now: float, *, failed_lately: bool
+) -> int | None:
     """Return how many visits a host may have at once; None: any number.
 
-    `oldest_since` is when the oldest visit under way began.
+    `oldest_since` is when the oldest visit under way began. `failed_lately` is whether the repository must wait for the
+    circuit of its host.
     """
-    if now < circuit.open_until:
+    if failed_lately and now < circuit.open_until:
         return 0
-    if circuit.failures:
+    if failed_lately and circuit.failures:
         return 1
     answered = -1.0 if circuit.answered_at is None else circuit.answered_at
     if oldest_since is not None and now - oldest_since > SLOW_SECONDS and answered < oldest_since:
@@ -102,6 +123,15 @@ def host_of(url: str) -> str:
         return urlsplit(url).netloc.rpartition("@")[2].lower() or url
     except ValueError:
         return url
+
+
+def endpoint_of(url: str) -> str:
+    """Return the protocol, host and port of a repository's URL; the URL itself without a host.
+
+    Another protocol of a host may fail alone, so each has its own circuit.
+    """
+    host = host_of(url)
+    return url if host == url else f"{url.partition('://')[0]}://{host}"
 
 
 @dataclass(slots=True)
@@ -124,24 +154,41 @@ class GitHosts:
         own = self.circuits.get(url, CLOSED)
         if now < own.open_until:
             return f"{url} cannot be fetched from; next try in {max(1, round(own.open_until - now))} s"
-        circuit = self.circuits.get(host, CLOSED)
-        visits = [visit.begun for visit in self._visits if visit.host == host]
-        most = allowed_visits(circuit, min(visits, default=None), now)
+        circuit, waits = self.circuits.get(endpoint_of(url), CLOSED), failed_lately(own, now)
+        # A repository competes only with others that have shown as much.
+        kind = (is_proven(own, now), holds_slot)
+        peers = [visit for visit in self._visits if (visit.proven, visit.holds_slot) == kind]
+        visits = [visit.begun for visit in peers if visit.endpoint == endpoint_of(url)]
+        most = allowed_visits(circuit, min(visits, default=None), now, failed_lately=waits)
         has_place = most is None or len(visits) < most
-        has_slot = (
-            not holds_slot or self.slots is None or may_begin(host, self._visits, self._silent(), self.slots)
-        )
+        if kind == (False, False) and len(peers) >= VISITS_OF_UNPROVEN:
+            return f"{len(peers)} repositories that have not answered yet are asked already"
+        has_slot = not holds_slot or self.slots is None or self._may_hold_slot(url, self.slots)
         if has_place and has_slot:
             return None
-        if now < circuit.open_until:
+        if waits and now < circuit.open_until:
             return f"git host {host} does not answer; next try in {max(1, round(circuit.open_until - now))} s"
         return f"git host {host} is slow to answer, and {len(visits)} ask it already"
+
+    def _may_hold_slot(self, url: str, slots: int) -> bool:
+        endpoint = endpoint_of(url)
+        answered_at = self._answered_at(endpoint)
+        return may_begin(url, self._visits, self._silent(), slots, endpoint=endpoint, answered_at=answered_at)
+
+    def is_proven(self, url: str) -> bool:
+        """Whether the repository has answered, and has not failed lately."""
+        return is_proven(self.circuits.get(url, CLOSED), self.clock())
 
     @contextmanager
     def visit(self, url: str, *, holds_slot: bool = False) -> Iterator[Visit]:
         """Record a visit under way; its caller reports the end with `answered` or `failed`."""
         visit = Visit(
-            host=host_of(url), begun=self.clock(), holds_slot=holds_slot, answered=url.startswith("file:")
+            url=url,
+            endpoint=endpoint_of(url),
+            begun=self.clock(),
+            holds_slot=holds_slot,
+            proven=self.is_proven(url),
+            answered=url.startswith("file:"),
         )
         self._visits.append(visit)
         try:
@@ -153,30 +200,30 @@ class GitHosts:
         """Return why a checkout must leave its slot to others; None when it need not."""
         if self.slots is None or not gives_way(visit, self._silent(), self.slots):
             return None
-        return f"git host {visit.host} has not answered for {round(self.clock() - visit.begun)} s, and others wait for slots"
+        return f"git host {host_of(visit.url)} has not answered for {round(self.clock() - visit.begun)} s, and others wait for slots"
 
     def _silent(self) -> list[Visit]:
         now = self.clock()
-        return [
-            visit
-            for visit in self._visits
-            if is_silent(visit, self.circuits.get(visit.host, CLOSED).answered_at, now)
-        ]
+        return [visit for visit in self._visits if is_silent(visit, self._answered_at(visit.endpoint), now)]
+
+    def _answered_at(self, endpoint: str) -> float | None:
+        return self.circuits.get(endpoint, CLOSED).answered_at
 
     def answered(self, url: str) -> None:
         """Record an answer of the host, even a refusal."""
-        self.circuits.pop(url, None)
-        self._set_answered(host_of(url))
+        self._set_answered(url)
+        if endpoint_of(url) != url:
+            self._set(url, after_answer(self.circuits.get(url, CLOSED), self.clock()))
 
-    def _set_answered(self, host: str) -> None:
-        if self.circuits.pop(host, CLOSED).failures:
-            log.info(LogEvent.GIT_HOST_ANSWERED, host=host)
-        self._set(host, after_answer(self.clock()))
+    def _set_answered(self, url: str) -> None:
+        if self.circuits.get(endpoint_of(url), CLOSED).failures:
+            log.info(LogEvent.GIT_HOST_ANSWERED, host=host_of(url))
+        self._set(endpoint_of(url), after_answer(CLOSED, self.clock()))
 
     def _set(self, key: str, circuit: Circuit) -> None:
         """Set a circuit, and forget the one that was set longest ago."""
         self.circuits.pop(key, None)
-        if len(self.circuits) >= MAX_HOSTS:
+        if len(self.circuits) >= MAX_CIRCUITS:
             self.circuits.pop(next(iter(self.circuits)))
         self.circuits[key] = circuit
 
@@ -185,21 +232,23 @@ class GitHosts:
 
         Without `host_away` the host has answered, and only the repository is left alone.
         """
-        host, now = host_of(url), self.clock()
-        if host != url:
+        key, now = endpoint_of(url), self.clock()
+        if key != url:
             if not host_away:
-                self._set_answered(host)
-            circuit = self.circuits.get(host, CLOSED)
+                self._set_answered(url)
+            circuit = self.circuits.get(key, CLOSED)
             if is_of_repository(circuit, url, now):
-                self._set(host, replace(circuit, suspect=url))
-                host = url
-        before = self.circuits.get(host, CLOSED)
+                self._set(key, replace(circuit, suspect=url))
+                key = url
+            else:
+                self._set(url, replace(self.circuits.get(url, CLOSED), answered_at=None, failed_at=now))
+        before = self.circuits.get(key, CLOSED)
         after = after_failure(before, now, self.chance())
-        self._set(host, after)
+        self._set(key, after)
         if after is not before:
             log.warning(
                 LogEvent.GIT_HOST_UNREACHABLE,
-                host=host,
+                host=url if key == url else host_of(url),
                 failures=after.failures,
                 next_try_seconds=round(after.open_until - now, 1),
                 detail=detail[:500],

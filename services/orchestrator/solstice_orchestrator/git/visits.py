@@ -14,10 +14,14 @@ SILENT_ALONE_SECONDS: Final = 30.0
 class Visit:
     """A fetch under way from a git host."""
 
-    host: str
+    url: str
+    endpoint: str
+    """The protocol, host and port."""
     begun: float
     holds_slot: bool
     """True for a checkout, which holds one of the worker's slots; planning holds none."""
+    proven: bool = False
+    """Whether the repository had answered before, and had not failed lately."""
     answered: bool = False
     """Whether the host has sent any of what this visit asked for."""
 
@@ -36,14 +40,32 @@ def is_silent(visit: Visit, answered_at: float | None, now: float) -> bool:
     return waited >= (SILENT_ALONE_SECONDS if answers_others else SILENT_SECONDS)
 
 
-def may_begin(host: str, visits: Collection[Visit], silent: Collection[Visit], slots: int) -> bool:
-    """Whether a checkout of a host may take a slot.
+def may_begin(
+    url: str,
+    visits: Collection[Visit],
+    silent: Collection[Visit],
+    slots: int,
+    *,
+    endpoint: str,
+    answered_at: float | None,
+) -> bool:
+    """Whether a checkout may take a slot.
 
-    It always may if no visit to its host is silent. `visits` are all visits under way, `silent` the silent ones.
+    It always may unless a visit to its own repository is silent, or one to its host, which has not answered any visit
+    since; `answered_at` is its last answer. Even then one at a time may, from another repository: one that hangs must
+    not stop others. `visits` are all visits under way, `silent` the silent ones.
     """
-    if not any(visit.host == host for visit in silent):
+    is_silent_itself = any(visit.url == url for visit in silent)
+    is_host_silent = any(
+        visit.endpoint == endpoint and (answered_at is None or answered_at < visit.begun) for visit in silent
+    )
+    if not is_silent_itself and not is_host_silent:
         return True
-    used = sum(visit.holds_slot and (visit.host == host or visit in silent) for visit in visits)
+    holding = [visit for visit in visits if visit.holds_slot]
+    is_first = not any(visit.endpoint == endpoint and visit not in silent for visit in holding)
+    if is_first and not is_silent_itself:
+        return True
+    used = sum(visit.endpoint == endpoint or visit in silent for visit in holding)
     return used < share(slots)
 
 

@@ -80,10 +80,10 @@ async def run_planning(
     places = asyncio.Semaphore(concurrency)
     # The outer group holds the plans under way: when the loop is cancelled they hand their runs back.
     async with store.changes() as changed, asyncio.TaskGroup() as plans:
-        files = CommitFiles(plans, git, scratch)
+        hosts = hosts or GitHosts()
+        files = CommitFiles(plans, git, scratch, hosts.is_proven)
         push_order_lookup = _PushOrderLookup(git=git, scratch=scratch, at_once=asyncio.Semaphore(MAX_LOOKUPS))
         claimed_runs = _ClaimedRuns()
-        hosts = hosts or GitHosts()
         chance = random.Random()  # noqa: S311  jitter is no secret
 
         async def look() -> float:
@@ -290,7 +290,9 @@ async def _decide_at_host(
     with hosts.visit(request.repo_url):
         decision = await decide(request, files=files, rules=rules)
     match decision:
-        case PlanRefused(reason=Reason.CHECKOUT_FAILED, detail=detail, host_away=host_away):
+        case PlanRefused(
+            reason=Reason.CHECKOUT_FAILED | Reason.HOST_AWAY, detail=detail, host_away=host_away
+        ):
             hosts.failed(request.repo_url, detail, host_away=host_away)
         case PlanRefused(reason=Reason.MACHINE_FAILED | Reason.NOT_TRUSTED):
             pass

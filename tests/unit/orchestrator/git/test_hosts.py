@@ -9,16 +9,19 @@ from hypothesis import strategies as st
 from solstice_orchestrator.git.hosts import (
     ANSWERED_SECONDS,
     LONGEST_SECONDS,
-    MAX_HOSTS,
+    MAX_CIRCUITS,
     SLOW_SECONDS,
     VISITS_OF_SLOW_HOST,
     VISITS_OF_UNKNOWN_HOST,
+    VISITS_OF_UNPROVEN,
     Circuit,
     GitHosts,
     after_answer,
     after_failure,
     allowed_visits,
+    failed_lately,
     host_of,
+    is_proven,
     open_seconds,
 )
 from solstice_orchestrator.git.visits import (
@@ -33,6 +36,11 @@ from solstice_orchestrator.git.visits import (
 from tests.stores import ManualClock
 
 BAD, WORSE, GOOD = "https://bad.example/a.git", "https://bad.example/c.git", "https://good.example/b.git"
+
+
+def allowed(circuit: Circuit, oldest_since: float | None, now: float) -> int | None:
+    """The visits of repositories that failed lately."""
+    return allowed_visits(circuit, oldest_since, now, failed_lately=True)
 
 
 def hosts() -> tuple[GitHosts, ManualClock]:
@@ -71,11 +79,106 @@ def test_one_repository_cannot_stop_its_host() -> None:
         known.answered(WORSE)
     clock.forward(ANSWERED_SECONDS)
     known.failed(WORSE, "no route", host_away=True)
-    assert known.pause_of(GOOD.replace("good", "bad")) is None
+    assert known.circuits["https://bad.example"].failures == 0
     known.failed(BAD, "no route", host_away=True)
-    assert (
-        known.pause_of(GOOD.replace("good", "bad")) == "git host bad.example does not answer; next try in 2 s"
-    )
+    assert known.circuits["https://bad.example"].failures == 1
+    assert known.pause_of(BAD) == "git host bad.example does not answer; next try in 2 s"
+
+
+def test_an_open_circuit_holds_back_only_repositories_that_failed_lately() -> None:
+    known, clock = hosts()
+    new, answering = "https://bad.example/new.git", "https://bad.example/answering.git"
+    known.answered(answering)
+    clock.forward(ANSWERED_SECONDS)
+    known.failed(WORSE, "500", host_away=True)
+    for _ in range(9):
+        known.failed(BAD, "500", host_away=True)
+        assert known.pause_of(BAD) is not None
+        clock.forward(LONGEST_SECONDS)
+    known.failed(BAD, "500", host_away=True)
+    opened = known.circuits["https://bad.example"]
+    assert opened.open_until == clock.now + LONGEST_SECONDS
+    assert [known.pause_of(each) for each in (new, answering)] == [None, None]
+    with contextlib.ExitStack() as visits:
+        for number in range(3):
+            visits.enter_context(known.visit(f"https://bad.example/{number}.git"))
+        assert [known.pause_of(each) for each in (new, answering)] == [None, None]
+    known.failed(new, "500", host_away=True)
+    assert known.pause_of(new) is not None
+    clock.forward(1.0)
+    known.failed(BAD, "500", host_away=True)
+    clock.forward(LONGEST_SECONDS - 1.1)
+    assert known.pause_of(new) is not None
+    clock.forward(0.1)
+    assert known.pause_of(new) is None
+
+
+def test_a_repository_is_proven_by_an_answer_and_not_soon_after_a_failure() -> None:
+    answered = after_answer(Circuit(), 10.0)
+    assert not is_proven(Circuit(), 10.0)
+    assert is_proven(answered, 10.0)
+    failed = after_failure(answered, 20.0, 1.0)
+    assert failed_lately(failed, 20.0 + LONGEST_SECONDS - 0.1)
+    assert not failed_lately(failed, 20.0 + LONGEST_SECONDS)
+    assert not is_proven(failed, 20.0 + LONGEST_SECONDS)
+    again = after_answer(failed, 30.0)
+    assert failed_lately(again, 30.0)
+    assert not is_proven(again, 20.0 + LONGEST_SECONDS - 0.1)
+    assert is_proven(again, 20.0 + LONGEST_SECONDS)
+
+
+def test_a_repository_whose_failure_counts_against_the_host_is_no_longer_proven() -> None:
+    known, clock = hosts()
+    known.answered(BAD)
+    assert known.is_proven(BAD)
+    clock.forward(ANSWERED_SECONDS)
+    known.failed(WORSE, "500", host_away=True)
+    known.failed(BAD, "500", host_away=True)
+    assert known.circuits["https://bad.example"].failures == 1
+    assert not known.is_proven(BAD)
+    clock.forward(LONGEST_SECONDS)
+    assert not known.is_proven(BAD)
+    known.answered(BAD)
+    assert known.is_proven(BAD)
+
+
+def test_repositories_that_hang_leave_places_to_those_that_have_answered() -> None:
+    known, clock = hosts()
+    known.answered(BAD)
+    clock.forward(1.0)
+    with contextlib.ExitStack() as visits:
+        for number in range(VISITS_OF_SLOW_HOST):
+            visits.enter_context(known.visit(f"https://bad.example/{number}.git"))
+        clock.forward(SLOW_SECONDS + 1)
+        assert known.pause_of(WORSE) == "git host bad.example is slow to answer, and 4 ask it already"
+        assert known.pause_of(WORSE, holds_slot=True) is None
+        assert known.pause_of(BAD) is None
+
+
+def test_repositories_that_hang_at_many_hosts_leave_places_for_planning() -> None:
+    known, _ = hosts()
+    known.answered(BAD)
+    with contextlib.ExitStack() as visits:
+        for number in range(VISITS_OF_UNPROVEN):
+            assert known.pause_of(GOOD) is None
+            visits.enter_context(known.visit(f"https://{number}.example/app.git"))
+        assert known.pause_of(GOOD) == "48 repositories that have not answered yet are asked already"
+        assert known.pause_of(GOOD, holds_slot=True) is None
+        assert known.pause_of(BAD) is None
+
+
+@pytest.mark.parametrize("other", ["http://bad.example/a.git", "ssh://git@bad.example/a.git"])
+def test_each_protocol_of_a_host_has_its_own_circuit(other: str) -> None:
+    known, clock = hosts()
+    known.failed(WORSE, "no route", host_away=True)
+    known.failed(BAD, "no route", host_away=True)
+    clock.forward(1.0)
+    known.failed(other, "no route", host_away=True)
+    clock.forward(1.0)
+    assert known.circuits["https://bad.example"].failures == 1
+    assert known.pause_of(other) is not None
+    known.answered(other)
+    assert known.circuits["https://bad.example"].failures == 1
 
 
 def test_failures_that_are_answers_open_no_circuit_of_the_host() -> None:
@@ -95,10 +198,10 @@ def test_a_failure_that_is_an_answer_closes_the_circuit_of_its_host() -> None:
     known, clock = hosts()
     known.failed(WORSE, "no route", host_away=True)
     known.failed(BAD, "no route", host_away=True)
-    assert known.circuits["bad.example"].failures == 1
+    assert known.circuits["https://bad.example"].failures == 1
     clock.forward(2.0)
     known.failed(BAD, "404", host_away=False)
-    assert known.circuits["bad.example"] == Circuit(answered_at=clock.now, suspect=BAD)
+    assert known.circuits["https://bad.example"] == Circuit(answered_at=clock.now, suspect=BAD)
     assert known.circuits[BAD].failures == 1
 
 
@@ -111,18 +214,21 @@ def test_a_file_has_no_host_and_its_failure_is_its_own() -> None:
 
 def test_failing_repositories_without_number_take_no_memory_without_bound() -> None:
     known, _ = hosts()
-    for number in range(2 * MAX_HOSTS):
+    for number in range(MAX_CIRCUITS + 9):
         known.failed(f"https://bad.example/{number}.git", "redirect", host_away=False)
-    assert len(known.circuits) == MAX_HOSTS
-    assert known.circuits["bad.example"].failures == 0
-    assert f"https://bad.example/{2 * MAX_HOSTS - 1}.git" in known.circuits
+    assert len(known.circuits) == MAX_CIRCUITS
+    assert known.circuits["https://bad.example"].failures == 0
+    assert f"https://bad.example/{MAX_CIRCUITS + 8}.git" in known.circuits
 
 
 def test_a_silent_host_gets_few_places_before_the_first_failure() -> None:
-    assert allowed_visits(Circuit(), None, 0.0) == VISITS_OF_UNKNOWN_HOST
-    assert allowed_visits(Circuit(), 0.0, SLOW_SECONDS + 1) == VISITS_OF_SLOW_HOST
-    assert allowed_visits(after_answer(5.0), 1.0, 6.0) is None
-    assert allowed_visits(after_answer(5.0), 6.0, 9.0) == VISITS_OF_SLOW_HOST
+    answered = after_answer(Circuit(), 5.0)
+    assert allowed(Circuit(), None, 0.0) == VISITS_OF_UNKNOWN_HOST
+    assert allowed(Circuit(), 0.0, SLOW_SECONDS) == VISITS_OF_UNKNOWN_HOST
+    assert allowed(Circuit(), 0.0, SLOW_SECONDS + 1) == VISITS_OF_SLOW_HOST
+    assert allowed(answered, 1.0, 6.0) is None
+    assert allowed(answered, 5.0, 9.0) is None
+    assert allowed(answered, 6.0, 9.0) == VISITS_OF_SLOW_HOST
 
 
 def test_a_repository_that_fails_on_a_host_that_answers_is_left_alone_itself() -> None:
@@ -158,19 +264,22 @@ def test_a_circuit_opens_with_each_failure_after_its_time_and_closes_with_any_an
     for pause, answers in story:
         now += pause
         before = circuit
-        circuit = after_answer(now) if answers else after_failure(circuit, now, 0.5)
+        circuit = after_answer(circuit, now) if answers else after_failure(circuit, now, 0.5)
         if answers:
-            assert allowed_visits(circuit, None, now) is None
+            assert allowed(circuit, None, now) is None
         elif now < before.open_until:
             assert circuit == before
         else:
             assert circuit.failures == before.failures + 1
-            assert allowed_visits(circuit, None, now) == 0
-            assert allowed_visits(circuit, None, circuit.open_until) == 1
+            assert allowed(circuit, None, now) == 0
+            assert allowed(circuit, None, circuit.open_until) == 1
+            assert allowed_visits(circuit, None, now, failed_lately=False) == VISITS_OF_UNKNOWN_HOST
 
 
-def checkout(host: str = "bad.example", begun: float = 0.0, *, holds_slot: bool = True) -> Visit:
-    return Visit(host=host, begun=begun, holds_slot=holds_slot)
+def checkout(
+    endpoint: str = "a", begun: float = 0.0, *, holds_slot: bool = True, repository: str = "app"
+) -> Visit:
+    return Visit(url=f"{endpoint}/{repository}", endpoint=endpoint, begun=begun, holds_slot=holds_slot)
 
 
 @pytest.mark.parametrize(("slots", "silent_share"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (64, 32)])
@@ -194,7 +303,7 @@ def test_when_a_checkout_counts_as_silent(
     has_answered: bool, answered_at: float | None, now: float, silent: bool
 ) -> None:
     begun = 0.0 if answered_at is None and not has_answered else 10.0
-    visit = Visit(host="bad.example", begun=begun, holds_slot=True, answered=has_answered)
+    visit = Visit(url="a/app", endpoint="a", begun=begun, holds_slot=True, answered=has_answered)
     assert is_silent(visit, answered_at, now) is silent
 
 
@@ -208,14 +317,32 @@ def test_the_youngest_silent_checkouts_give_way_for_any_hosts() -> None:
     assert not gives_way(checkout("a", 9), silent, 1)
 
 
+def begins(
+    url: str, visits: list[Visit], silent: list[Visit], slots: int, *, answered_at: float | None = None
+) -> bool:
+    return may_begin(url, visits, silent, slots, endpoint=url.partition("/")[0], answered_at=answered_at)
+
+
 def test_no_checkout_begins_at_a_silent_host_once_the_share_is_held() -> None:
-    silent, young = checkout("a", 1), checkout("a", 8)
-    assert may_begin("a", [silent], [silent], 4)
-    assert not may_begin("a", [silent, young], [silent], 4)
-    assert not may_begin("a", [silent], [silent], 2)
-    assert may_begin("b", [silent, young], [silent], 2)
-    assert not may_begin("a", [silent, other := checkout("c", 2)], [silent, other], 4)
-    assert may_begin("a", [planning := checkout("a", holds_slot=False)], [planning], 2)
+    silent, young = checkout("a", 1), checkout("a", 8, repository="young")
+    assert begins("a/app", [silent], [silent], 4)
+    assert not begins("a/new", [silent, young], [silent], 4)
+    assert not begins("a/app", [silent], [silent], 2)
+    assert begins("b/app", [silent, young], [silent], 2)
+    assert not begins("a/app", [silent, other := checkout("c", 2)], [silent, other], 4)
+    assert begins("a/app", [planning := checkout("a", holds_slot=False)], [planning], 2)
+
+
+def test_a_silent_checkout_lets_others_of_its_host_begin_one_at_a_time_until_the_host_answers() -> None:
+    silent, young = checkout("a", 1), checkout("a", 8, repository="young")
+    planning = checkout("a", 8, holds_slot=False, repository="young")
+    elsewhere = checkout("b", 8, repository="young")
+    assert begins("a/new", [silent], [silent], 2)
+    assert begins("a/new", [silent, planning, elsewhere], [silent], 2)
+    assert not begins("a/new", [silent, young], [silent], 2)
+    assert not begins("a/new", [silent, young], [silent], 2, answered_at=0.9)
+    assert begins("a/new", [silent, young], [silent], 2, answered_at=1)
+    assert not begins("a/app", [silent, young], [silent], 2, answered_at=1)
 
 
 def test_a_host_that_answered_and_goes_silent_gives_slots_back() -> None:
