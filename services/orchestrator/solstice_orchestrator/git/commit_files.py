@@ -53,7 +53,7 @@ _Key = tuple[str, str, tuple[str, ...]]
 
 
 class _Places:
-    """Places of fetches; half of them, rounded up, are open to repositories that are not proven."""
+    """Places of fetches; repositories that are not proven may hold half, rounded up."""
 
     def __init__(self, places: int) -> None:
         self._all, self._unproven = asyncio.Semaphore(places), asyncio.Semaphore((places + 1) // 2)
@@ -151,9 +151,9 @@ class CommitFiles:
     async def _in_place(
         self, url: str, fetch: Callable[[], Coroutine[Any, Any, T]], *places: _Places
     ) -> T | None:
-        """Run a fetch in a place of each of these, which it leaves once it is slow.
+        """Run a fetch in one place of each kind, which it leaves when slow.
 
-        None when too many others are slow already.
+        Return None when too many others are slow already.
         """
         is_proven = self._is_proven(url)
         async with asyncio.TaskGroup() as tasks:

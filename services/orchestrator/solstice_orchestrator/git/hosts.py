@@ -42,7 +42,7 @@ MAX_CIRCUITS: Final = 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circuit:
-    """The state of the circuit breaker of a host or repository; without failures it is closed."""
+    """The circuit breaker of a host or repository; without failures it is closed."""
 
     failures: int = 0
     """Consecutive failures; those while the circuit is open do not count."""
@@ -126,7 +126,7 @@ def host_of(url: str) -> str:
 
 
 def endpoint_of(url: str) -> str:
-    """Return the protocol, host and port of a repository's URL; the URL itself without a host.
+    """Return protocol, host and port of a repository's URL; the URL itself without a host.
 
     Another protocol of a host may fail alone, so each has its own circuit.
     """
