@@ -56,7 +56,7 @@ def replay(
     replayed = new_delivery(source, headers, understood, now)
     whose = f"replay of delivery {entry.row_id}, asked for by {person}"
     if isinstance(understood.event, Ignored):
-        return replace(replayed, detail=f"{whose}; {replayed.detail}" if replayed.detail else whose)
+        return replace(replayed, detail=f"{whose}; {replayed.detail}")
     if replayed.reason == CANCEL:
         return replace(replayed, detail=f"{whose}; {replayed.detail}", content_key=key)
     return replace(replayed, reason=REASON, detail=whose, content_key=key)

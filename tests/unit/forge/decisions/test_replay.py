@@ -20,6 +20,7 @@ from solstice_forge.forges.samples import push_body, sign
 from solstice_forge.inbox.keep_results import new
 from solstice_forge.inbox.log import DeliveryEntry, RecordedDelivery
 from solstice_forge.inbox.protocol import Decision, NewDelivery
+from tests.webhooks.deliveries import deliveries
 
 SECRET = "maple-lantern-42"
 NOW = 1_800_000_000.0
@@ -100,6 +101,31 @@ def test_replay_goes_by_the_rules_of_now() -> None:
     assert refused.detail == (
         "replay of delivery 7, asked for by mira; no rule is for a push in tide-club/almanac"
     )
+
+
+def test_replay_is_asked_for_now_however_old_its_event_is() -> None:
+    late = deliveries()["github/push-branch"]
+    document = orjson.loads(late.body)
+    document["repository"]["pushed_at"] = int(NOW - 86_400)
+    understood = triage(late.source, late.headers, orjson.dumps(document), now=NOW, verify=False)
+    assert isinstance(understood, UnderstoodDelivery), understood
+    first = new_delivery(late.source, {}, understood, NOW)
+    second = again(first, late.source)
+    assert first.request is not None
+    assert second.request is not None
+    assert JobRequestV1.decode(first.request).submitted_at == "2027-01-14T08:00:00.000Z"
+    assert JobRequestV1.decode(second.request).submitted_at == "2027-01-15T08:00:00.000Z"
+
+
+def test_replay_of_a_cancel_says_what_it_cancels_and_is_one_of_its_own() -> None:
+    comment = deliveries()["github/comment-cancel"]
+    understood = triage(comment.source, comment.headers, comment.body, now=NOW, verify=False)
+    assert isinstance(understood, UnderstoodDelivery), understood
+    first = new_delivery(comment.source, {}, understood, NOW)
+    second = again(first, comment.source)
+    assert second.reason == "cancel"
+    assert second.detail == f"replay of delivery 7, asked for by mira; {first.detail}"
+    assert second.content_key == "replay:7:abc"
 
 
 def test_replay_of_a_form_says_that_its_body_is_json() -> None:

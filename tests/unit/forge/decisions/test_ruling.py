@@ -185,7 +185,7 @@ def dispatched(ref: str) -> Dispatch:
     return Dispatch(**HARBOUR, ref=ref, commit_sha="a" * 40, action=None, workflow_path=None, sender="cleo")
 
 
-def rerun(branch: str, *, number: int | None = None) -> Rerun:
+def rerun(branch: str | None, *, number: int | None = None, is_fork: bool | None = False) -> Rerun:
     return Rerun(
         **HARBOUR,
         commit_sha="a" * 40,
@@ -194,8 +194,26 @@ def rerun(branch: str, *, number: int | None = None) -> Rerun:
         check=None,
         action="rerequested",
         sender="cleo",
-        is_fork=False,
+        is_fork=is_fork,
     )
+
+
+@pytest.mark.parametrize(
+    ("branch", "is_fork", "refused"),
+    [
+        ("main", True, True),
+        (None, False, False),
+        # GitHub names no branch for a commit that came from a fork.
+        (None, None, True),
+        ("main", None, False),
+    ],
+)
+def test_rerun_of_a_forks_commit_is_known_by_its_mark_and_else_by_its_absent_branch(
+    branch: str | None, is_fork: bool | None, refused: bool
+) -> None:
+    source = dataclasses.replace(PUSHES["github"].source, rules=(Rule(name="r", forks=Forks.NONE),))
+    ruled = ruling(rerun(branch, is_fork=is_fork), source, b"")
+    assert (isinstance(ruled, Ignored) and ruled.reason is IgnoreReason.FORK_NOT_BUILT) is refused
 
 
 JUDGED_BY_BRANCH: dict[str, tuple[Event, IgnoreReason | None]] = {

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from solstice_forge.decisions.verdict_words import decision_style, fate, run_address, sentence
+from solstice_forge.inbox.keep_results import DUPLICATE_CONTENT, DUPLICATE_DELIVERY
 from solstice_forge.inbox.log import DeliveryEntry
 from solstice_forge.inbox.protocol import Decision
 
@@ -65,6 +66,18 @@ def test_only_what_is_not_with_the_broker_yet_stands_out() -> None:
     assert decision_style(replace(ACCEPTED, published=False)) == "yellow"
     assert decision_style(replace(ACCEPTED, published=None)) == "yellow"
     assert decision_style(IGNORED) == "dim"
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (DUPLICATE_DELIVERY, "The forge sent this delivery before, under the same id."),
+        (DUPLICATE_CONTENT, "The same event came before, by another hook or under another id."),
+        ("a_new_reason", "a new reason"),
+    ],
+)
+def test_reason_is_told_in_a_sentence_or_in_its_own_words(reason: str, words: str) -> None:
+    assert sentence(replace(ACCEPTED, reason=reason)) == words
 
 
 @pytest.mark.parametrize("public_url", ["https://ci.example", "https://ci.example/"])
