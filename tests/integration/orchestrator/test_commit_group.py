@@ -39,7 +39,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     converse = Git.converse
 
     async def counted(git: Git, *arguments: str, **options: Any) -> GitResult[Any]:
-        seen.append(next(word for word in arguments if word in {"fetch", "diff-tree", "ls-tree", "cat-file"}))
+        seen.append(next(word for word in arguments if word in {"fetch", "ls-tree", "cat-file"}))
         return await converse(git, *arguments, **options)
 
     monkeypatch.setattr(Git, "converse", counted)
@@ -121,7 +121,7 @@ async def test_a_group_costs_one_conversation(
         {"job.sh": b"a script"},
         {},
     ]
-    assert commands == ["fetch", "diff-tree", "cat-file", *["fetch", "cat-file"] * gives_single_files]
+    assert commands == ["fetch", "cat-file", *["fetch", "cat-file"] * gives_single_files]
 
 
 async def test_only_what_is_needed_is_asked_for(repository: Repository, tmp_path: Path) -> None:
@@ -183,16 +183,49 @@ async def test_files_that_are_none_are_refused_for_their_commits_alone(
     }
 
 
+@pytest.mark.parametrize("gives_single_files", [True, False], ids=["single files", "whole commits"])
+async def test_a_file_behind_very_many_others_is_found_for_its_commit_alone(
+    repository: Repository,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    commands: list[str],
+    gives_single_files: bool,
+) -> None:
+    repository.git("config", "uploadpack.allowFilter", str(gives_single_files).lower())
+    monkeypatch.setattr("solstice_orchestrator.git.tree_entries.MAX_LISTING_BYTES", 2_000)
+    good = repository.commit({PATH: "x"})
+    crowded = repository.commit({PATH: "y", **{f".solstice/{number}": "z" for number in range(100)}})
+    (repository.path / PATH).unlink()
+    absent = repository.commit({})
+    found = await together(wants(repository.url, crowded, good, absent), tmp_path)
+    assert found == [{PATH: b"y"}, {PATH: b"x"}, {}]
+    # Each of the two crowded commits is asked for both paths.
+    assert commands.count("ls-tree") == 4
+
+
 async def test_a_directory_of_very_many_files_is_refused_for_its_commit_alone(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: list[str]
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("solstice_orchestrator.git.tree_entries.MAX_LISTING_BYTES", 2_000)
-    crowded = repository.commit({f"{PATH}/{number}": "x" for number in range(50)})
+    crowded = repository.commit({f"{PATH}/{number}": "x" for number in range(100)})
     (repository.path / ".solstice").rename(tmp_path / "away")
     good = repository.commit({PATH: "x"})
     found = await together(wants(repository.url, crowded, good), tmp_path)
     assert reasons(found) == [Reason.INVALID_WORKFLOW, {PATH: b"x"}]
-    assert "ls-tree" in commands
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["x.kdl", "deep/er/x.kdl", "straße/日本.kdl", "deep//x.kdl", "./x.kdl", "deep/", ".", "x.kdl/y", "link/x.kdl"],
+)
+async def test_a_path_is_found_exactly_where_git_shows_it(
+    repository: Repository, tmp_path: Path, path: str
+) -> None:
+    (repository.path / "link").symlink_to("deep")
+    files = {"x.kdl": "root", "deep/x.kdl": "deep", "deep/er/x.kdl": "deeper", "straße/日本.kdl": "far"}
+    sha = repository.commit(files)
+    expected = {path: files[path].encode()} if path in files else {}
+    assert await together(wants(repository.url, sha, paths=[path]), tmp_path) == [expected]
 
 
 async def test_a_huge_file_is_cut_and_leaves_the_others_whole(repository: Repository, tmp_path: Path) -> None:
@@ -209,7 +242,7 @@ async def test_commits_that_are_not_there_go_apart_and_the_others_stay_together(
     requests = wants(repository.url, "1" * 40, shas[0], "2" * 40, shas[1])
     found = await together(requests, tmp_path)
     assert found == [SingleFetch.BY_REF, {PATH: b"0"}, SingleFetch.BY_REF, {PATH: b"1"}]
-    assert commands == ["fetch", "fetch", "fetch", "diff-tree", "cat-file"]
+    assert commands == ["fetch", "fetch", "fetch", "cat-file"]
     ends = await apart(requests, found, tmp_path)
     assert [end.may_appear for end in ends if isinstance(end, CheckoutFailed)] == [True, True]
 

@@ -20,8 +20,8 @@ from solstice_orchestrator.git.tree_entries import (
     Entries,
     TreeEntry,
     entries_of,
-    entries_of_roots,
     read_blobs,
+    read_paths,
 )
 
 MAX_ROUNDS: Final = 4
@@ -170,15 +170,13 @@ async def _answers(
     git: Git, lookups: Sequence[FilesRequest], shas: Sequence[str]
 ) -> Sequence[FilesOrFailure | SingleFetch]:
     """Return the wanted files of fetched commits; fetch those that are absent here."""
-    # From here on git sees none of them as having parents, even if one is another's or the server sent more.
-    (git.git_dir / "shallow").write_text("".join(f"{sha}\n" for sha in shas), encoding="ascii")
     paths = list(dict.fromkeys(path for lookup in lookups for path in lookup.paths))
-    entries = await entries_of_roots(git, shas, paths)
-    if entries is None:
-        entries = {sha: await entries_of(git, sha, paths) for sha in shas}
-    blobs = _blobs(lookups, entries)
-    contents = await read_blobs(git, blobs)
-    missing = [blob for blob in blobs if blob not in contents]
+
+    def needed(sha: str, of_commit: Entries) -> Sequence[str]:
+        return _blobs([lookup for lookup in lookups if lookup.request.commit_sha == sha], {sha: of_commit})
+
+    entries, contents = await read_paths(git, shas, paths, needed)
+    missing = [blob for blob in _blobs(lookups, entries) if blob not in contents]
     if missing:
         fetched = await git.run(*_PARTIAL_FETCH, "--end-of-options", "origin", *missing, writes=True)
         if fetched.returncode == 0:

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitResult, stderr_tail
 from solstice_orchestrator.git.failures import reason_of_local
@@ -12,6 +14,7 @@ from solstice_orchestrator.git.failures import reason_of_local
 MAX_FILE_BYTES: Final = 1024 * 1024
 """The most bytes read of a file; callers may have a lower limit."""
 MAX_LISTING_BYTES: Final = 1024 * 1024
+"""The most bytes read of a directory, which are about 25,000 entries."""
 
 COUNT_SECONDS: Final = 30.0
 """The time limit for counting paths; git lists about a million paths a second."""
@@ -40,32 +43,89 @@ Entries: TypeAlias = Mapping[str, TreeEntry]
 """Entries by path, without absent paths."""
 
 
-async def entries_of_roots(
-    git: Git, shas: Sequence[str], paths: Sequence[str]
-) -> Mapping[str, Entries] | None:
-    """Return the entries of commits without parents; None when the list is too long.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Object:
+    """An object as git printed it, with its first bytes."""
 
-    (git lists a directory with all entries in it.)
+    id: str
+    size: int
+    content: bytes
+
+
+_DIRECTORY: Final = "040000"
+_ENTRY: Final = {
+    hex_digits: re.compile(rb"(\d+) ([^\0]+)\0(.{%d})" % (hex_digits // 2), re.DOTALL) for hex_digits in (40, 64)
+}
+"""An entry of a tree object: mode, name and object id (git-fsck rejects all others on arrival)."""
+
+
+class _Unlisted(Exception):
+    """A directory is too large to be read whole, or is not here."""
+
+
+async def read_paths(
+    git: Git,
+    shas: Sequence[str],
+    paths: Sequence[str],
+    needed: Callable[[str, Entries], Collection[str]],
+) -> tuple[Mapping[str, Entries], Mapping[str, bytes]]:
+    """Return the entries of each commit, and the contents by id of those `needed` blobs that are here.
+
+    This takes one git process, and a few more for each commit with a very large directory.
     """
-    listed = await git.run(
-        *("diff-tree", "--stdin", "--root", "-r", "-t", "-z", "--no-renames", "--no-abbrev", "--", *paths),
-        input_bytes="".join(f"{sha}\n" for sha in shas).encode(),
-        max_output=MAX_LISTING_BYTES,
-    )
-    if len(listed.stdout) == MAX_LISTING_BYTES:
-        return None
-    _must(listed)
-    entries: dict[str, dict[str, TreeEntry]] = {sha: {} for sha in shas}
-    of_commit: dict[str, TreeEntry] = {}
-    fields = iter(listed.stdout.split(b"\0"))
-    for field in fields:
-        if field.startswith(b":"):
-            # ":000000 100644 0{40} <id> A", and the path in a field of its own (git-diff-tree(1), "Raw output format")
-            _, mode, _, blob, _ = field.decode("ascii").split(" ")
-            of_commit[next(fields).decode("utf-8", "surrogateescape")] = TreeEntry(mode=mode, blob=blob)
-        elif field:
-            of_commit = entries[field.decode("ascii").strip()]
-    return {sha: {path: entries[sha][path] for path in paths if path in entries[sha]} for sha in shas}
+    paths = [path for path in paths if posixpath.normpath(path) == path]
+    directories = dict.fromkeys(directory for path in paths for directory in _directories(path))
+    names = list(dict.fromkeys([*directories, *paths]))
+    entries: dict[str, Entries] = {}
+    contents: dict[str, bytes] = {}
+
+    async def read(stream: asyncio.StreamReader) -> None:
+        # One commit after the other: a directory may be as large as the limit for it.
+        for sha in shas:
+            objects = {name: await _next_object(stream) for name in names}
+            with contextlib.suppress(_Unlisted):
+                found = {path: _entry(objects, path) for path in paths}
+                entries[sha] = {path: entry for path, entry in found.items() if entry}
+                blobs = needed(sha, entries[sha])
+                contents.update({each.id: each.content for each in objects.values() if each and each.id in blobs})
+
+    asked = "".join(f"{sha}:{name}\n" for sha in shas for name in names)
+    _must(await git.converse("cat-file", "--batch", input_bytes=asked.encode(), read=read))
+    for sha in shas:
+        if sha not in entries:
+            entries[sha] = await entries_of(git, sha, paths)
+            contents.update(await read_blobs(git, needed(sha, entries[sha])))
+    return entries, contents
+
+
+def _directories(path: str) -> Sequence[str]:
+    """Return the directories above a path, from the root, which is the empty name."""
+    parts = path.split("/")
+    return ["/".join(parts[:depth]) for depth in range(len(parts))]
+
+
+def _entry(of_commit: Mapping[str, _Object | None], path: str) -> TreeEntry | None:
+    """Return the entry at the path, None without one; raises _Unlisted."""
+    entry = None
+    for directory, name in zip(_directories(path), path.split("/"), strict=True):
+        if entry is not None and entry.mode != _DIRECTORY:
+            return None
+        tree = of_commit[directory]
+        if tree is None:
+            raise _Unlisted
+        entry = _entry_in(tree, name.encode())
+        if entry is None:
+            return None
+    return entry
+
+
+def _entry_in(tree: _Object, name: bytes) -> TreeEntry | None:
+    for entry in _ENTRY[len(tree.id)].finditer(tree.content):
+        if entry[2] == name:
+            return TreeEntry(mode=entry[1].decode("ascii").zfill(6), blob=entry[3].hex())
+    if len(tree.content) < tree.size:
+        raise _Unlisted
+    return None
 
 
 async def entries_of(git: Git, sha: str, paths: Iterable[str]) -> Entries:
@@ -106,32 +166,37 @@ async def read_blobs(git: Git, blobs: Iterable[str]) -> Mapping[str, bytes]:
     ids = list(dict.fromkeys(blobs))
     if not ids:
         return {}
-    read = await git.converse(
-        "cat-file", "--batch", input_bytes="".join(f"{blob}\n" for blob in ids).encode(), read=_contents
+
+    async def read(stream: asyncio.StreamReader) -> Mapping[str, bytes]:
+        objects = [await _next_object(stream) for _ in ids]
+        return {each.id: each.content for each in objects if each}
+
+    done = await git.converse(
+        "cat-file", "--batch", input_bytes="".join(f"{blob}\n" for blob in ids).encode(), read=read
     )
-    _must(read)
-    return read.stdout
+    _must(done)
+    return done.stdout
 
 
-async def _contents(stream: asyncio.StreamReader) -> Mapping[str, bytes]:
-    """Parse the output of `git cat-file --batch`.
+async def _next_object(stream: asyncio.StreamReader) -> _Object | None:
+    """Read an object from the output of `git cat-file --batch`; None when it is not here, or git has ended.
 
-    It is "<id> blob <size>", the content and a newline, or "<id> missing".
+    It is "<id> <kind> <size>", the content and a newline, or "<name> missing".
     """
-    contents = {}
-    while words := (await stream.readline()).decode("ascii").split():
-        if words[-1] == "missing":
-            continue
-        content, left = bytearray(), int(words[2])
-        while left and (piece := await stream.read(min(left, 64 * 1024))):
-            left -= len(piece)
-            content += piece[: MAX_FILE_BYTES - len(content)]
-        await stream.read(1)
-        contents[words[0]] = bytes(content)
-    return contents
+    words = (await stream.readline()).split()
+    if len(words) != len(("id", "kind", "size")):
+        return None
+    object_id, kind, size = (word.decode("ascii") for word in words)
+    most = MAX_LISTING_BYTES if kind == "tree" else MAX_FILE_BYTES
+    content, left = bytearray(), int(size)
+    while left and (piece := await stream.read(min(left, 64 * 1024))):
+        left -= len(piece)
+        content += piece[: most - len(content)]
+    await stream.read(1)
+    return _Object(id=object_id, size=int(size), content=bytes(content))
 
 
-def _must(read: GitResult[bytes] | GitResult[Mapping[str, bytes]]) -> None:
+def _must(read: GitResult[Any]) -> None:
     if read.returncode != 0:
         raise CheckoutFailed(
             reason_of_local(read.errors, read.returncode),
