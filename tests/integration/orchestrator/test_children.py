@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from solstice_orchestrator.processes.children import child
+from solstice_orchestrator.processes.children import child, side_output
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -52,6 +52,26 @@ def test_much_of_both_is_no_deadlock(run: Run) -> None:
     code = "import sys; sys.stderr.write('e' * 2**20); sys.stdout.write(sys.stdin.read() * 2)"
     out, err, code_ = run(outputs(python(code), b"x" * 2**20))
     assert (len(out), len(err), code_) == (2**21, 2**20, 0)
+
+
+@pytest.mark.parametrize("pieces", [0, 3, 100_000], ids=["silent", "short", "more than a pipe holds"])
+def test_a_side_output_has_the_beginning_of_it_and_stops_no_child(run: Run, pieces: int) -> None:
+    code = (
+        f"import sys; out = open(sys.argv[1], 'wb', 0); [out.write(b'%9d\\n' % n) for n in range({pieces})]"
+    )
+
+    async def talk() -> tuple[bytes, int]:
+        with side_output(200_000) as pipe:
+            command = (*python(code), f"/dev/fd/{pipe.fd}")
+            async with child(command, Path("/"), {}, b"", pass_fds=[pipe.fd]) as started:
+                await asyncio.gather(started.stdout.read(), started.stderr.read())
+                code_ = await started.wait()
+            return pipe.content(), code_
+
+    before = descriptors()
+    expected = b"".join(b"%9d\n" % number for number in range(min(pieces, 20_000)))
+    assert run(talk()) == (expected, 0)
+    assert descriptors() == before
 
 
 def test_without_input_it_reads_the_end_at_once(run: Run) -> None:

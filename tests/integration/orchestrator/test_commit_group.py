@@ -216,7 +216,17 @@ async def test_a_directory_of_very_many_files_is_refused_for_its_commit_alone(
 
 @pytest.mark.parametrize(
     "path",
-    ["x.kdl", "deep/er/x.kdl", "straße/日本.kdl", "deep//x.kdl", "./x.kdl", "deep/", ".", "x.kdl/y", "link/x.kdl"],
+    [
+        "x.kdl",
+        "deep/er/x.kdl",
+        "straße/日本.kdl",
+        "deep//x.kdl",
+        "./x.kdl",
+        "deep/",
+        ".",
+        "x.kdl/y",
+        "link/x.kdl",
+    ],
 )
 async def test_a_path_is_found_exactly_where_git_shows_it(
     repository: Repository, tmp_path: Path, path: str

@@ -21,7 +21,7 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressPin
 from solstice_orchestrator.git.failures import GitErrors, read_events, read_formats
 from solstice_orchestrator.git.host_contact import SSH_FAILED, is_host_away
-from solstice_orchestrator.processes.children import Child, child, pipe_reader, side_pipe
+from solstice_orchestrator.processes.children import Child, child, side_output
 
 T = TypeVar("T")
 
@@ -238,28 +238,27 @@ class Git:
         """
         outgrown = False
         try:
-            with side_pipe() as (trace, traced), pipe_reader(trace) as events:
-                environment = {**self._environment, "GIT_TRACE2_EVENT": f"/dev/fd/{traced.fileno()}"}
+            with side_output(TRACE_BYTES) as trace:
+                environment = {**self._environment, "GIT_TRACE2_EVENT": f"/dev/fd/{trace.fd}"}
                 async with (
                     child(
                         self._command(arguments),
                         self._directory,
                         environment,
                         input_bytes,
-                        pass_fds=[traced.fileno()],
+                        pass_fds=[trace.fd],
                     ) as git,
                     asyncio.TaskGroup() as tasks,
                 ):
-                    traced.close()
                     watching = tasks.create_task(self._watch(git), name="git watch") if writes else None
                     stdout = tasks.create_task(read(git.stdout), name="git stdout")
                     stderr = tasks.create_task(_read(git.stderr, STDERR_BYTES), name="git stderr")
-                    formats = tasks.create_task(_read(events, TRACE_BYTES), name="git trace")
-                    await asyncio.wait([stdout, stderr, formats])
+                    await asyncio.wait([stdout, stderr])
                     returncode = await git.wait()
                     if watching is not None:
                         outgrown = watching.done()
                         watching.cancel()
+                events = trace.content()
         except OSError as error:
             raise CheckoutFailed(Reason.MACHINE_FAILED, f"git could not be started: {error}") from None
         if outgrown or (writes and await self._has_outgrown()):
@@ -267,11 +266,10 @@ class Git:
                 Reason.COMMIT_UNUSABLE,
                 f"the commit takes more than {self._max_bytes // 1024**2} MiB on disk, which is the limit here",
             )
-        events_read = formats.result()
         errors = GitErrors(
             stderr=stderr.result().decode("utf-8", "replace"),
-            formats=read_formats(events_read),
-            is_host_away=is_host_away(read_events(events_read)),
+            formats=read_formats(events),
+            is_host_away=is_host_away(read_events(events)),
         )
         return GitResult(returncode=returncode, stdout=stdout.result(), errors=errors)
 

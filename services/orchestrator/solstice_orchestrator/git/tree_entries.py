@@ -54,9 +54,10 @@ class _Object:
 
 _DIRECTORY: Final = "040000"
 _ENTRY: Final = {
-    hex_digits: re.compile(rb"(\d+) ([^\0]+)\0(.{%d})" % (hex_digits // 2), re.DOTALL) for hex_digits in (40, 64)
+    hex_digits: re.compile(rb"(\d+) ([^\0]+)\0(.{%d})" % (hex_digits // 2), re.DOTALL)
+    for hex_digits in (40, 64)
 }
-"""An entry of a tree object: mode, name and object id (git-fsck rejects all others on arrival)."""
+"""An entry of a tree object: mode, name and object id. Git rejects other trees when it fetches."""
 
 
 class _Unlisted(Exception):
@@ -69,9 +70,10 @@ async def read_paths(
     paths: Sequence[str],
     needed: Callable[[str, Entries], Collection[str]],
 ) -> tuple[Mapping[str, Entries], Mapping[str, bytes]]:
-    """Return the entries of each commit, and the contents by id of those `needed` blobs that are here.
+    """Return each commit's entries, and the contents of `needed` blobs by their ids.
 
-    This takes one git process, and a few more for each commit with a very large directory.
+    Blobs that are not here are left out. This takes one git process, and a few more for each commit with a very large
+    directory.
     """
     paths = [path for path in paths if posixpath.normpath(path) == path]
     directories = dict.fromkeys(directory for path in paths for directory in _directories(path))
@@ -87,7 +89,9 @@ async def read_paths(
                 found = {path: _entry(objects, path) for path in paths}
                 entries[sha] = {path: entry for path, entry in found.items() if entry}
                 blobs = needed(sha, entries[sha])
-                contents.update({each.id: each.content for each in objects.values() if each and each.id in blobs})
+                contents.update(
+                    {each.id: each.content for each in objects.values() if each and each.id in blobs}
+                )
 
     asked = "".join(f"{sha}:{name}\n" for sha in shas for name in names)
     _must(await git.converse("cat-file", "--batch", input_bytes=asked.encode(), read=read))
@@ -179,9 +183,9 @@ async def read_blobs(git: Git, blobs: Iterable[str]) -> Mapping[str, bytes]:
 
 
 async def _next_object(stream: asyncio.StreamReader) -> _Object | None:
-    """Read an object from the output of `git cat-file --batch`; None when it is not here, or git has ended.
+    """Read an object from `git cat-file --batch`; None: it is not here.
 
-    It is "<id> <kind> <size>", the content and a newline, or "<name> missing".
+    Its output is "<id> <kind> <size>", the content and a newline, or "<name> missing".
     """
     words = (await stream.readline()).split()
     if len(words) != len(("id", "kind", "size")):

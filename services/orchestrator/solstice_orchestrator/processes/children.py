@@ -27,6 +27,8 @@ from solstice_orchestrator.processes.completion import run_to_completion
 from solstice_orchestrator.processes.orphans import remember_child
 
 PIECE_BYTES: Final = 64 * 1024
+EMPTIED_SECONDS: Final = 0.05
+"""How often a side output is emptied. A child that fills it faster waits."""
 POLL_SECONDS: Final = 0.02
 """How often a child is checked on systems without process descriptors (pidfd_open(2))."""
 
@@ -244,15 +246,53 @@ class _PipeTransport(asyncio.ReadTransport):
             self._reader.feed_eof()
 
 
-@contextmanager
-def side_pipe() -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Return the ends of a new pipe, to read and to write; leaving closes both.
+class SideOutput:
+    """Takes what a child writes beside its outputs, in many small pieces.
 
-    A child that is passed the second opens it by name, as `/dev/fd/N`. Raises OSError without a free descriptor.
+    It is emptied now and then: this process is not woken for each piece.
     """
+
+    def __init__(self, readable: IO[bytes], writable: IO[bytes], max_bytes: int) -> None:
+        self._readable, self._writable, self._max_bytes = readable, writable, max_bytes
+        self._content = bytearray()
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(readable.fileno(), False)
+        self._timer = self._loop.call_later(EMPTIED_SECONDS, self._empty_again)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor to pass to the child, which opens it by name, as `/dev/fd/N`."""
+        return self._writable.fileno()
+
+    def content(self) -> bytes:
+        """Return the first `max_bytes` that were written up to now."""
+        self._empty()
+        return bytes(self._content)
+
+    def _empty(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            # Once: a child that goes on writing must not keep this process from other work.
+            piece = os.read(self._readable.fileno(), PIECE_BYTES)
+            self._content += piece[: self._max_bytes - len(self._content)]
+
+    def _empty_again(self) -> None:
+        self._empty()
+        self._timer = self._loop.call_later(EMPTIED_SECONDS, self._empty_again)
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+
+@contextmanager
+def side_output(max_bytes: int) -> Iterator[SideOutput]:
+    """Return a new side output; leaving closes it. Raises OSError without a free descriptor."""
     readable, writable = os.pipe()
     with os.fdopen(readable, "rb", buffering=0) as reading, os.fdopen(writable, "wb", buffering=0) as writing:
-        yield reading, writing
+        pipe = SideOutput(reading, writing, max_bytes)
+        try:
+            yield pipe
+        finally:
+            pipe.close()
 
 
 @contextmanager
