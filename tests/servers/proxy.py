@@ -56,6 +56,10 @@ class FaultProxy:
         self._refusing = True
         self.drop()
 
+    def refuse_new(self) -> None:
+        """Reset new connections as soon as they are made; those that are open go on."""
+        self._refusing = True
+
     def close_wire(self, greeting: bytes = b"") -> None:
         """Send this to each new client, and close cleanly.
 

@@ -68,6 +68,9 @@ class ConnectionPool:
         self._idle: list[Connection] = []
         self._waiting = 0
         """How many calls wait for a connection of the pool."""
+        self._in_use = 0
+        self._returned = asyncio.Event()
+        """Set when a connection is no longer in use."""
 
     @classmethod
     @asynccontextmanager
@@ -103,6 +106,7 @@ class ConnectionPool:
     async def acquired(self) -> AsyncIterator[Connection]:
         """One connection for the block alone; raises `CONNECTION_ERRORS`."""
         connection = await self._take()
+        self._in_use += 1
         try:
             yield connection
         except BaseException as error:
@@ -116,10 +120,14 @@ class ConnectionPool:
             if lost:
                 raise asyncpg.ConnectionDoesNotExistError("it ended between two statements") from error
             raise
-        if self._waiting or len(self._idle) >= IDLE_CONNECTIONS:
-            await self._release(connection)
         else:
-            self._idle.append(connection)
+            if self._waiting or len(self._idle) >= IDLE_CONNECTIONS:
+                await self._release(connection)
+            else:
+                self._idle.append(connection)
+        finally:
+            self._in_use -= 1
+            self._returned.set()
 
     async def _release(self, connection: Connection) -> None:
         """Return a connection to the pool.
@@ -131,16 +139,28 @@ class ConnectionPool:
             await self._pool.release(connection, timeout=CLOSE_SECONDS)
 
     async def _take(self) -> Connection:
-        while self._idle:
-            connection = self._idle.pop()
-            if not is_closed(connection):
-                return connection
-            await self._release(connection)
-        self._waiting += 1
-        try:
-            return await self._pool.acquire(timeout=CONNECT_SECONDS)
-        finally:
-            self._waiting -= 1
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + CONNECT_SECONDS
+        while True:
+            while self._idle:
+                connection = self._idle.pop()
+                if not is_closed(connection):
+                    return connection
+                await self._release(connection)
+            self._waiting += 1
+            self._returned.clear()
+            try:
+                return await self._pool.acquire(timeout=CONNECT_SECONDS)
+            except OSError:
+                # No new connection can be made, perhaps because the server's name has no address now. One that is open
+                # needs no name.
+                is_hopeless = not self._in_use and not self._returned.is_set()
+                if is_hopeless or loop.time() >= give_up_at:
+                    raise
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._returned.wait(), give_up_at - loop.time())
+            finally:
+                self._waiting -= 1
 
 
 async def undo(connection: Connection) -> None:

@@ -15,6 +15,7 @@ from solstice_common.storage.postgresql_connections import (
 )
 from solstice_common.storage.postgresql_transaction import TransactionMode, transaction
 from tests.servers.postgresql import ScratchDatabase
+from tests.servers.proxy import fault_proxy
 
 ADD = "INSERT INTO things VALUES ($1)"
 
@@ -197,3 +198,32 @@ class TestInHand:
         async with asyncio.timeout(10):
             while (await asyncio.to_thread(postgresql_database.query, own_count))[0][0]:  # noqa: ASYNC110  a session that ends sends no notification
                 await asyncio.sleep(0.02)
+
+
+class TestWithoutNewConnections:
+    """As when the server's name has no address for a while."""
+
+    async def test_calls_share_the_open_connections(self, postgresql_database: ScratchDatabase) -> None:
+        async with (
+            fault_proxy(postgresql_database.url) as proxy,
+            ConnectionPool.open(proxy.url(postgresql_database.url), 8) as connections,
+        ):
+            first = await session(connections)
+            proxy.refuse_new()
+            assert await asyncio.gather(*(session(connections) for _ in range(20))) == [first] * 20
+
+    async def test_a_call_fails_once_no_connection_is_left(
+        self, postgresql_database: ScratchDatabase
+    ) -> None:
+        async with (
+            fault_proxy(postgresql_database.url) as proxy,
+            ConnectionPool.open(proxy.url(postgresql_database.url), 8) as connections,
+        ):
+            async with connections.acquired() as held:
+                proxy.refuse_new()
+                waiting = [asyncio.create_task(session(connections)) for _ in range(3)]
+                await asyncio.wait(waiting, timeout=0.2)
+                assert not any(call.done() for call in waiting)
+                held.terminate()
+            results = await asyncio.gather(*waiting, return_exceptions=True)
+            assert all(isinstance(result, OSError) for result in results), results
