@@ -15,14 +15,14 @@ from solstice_orchestrator.scheduling.order import (
     Candidate,
     ClaimExclusions,
     QueueState,
-    StartRoom,
+    RemainingStarts,
     assign,
     exclusions_of,
     in_order,
     next_turn_without,
     overdue,
     queue_entry,
-    room_after,
+    remaining_after,
     turns,
 )
 from solstice_orchestrator.scheduling.quotas import OwnerStarts, Quotas, owner_of
@@ -85,9 +85,11 @@ class SchedulerModel:
         """
         left, chosen = self.start_limits().fit(free), list[Candidate]()
         while True:
-            more = self._room()
+            more = self._remaining_starts()
             found = self._first_jobs(left, limit - len(chosen), exclusions_of(more))
-            picked = assign(found, left, limit - len(chosen), overdue_before=self._overdue_before, room=more)
+            picked = assign(
+                found, left, limit - len(chosen), overdue_before=self._overdue_before, remaining=more
+            )
             for each in picked:
                 left[each.label] -= 1
                 self.waiting.remove(each)
@@ -95,7 +97,9 @@ class SchedulerModel:
             self._count(picked)
             chosen += picked
             self.started += picked
-            if len(picked) == len(found) or exclusions_of(room_after(more, picked)) == exclusions_of(more):
+            if len(picked) == len(found) or exclusions_of(remaining_after(more, picked)) == exclusions_of(
+                more
+            ):
                 return chosen
 
     def end(self, job_id: str) -> None:
@@ -137,8 +141,8 @@ class SchedulerModel:
     def _overdue_before(self) -> float:
         return self.now - self.max_wait_seconds
 
-    def _room(self) -> StartRoom:
-        return self.start_limits().room(
+    def _remaining_starts(self) -> RemainingStarts:
+        return self.start_limits().remaining(
             {each.repository for each in self.waiting}, {each.owner for each in self.waiting}
         )
 
@@ -150,7 +154,7 @@ class SchedulerModel:
             self.started_of[owner].append(OwnerStarts(until, starts))
 
     def _queue(self, queue: QueueKey) -> QueueState:
-        without = exclusions_of(self._room())
+        without = exclusions_of(self._remaining_starts())
         waiting = [
             each
             for each in self.waiting

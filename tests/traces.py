@@ -127,12 +127,12 @@ class RealStore:
     async def carry_out(self, trace: Sequence[TraceRun]) -> Mapping[str, float]:
         jobs = {job.name: (number, job) for number, job in enumerate(job for run in trace for job in run)}
         left = list(trace)
-        look_again = math.inf
-        while left or self._ends or look_again < math.inf:
+        next_start = math.inf
+        while left or self._ends or next_start < math.inf:
             now = min(
                 left[0][0].at if left else math.inf,
                 self._ends[0][0] if self._ends else math.inf,
-                look_again,
+                next_start,
             )
             self.clock.now = EPOCH + now
             while self._ends and self._ends[0][0] <= now:
@@ -152,7 +152,7 @@ class RealStore:
                 heapq.heappush(self._ends, (now, self._running[key][1], key))
             # As the dispatcher does.
             pause = await self.store.rate_pause()
-            look_again = math.inf if pause is None else now + pause
+            next_start = math.inf if pause is None else now + pause
         return self.at
 
     def _free(self) -> Mapping[str, int]:

@@ -236,8 +236,8 @@ async def test_a_delivery_that_lacks_something_is_pending_once_the_forge_answere
         b'{"event":1}',
         1,
     )
-    await inbox.looked_up(lookup.row_id, b'{"a":2}')
-    await inbox.looked_up(lookup.row_id, b'{"a":3}')
+    await inbox.lookup_answered(lookup.row_id, b'{"a":2}')
+    await inbox.lookup_answered(lookup.row_id, b'{"a":3}')
     (pending,) = await inbox.pending(10)
     assert ((pending.request_id,), pending.request) == (stored.request_ids, b'{"a":2}')
     assert await inbox.next_lookup_at() is None
@@ -262,7 +262,7 @@ async def test_what_is_looked_up_is_taken_by_one_at_a_time(another: OpenInbox) -
 async def test_a_lookup_without_an_answer_is_repeated_and_declined_in_the_end(inbox: InboxStore) -> None:
     await inbox.keep(lacking("d-1"))
     (first,) = await inbox.take_lookups(NOON, until=NOON + 60, limit=1)
-    await inbox.look_up_later(first.row_id, NOON + 5, "503")
+    await inbox.lookup_postponed(first.row_id, NOON + 5, "503")
     (entry,) = (await inbox.entries(DeliveryFilter(), limit=1)).entries
     assert (entry.decision, entry.published, entry.last_failure) == (Decision.ACCEPTED, None, "503")
     (second,) = await inbox.take_lookups(NOON + 5, until=NOON + 60, limit=1)

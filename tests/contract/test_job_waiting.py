@@ -15,7 +15,7 @@ from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.scheduling.quarantine import FAILURES_IN_A_ROW, FIRST_SECONDS, OTHERS_FIRST_SECONDS
 from solstice_orchestrator.scheduling.workers import PauseOrder
 from solstice_orchestrator.store import JobStore
-from solstice_orchestrator.store.decisions.wait_facts import LOOKED_AT
+from solstice_orchestrator.store.decisions.wait_facts import MAX_JOBS_READ
 from solstice_orchestrator.store.protocol import AttemptKey
 from tests.builders import job
 from tests.stores import (
@@ -339,7 +339,7 @@ class TestExpectedStart:
         self, store: JobStore, clock: ManualClock
     ) -> None:
         await fifty_seconds_each(store, clock)
-        wide = [job("true", name=f"job-{number}", runs_on="illumos") for number in range(LOOKED_AT + 1)]
+        wide = [job("true", name=f"job-{number}", runs_on="illumos") for number in range(MAX_JOBS_READ + 1)]
         last = job("true", name="last", needs=tuple(each.name for each in wide), runs_on="illumos")
         *_, job_id = await jobs_of(store, await planned(store, *wide, last))
         found = await why(store, job_id)

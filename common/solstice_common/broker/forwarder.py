@@ -108,7 +108,7 @@ class Forwarder(Generic[Row]):
 
     `run` publishes until cancelled, or, once `finish` was called, until nothing more can be done.
 
-    `noun` says what a row is, for `problem`. The forwarder polls the backlog after `look_again_seconds`, in
+    `noun` says what a row is, for `problem`. The forwarder polls the backlog after `poll_seconds`, in
     case a notification was lost. With `declare_early`, it declares the topology even while no rows wait.
 
     A group begins at least `gather_seconds` after the previous one, so that rows which arrive shortly after
@@ -124,7 +124,7 @@ class Forwarder(Generic[Row]):
         broker: Broker,
         topology: Topology,
         rng: random.Random,
-        look_again_seconds: float,
+        poll_seconds: float,
         declare_early: bool = False,
         gather_seconds: float = 0.0,
     ) -> None:
@@ -133,7 +133,7 @@ class Forwarder(Generic[Row]):
         self._broker = broker
         self._topology = topology
         self._rng = rng
-        self._look_again_seconds = look_again_seconds
+        self._poll_seconds = poll_seconds
         self._declare_early = declare_early
         self._gather_seconds = gather_seconds
         self._gather_until = 0.0
@@ -168,7 +168,7 @@ class Forwarder(Generic[Row]):
                 if self._finishing and step is not _Result.FORWARDED:
                     return
                 if step is _Result.IDLE:
-                    await self._woken(self._look_again_seconds)
+                    await self._woken(self._poll_seconds)
                 elif step is _Result.FAILED:
                     await self._pause(self._retry_seconds())
 

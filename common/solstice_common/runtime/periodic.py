@@ -46,7 +46,7 @@ async def periodic(
 
 
 async def on_notification(
-    look: Callable[[], Awaitable[float]],
+    work: Callable[[], Awaitable[float]],
     *,
     notified: asyncio.Event,
     retry_seconds: float,
@@ -55,7 +55,7 @@ async def on_notification(
     failed: StrEnum,
     ended: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Call `look` at once, at each notification, and after the seconds that it returned.
+    """Call `work` at once, at each notification, and after the seconds that it returned.
 
     It repeats that until it is cancelled, or until `ended`. A failed call is logged as `periodic` does, at
     the level warning, and the next one comes after about `retry_seconds`.
@@ -65,7 +65,7 @@ async def on_notification(
         notified.clear()
         seconds = _about(retry_seconds, rng)
         with _failures_logged(log, failed, "warning"):
-            seconds = await look()
+            seconds = await work()
         await pause(seconds, unless=notified)
 
 

@@ -10,7 +10,7 @@ from solstice_common.cli.output import AsJson, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, run
 
 RUN: Final = "Run it"
-LOOK: Final = "Look and steer"
+INSPECT: Final = "Look and steer"
 SET_UP: Final = "Set up and try"
 
 
@@ -32,82 +32,85 @@ COMMANDS: Final = (
         "Ask for a commit to be built.",
     ),
     _deferred(
-        LOOK,
+        INSPECT,
         "runs",
         "solstice_cli.commands.reading:runs",
         "List runs, newest first. In a pipe: tab-separated, full values, no heading.",
     ),
     _deferred(
-        LOOK,
+        INSPECT,
         "jobs",
         "solstice_cli.commands.reading:jobs",
         "List jobs. Those of a run in workflow order, else newest first.",
     ),
     _deferred(
-        LOOK,
+        INSPECT,
         "show",
         "solstice_cli.commands.reading:show",
         "Show a run with its jobs, or a job.",
     ),
     _deferred(
-        LOOK, "attempts", "solstice_cli.commands.reading:attempts", "List every try at a job, oldest first."
+        INSPECT,
+        "attempts",
+        "solstice_cli.commands.reading:attempts",
+        "List every try at a job, oldest first.",
     ),
     _deferred(
-        LOOK,
+        INSPECT,
         "why",
         "solstice_cli.commands.why:why",
         "Say why a job waits, and when it may start.",
     ),
     _deferred(
-        LOOK,
+        INSPECT,
         "scale",
         "solstice_cli.commands.scale:scale",
         "Show the work and the slots of each label.",
     ),
     _deferred(
-        LOOK,
+        INSPECT,
         "logs",
         "solstice_cli.commands.logs:logs",
         "Print logs. A run's logs carry the job's name before each line.",
     ),
     _deferred(
-        LOOK,
+        INSPECT,
         "cancel",
         "solstice_cli.commands.steering:cancel",
         "End a run or a job.",
     ),
     _deferred(
-        LOOK,
+        INSPECT,
         "approve",
         "solstice_cli.commands.steering:approve",
         "Let the jobs of a stranger's change start.",
     ),
     _deferred(
-        LOOK,
+        INSPECT,
         "rerun",
         "solstice_cli.commands.steering:rerun",
         "Build a run once more. It becomes a new run.",
     ),
     _deferred(
-        LOOK,
+        INSPECT,
         "priority",
         "solstice_cli.commands.steering:priority",
         "Change a job's priority. The job must not have ended.",
     ),
     _deferred(
-        LOOK,
+        INSPECT,
         "dlq",
         "solstice_cli.commands.dlq:app",
         "Dead letters: list, show, replay, drop, purge, export, import.",
     ),
     _deferred(
-        LOOK,
+        INSPECT,
         "workers",
         "solstice_cli.commands.workers:app",
         "Show and steer workers. Commands: list, show, pause, resume, drain, quarantine.",
     ),
     _deferred(
-        LOOK,
+        INSPECT,
         "schedules",
         "solstice_cli.commands.schedules:app",
         "Builds by cron expressions. Commands: list, show, next, add, edit, pause, resume, fire, remove.",

@@ -41,7 +41,7 @@ LOCK_TRIES: Final = 10
 LOCK_PAUSE_SECONDS: Final = 0.05
 BROKER_SECONDS: Final = 2.0
 """When the broker is not available by then, the command says that it waits."""
-BROKER_LOOK_SECONDS: Final = 0.05
+BROKER_POLL_SECONDS: Final = 0.05
 BROKER_NAMES: Final[Mapping[str, str]] = {"rabbitmq": "RabbitMQ", "redis": "Redis", "nats": "NATS"}
 
 
@@ -155,7 +155,7 @@ async def _missing_broker(page: str) -> str | None:
                 missing = (await client.get(f"{page}/readyz")).json()["missing"].get("broker")
                 if missing is None:
                     return None
-            await asyncio.sleep(BROKER_LOOK_SECONDS)
+            await asyncio.sleep(BROKER_POLL_SECONDS)
         return missing
 
 

@@ -109,7 +109,7 @@ async def _work(
             renew_seconds=settings.renew_seconds,
             governor=components.governor,
         )
-        components.starting.on_begun = dispatch.look_again
+        components.starting.on_begun = dispatch.wake
         outbox = OutboxRelay(
             store=store,
             broker=broker,

@@ -340,7 +340,7 @@ async def test_what_a_process_took_and_did_not_finish_is_taken_again(tmp_path: P
         assert len(await setup.requests()) == 1
         # The process comes back: settled lookups stay settled.
         await setup.inbox.declined(lookup.row_id, "not_allowed", "late")
-        await setup.inbox.look_up_later(lookup.row_id, setup.now, "late")
+        await setup.inbox.lookup_postponed(lookup.row_id, setup.now, "late")
         assert (await setup.entry()).decision is Decision.ACCEPTED
         assert await setup.inbox.next_lookup_at() is None
 
@@ -368,7 +368,7 @@ async def test_inbox_that_is_away_is_tried_again(tmp_path: Path, monkeypatch: py
     async with asker_setup(Origin.GITEA, tmp_path) as setup:
         setup.forge.refs["tide-club/almanac", "refs/tags/v2.0"] = SHA
         await setup.arrives("gitea/release-published")
-        complete, failures = setup.inbox.looked_up, 0
+        complete, failures = setup.inbox.lookup_answered, 0
 
         async def moody(row_id: int, request: bytes) -> None:
             nonlocal failures
@@ -379,7 +379,7 @@ async def test_inbox_that_is_away_is_tried_again(tmp_path: Path, monkeypatch: py
                 raise StoreUnavailable("the inbox", "for the test")
             await complete(row_id, request)
 
-        monkeypatch.setattr(setup.inbox, "looked_up", moody)
+        monkeypatch.setattr(setup.inbox, "lookup_answered", moody)
         monkeypatch.setattr("solstice_forge.lookups.lookup_service.STORE_RETRY_SECONDS", 0.01)
         async with asking(setup):
             await requested(setup)

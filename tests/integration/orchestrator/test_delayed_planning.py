@@ -28,7 +28,7 @@ LATE = 10.0
 @pytest.fixture(autouse=True)
 def _notifications_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turn off polling: only notifications wake the loop."""
-    monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 3600.0)
+    monkeypatch.setattr(planning, "POLL_SECONDS", 3600.0)
 
 
 @asynccontextmanager

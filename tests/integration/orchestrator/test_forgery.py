@@ -244,7 +244,7 @@ FILL = "head -c 9000000 /dev/zero > filling"
 async def test_a_job_that_fills_the_disk_and_stays_is_ended_and_the_others_are_not(
     small_disk: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(disk, "CHECK_SECONDS", 0.05)
     seconds_asleep = unique_sleep()
     async with open_harness(small_disk, repository) as harness:
         replace_executor(harness, disk=disk.DiskWatch(700_000))

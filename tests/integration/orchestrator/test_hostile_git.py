@@ -170,10 +170,10 @@ async def test_git_connects_to_the_address_that_was_checked_and_asks_for_no_othe
 ) -> None:
     repository = Repository(tmp_path / "root" / "app.git")
     sha = repository.commit({"hello.txt": "x"})
-    looked_up: list[str] = []
+    lookup_answered: list[str] = []
 
     async def looked(host: str, _: int) -> list[str]:
-        looked_up.append(host)
+        lookup_answered.append(host)
         return ["127.0.0.1"]
 
     monkeypatch.setattr(addresses, "_addresses", looked)
@@ -188,7 +188,7 @@ async def test_git_connects_to_the_address_that_was_checked_and_asks_for_no_othe
             scratch=tmp_path / "scratch",
         )
     assert (tmp_path / "source" / "hello.txt").read_text() == "x"
-    assert looked_up == ["forge.invalid"]
+    assert lookup_answered == ["forge.invalid"]
 
 
 async def test_a_name_without_an_address_is_a_failure_that_may_pass(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ async def test_a_delayed_request_is_stored_at_once_and_uses_no_room(
     await publish(broker, jobs, never.encode(), *(request.encode() for request in tonight))
     async with running_intake(broker, store, jobs, broker_settings, backlog=backlog, clock=clock):
         await until(store, lambda: True, runs=100)
-        await backlog.look()
+        await backlog.recount()
         assert not backlog.paused
         await publish(broker, jobs, job_request().encode())
         await until(store, lambda: True, runs=101)
@@ -199,7 +199,7 @@ async def test_a_delayed_request_is_stored_at_once_and_uses_no_room(
         # Their time has come: now they are work like any other.
         clock.forward(3600)
         await store.claim_planning("somebody", 1)
-        await backlog.look()
+        await backlog.recount()
         assert backlog.paused
         await emptied(broker, jobs.queue)
 

@@ -205,7 +205,7 @@ class FailingStore:
 async def test_planning_goes_on_after_claims_that_failed(
     setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(planning, "POLL_SECONDS", 0.01)
     moody = FailingStore(setup.store, failures=5, error=error)
     run_id = await setup.admit(setup.commit({".solstice/job.sh": "x"}))
     async with setup.planning(store=moody, concurrency=1):
@@ -257,7 +257,7 @@ async def test_runs_that_were_claimed_as_planning_ended_are_handed_back(setup: P
 async def test_runs_that_were_claimed_and_whose_claim_was_never_answered_are_planned_soon(
     setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(planning, "POLL_SECONDS", 0.01)
 
     class Breaking(FailingStore):
         """Loses its connection as it commits the first claim."""
@@ -279,7 +279,7 @@ async def test_runs_that_were_claimed_and_whose_claim_was_never_answered_are_pla
 async def test_a_plan_is_kept_however_the_store_stumbles_over_it(
     setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "LOOK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(planning, "POLL_SECONDS", 0.01)
 
     class Stumbling(FailingStore):
         """Does not take the first plans."""

@@ -198,7 +198,7 @@ def left_requests(
         queue_type=QueueType(settings.amqp_queue_type),
         prefetch=8,
         found=set(),
-        look_seconds=0.2,
+        poll_seconds=0.2,
     )
 
 

@@ -48,7 +48,7 @@ async def stores(
 async def test_a_schedule_that_the_other_version_added_is_fired(
     stores: dict[str, JobStore], clock: ManualClock, monkeypatch: pytest.MonkeyPatch, runs: str, adds: str
 ) -> None:
-    monkeypatch.setattr(schedule_ticks, "LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(schedule_ticks, "POLL_SECONDS", 0.05)
 
     async def head_of(branch: Branch) -> str:
         return COMMIT

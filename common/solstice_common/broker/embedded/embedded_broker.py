@@ -17,7 +17,7 @@ import structlog
 
 from solstice_common.broker.capabilities import Capabilities, Certainty, DelayedRetry
 from solstice_common.broker.embedded import dead_letter_rows, rows
-from solstice_common.broker.embedded.embedded_consumer import LOOK_SECONDS, EmbeddedConsumer
+from solstice_common.broker.embedded.embedded_consumer import POLL_SECONDS, EmbeddedConsumer
 from solstice_common.broker.embedded.process_locks import ProcessLocks
 from solstice_common.broker.protocol import (
     CONFIRMED,
@@ -220,11 +220,11 @@ class EmbeddedBroker:
         self._trouble = "" if error is None else error.detail
 
     async def requeue_of_dead_processes(self) -> None:
-        """Requeue the messages of killed processes; checks at most once in `LOOK_SECONDS`."""
+        """Requeue the messages of killed processes; checks at most once in `POLL_SECONDS`."""
         now = asyncio.get_running_loop().time()
         if now < self._sweep_at:
             return
-        self._sweep_at = now + LOOK_SECONDS
+        self._sweep_at = now + POLL_SECONDS
         await self._remove_owners(self._process_locks.dead_tokens())
 
     async def _requeue_of_lost_owners(self) -> None:

@@ -18,7 +18,7 @@ from solstice_common.storage.sqlite import Work
 
 T = TypeVar("T")
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 """Seconds between a waiting consumer's looks without a notification.
 
 It polls for messages and dead processes; that costs well under 0.1 % of a core.
@@ -83,7 +83,7 @@ class EmbeddedConsumer:
             await self._broker.requeue_of_dead_processes()
             if deliveries := await self._claimed():
                 return deliveries
-            await pause(LOOK_SECONDS, unless=self._notified)
+            await pause(POLL_SECONDS, unless=self._notified)
 
     async def _claimed(self) -> list[Delivery]:
         """The ready messages, within the prefetch."""

@@ -43,7 +43,7 @@ from solstice_common.errors import BrokerUnavailable, TopologyMismatch
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Topology
 
-LOOK_SECONDS: Final = 60.0
+PROBE_SECONDS: Final = 60.0
 """Seconds between two requests to the server's monitoring port."""
 DEFAULT_MAX_PAYLOAD: Final = 1 << 20
 CAPABILITIES: Final = Capabilities(
@@ -241,12 +241,12 @@ class JetStreamBroker:
         logged: str | None = None
         while True:
             connection = await self._link.connected()
-            await self._probe.look()
+            await self._probe.probe()
             degraded = self._probe.degraded(connection.server_version)
             if degraded is not None and degraded != logged:
                 log.warning(LogEvent.BROKER_DEGRADED, url=self.url, detail=degraded)
             logged = degraded
-            await asyncio.wait({connection.ended}, timeout=LOOK_SECONDS)
+            await asyncio.wait({connection.ended}, timeout=PROBE_SECONDS)
 
 
 def _record(message: Message) -> NatsRecord:

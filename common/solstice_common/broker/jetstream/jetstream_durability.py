@@ -16,7 +16,7 @@ _REMEDY: Final = "set sync_interval: always in the server's jetstream block"
 
 
 class DurabilityProbe:
-    """What is known of the server's durability; `look` updates it."""
+    """What is known of the server's durability; `probe` updates it."""
 
     def __init__(self, monitor_url: str, *, sync_always: bool) -> None:
         self._monitor_url = monitor_url
@@ -24,10 +24,10 @@ class DurabilityProbe:
         self._seen: bool | str = "it was not asked yet"
         """Whether the server syncs always, or why that is not known."""
 
-    async def look(self) -> None:
+    async def probe(self) -> None:
         """Ask the monitoring port, when there is one."""
         if self._monitor_url:
-            self._seen = await _look(self._monitor_url)
+            self._seen = await _probe(self._monitor_url)
 
     def degraded(self, version: tuple[int, int]) -> str | None:
         """Why the server is not durable, and what to change; None when it is."""
@@ -73,7 +73,7 @@ def read_varz(document: Any) -> bool | str:
     )
 
 
-async def _look(monitor_url: str) -> bool | str:
+async def _probe(monitor_url: str) -> bool | str:
     try:
         async with httpx2.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False) as http:
             answer = await http.get(f"{monitor_url.rstrip('/')}/varz")

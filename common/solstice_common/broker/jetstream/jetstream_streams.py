@@ -43,7 +43,7 @@ MAX_WAITING: Final = 4096
 """Pulls at once on one queue, from all processes."""
 ARGUMENTS_KEY: Final = "solstice-arguments"
 """The key of the queue's arguments, as JSON, in the metadata of its stream."""
-MOST_LOOKED_AT: Final = 1000
+MAX_PENDING: Final = 1000
 """Messages that are delivered and not settled; a consumer has as many as its prefetch."""
 _NAME_IN_USE: Final = 10058
 _CONSUMER: Final[Mapping[str, object]] = {
@@ -289,7 +289,7 @@ async def unreadable_messages(connection: NatsConnection, queue: str) -> dict[in
         return {}
     first, last = info.ack_floor.stream_seq + 1, info.delivered.stream_seq
     found: dict[int, bytes] = {}
-    for sequence in range(first, min(last, first + MOST_LOOKED_AT) + 1):
+    for sequence in range(first, min(last, first + MAX_PENDING) + 1):
         message = (await _ask(connection, f"STREAM.MSG.GET.{stream}", {"seq": sequence})).get("message", {})
         if not is_readable(base64.b64decode(message.get("hdrs", ""))):
             found[sequence] = base64.b64decode(message.get("data", ""))

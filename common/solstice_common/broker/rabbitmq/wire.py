@@ -254,7 +254,7 @@ class Wire:
             self.abort()
             closing.cancel()
             await asyncio.wait([closing], timeout=1.0)
-            _look_at(closing)
+            _retrieve_error(closing)
 
     def abort(self) -> None:
         """Drop the socket, without a message to the broker."""
@@ -318,7 +318,7 @@ async def _connect(wire: Wire) -> None:
         connecting.cancel()
         wire.abort()
         await asyncio.wait([connecting], timeout=1.0)
-        _look_at(connecting)
+        _retrieve_error(connecting)
         raise
 
 
@@ -333,7 +333,7 @@ def _result(task: "asyncio.Future[Any]") -> None:
     task.result()
 
 
-def _look_at(task: "asyncio.Future[Any]") -> None:
+def _retrieve_error(task: "asyncio.Future[Any]") -> None:
     """Mark the outcome as retrieved for asyncio."""
     if task.done() and not task.cancelled():
         task.exception()

@@ -72,7 +72,7 @@ class Gate(Protocol):
         """Whether no message may be taken."""
         ...
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until messages may be taken."""
         ...
 
@@ -115,7 +115,7 @@ class Receiver(Generic[M, R]):
         await self._declare(topology)
         while True:
             if self._gate is not None:
-                await self._gate.room()
+                await self._gate.wait_for_capacity()
             # The consumer is closed, not only unread: RabbitMQ closes the channel of a consumer that holds a
             # delivery for half an hour.
             async with (
@@ -125,7 +125,7 @@ class Receiver(Generic[M, R]):
                 reading = asyncio.Lock()
                 taking = [
                     tasks.create_task(
-                        self._take_while_room(consumer, reading), name=f"intake of {route.queue}"
+                        self._take_while_open(consumer, reading), name=f"intake of {route.queue}"
                     )
                     for _ in range(self._at_once)
                 ]
@@ -134,7 +134,7 @@ class Receiver(Generic[M, R]):
                 # (github.com/python/cpython/issues/102780).
                 await asyncio.wait(taking)
 
-    async def _take_while_room(self, consumer: Consumer, reading: asyncio.Lock) -> None:
+    async def _take_while_open(self, consumer: Consumer, reading: asyncio.Lock) -> None:
         while True:
             async with reading:
                 if self._gate is not None and self._gate.paused:

@@ -44,9 +44,9 @@ from solstice_common.runtime.pausing import pause
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Queue, Topology
 
-LOOK_SECONDS: Final = 60.0
+CHECK_SECONDS: Final = 60.0
 """Seconds between checks of the server's settings, which an operator may change at any time."""
-RETRY_LOOK_SECONDS: Final = 2.0
+RECHECK_SECONDS: Final = 2.0
 """Seconds between checks while it is blocked, and after it rejected a message."""
 CAPABILITIES: Final = Capabilities(
     transport="redis",
@@ -85,7 +85,7 @@ class RedisBroker:
         self._rng = rng
         self.declared = DeclaredTopologies(self._declare, log=log)
         self._durability = Durability(durable=Certainty.UNKNOWN)
-        self._look_soon = asyncio.Event()
+        self._check_soon = asyncio.Event()
         self._hosts = HostChoice(address.hosts)
         self._publishing = self._link("publish", self._check)
         self.control = self._link("control", self._prepare)
@@ -123,7 +123,7 @@ class RedisBroker:
             "broker-publish-link": broker._publishing.run(),
             "broker-control-link": broker.control.run(),
         }
-        works = {"broker-publisher": broker._publisher.run(), "broker-durability": broker._keep_looking()}
+        works = {"broker-publisher": broker._publisher.run(), "broker-durability": broker._keep_checking()}
         async with background(links), background(works):
             yield broker
 
@@ -255,12 +255,12 @@ class RedisBroker:
             raise RedisLost(why)
         self._note(judged(await _config(wire), facts))
 
-    async def _keep_looking(self) -> None:
+    async def _keep_checking(self) -> None:
         while True:
-            await pause(LOOK_SECONDS, unless=self._look_soon)
+            await pause(CHECK_SECONDS, unless=self._check_soon)
             # Not at once, even after a rejection: a full server rejects in a tight loop.
-            await asyncio.sleep(RETRY_LOOK_SECONDS)
-            self._look_soon.clear()
+            await asyncio.sleep(RECHECK_SECONDS)
+            self._check_soon.clear()
             wire = await self.control.connected()
             try:
                 await self._check(wire)
@@ -272,7 +272,7 @@ class RedisBroker:
         if durability.degraded and durability.degraded != before.degraded:
             log.warning(LogEvent.BROKER_DEGRADED, url=self.url, detail=durability.degraded)
         if durability.blocked:
-            self._look_soon.set()
+            self._check_soon.set()
         if durability.blocked and durability.blocked != before.blocked:
             log.warning(LogEvent.BROKER_BLOCKED, url=self.url, detail=durability.blocked)
 
@@ -281,7 +281,7 @@ class RedisBroker:
 
         INFO alone does not show it: the rejected message's memory was freed again.
         """
-        self._look_soon.set()
+        self._check_soon.set()
         if why.startswith("OOM"):
             self._note(msgspec.structs.replace(self._durability, blocked=f"out of memory: {why}"))
 

@@ -80,7 +80,7 @@ class RedisWire:
         the command: a half-read reply would end the connection for all others.
         """
         running = asyncio.ensure_future(self._run(words, seconds))
-        running.add_done_callback(_look_at)
+        running.add_done_callback(_retrieve_error)
         return await asyncio.shield(running)
 
     async def _run(self, words: tuple[bytes | str | float, ...], seconds: float) -> Any:
@@ -202,7 +202,7 @@ def _connection(address: RedisAddress, host: Host, name: str) -> Connection:
     return Connection(**options) if address.tls is None else _TlsConnection(tls=address.tls, **options)
 
 
-def _look_at(running: "asyncio.Future[Any]") -> None:
+def _retrieve_error(running: "asyncio.Future[Any]") -> None:
     # Its caller may have been cancelled: asyncio would log an unretrieved error as a bug.
     if not running.cancelled():
         running.exception()

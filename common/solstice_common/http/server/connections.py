@@ -13,7 +13,7 @@ from solstice_common.http.server.bounds import Bounds
 from solstice_common.http.server.reading_turns import ReadingTurns
 from solstice_common.http.server.refusals import CROWDED_OUT
 
-_LOOKS: Final = 10
+_CHECKS: Final = 10
 """How often the connections are checked within the shortest deadline."""
 
 
@@ -70,7 +70,7 @@ class ServerConnections:
         self._states: dict[Connection, ConnectionState] = {}
         self._in_order: list[dict[Connection, None]] = [{} for _ in ConnectionState]
         self._timer: asyncio.TimerHandle | None = None
-        self._period = min(bounds.head_seconds, bounds.silence_seconds, 2.0) / _LOOKS
+        self._period = min(bounds.head_seconds, bounds.silence_seconds, 2.0) / _CHECKS
 
     def __len__(self) -> int:
         return len(self._states)

@@ -214,14 +214,14 @@ def migrate(
         return
     migrations = _migrations(full_topology(settings), queue or (), source)
 
-    async def look() -> list[tuple[QueueMigration, Planned]]:
+    async def plan_all() -> list[tuple[QueueMigration, Planned]]:
         return [
             (each, await planned(settings.amqp_url, each, management_url=management_url))
             for each in migrations
         ]
 
     with note_when_slow(f"the broker at {where}"):
-        plans = asyncio.run(look())
+        plans = asyncio.run(plan_all())
     if not as_json:
         print_plans(plans, where)
     refused = any(plan.refusals for _, plan in plans)

@@ -19,7 +19,7 @@ from solstice_common.values.times import duration, parse_timestamp
 
 MAX_JOBS: Final = 20
 """The most waiting jobs of a run that are explained."""
-LOOK_SECONDS: Final = 2.0
+POLL_SECONDS: Final = 2.0
 _NOT_WAITING: Final = FINAL | {JobState.RUNNING}
 
 
@@ -48,7 +48,7 @@ def why(
         printed = answers
         if not watch or all(answer["why"] is None for answer in answers):
             return
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 async def _answers(api: OrchestratorClient, which: str) -> Sequence[Document]:

@@ -13,7 +13,7 @@ Kind = Literal["run", "job"]
 
 WHOLE: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PART: Final = re.compile(r"[0-9a-f-]{4,}")
-LOOKED_AT: Final = 200
+SEARCHED: Final = 200
 """A part of an id is looked for among this many of the newest runs and jobs: as many as the API returns at once."""
 NOT_FOUND: Final = 404
 
@@ -50,7 +50,7 @@ async def find(
         raise ServiceRefused(
             NOT_FOUND,
             "not_found",
-            f"no {' or '.join(kinds)} id begins or ends with {typed!r} among the newest {LOOKED_AT} at {api.url}: "
+            f"no {' or '.join(kinds)} id begins or ends with {typed!r} among the newest {SEARCHED} at {api.url}: "
             "give the whole id",
         )
     kind, candidate = fitting[0]
@@ -71,5 +71,5 @@ async def _get(api: OrchestratorClient, kind: Kind, identifier: str) -> Document
 
 async def _ids(api: OrchestratorClient, kind: Kind) -> list[str]:
     if kind == "job":
-        return [job["job_id"] for job in (await api.jobs(limit=LOOKED_AT))["jobs"]]
-    return [run["run_id"] for run in (await api.runs(limit=LOOKED_AT))["runs"]]
+        return [job["job_id"] for job in (await api.jobs(limit=SEARCHED))["jobs"]]
+    return [run["run_id"] for run in (await api.runs(limit=SEARCHED))["runs"]]

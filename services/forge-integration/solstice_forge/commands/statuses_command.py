@@ -49,12 +49,12 @@ def dead_command(
 ) -> None:
     """List refused statuses. They stay dead letters."""
 
-    async def look() -> Sequence[DeadStatus]:
+    async def load() -> Sequence[DeadStatus]:
         async with open_dead_letter_queues(settings.amqp_url, name="statuses dead") as queues:
             return await dead_statuses(queues, limit)
 
     with _note_when_slow(settings):
-        dead_letters = asyncio.run(look())
+        dead_letters = asyncio.run(load())
     if as_json:
         sys.stdout.buffer.write(
             orjson.dumps(msgspec.to_builtins(dead_letters), option=orjson.OPT_APPEND_NEWLINE)

@@ -7,7 +7,7 @@ import asyncio
 from types import TracebackType
 from typing import Any, Final
 
-_LOOKS: Final = 10
+_CHECKS: Final = 10
 """How many times within the timeout the timer checks which tasks are late."""
 
 Task = asyncio.Task[Any]
@@ -29,7 +29,7 @@ class SharedTimeout:
         loop = asyncio.get_running_loop()
         self._deadlines[_this_task()] = loop.time() + self.seconds
         if self._timer is None:
-            self._timer = loop.call_later(self.seconds / _LOOKS, self._look, loop)
+            self._timer = loop.call_later(self.seconds / _CHECKS, self._check, loop)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -42,7 +42,7 @@ class SharedTimeout:
             if task.uncancel() == 0 and kind is asyncio.CancelledError:
                 raise TimeoutError from error
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         now = loop.time()
         for task, deadline in self._deadlines.items():
@@ -50,7 +50,7 @@ class SharedTimeout:
                 self._overdue.add(task)
                 task.cancel()
         if self._deadlines:
-            self._timer = loop.call_later(self.seconds / _LOOKS, self._look, loop)
+            self._timer = loop.call_later(self.seconds / _CHECKS, self._check, loop)
 
 
 def _this_task() -> Task:

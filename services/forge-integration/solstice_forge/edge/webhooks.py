@@ -134,8 +134,8 @@ class Webhooks:
         call = WebhookCall(source, headers, body, self._clock())
         outcome: KeepResult | Refused | Exception
         if len(body) > THREAD_BYTES:
-            looked = await asyncio.to_thread(lambda: walk(_examining(call)))
-            outcome = looked if isinstance(looked, Refused) else (await self._keep([looked]))[0]
+            examined = await asyncio.to_thread(lambda: walk(_examining(call)))
+            outcome = examined if isinstance(examined, Refused) else (await self._keep([examined]))[0]
         else:
             outcome = await self._batcher(call)
         return _outcome_in(outcome)
@@ -174,9 +174,9 @@ class Webhooks:
 
     async def _take(self, calls: Sequence[WebhookCall]) -> Sequence[KeepResult | Refused | Exception]:
         """Examine and store together the calls that came in one iteration of the event loop."""
-        looked = lockstep([_examining(call) for call in calls])
-        results = iter(await self._keep([each for each in looked if isinstance(each, NewDelivery)]))
-        return [next(results) if isinstance(each, NewDelivery) else each for each in looked]
+        examined = lockstep([_examining(call) for call in calls])
+        results = iter(await self._keep([each for each in examined if isinstance(each, NewDelivery)]))
+        return [next(results) if isinstance(each, NewDelivery) else each for each in examined]
 
     async def _keep(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Refused | Exception]:
         results = await self._inbox.keep_all(deliveries) if deliveries else ()

@@ -99,7 +99,7 @@ class Lookups(Protocol):
         """Return when the next lookup is due; None when none waits."""
         ...
 
-    async def looked_up(self, row_id: int, request: bytes) -> None:
+    async def lookup_answered(self, row_id: int, request: bytes) -> None:
         """Store the request, which is then pending; no effect on a settled lookup."""
         ...
 
@@ -107,7 +107,7 @@ class Lookups(Protocol):
         """Store that it asks for nothing, for this reason; no effect on a settled lookup."""
         ...
 
-    async def look_up_later(self, row_id: int, at: float, failure: str) -> None:
+    async def lookup_postponed(self, row_id: int, at: float, failure: str) -> None:
         """Store that the forge did not answer yet, and when to ask again."""
         ...
 

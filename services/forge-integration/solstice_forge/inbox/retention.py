@@ -14,7 +14,7 @@ from solstice_forge.log_events import LogEvent
 
 log = structlog.get_logger("solstice_forge.inbox.retention")
 
-LOOK_SECONDS: Final = 3600.0
+SWEEP_SECONDS: Final = 3600.0
 """The interval between two searches for old rows, give or take a fifth; the first comes at a random time within it."""
 ROWS_PER_STEP: Final = 100
 """How many rows one transaction removes; other writers wait for it for some milliseconds."""
@@ -45,7 +45,7 @@ async def run_retention(
     # The start of a replica is no moment to burden the inbox.
     await periodic(
         purge_old,
-        every_seconds=LOOK_SECONDS,
+        every_seconds=SWEEP_SECONDS,
         rng=rng,
         log=log,
         failed=LogEvent.RETENTION_PAUSED,

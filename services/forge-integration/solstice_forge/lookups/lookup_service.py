@@ -39,7 +39,7 @@ LEASE_SECONDS: Final = 90.0
 It is enough for a group with two calls each, four at a time, all of them slow. It is shorter than an approval is valid,
 so that an approval outlives a restart.
 """
-LOOK_AGAIN_SECONDS: Final = 30.0
+POLL_SECONDS: Final = 30.0
 """The longest wait between two polls, for lookups of a process that died."""
 MOST_MISTAKES: Final = 5
 """How often a lookup that raises an unexpected error is tried, once per lease."""
@@ -85,7 +85,7 @@ class LookupService:
                 if failed is not None:
                     raise failed
         next_at = await self.inbox.next_lookup_at()
-        return LOOK_AGAIN_SECONDS if next_at is None else min(max(next_at - now, 0.0), LOOK_AGAIN_SECONDS)
+        return POLL_SECONDS if next_at is None else min(max(next_at - now, 0.0), POLL_SECONDS)
 
     async def _one(self, lookup: Lookup) -> None:
         try:
@@ -117,7 +117,7 @@ class LookupService:
             case Ignored():
                 await self._decline(lookup, outcome)
             case PlannedRun() | PlannedCancel():
-                await self.inbox.looked_up(lookup.row_id, outcome.body)
+                await self.inbox.lookup_answered(lookup.row_id, outcome.body)
                 self._count(lookup, "answered")
                 log.info(
                     LogEvent.LOOKUP_ANSWERED,
@@ -176,7 +176,7 @@ class LookupService:
         if late := too_late(event, at - lookup.received_at, later):
             await self._decline(lookup, late)
             return
-        await self.inbox.look_up_later(lookup.row_id, at, later.why)
+        await self.inbox.lookup_postponed(lookup.row_id, at, later.why)
         self._count(lookup, "postponed")
         log.info(
             LogEvent.LOOKUP_POSTPONED,

@@ -45,19 +45,21 @@ class DeliveryComparison:
         """Search every hook that may report these repositories once."""
         if self.session.remote.access.app is not None and await self._by_app():
             return
-        looked: dict[str, bool] = {}
+        searched: dict[str, bool] = {}
         for repository in repositories:
             self.session.report_progress(f"{self.source.name}: {repository}")
             self.findings.repositories += 1
             refusals: list[str] = []
             for owner in self.dialect.hook_owners(repository):
-                if owner.path not in looked:
-                    looked[owner.path] = await self._owner(owner, refusals)
-            if not refusals and not any(looked[owner.path] for owner in self.dialect.hook_owners(repository)):
+                if owner.path not in searched:
+                    searched[owner.path] = await self._owner(owner, refusals)
+            if not refusals and not any(
+                searched[owner.path] for owner in self.dialect.hook_owners(repository)
+            ):
                 refusals.append(
                     f"no webhook that the token may see calls .../webhooks/{self.source.name} for it"
                 )
-            if not any(looked[owner.path] for owner in self.dialect.hook_owners(repository)):
+            if not any(searched[owner.path] for owner in self.dialect.hook_owners(repository)):
                 self._trouble(repository, "; ".join(refusals))
 
     async def _by_app(self) -> bool:

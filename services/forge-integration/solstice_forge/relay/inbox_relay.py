@@ -23,7 +23,7 @@ from solstice_forge.relay.publication import publication
 
 log = structlog.get_logger("solstice_forge.relay.inbox_relay")
 
-LOOK_AGAIN_SECONDS: Final = 30.0
+POLL_SECONDS: Final = 30.0
 """The longest wait between two polls, in case a notification was lost."""
 
 SIGNED_GATHER_SECONDS: Final = 0.01
@@ -61,7 +61,7 @@ class Relay(Forwarder[PendingRequest]):
             broker=broker,
             topology=topology,
             rng=rng,
-            look_again_seconds=LOOK_AGAIN_SECONDS,
+            poll_seconds=POLL_SECONDS,
             # A problem with the broker should be known before the first webhook.
             declare_early=True,
             gather_seconds=gather_seconds,

@@ -23,7 +23,7 @@ from solstice_forge.metrics import Metrics
 
 log = structlog.get_logger("solstice_forge.relay.queue_depth")
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 UNREAD_SECONDS: Final = 30.0
 """So long requests may lie in the queue of a class without a consumer before the operator is told."""
 
@@ -48,7 +48,7 @@ class QueueDepth:
         self._declared = frozenset(jobs_route(settings).weights)
         self._classes = frozenset(each.queue for each in split_jobs_route(settings).classes.values())
         self._queues = sorted(self._declared | self._classes)
-        """Those to ask for: declared ones, and those that the first look found."""
+        """Those to ask for: declared ones, and those that the first refresh found."""
         self._unread: dict[str, tuple[float, int]] = {}
         """Queues of classes that hold requests and have no consumer: since when, and how many."""
         self.count = 0
@@ -68,7 +68,7 @@ class QueueDepth:
             "restart one, which takes what is there"
         }
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Ask the broker for the number."""
         try:
             depths = {queue: await self._depth(queue) for queue in self._queues}
@@ -102,10 +102,10 @@ async def run_queue_depth(
     rng: random.Random,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Poll about every LOOK_SECONDS until cancelled."""
+    """Poll about every POLL_SECONDS until cancelled."""
     await periodic(
-        queued.look,
-        every_seconds=LOOK_SECONDS,
+        queued.refresh,
+        every_seconds=POLL_SECONDS,
         rng=rng,
         log=log,
         failed=LogEvent.QUEUE_DEPTH_UNKNOWN,

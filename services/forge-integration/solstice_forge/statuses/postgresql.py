@@ -51,10 +51,10 @@ WHERE (excluded.run_id, excluded.sequence, excluded.revision) > (s.run_id, s.seq
 RETURNING true
 """
 _WAITS: Final = "source_name = $1 AND phase = 'pending' AND flying_since IS NULL"
-_LOOKED_AT: Final = 200
+_CANDIDATES: Final = 200
 """The most urgent of this many due statuses is chosen."""
 _NEXT: Final = f"""
-SELECT * FROM (SELECT * FROM forge_statuses WHERE {_WAITS} AND next_at <= $2 ORDER BY next_at LIMIT {_LOOKED_AT}) AS due
+SELECT * FROM (SELECT * FROM forge_statuses WHERE {_WAITS} AND next_at <= $2 ORDER BY next_at LIMIT {_CANDIDATES}) AS due
 ORDER BY (final OR calls = 0) DESC, next_at LIMIT 1
 """  # noqa: S608  constants
 _EARLIEST: Final = f"SELECT next_at FROM forge_statuses WHERE {_WAITS} ORDER BY next_at LIMIT 1"  # noqa: S608

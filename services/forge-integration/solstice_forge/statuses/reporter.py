@@ -25,7 +25,7 @@ from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import Remote
 from solstice_forge.statuses.call_endings import DEFAULT_RETRY_RULES, RetryRules
 from solstice_forge.statuses.protocol import SETTLED_DAYS, StatusDeadLetter, StatusStore
-from solstice_forge.statuses.source_reporter import LOOK_AGAIN_SECONDS, SourceReporter
+from solstice_forge.statuses.source_reporter import POLL_SECONDS, SourceReporter
 
 log = structlog.get_logger("solstice_forge.statuses")
 
@@ -133,7 +133,7 @@ class StatusReporter:
             broker=self._broker,
             topology=self._topology,
             rng=self._rng,
-            look_again_seconds=LOOK_AGAIN_SECONDS,
+            poll_seconds=POLL_SECONDS,
         )
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[object]]) -> None:

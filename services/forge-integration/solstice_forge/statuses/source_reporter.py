@@ -30,7 +30,7 @@ from solstice_forge.statuses.reportable_status import commit_status
 
 log = structlog.get_logger("solstice_forge.statuses")
 
-LOOK_AGAIN_SECONDS: Final = 30.0
+POLL_SECONDS: Final = 30.0
 """The longest wait between two polls, in case a notification was lost."""
 AWAY: Final = 3
 """After this many failed calls in a row the forge counts as unreachable, and a success as its return."""
@@ -96,9 +96,9 @@ class SourceReporter:
                     self._calls_open += 1
                     calls.create_task(self._send(next_status, changed), name=f"status {next_status.place}")
                     continue
-                wait = LOOK_AGAIN_SECONDS if next_status is None else next_status - now
-            return min(max(wait, 0.0), LOOK_AGAIN_SECONDS)
-        return LOOK_AGAIN_SECONDS
+                wait = POLL_SECONDS if next_status is None else next_status - now
+            return min(max(wait, 0.0), POLL_SECONDS)
+        return POLL_SECONDS
 
     async def _send(self, outgoing: OutgoingStatus, changed: asyncio.Event) -> None:
         try:

@@ -47,10 +47,10 @@ WHERE (excluded.run_id, excluded.sequence, excluded.revision) > (run_id, sequenc
     OR (phase = 'dead' AND (excluded.run_id, excluded.sequence, excluded.revision) = (run_id, sequence, revision))
 """
 _WAITS: Final = "source_name = ? AND phase = 'pending' AND flying_since IS NULL"
-_LOOKED_AT: Final = 200
+_CANDIDATES: Final = 200
 """The most urgent of this many due statuses is chosen."""
 _NEXT: Final = f"""
-SELECT * FROM (SELECT * FROM statuses WHERE {_WAITS} AND next_at <= ? ORDER BY next_at LIMIT {_LOOKED_AT})
+SELECT * FROM (SELECT * FROM statuses WHERE {_WAITS} AND next_at <= ? ORDER BY next_at LIMIT {_CANDIDATES})
 ORDER BY (final OR calls = 0) DESC, next_at LIMIT 1
 """  # noqa: S608  constants
 _EARLIEST: Final = f"SELECT min(next_at) FROM statuses WHERE {_WAITS}"  # noqa: S608

@@ -14,7 +14,7 @@ from typing import Final
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.queue_times.forecast import FEW_SAMPLES, BusySlot, Sample, remaining
-from solstice_orchestrator.scheduling.caps import room
+from solstice_orchestrator.scheduling.caps import unused
 from solstice_orchestrator.scheduling.quotas import owner_of, running_of, startable
 from solstice_orchestrator.scheduling.rates import BucketKey, BucketScope
 from solstice_orchestrator.scheduling.starts import StartBudget
@@ -169,13 +169,13 @@ class _Startable:
 def _startable(facts: DemandFacts, label: str, waiting: Sequence[WaitingJobs], target: float) -> _Startable:
     """Count the waiting jobs of a label that could start with enough slots.
 
-    The room of a repository or owner counts for each label: which of them gets it is not known beforehand.
+    What a repository or owner may still start counts for each label: which of them gets it is not known beforehand.
     """
     limits = facts.starts.limits
     running = Counter(job.repository for job in facts.running)
     owners = {owner_of(each.repository) for each in waiting} - {""}
-    rooms = room(limits.caps, running, (each.repository for each in waiting))
-    of_owners = dict(room(limits.quotas.slots, running_of(running), owners))
+    of_repositories = unused(limits.caps, running, (each.repository for each in waiting))
+    of_owners = dict(unused(limits.quotas.slots, running_of(running), owners))
     rated = {
         throttle.key: max(0, math.floor(throttle.tokens + throttle.rate.per_second * target))
         for throttle in facts.starts.throttles(_start_keys(label, waiting))
@@ -191,7 +191,7 @@ def _startable(facts: DemandFacts, label: str, waiting: Sequence[WaitingJobs], t
     # The longest wait goes first: those jobs are the next to be overdue.
     for each in sorted(waiting, key=lambda each: (each.oldest, each.repository)):
         owner = owner_of(each.repository)
-        within_cap = min(each.jobs, rooms.get(each.repository, each.jobs))
+        within_cap = min(each.jobs, of_repositories.get(each.repository, each.jobs))
         within_owner = min(within_cap, of_owners.get(owner, within_cap))
         within_rate = min(
             within_owner,

@@ -38,7 +38,7 @@ def estimated_start(facts: WaitFacts) -> Forecast | None:
         return _after_group(facts) if facts.group_ahead else _after_all([need.facts for need in facts.needs])
     if facts.state is JobState.APPROVAL:
         return None
-    start = _slot_and_room(facts)
+    start = _slot_within_limits(facts)
     rated = facts.now + max((each.seconds for each in bounds(facts)), default=0.0)
     if start is None or math.isinf(rated):
         return None
@@ -124,7 +124,7 @@ def later_forecast(one: Forecast, other: Forecast) -> Forecast:
     return Forecast(earliest=max(one.earliest, other.earliest), latest=max(one.latest, other.latest))
 
 
-def _slot_and_room(facts: WaitFacts) -> Forecast | None:
+def _slot_within_limits(facts: WaitFacts) -> Forecast | None:
     """When a slot is free and its repository and owner have room."""
     if facts.ahead >= COUNTED:
         return None
@@ -141,8 +141,8 @@ def _slot_and_room(facts: WaitFacts) -> Forecast | None:
     start: Forecast | None = Forecast(earliest=facts.now, latest=facts.now)
     for places, holders, ahead in waits:
         jobs_ahead = JobsAhead(repository=facts.repository, own=own, others=ahead - own)
-        room = forecast(facts.now, places, _busy(holders, facts.now), jobs_ahead, facts.recent)
-        start = start and room and later_forecast(start, room)
+        within_limits = forecast(facts.now, places, _busy(holders, facts.now), jobs_ahead, facts.recent)
+        start = start and within_limits and later_forecast(start, within_limits)
     return start
 
 

@@ -141,21 +141,21 @@ def _in_line(facts: WaitFacts) -> WaitExplanation:
         )
     start = estimated_start(facts)
     slots = sum(slots_of(worker, facts.runs_on) for worker in active)
-    with_room = [worker for worker in active if free_slots(worker, facts.runs_on)]
-    limited = _at_cap(facts, start) or (_rate_limited(facts, start) if with_room else None)
+    with_slots = [worker for worker in active if free_slots(worker, facts.runs_on)]
+    limited = _at_cap(facts, start) or (_rate_limited(facts, start) if with_slots else None)
     if limited is not None:
         return limited
-    if with_room and all(worker.refuses for worker in with_room):
-        first = with_room[0]
+    if with_slots and all(worker.refuses for worker in with_slots):
+        first = with_slots[0]
         return _why(
             facts,
             WaitReason.GOVERNOR,
             f"governor({first.refuses}): {first.name} starts nothing while {refusal_text(first, facts.now)}"
-            f"{_and_others(len(with_room) - 1)}.",
+            f"{_and_others(len(with_slots) - 1)}.",
             ahead=facts.ahead,
             resource=first.refuses,
         )
-    able = [worker for worker in with_room if not worker.refuses]
+    able = [worker for worker in with_slots if not worker.refuses]
     if (others_first := _others_first(facts, able)) is not None:
         return others_first
     goes_last = all(facts.repository in worker.repositories_last for worker in active)

@@ -47,7 +47,7 @@ def parse_caps(text: str) -> Caps:
     return Caps(of=MappingProxyType(of), default=default)
 
 
-def room(caps: Caps, used: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
+def unused(caps: Caps, used: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
     """How many more each name may have; names without a cap are left out."""
     return {
         name: max(0, cap - used.get(name, 0))

@@ -36,7 +36,7 @@ def rank(priority: Priority) -> int:
 class QueueState(Value, frozen=True, kw_only=True):
     """The state of a label and class on which a new job's turn depends.
 
-    The *first* is the job with the smallest turn (then age) among those whose repository has room.
+    The *first* is the job with the smallest turn (then age) among those whose repository may start more.
     """
 
     clock: int = 0
@@ -107,13 +107,13 @@ class Candidate(Value, frozen=True, kw_only=True):
     """Smaller for jobs that came earlier."""
     repository: str = ""
     owner: str = ""
-    """Empty: no owner, so no owner's room bounds it."""
+    """Empty: no owner, so no owner's limit bounds it."""
     turn: int = 0
     waiting_since: float = math.inf
     """When it began to wait for a slot, in seconds since the epoch."""
 
 
-class StartRoom(Value, frozen=True, kw_only=True):
+class RemainingStarts(Value, frozen=True, kw_only=True):
     """How many more jobs of some repositories and owners may start.
 
     Any number may start of those that it does not name.
@@ -140,7 +140,7 @@ class ClaimExclusions(Value, frozen=True, kw_only=True):
         )
 
 
-UNBOUNDED_ROOM: Final = StartRoom()
+UNLIMITED: Final = RemainingStarts()
 
 
 def overdue(waiting_since: float, now: float, max_wait_seconds: float = MAX_WAIT_SECONDS) -> bool:
@@ -168,16 +168,16 @@ def assign(
     limit: int,
     *,
     overdue_before: float = -math.inf,
-    room: StartRoom = UNBOUNDED_ROOM,
+    remaining: RemainingStarts = UNLIMITED,
 ) -> Sequence[Candidate]:
     """At most `limit` jobs to start now, in dispatch order.
 
-    No job exceeds its label's slots, or the room of its repository or owner. Each label's jobs start `in_order`. Turns
+    No job exceeds its label's slots, or what its repository or owner may still start. Each label's jobs start `in_order`. Turns
     of two labels cannot be compared: among the next jobs of several labels the overdue one goes first, then the more
     urgent, then the older. A job that is passed over because of its repository or owner delays no other: give more
     candidates, without those (`exclusions_of`), as long as slots are free.
     """
-    slots, of_repository, of_owner = dict(free), dict(room.repositories), dict(room.owners)
+    slots, of_repository, of_owner = dict(free), dict(remaining.repositories), dict(remaining.owners)
     by_label: defaultdict[str, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         by_label[candidate.label].append(candidate)
@@ -213,26 +213,26 @@ def assign(
 def _head(
     queue: deque[Candidate], of_repository: Mapping[str, int], of_owner: Mapping[str, int]
 ) -> Candidate | None:
-    """The first job for which there is room; drops those before it."""
+    """The first job that may start; drops those before it."""
     while queue and (of_repository.get(queue[0].repository, 1) <= 0 or of_owner.get(queue[0].owner, 1) <= 0):
         queue.popleft()
     return queue[0] if queue else None
 
 
-def room_after(room: StartRoom, chosen: Iterable[Candidate]) -> StartRoom:
-    """The room that remains after `chosen` have started."""
-    repositories, owners = dict(room.repositories), dict(room.owners)
+def remaining_after(remaining: RemainingStarts, chosen: Iterable[Candidate]) -> RemainingStarts:
+    """The remaining starts after `chosen` have started."""
+    repositories, owners = dict(remaining.repositories), dict(remaining.owners)
     for candidate in chosen:
         if candidate.repository in repositories:
             repositories[candidate.repository] -= 1
         if candidate.owner in owners:
             owners[candidate.owner] -= 1
-    return StartRoom(repositories=repositories, owners=owners)
+    return RemainingStarts(repositories=repositories, owners=owners)
 
 
-def exclusions_of(room: StartRoom) -> ClaimExclusions:
+def exclusions_of(remaining: RemainingStarts) -> ClaimExclusions:
     """The repositories and owners of which no job may start now."""
     return ClaimExclusions(
-        repositories=frozenset(name for name, more in room.repositories.items() if more <= 0),
-        owners=frozenset(name for name, more in room.owners.items() if more <= 0),
+        repositories=frozenset(name for name, more in remaining.repositories.items() if more <= 0),
+        owners=frozenset(name for name, more in remaining.owners.items() if more <= 0),
     )

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from solstice_orchestrator.scheduling.caps import Caps, room
-from solstice_orchestrator.scheduling.order import Candidate, StartRoom
+from solstice_orchestrator.scheduling.caps import Caps, unused
+from solstice_orchestrator.scheduling.order import Candidate, RemainingStarts
 from solstice_orchestrator.scheduling.quotas import (
     OwnerStarts,
     Quotas,
@@ -104,7 +104,7 @@ class StartBudget:
             for label, slots in free.items()
         }
 
-    def room(self, repositories: Iterable[str], owners: Iterable[str]) -> StartRoom:
+    def remaining(self, repositories: Iterable[str], owners: Iterable[str]) -> RemainingStarts:
         """How many more jobs may start, for those of these names that have a limit."""
         limits, names, owners = self.limits, list(repositories), [each for each in owners if each]
         rated = {
@@ -113,19 +113,19 @@ class StartBudget:
             if limits.rates.repositories.rate(name) is not None
         }
         counted = {owner: started(self.started.get(owner, ()), self.now) for owner in owners}
-        return StartRoom(
-            repositories=_tighter(room(limits.caps, self.running, names), rated),
+        return RemainingStarts(
+            repositories=_tighter(unused(limits.caps, self.running, names), rated),
             owners=_tighter(
-                room(limits.quotas.slots, self._running_of_owners(), owners),
-                room(limits.quotas.starts_per_hour, counted, owners),
+                unused(limits.quotas.slots, self._running_of_owners(), owners),
+                unused(limits.quotas.starts_per_hour, counted, owners),
             ),
         )
 
-    def rooms(self) -> StartRoom:
+    def all_remaining(self) -> RemainingStarts:
         """The same for all names with running jobs, recent starts or a limit."""
         limits = self.limits
         of_buckets = [key.name for key in self.buckets if key.scope is BucketScope.REPOSITORY]
-        return self.room(
+        return self.remaining(
             {*self.running, *of_buckets, *limits.caps.of},
             {
                 *self._running_of_owners(),

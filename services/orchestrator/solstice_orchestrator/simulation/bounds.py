@@ -62,10 +62,10 @@ class SimulatedBounds:
         """Add the repository of a new job. Safe to repeat."""
         if repository not in self._owners:
             owner = self._owners[repository] = owner_of(repository)
-            self._look(BoundKind.REPOSITORY, repository, now)
+            self._check(BoundKind.REPOSITORY, repository, now)
             if owner:
                 self._repositories[owner].append(repository)
-                self._look(BoundKind.OWNER, owner, now)
+                self._check(BoundKind.OWNER, owner, now)
 
     def start(self, candidate: Candidate, now: float) -> None:
         """Record the start of a job."""
@@ -78,9 +78,9 @@ class SimulatedBounds:
                 self._buckets[key] = after_starts(self._buckets.get(key), rate, now, 1)
         if owner and self._limits.quotas.starts_per_hour.cap(owner) is not None:
             self._count(owner, now)
-        self._look(BoundKind.LABEL, label, now)
-        self._look(BoundKind.REPOSITORY, repository, now)
-        self._look(BoundKind.OWNER, owner, now)
+        self._check(BoundKind.LABEL, label, now)
+        self._check(BoundKind.REPOSITORY, repository, now)
+        self._check(BoundKind.OWNER, owner, now)
 
     def end(self, candidate: Candidate, now: float) -> Sequence[str]:
         """Record the end of a job; return the repositories that may start jobs again."""
@@ -105,11 +105,11 @@ class SimulatedBounds:
         return again
 
     def _opened(self, of: BoundKind, name: str, now: float) -> Iterable[str]:
-        if self._look(of, name, now) or of is BoundKind.LABEL:
+        if self._check(of, name, now) or of is BoundKind.LABEL:
             return ()
         return [name] if of is BoundKind.REPOSITORY else self._repositories[name]
 
-    def _look(self, of: BoundKind, name: str, now: float) -> bool:
+    def _check(self, of: BoundKind, name: str, now: float) -> bool:
         """Check whether a limit forbids starts now, and note when it ends."""
         seconds = self._seconds(of, name, now)
         if not seconds:

@@ -14,7 +14,7 @@ from solstice_orchestrator.store.protocol import JobStore
 
 log = structlog.get_logger("solstice_orchestrator.stages.backlog")
 
-LOOK_SECONDS: Final = 1.0
+COUNT_SECONDS: Final = 1.0
 
 
 class Backlog:
@@ -28,8 +28,8 @@ class Backlog:
         self._most = most
         self._metrics = metrics
         self._count = 0
-        self._room = asyncio.Event()
-        self._room.set()
+        self._has_capacity = asyncio.Event()
+        self._has_capacity.set()
 
     @property
     def limited(self) -> bool:
@@ -39,28 +39,28 @@ class Backlog:
     @property
     def paused(self) -> bool:
         """Whether intake is paused now."""
-        return not self._room.is_set()
+        return not self._has_capacity.is_set()
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until intake is not paused."""
-        await self._room.wait()
+        await self._has_capacity.wait()
 
     def count_new_runs(self, runs: int) -> None:
         """Add runs admitted since the last count: there may be thousands within one second."""
         if self.limited:
             self._decide(self._count + runs)
 
-    async def look(self) -> None:
+    async def recount(self) -> None:
         """Count the backlog again. Raises StoreUnavailable."""
         self._decide(await self._store.backlog(self._most))
 
     def _decide(self, count: int) -> None:
         paused = pauses_intake(count, self._most, paused=self.paused)
         if paused and not self.paused:
-            self._room.clear()
+            self._has_capacity.clear()
             log.warning(LogEvent.INTAKE_FULL, backlog=count, most=self._most)
         elif not paused and self.paused:
-            self._room.set()
+            self._has_capacity.set()
             log.info(LogEvent.INTAKE_HAS_ROOM, backlog=count, most=self._most)
         self._count = count
         self._metrics.backlog(count, paused=paused)
@@ -72,12 +72,12 @@ async def run_backlog(
     rng: random.Random,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Count the backlog about every LOOK_SECONDS, until cancelled; return at once without a limit."""
+    """Count the backlog about every COUNT_SECONDS, until cancelled; return at once without a limit."""
     if not backlog.limited:
         return
     await periodic(
-        backlog.look,
-        every_seconds=LOOK_SECONDS,
+        backlog.recount,
+        every_seconds=COUNT_SECONDS,
         rng=rng,
         log=log,
         failed=LogEvent.BACKLOG_UNKNOWN,

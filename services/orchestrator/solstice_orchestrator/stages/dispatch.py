@@ -31,7 +31,7 @@ POLL_SECONDS: Final = 2.0
 LEAST_PAUSE_SECONDS: Final = 0.01
 CONDITION_SECONDS: Final = 10.0
 """How often this worker reports the resource that it lacks, while it starts nothing."""
-CANCEL_LOOK_SECONDS: Final = 1.0
+CANCEL_CHECK_SECONDS: Final = 1.0
 """The shortest time between two checks for cancelled jobs after notifications from the store."""
 
 _BROKEN: Final = Outcome(
@@ -113,7 +113,7 @@ class Dispatch:
         self._claiming = False
         self._wake.set()
 
-    def look_again(self) -> None:
+    def wake(self) -> None:
         """Check soon whether more jobs can be claimed, because something has changed."""
         self._wake.set()
 
@@ -149,7 +149,7 @@ class Dispatch:
                 else:
                     self._give_up(renewed_at)
                     rest = min(1.0, self._renew_seconds)
-                shortest = min(CANCEL_LOOK_SECONDS, rest)
+                shortest = min(CANCEL_CHECK_SECONDS, rest)
                 await asyncio.sleep(shortest)
                 await pause((rest - shortest) * self._rng.uniform(0.8, 1.0), unless=changed)
 
@@ -203,7 +203,7 @@ class Dispatch:
         whole = self._registration.capacity
         if self._governor is None:
             return whole, CLAIM_LIMIT
-        pressure = self._governor.look()
+        pressure = self._governor.current()
         await self._report_pressure(pressure)
         if pressure.shrunk_to is not None:
             whole = replace(whole, limit=pressure.shrunk_to)

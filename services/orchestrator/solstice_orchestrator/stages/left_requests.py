@@ -21,7 +21,7 @@ from solstice_orchestrator.stages.intake import Intake
 
 log = structlog.get_logger("solstice_orchestrator.stages.left_requests")
 
-LOOK_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 """Between two looks at an empty queue.
 
 One that does not exist is not asked for again: each time, RabbitMQ logs an error.
@@ -43,7 +43,7 @@ class LeftRequests:
     prefetch: int
     found: set[str]
     """Gets the names of the queues that exist, and of their dead-letter queues."""
-    look_seconds: float = field(default=LOOK_SECONDS)
+    poll_seconds: float = field(default=POLL_SECONDS)
 
     async def run(self, routes: Iterable[Route]) -> None:
         """Take what is in the queues of these routes, until none exists."""
@@ -57,7 +57,7 @@ class LeftRequests:
                 self.found.update((route.queue, route.dlq))
                 if depth.ready:
                     await self._take(route, depth.ready)
-                await asyncio.sleep(self.look_seconds)
+                await asyncio.sleep(self.poll_seconds)
         except TopologyMismatch as mismatch:
             log.warning(LogEvent.LEFT_REQUESTS_MISMATCHED, queue=route.queue, detail=str(mismatch))
         else:
@@ -69,7 +69,7 @@ class LeftRequests:
                 await self.broker.ready(CONNECT_SECONDS)
                 return await depth_if_there(self.broker, route.queue)
             except BrokerUnavailable:
-                await asyncio.sleep(self.look_seconds)
+                await asyncio.sleep(self.poll_seconds)
 
     async def _take(self, route: Route, ready: int) -> None:
         """Take requests until the queue is empty."""

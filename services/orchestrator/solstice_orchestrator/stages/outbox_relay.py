@@ -20,7 +20,7 @@ from solstice_orchestrator.store.protocol import JobStore, OutboxKind, OutboxMes
 
 log = structlog.get_logger("solstice_orchestrator.stages.outbox_relay")
 
-LOOK_AGAIN_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 """For when a notification was lost, or the orchestrator that published so far is gone."""
 
 
@@ -83,7 +83,7 @@ class OutboxRelay(Forwarder[OutboxMessage]):
             broker=broker,
             topology=topology,
             rng=rng,
-            look_again_seconds=LOOK_AGAIN_SECONDS,
+            poll_seconds=POLL_SECONDS,
         )
 
 

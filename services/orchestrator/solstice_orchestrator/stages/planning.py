@@ -37,9 +37,9 @@ LOG = structlog.get_logger(__name__)
 CONCURRENCY: Final = 64
 """Runs planned at once. Most wait for forges, and runs of one repository share a fetch."""
 CLAIMED_AT_ONCE: Final = 16
-LOOK_AGAIN_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 """How often the store is polled without a notification, and after it was unavailable."""
-UNFIT_LOOK_SECONDS: Final = 0.5
+UNFIT_POLL_SECONDS: Final = 0.5
 """How often a machine that could not plan is checked again."""
 NOT_TOO_SOON_SECONDS: Final = 0.01
 """The least pause before a delayed run. So a slow store clock causes no busy loop."""
@@ -86,11 +86,11 @@ async def run_planning(
         claimed_runs = _ClaimedRuns()
         chance = random.Random()  # noqa: S311  jitter is no secret
 
-        async def look() -> float:
-            room = concurrency if governor is None else governor.plannable(concurrency)
-            if room < concurrency and (room == 0 or claimed_runs.run_ids):
-                return UNFIT_LOOK_SECONDS
-            claimed = await _claim(store, worker_id, places, room, claimed_runs)
+        async def claim_runs() -> float:
+            capacity = concurrency if governor is None else governor.plannable(concurrency)
+            if capacity < concurrency and (capacity == 0 or claimed_runs.run_ids):
+                return UNFIT_POLL_SECONDS
+            claimed = await _claim(store, worker_id, places, capacity, claimed_runs)
             for task in claimed:
                 claimed_runs.run_ids.add(task.run_id)
                 plans.create_task(
@@ -112,9 +112,9 @@ async def run_planning(
             return 0.0 if claimed else await _until_next(store)
 
         await on_notification(
-            look,
+            claim_runs,
             notified=changed,
-            retry_seconds=LOOK_AGAIN_SECONDS,
+            retry_seconds=POLL_SECONDS,
             rng=chance,
             log=LOG,
             failed=LogEvent.PLANNING_PAUSED,
@@ -122,9 +122,9 @@ async def run_planning(
 
 
 async def _until_next(store: JobStore) -> float:
-    """Return the seconds until the next delayed run is due, at most LOOK_AGAIN_SECONDS."""
+    """Return the seconds until the next delayed run is due, at most POLL_SECONDS."""
     due = await store.planning_pause()
-    return LOOK_AGAIN_SECONDS if due is None else min(LOOK_AGAIN_SECONDS, max(due, NOT_TOO_SOON_SECONDS))
+    return POLL_SECONDS if due is None else min(POLL_SECONDS, max(due, NOT_TOO_SOON_SECONDS))
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ log = structlog.get_logger("solstice_orchestrator.stages.queue_reports")
 
 AT_ONCE: Final = 20
 """The most statuses in a round. A forge limits calls per minute, and final statuses come first."""
-LOOKED_AT: Final = 200
+MAX_JOBS_LISTED: Final = 200
 FOLLOWED: Final = 5_000
 
 
@@ -64,7 +64,7 @@ class QueueReports:
         if not await self._is_leader():
             self._reported.clear()
             return 0
-        jobs = await self._store.jobs(state=JobState.WAITING, limit=LOOKED_AT)
+        jobs = await self._store.jobs(state=JobState.WAITING, limit=MAX_JOBS_LISTED)
         waiting = {job.job_id for job in jobs}
         self._reported = {job_id: words for job_id, words in self._reported.items() if job_id in waiting}
         messages: list[Message] = []

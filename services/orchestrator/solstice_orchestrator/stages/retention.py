@@ -14,7 +14,7 @@ from solstice_orchestrator.store.protocol import Purged
 log = structlog.get_logger("solstice_orchestrator.stages.retention")
 
 DAY_SECONDS: Final = 86_400.0
-LOOK_SECONDS: Final = 3600.0
+SWEEP_SECONDS: Final = 3600.0
 """The interval between searches for old runs, give or take a fifth. The first search comes within this time."""
 RUNS_PER_PURGE: Final = 50
 """Runs removed in one transaction, which blocks others for some milliseconds."""
@@ -50,7 +50,7 @@ async def run_retention(
     # The start of an orchestrator is no moment to burden the store.
     await periodic(
         purge_old,
-        every_seconds=LOOK_SECONDS,
+        every_seconds=SWEEP_SECONDS,
         rng=rng,
         log=log,
         failed=LogEvent.RETENTION_PAUSED,

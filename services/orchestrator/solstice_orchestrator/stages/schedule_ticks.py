@@ -30,7 +30,7 @@ log = structlog.get_logger("solstice_orchestrator.stages.schedule_ticks")
 
 AT_ONCE: Final = 16
 """Branches that are looked up at once."""
-LOOK_AGAIN_SECONDS: Final = 30.0
+POLL_SECONDS: Final = 30.0
 """How late a tick is noticed after a lost notification or a clock jump."""
 RETRY_SECONDS: Final = 5.0
 """The pause between two polls while the store is unavailable."""
@@ -57,7 +57,7 @@ class ScheduleRunner:
         places = asyncio.Semaphore(AT_ONCE)
         async with self.schedule_store.changes() as changed, asyncio.TaskGroup() as firing:
             await on_notification(
-                partial(self._look, places, firing),
+                partial(self._fire_due, places, firing),
                 notified=changed,
                 retry_seconds=RETRY_SECONDS,
                 rng=self.rng,
@@ -65,7 +65,7 @@ class ScheduleRunner:
                 failed=LogEvent.SCHEDULES_PAUSED,
             )
 
-    async def _look(self, places: asyncio.Semaphore, firing: asyncio.TaskGroup) -> float:
+    async def _fire_due(self, places: asyncio.Semaphore, firing: asyncio.TaskGroup) -> float:
         """Claim due ticks; return the seconds until the next poll."""
         # Even with many notifications, this delays a tick by at most LEAST_SECONDS.
         await asyncio.sleep(LEAST_SECONDS)
@@ -81,7 +81,7 @@ class ScheduleRunner:
         if claimed.more:
             return 0.0
         due_in = await self.schedule_store.pause_seconds()
-        return LOOK_AGAIN_SECONDS if due_in is None else min(due_in, LOOK_AGAIN_SECONDS)
+        return POLL_SECONDS if due_in is None else min(due_in, POLL_SECONDS)
 
     async def _claim(self) -> ClaimedTicks:
         claiming = asyncio.ensure_future(self.schedule_store.claim(self.worker_id, AT_ONCE))

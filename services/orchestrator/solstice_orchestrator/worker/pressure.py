@@ -33,7 +33,7 @@ from solstice_orchestrator.scheduling.workers import WorkerPressure
 
 log = structlog.get_logger("solstice_orchestrator.worker.pressure")
 
-LOOK_SECONDS: Final = 1.0
+READING_SECONDS: Final = 1.0
 """How long a reading of the sensors is used."""
 
 
@@ -113,7 +113,7 @@ class Governor:
 
     def plannable(self, most: int) -> int:
         """Return how many of `most` runs may be planned; one as trial after failures."""
-        if self.look().refuses in UNFIT_RESOURCES:
+        if self.current().refuses in UNFIT_RESOURCES:
             return 0
         return min(most, 1) if self._machine_failures else most
 
@@ -132,10 +132,10 @@ class Governor:
         if is_trouble(outcome):
             self._shrink(outcome.reason.value)
 
-    def look(self) -> WorkerPressure:
+    def current(self) -> WorkerPressure:
         """Return how many jobs may run at once now, and why none may start."""
         now = self._clock()
-        if self._read_at is None or now - self._read_at >= LOOK_SECONDS:
+        if self._read_at is None or now - self._read_at >= READING_SECONDS:
             self._reading, self._read_at = self._read(), now
         if now < self._machine_until:
             refused: StartRefusal | None = StartRefusal(

@@ -111,7 +111,7 @@ def forwarder_of(
         broker=broker,  # type: ignore[arg-type]  # consume and depth are not for forwarders
         topology=Topology(exchanges=(), queues=(), bindings=()),
         rng=NoWaiting(),
-        look_again_seconds=3600,
+        poll_seconds=3600,
         declare_early=declare_early,
         gather_seconds=gather_seconds,
     )

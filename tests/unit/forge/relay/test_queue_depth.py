@@ -29,19 +29,19 @@ async def test_requests_in_the_queue_are_counted_until_the_broker_is_away(
     metrics = Metrics()
     async with EmbeddedBroker.open(f"sqlite:///{tmp_path / 'broker.db'}", name="here") as broker:
         queued = QueueDepth(broker, BrokerSettings(), metrics)
-        await queued.look()
+        await queued.refresh()
         assert queued.count == 0
         jobs = jobs_route(BrokerSettings())
         await broker.declare(jobs.topology(QueueType.QUORUM))
         await broker.publish([request(jobs)] * 3)
-        await queued.look()
+        await queued.refresh()
         assert (queued.count, gauge(metrics)) == (3, 3.0)
 
         async def away(queue: str) -> None:
             raise BrokerUnavailable("amqp://away", f"cannot ask for {queue}")
 
         monkeypatch.setattr(broker, "depth", away)
-        await queued.look()
+        await queued.refresh()
     assert (queued.count, gauge(metrics)) == (0, 0.0)
 
 
@@ -60,16 +60,16 @@ async def test_requests_of_all_classes_are_counted_and_unread_ones_are_reported(
         await broker.declare(split.topology(QueueType.QUORUM))
         await broker.publish([request(split.of(each)) for each in Priority])
         queued = QueueDepth(broker, settings, Metrics(), clock=lambda: clock[0])
-        await queued.look()
+        await queued.refresh()
         assert (queued.count, queued.notices) == (4, {})
         clock[0] += 30
         async with broker.consume(critical.queue, prefetch=1):
-            await queued.look()
+            await queued.refresh()
             (notice,) = queued.notices.values()
         assert "solstice.jobs.v1.high (1), solstice.jobs.v1.low (1)" in notice
         assert "critical" not in notice
         assert "AMQP_PRIORITIES=split" in notice
-        await queued.look()
+        await queued.refresh()
         assert "critical" not in "".join(queued.notices.values())
 
 
@@ -86,7 +86,7 @@ async def test_with_one_queue_those_of_classes_are_queues_once(
         monkeypatch.setattr(broker, "depth", depth)
         queued = QueueDepth(broker, BrokerSettings(), Metrics())
         for _ in range(3):
-            await queued.look()
+            await queued.refresh()
     assert sorted(queues) == [
         *["solstice.jobs.v1"] * 3,
         *[f"solstice.jobs.v1.{each}" for each in ("critical", "high", "low")],

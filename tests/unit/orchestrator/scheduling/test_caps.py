@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.scheduling.caps import Caps, parse_caps, room
+from solstice_orchestrator.scheduling.caps import Caps, parse_caps, unused
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_what_is_no_cap_is_reported(text: str, message: str) -> None:
     ids=["none", "all", "one", "lowered below what runs"],
 )
 def test_room_is_what_the_cap_leaves(caps: Caps, running: dict[str, int], left: dict[str, int]) -> None:
-    assert room(caps, running, [*running, "reef/tide"]) == left
+    assert unused(caps, running, [*running, "reef/tide"]) == left
 
 
 @given(st.text(max_size=30))

@@ -13,7 +13,7 @@ from solstice_orchestrator.scheduling.order import (
     ClaimExclusions,
     QueueEntry,
     QueueState,
-    StartRoom,
+    RemainingStarts,
     assign,
     exclusions_of,
     in_order,
@@ -21,7 +21,7 @@ from solstice_orchestrator.scheduling.order import (
     overdue,
     queue_entry,
     rank,
-    room_after,
+    remaining_after,
     turns,
 )
 from solstice_orchestrator.scheduling.quotas import Quotas
@@ -49,7 +49,7 @@ CANDIDATES = st.lists(
 )
 FREE = st.dictionaries(st.sampled_from(LABELS), st.integers(0, 5))
 ROOM = st.builds(
-    StartRoom,
+    RemainingStarts,
     repositories=st.dictionaries(st.sampled_from(REPOSITORIES), st.integers(0, 3)),
     owners=st.dictionaries(st.sampled_from(["acme", "reef"]), st.integers(0, 4)),
 )
@@ -163,9 +163,9 @@ class TestSlotsAndRoom:
             candidate("a3", turn=2, age=3),
             candidate("b1", turn=5, age=4, repository="reef/tide"),
         ]
-        chosen = assign(candidates, {"linux": 9}, 9, room=StartRoom(repositories={"acme/app": 2}))
+        chosen = assign(candidates, {"linux": 9}, 9, remaining=RemainingStarts(repositories={"acme/app": 2}))
         assert names(list(chosen)) == ["a1", "a2", "b1"]
-        left = room_after(StartRoom(repositories={"acme/app": 2, "acme/docs": 1}), chosen)
+        left = remaining_after(RemainingStarts(repositories={"acme/app": 2, "acme/docs": 1}), chosen)
         assert exclusions_of(left) == ClaimExclusions(repositories=frozenset({"acme/app"}))
 
     def test_an_owner_without_room_does_not_hold_up_another(self) -> None:
@@ -175,22 +175,26 @@ class TestSlotsAndRoom:
             candidate("a2", turn=1, age=3),
             candidate("b1", turn=5, age=4, repository="reef/tide"),
         ]
-        room = StartRoom(repositories={"acme/app": 2}, owners={"acme": 2, "reef": 2})
-        chosen = assign(candidates, {"linux": 9}, 9, room=room)
+        remaining = RemainingStarts(repositories={"acme/app": 2}, owners={"acme": 2, "reef": 2})
+        chosen = assign(candidates, {"linux": 9}, 9, remaining=remaining)
         assert names(list(chosen)) == ["a1", "d1", "b1"]
-        assert room_after(room, chosen) == StartRoom(
+        assert remaining_after(remaining, chosen) == RemainingStarts(
             repositories={"acme/app": 1}, owners={"acme": 0, "reef": 1}
         )
-        assert exclusions_of(room_after(room, chosen)) == ClaimExclusions(owners=frozenset({"acme"}))
+        assert exclusions_of(remaining_after(remaining, chosen)) == ClaimExclusions(
+            owners=frozenset({"acme"})
+        )
 
     @pytest.mark.parametrize(
-        "room",
-        [StartRoom(repositories={"acme/app": 0}), StartRoom(owners={"acme": 0})],
+        "remaining",
+        [RemainingStarts(repositories={"acme/app": 0}), RemainingStarts(owners={"acme": 0})],
         ids=["repository", "owner"],
     )
-    def test_also_the_overdue_stay_within_the_room(self, room: StartRoom) -> None:
+    def test_also_the_overdue_stay_within_the_room(self, remaining: RemainingStarts) -> None:
         candidates = [candidate("late", since=0.0, age=1), candidate("b1", age=2, repository="reef/tide")]
-        assert names(list(assign(candidates, {"linux": 9}, 9, overdue_before=9.0, room=room))) == ["b1"]
+        assert names(list(assign(candidates, {"linux": 9}, 9, overdue_before=9.0, remaining=remaining))) == [
+            "b1"
+        ]
 
     @given(CANDIDATES, FREE, st.integers(0, 20), ROOM, OVERDUE_BEFORE)
     def test_no_slot_and_no_room_is_used_twice_and_none_is_left_while_a_job_fits(
@@ -198,23 +202,23 @@ class TestSlotsAndRoom:
         candidates: list[Candidate],
         free: dict[str, int],
         limit: int,
-        room: StartRoom,
+        remaining: RemainingStarts,
         overdue_before: float,
     ) -> None:
-        chosen = assign(candidates, free, limit, overdue_before=overdue_before, room=room)
+        chosen = assign(candidates, free, limit, overdue_before=overdue_before, remaining=remaining)
         used = Counter(each.label for each in chosen)
         of_repository = Counter(each.repository for each in chosen)
         of_owner = Counter(each.owner for each in chosen)
         assert len({each.job_id for each in chosen}) == len(chosen) <= limit
         assert all(used[label] <= free.get(label, 0) for label in used)
-        assert all(of_repository[each] <= room.repositories.get(each, 99) for each in of_repository)
-        assert all(of_owner[each] <= room.owners.get(each, 99) for each in of_owner)
+        assert all(of_repository[each] <= remaining.repositories.get(each, 99) for each in of_repository)
+        assert all(of_owner[each] <= remaining.owners.get(each, 99) for each in of_owner)
         if len(chosen) < limit:
             left_out = [each for each in candidates if each not in chosen]
             assert not any(
                 used[each.label] < free.get(each.label, 0)
-                and of_repository[each.repository] < room.repositories.get(each.repository, 99)
-                and of_owner[each.owner] < room.owners.get(each.owner, 99)
+                and of_repository[each.repository] < remaining.repositories.get(each.repository, 99)
+                and of_owner[each.owner] < remaining.owners.get(each.owner, 99)
                 for each in left_out
             )
 
@@ -224,11 +228,11 @@ class TestSlotsAndRoom:
         candidates: list[Candidate],
         free: dict[str, int],
         limit: int,
-        room: StartRoom,
+        remaining: RemainingStarts,
         overdue_before: float,
     ) -> None:
-        chosen = assign(candidates, free, limit, overdue_before=overdue_before, room=room)
-        left = exclusions_of(room_after(room, chosen))
+        chosen = assign(candidates, free, limit, overdue_before=overdue_before, remaining=remaining)
+        left = exclusions_of(remaining_after(remaining, chosen))
         for label in LABELS:
             order = in_order([each for each in candidates if each.label == label], overdue_before)
             started = [each for each in chosen if each.label == label]

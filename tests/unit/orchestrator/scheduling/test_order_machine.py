@@ -146,8 +146,8 @@ class Order(RuleBasedStateMachine):
             assert not any(rank(each.priority) < rank(started.priority) for each in free_to_go)
 
     def has_room(self, job: Candidate) -> bool:
-        room = self.model.start_limits().room([job.repository], [job.owner])
-        return room.repositories.get(job.repository, 1) > 0 and room.owners.get(job.owner, 1) > 0
+        remaining = self.model.start_limits().remaining([job.repository], [job.owner])
+        return remaining.repositories.get(job.repository, 1) > 0 and remaining.owners.get(job.owner, 1) > 0
 
     def free(self, worker: str) -> dict[str, int]:
         used = Counter(job.label for holder, job in self.model.running.values() if holder == worker)

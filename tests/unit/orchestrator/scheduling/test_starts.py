@@ -46,15 +46,15 @@ def test_no_more_start_than_there_are_tokens_for() -> None:
     }
     starts = StartBudget(limits=StartLimits(rates=BOTH), buckets=buckets, now=NOW)
     assert starts.fit({"linux": 3, "illumos": 7}) == {"linux": 2, "illumos": 7}
-    assert starts.room(["acme/app", "reef/tide"], ["acme"]).repositories == {"acme/app": 1}
+    assert starts.remaining(["acme/app", "reef/tide"], ["acme"]).repositories == {"acme/app": 1}
 
 
 def test_of_two_limits_the_tighter_holds() -> None:
     limits = StartLimits(caps=Caps(of={"acme/app": 3}), rates=BOTH)
-    assert StartBudget(limits=limits, running={"acme/app": 1}, now=NOW).room(
+    assert StartBudget(limits=limits, running={"acme/app": 1}, now=NOW).remaining(
         ["acme/app"], []
     ).repositories == {"acme/app": 2}
-    assert StartBudget(limits=limits, running={}, now=NOW).room(["acme/app"], []).repositories == {
+    assert StartBudget(limits=limits, running={}, now=NOW).remaining(["acme/app"], []).repositories == {
         "acme/app": 3
     }
 
@@ -145,7 +145,7 @@ def test_the_room_of_all_names_is_that_of_those_that_run_have_started_or_are_lim
         quotas=Quotas(slots=Caps(of={"fen": 9}, default=4), starts_per_hour=Caps(of={"moor": 8}, default=5)),
         rates=StartRates(repositories=parse_rates("*=1/s:6")),
     )
-    rooms = StartBudget(
+    all_remaining = StartBudget(
         limits=limits,
         running={"acme/app": 2},
         started={"tor": [OwnerStarts(NOW + 60, 3)], "moor": [OwnerStarts(NOW, 1)]},
@@ -154,15 +154,15 @@ def test_the_room_of_all_names_is_that_of_those_that_run_have_started_or_are_lim
             BucketKey(BucketScope.LABEL, "linux"): Bucket(0.0, NOW),
         },
         now=NOW,
-    ).rooms()
-    assert rooms.repositories == {"acme/app": 1, "dune/a": 1, "reef/tide": 6}
-    assert rooms.owners == {"acme": 2, "tor": 2, "fen": 5, "moor": 4}
+    ).all_remaining()
+    assert all_remaining.repositories == {"acme/app": 1, "dune/a": 1, "reef/tide": 6}
+    assert all_remaining.owners == {"acme": 2, "tor": 2, "fen": 5, "moor": 4}
 
 
 def test_running_jobs_of_an_owner_are_counted_over_its_repositories() -> None:
     quotas = Quotas(slots=Caps(default=4))
     budget = StartBudget(limits=StartLimits(quotas=quotas), running={"acme/app": 1, "acme/docs": 2, "": 1})
-    assert budget.room([], ["acme", ""]).owners == {"acme": 1}
+    assert budget.remaining([], ["acme", ""]).owners == {"acme": 1}
 
 
 def test_only_buckets_with_a_rate_limit_a_start_and_one_that_is_not_stored_is_full() -> None:

@@ -252,7 +252,7 @@ async def test_a_worker_under_pressure_reports_that_it_takes_less_and_recovers(
         assert sorted(executions.running) == ["b"]
         reading = SensorReading(disk_free=50.0)
         now.forward(2 * GROW_SECONDS)
-        dispatch.look_again()
+        dispatch.wake()
         await executions.until(lambda: len(executions.running) == 3)
 
 
@@ -280,7 +280,7 @@ async def test_a_machine_that_others_keep_busy_starts_a_job_at_last_and_shows_it
                 view = await store.worker(WORKER)
                 if view is not None and figure in view.refusal and view.condition_at == clock.now:
                     return
-                dispatch.look_again()
+                dispatch.wake()
                 await asyncio.sleep(0.01)
 
     async with dispatching(
@@ -294,14 +294,14 @@ async def test_a_machine_that_others_keep_busy_starts_a_job_at_last_and_shows_it
             await shown("the load is 50.0")
         assert not executions.running
         now.forward(10.0)
-        dispatch.look_again()
+        dispatch.wake()
         await executions.until(lambda: len(executions.running) == 1)
         now.forward(299.0)
-        dispatch.look_again()
+        dispatch.wake()
         await asyncio.sleep(0.05)
         assert len(executions.running) == 1
         now.forward(1.0)
-        dispatch.look_again()
+        dispatch.wake()
         await executions.until(lambda: len(executions.running) == 2)
 
 
@@ -335,7 +335,7 @@ async def test_a_report_that_the_store_takes_slowly_is_as_old_as_its_reading(
         await store.register(worker_record(WORKER))
         async with dispatching(store, ManualExecutions(store), governor=governor, monotonic=now) as dispatch:
             await wait_until(lambda: store.refusals)
-            dispatch.look_again()
+            dispatch.wake()
             await wait_until(lambda: len(store.refusals) > 1)
     assert [words.split(",")[0] for words in store.refusals] == ["the load is 10.0", "the load is 11.0"]
 

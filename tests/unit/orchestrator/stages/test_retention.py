@@ -11,9 +11,9 @@ from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.domain.identifiers import id_source, lowest_id
 from solstice_orchestrator.stages.retention import (
     DAY_SECONDS,
-    LOOK_SECONDS,
     PAUSE_SECONDS,
     RUNS_PER_PURGE,
+    SWEEP_SECONDS,
     purge_all,
     run_retention,
 )
@@ -63,9 +63,9 @@ async def looked(store: Store, *, days: float = 90.0) -> list[float]:
 async def test_it_looks_about_once_an_hour_and_first_somewhere_within_the_hour() -> None:
     store = Store(*[Purged(runs=0, more=False)] * 20)
     first, *others = await looked(store)
-    assert 0 <= first <= LOOK_SECONDS
+    assert 0 <= first <= SWEEP_SECONDS
     assert len(others) == 20
-    assert all(LOOK_SECONDS * 0.8 <= pause <= LOOK_SECONDS * 1.2 for pause in others)
+    assert all(SWEEP_SECONDS * 0.8 <= pause <= SWEEP_SECONDS * 1.2 for pause in others)
     assert len(set(others)) == 20
     assert store.purges == [(90 * DAY_SECONDS, RUNS_PER_PURGE)] * 20
 

@@ -172,7 +172,7 @@ async def test_ticks_are_counted_with_how_late_they_were() -> None:
 async def test_it_looks_again_at_the_next_tick_and_when_notified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(schedule_ticks, "LOOK_AGAIN_SECONDS", 1e6)
+    monkeypatch.setattr(schedule_ticks, "POLL_SECONDS", 1e6)
     reported = ScriptedScheduleStore(pause=1e6)
     async with running(reported, COMMIT, Metrics()):
         await reported.looked.wait()
@@ -191,7 +191,7 @@ async def test_a_store_that_is_away_and_a_mistake_of_ours_end_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(schedule_ticks, "RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(schedule_ticks, "LOOK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(schedule_ticks, "POLL_SECONDS", 0.01)
     reported = ScriptedScheduleStore(
         StoreUnavailable("store", "away"), KeyError("ours"), ClaimedTicks(tasks=[TASK])
     )

@@ -18,7 +18,7 @@ from solstice_orchestrator.scheduling.governor import (
 )
 from solstice_orchestrator.scheduling.workers import WorkerPressure
 from solstice_orchestrator.worker import sensors
-from solstice_orchestrator.worker.pressure import LOOK_SECONDS, Governor, StartingJobs
+from solstice_orchestrator.worker.pressure import READING_SECONDS, Governor, StartingJobs
 from tests.executor_harness import NEEDS_DISKS, mounted_disk
 from tests.stores import FAILED, PROVISION_ERRORED, ManualClock
 
@@ -42,11 +42,11 @@ class Machine:
             clock=self.clock,
         )
 
-    def look(self, *, load: float = 0.1, disk_free: float = 50.0) -> WorkerPressure:
+    def current(self, *, load: float = 0.1, disk_free: float = 50.0) -> WorkerPressure:
         """Let time pass, and set the sensors to these values."""
-        self.clock.forward(LOOK_SECONDS)
+        self.clock.forward(READING_SECONDS)
         self.reading = SensorReading(load=load, disk_free=disk_free, memory_available=50.0)
-        return self.governor.look()
+        return self.governor.current()
 
     def gauges(self) -> dict[str, float]:
         text = self.metrics.render({}, BrokerHealth(connected=True)).decode()
@@ -59,34 +59,34 @@ class Machine:
 
 def test_a_machine_that_is_well_takes_what_it_has_slots_for() -> None:
     machine = Machine()
-    assert machine.look() == WorkerPressure()
+    assert machine.current() == WorkerPressure()
     assert machine.gauges()["solstice_slots"] == 8
     assert machine.governor.startable == 2
 
 
 def test_a_busy_processor_refuses_by_name_halves_the_slots_and_gives_them_back() -> None:
     machine = Machine()
-    busy = machine.look(load=2.6)
+    busy = machine.current(load=2.6)
     assert (busy.refuses, busy.shrunk_to) == (Resource.LOAD, 4)
     assert "the load is 2.6" in busy.refusal
     assert machine.gauges()["solstice_governor_refusingload"] == 1
-    assert machine.look(load=2.4) == WorkerPressure(shrunk_to=4)
+    assert machine.current(load=2.4) == WorkerPressure(shrunk_to=4)
     assert machine.gauges()["solstice_governor_refusingload"] == 0
     machine.clock.forward(GROW_SECONDS)
-    assert machine.look() == WorkerPressure(shrunk_to=5)
+    assert machine.current() == WorkerPressure(shrunk_to=5)
     machine.clock.forward(3 * GROW_SECONDS)
-    assert machine.look() == WorkerPressure()
+    assert machine.current() == WorkerPressure()
 
 
 def test_under_a_load_that_stays_one_job_starts_each_time_patience_runs_out() -> None:
     machine = Machine()
-    machine.look(load=50.0)
+    machine.current(load=50.0)
     assert machine.governor.startable == 0
     machine.clock.forward(298.0)
-    machine.look(load=50.0)
+    machine.current(load=50.0)
     assert machine.governor.startable == 0
     machine.clock.forward(2.0)
-    assert machine.look(load=50.0).refuses is Resource.LOAD
+    assert machine.current(load=50.0).refuses is Resource.LOAD
     assert machine.governor.startable == 1
     machine.governor.started()
     assert machine.governor.startable == 0
@@ -96,12 +96,12 @@ def test_under_a_load_that_stays_one_job_starts_each_time_patience_runs_out() ->
 
 def test_patience_starts_again_with_each_refusal() -> None:
     machine = Machine()
-    machine.look(load=50.0)
+    machine.current(load=50.0)
     machine.clock.forward(200.0)
-    machine.look(load=0.1)
-    machine.look(load=50.0)
+    machine.current(load=0.1)
+    machine.current(load=50.0)
     machine.clock.forward(200.0)
-    machine.look(load=50.0)
+    machine.current(load=50.0)
     assert machine.governor.startable == 0
 
 
@@ -109,12 +109,12 @@ def test_each_change_of_the_slots_is_reported_once() -> None:
     machine = Machine()
     with capture_logs() as logs:
         machine.governor.ended(PROVISION_ERRORED)
-        machine.look()
-        machine.look()
+        machine.current()
+        machine.current()
         for _ in range(4):
             machine.clock.forward(GROW_SECONDS)
-            machine.look()
-        machine.look()
+            machine.current()
+        machine.current()
     changes_logged = [(line["event"], line["was"], line["slots"]) for line in logs]
     assert changes_logged == [
         ("slots.shrunk", 8, 4),
@@ -130,11 +130,11 @@ def test_slots_grow_only_once_the_load_has_gone() -> None:
     machine = Machine()
     with capture_logs() as logs:
         for _ in range(60):
-            machine.look(load=50.0)
+            machine.current(load=50.0)
             machine.clock.forward(2.0)
-        machine.look(load=0.1)
+        machine.current(load=0.1)
         machine.clock.forward(GROW_SECONDS)
-        machine.look(load=0.1)
+        machine.current(load=0.1)
     changes_logged = [(line["event"], line["was"], line["slots"]) for line in logs if "slots" in line]
     assert changes_logged == [
         ("slots.shrunk", 8, 4),
@@ -145,35 +145,35 @@ def test_slots_grow_only_once_the_load_has_gone() -> None:
 
 
 def test_a_full_disk_refuses_and_shrinks_nothing() -> None:
-    full = Machine().look(disk_free=4.0)
+    full = Machine().current(disk_free=4.0)
     assert (full.refuses, full.shrunk_to) == (Resource.DISK, None)
 
 
 def test_a_reading_is_good_for_a_while() -> None:
     machine = Machine()
-    machine.look()
+    machine.current()
     machine.reading = SensorReading(disk_free=1.0)
-    assert machine.governor.look().refuses is None
-    machine.clock.forward(LOOK_SECONDS)
-    assert machine.governor.look().refuses is Resource.DISK
+    assert machine.governor.current().refuses is None
+    machine.clock.forward(READING_SECONDS)
+    assert machine.governor.current().refuses is Resource.DISK
 
 
 def test_too_many_checkouts_refuse_until_one_has_begun() -> None:
     machine, begun = Machine(), list[int]()
     machine.starting.on_begun = lambda: begun.append(machine.starting.count)
     with machine.starting, machine.starting:
-        assert machine.look().refuses is Resource.STARTING
+        assert machine.current().refuses is Resource.STARTING
         assert machine.governor.startable == 0
     assert begun == [1, 0]
-    assert machine.look().refuses is None
+    assert machine.current().refuses is None
 
 
 def test_failures_of_the_world_shrink_and_those_of_jobs_do_not() -> None:
     machine = Machine()
     machine.governor.ended(FAILED)
-    assert machine.look().shrunk_to is None
+    assert machine.current().shrunk_to is None
     machine.governor.ended(PROVISION_ERRORED)
-    assert machine.look().shrunk_to == 4
+    assert machine.current().shrunk_to == 4
 
 
 def test_a_machine_that_failed_pauses_longer_each_time_and_then_tries_one_thing() -> None:
@@ -183,11 +183,11 @@ def test_a_machine_that_failed_pauses_longer_each_time_and_then_tries_one_thing(
         machine.governor.machine_failed("no space left")
         machine.governor.machine_failed("a crowd is one failure")
         begun = machine.clock.now
-        assert machine.look().refuses is Resource.MACHINE
+        assert machine.current().refuses is Resource.MACHINE
         assert "no space left" in (machine.governor.unfit or "")
         assert machine.governor.plannable(64) == 0
         machine.governor.machine_worked()
-        while machine.look().refuses is not None:
+        while machine.current().refuses is not None:
             machine.clock.forward(0.5)
         pauses.append(machine.clock.now - begun)
         assert machine.governor.plannable(64) == 1
@@ -202,17 +202,17 @@ def test_a_machine_that_failed_pauses_longer_each_time_and_then_tries_one_thing(
 
 def test_a_full_disk_stops_planning_and_load_does_not() -> None:
     machine = Machine()
-    machine.look(load=99.0)
+    machine.current(load=99.0)
     assert machine.governor.plannable(8) == 8
-    machine.clock.forward(LOOK_SECONDS)
-    machine.look(disk_free=1.0)
+    machine.clock.forward(READING_SECONDS)
+    machine.current(disk_free=1.0)
     assert machine.governor.plannable(8) == 0
 
 
 def test_who_does_not_want_it_keeps_all_slots() -> None:
     machine = Machine(adaptive=False)
     machine.governor.ended(PROVISION_ERRORED)
-    assert machine.look(load=9.0).shrunk_to is None
+    assert machine.current(load=9.0).shrunk_to is None
 
 
 class TestSensors:
@@ -247,10 +247,10 @@ class TestSensors:
                 metrics=Metrics(),
                 clock=(clock := ManualClock()),
             )
-            assert governor.look() == WorkerPressure()
+            assert governor.current() == WorkerPressure()
             (disk / "junk").write_bytes(b"x" * (8 * 1024 * 1024 - 100_000))
-            clock.forward(LOOK_SECONDS)
-            assert governor.look().refuses is Resource.DISK
+            clock.forward(READING_SECONDS)
+            assert governor.current().refuses is Resource.DISK
             (disk / "junk").unlink()
-            clock.forward(LOOK_SECONDS)
-            assert governor.look() == WorkerPressure()
+            clock.forward(READING_SECONDS)
+            assert governor.current() == WorkerPressure()

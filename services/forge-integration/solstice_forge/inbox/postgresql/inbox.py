@@ -139,7 +139,7 @@ class PostgreSQLInbox:
         (row,) = await self._database.fetch(lookups.NEXT)
         return None if row["due_at"] is None else float(row["due_at"])
 
-    async def looked_up(self, row_id: int, request: bytes) -> None:
+    async def lookup_answered(self, row_id: int, request: bytes) -> None:
         async def work(connection: "Connection") -> bool:
             return await lookups.complete(connection, row_id, request)
 
@@ -152,7 +152,7 @@ class PostgreSQLInbox:
 
         await self._database.transaction(work)
 
-    async def look_up_later(self, row_id: int, at: float, failure: str) -> None:
+    async def lookup_postponed(self, row_id: int, at: float, failure: str) -> None:
         await self._database.fetch(lookups.LATER, row_id, at, failure)
 
     async def entries(

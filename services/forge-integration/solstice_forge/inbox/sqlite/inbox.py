@@ -105,14 +105,14 @@ class SqliteInbox:
     async def next_lookup_at(self) -> float | None:
         return await self._database.read(lookups.next_at)
 
-    async def looked_up(self, row_id: int, request: bytes) -> None:
+    async def lookup_answered(self, row_id: int, request: bytes) -> None:
         if await self._database.write(lambda connection: lookups.complete(connection, row_id, request)):
             self._notifier.notify()
 
     async def declined(self, row_id: int, reason: str, detail: str) -> None:
         await self._database.write(lambda connection: lookups.decline(connection, row_id, reason, detail))
 
-    async def look_up_later(self, row_id: int, at: float, failure: str) -> None:
+    async def lookup_postponed(self, row_id: int, at: float, failure: str) -> None:
         await self._database.write(lambda connection: lookups.postpone(connection, row_id, at, failure))
 
     async def backlog(self) -> int:

@@ -22,7 +22,7 @@ from solstice_orchestrator.superseding.groups import ahead_in_group
 RECENT: Final = 200
 """How many of a label's last jobs predict how long the next ones take."""
 HOLDERS: Final = 1000
-LOOKED_AT: Final = 64
+MAX_JOBS_READ: Final = 64
 """How many other jobs are read to predict when a blocked job may start; with more there is no prediction."""
 
 IN_LINE: Final = frozenset({JobState.WAITING, JobState.BACKOFF})
@@ -132,7 +132,7 @@ def exclusions_for(starts: StartBudget, facts: WaitFacts) -> ClaimExclusions:
     Their jobs delay no others. Those at a rate limit are not included: they may start again soon.
     """
     limits = replace(starts.limits, rates=StartRates())
-    others = exclusions_of(replace(starts, limits=limits).rooms())
+    others = exclusions_of(replace(starts, limits=limits).all_remaining())
     return ClaimExclusions(
         repositories=others.repositories - {facts.repository}, owners=others.owners - {facts.owner}
     )

@@ -14,10 +14,10 @@ from solstice_orchestrator.scheduling.order import (
     PRIORITY_ORDER,
     Candidate,
     ClaimExclusions,
-    StartRoom,
+    RemainingStarts,
     assign,
     exclusions_of,
-    room_after,
+    remaining_after,
 )
 from solstice_orchestrator.scheduling.quarantine import claim_rounds
 from solstice_orchestrator.scheduling.starts import StartBudget
@@ -75,8 +75,8 @@ async def claim(
     to_read = _jobs_to_read(free, limit)
     if not to_read:
         return ClaimResult()
-    limited, rooms = starts.limits.by_sender, StartRoom()
-    excluded = exclusions_of(starts.rooms()) if limited else ClaimExclusions()
+    limited, remaining = starts.limits.by_sender, RemainingStarts()
+    excluded = exclusions_of(starts.all_remaining()) if limited else ClaimExclusions()
     moment, locked, chosen, left = None, _LockedRows(), list[Candidate](), dict(free)
     # What the worker must skip is known only with the first rows.
     rounds: Sequence[ClaimExclusions] = (ClaimExclusions(),)
@@ -104,14 +104,14 @@ async def claim(
             _candidate(job) for job in locked.jobs.values() if job.job_id not in excluded_ids | locked.busy
         ]
         if limited:
-            rooms = await _with(transaction, rooms, starts, candidates)
+            remaining = await _with(transaction, remaining, starts, candidates)
         before = moment.now - transaction.rules.max_wait_seconds
-        more = assign(candidates, left, limit - len(chosen), overdue_before=before, room=rooms)
+        more = assign(candidates, left, limit - len(chosen), overdue_before=before, remaining=remaining)
         chosen += more
         for candidate in more:
             left[candidate.label] -= 1
-        rooms = room_after(rooms, more)
-        excluded = excluded.and_(exclusions_of(rooms))
+        remaining = remaining_after(remaining, more)
+        excluded = excluded.and_(exclusions_of(remaining))
         if not rows or not (limited or locked.busy - excluded_ids):
             rounds = rounds[1:]
         to_read = _jobs_to_read(left, limit - len(chosen))
@@ -288,16 +288,19 @@ async def _add(
 
 
 async def _with(
-    transaction: PostgreSQLTransaction, room: StartRoom, starts: StartBudget, candidates: Sequence[Candidate]
-) -> StartRoom:
-    """Add the room of new repositories and owners, and lock these."""
-    repositories = {each.repository for each in candidates} - room.repositories.keys()
-    owners = {each.owner for each in candidates} - room.owners.keys()
+    transaction: PostgreSQLTransaction,
+    remaining: RemainingStarts,
+    starts: StartBudget,
+    candidates: Sequence[Candidate],
+) -> RemainingStarts:
+    """Add the remaining starts of new repositories and owners, and lock these."""
+    repositories = {each.repository for each in candidates} - remaining.repositories.keys()
+    owners = {each.owner for each in candidates} - remaining.owners.keys()
     if not repositories and not owners:
-        return room
-    met = await start_limits.room(transaction.connection, starts, repositories, owners)
-    return StartRoom(
-        repositories={**met.repositories, **room.repositories}, owners={**met.owners, **room.owners}
+        return remaining
+    met = await start_limits.remaining(transaction.connection, starts, repositories, owners)
+    return RemainingStarts(
+        repositories={**met.repositories, **remaining.repositories}, owners={**met.owners, **remaining.owners}
     )
 
 

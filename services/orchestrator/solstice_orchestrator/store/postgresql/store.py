@@ -71,7 +71,7 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
         super().__init__(database, rules, clock)
         self._claim_cache = ClaimCache()
         self._finishing = Batcher(self._finish, name="ends of attempts", at_once=BATCHES_AT_ONCE)
-        self.schedule_store = PostgreSQLScheduleStore(database, self._write, self._look)
+        self.schedule_store = PostgreSQLScheduleStore(database, self._write, self._read_transaction)
 
     @classmethod
     @asynccontextmanager

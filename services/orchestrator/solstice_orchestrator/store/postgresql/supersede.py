@@ -22,7 +22,7 @@ from solstice_orchestrator.store.records.changes import RefRun
 _GROUP_LOCK: Final = 0x5016
 _REF_LOCK: Final = 0x5017
 """Classes of advisory locks."""
-_LOOKED_AT: Final = 100
+_GROUPS_AT_ONCE: Final = 100
 
 
 async def settle_group(transaction: PostgreSQLTransaction, group: bytes) -> None:
@@ -53,7 +53,7 @@ async def requested_groups(transaction: PostgreSQLTransaction) -> Sequence[bytes
         " UNION SELECT open_group FROM runs WHERE open_group IS NOT NULL AND NOT group_acquired"
         # Which groups is random: each is settled before long, however many there are.
         ") AS asked ORDER BY random() LIMIT $1",
-        _LOOKED_AT,
+        _GROUPS_AT_ONCE,
     )
     return [row["group_key"] for row in rows]
 

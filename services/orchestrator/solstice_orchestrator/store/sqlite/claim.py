@@ -8,10 +8,10 @@ from solstice_orchestrator.scheduling.order import (
     PRIORITY_ORDER,
     Candidate,
     ClaimExclusions,
-    StartRoom,
+    RemainingStarts,
     assign,
     exclusions_of,
-    room_after,
+    remaining_after,
 )
 from solstice_orchestrator.scheduling.quarantine import claim_rounds
 from solstice_orchestrator.scheduling.starts import StartBudget
@@ -101,10 +101,10 @@ def _choose(
 ) -> Sequence[Candidate]:
     """Choose the jobs that start next.
 
-    It reads again as long as repositories or owners without room kept other jobs from being seen.
+    It reads again as long as repositories or owners without remaining starts kept other jobs from being seen.
     """
     limited, left = starts.limits.by_sender, dict(free)
-    more_of = starts.rooms() if limited else StartRoom()
+    remaining = starts.all_remaining() if limited else RemainingStarts()
     before = transaction.now - transaction.rules.max_wait_seconds
     chosen: list[Candidate] = []
     for excluded in rounds:
@@ -113,29 +113,31 @@ def _choose(
                 transaction,
                 {label: min(slots, limit - len(chosen)) for label, slots in left.items() if slots > 0},
                 before,
-                excluded.and_(exclusions_of(more_of)),
+                excluded.and_(exclusions_of(remaining)),
                 {candidate.job_id for candidate in chosen},
             )
             if limited:
-                more_of = _with(more_of, starts, candidates)
-            more = assign(candidates, left, limit - len(chosen), overdue_before=before, room=more_of)
+                remaining = _with(remaining, starts, candidates)
+            more = assign(candidates, left, limit - len(chosen), overdue_before=before, remaining=remaining)
             chosen += more
             for candidate in more:
                 left[candidate.label] -= 1
-            more_of = room_after(more_of, more)
+            remaining = remaining_after(remaining, more)
             if not more or not limited:
                 break
     return chosen
 
 
-def _with(room: StartRoom, starts: StartBudget, candidates: Sequence[Candidate]) -> StartRoom:
-    """Add the room of repositories and owners that are not in `room` yet."""
-    met = starts.room(
-        {each.repository for each in candidates} - room.repositories.keys(),
-        {each.owner for each in candidates} - room.owners.keys(),
+def _with(
+    remaining: RemainingStarts, starts: StartBudget, candidates: Sequence[Candidate]
+) -> RemainingStarts:
+    """Add the remaining starts of repositories and owners that are not in `remaining` yet."""
+    met = starts.remaining(
+        {each.repository for each in candidates} - remaining.repositories.keys(),
+        {each.owner for each in candidates} - remaining.owners.keys(),
     )
-    return StartRoom(
-        repositories={**met.repositories, **room.repositories}, owners={**met.owners, **room.owners}
+    return RemainingStarts(
+        repositories={**met.repositories, **remaining.repositories}, owners={**met.owners, **remaining.owners}
     )
 
 

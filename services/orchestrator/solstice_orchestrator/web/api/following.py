@@ -88,7 +88,7 @@ async def follow_log(
     known: JobView | None = None
     position = start
     async with streams.changes(store) as changes:
-        while await changes.look():
+        while await changes.wait():
             # Read the job first, then its log: once a job has ended, all of its log is stored.
             job = await store.job(job_id)
             if job is None:
@@ -118,7 +118,7 @@ async def follow_run(store: JobStore, streams: OpenStreams, run_id: str) -> Even
     """Yield `run` events: the run with its jobs, then at every change until its end."""
     sent = None
     async with streams.changes(store) as changes:
-        while await changes.look(RUN_SETTLE_SECONDS):
+        while await changes.wait(RUN_SETTLE_SECONDS):
             run = await store.run(run_id)
             if run is None:
                 return
@@ -132,39 +132,39 @@ async def follow_run(store: JobStore, streams: OpenStreams, run_id: str) -> Even
 def follow_runs(store: JobStore, streams: OpenStreams) -> Events:
     """Yield `changed` whenever the newest runs have changed."""
 
-    async def look() -> object:
+    async def read() -> object:
         return (await store.runs(limit=50)).runs
 
-    return _changed(store, streams, look)
+    return _changed(store, streams, read)
 
 
 def follow_workers(store: JobStore, streams: OpenStreams) -> Events:
     """Yield `changed` whenever a worker came, left, got an order, or has other jobs."""
 
-    async def look() -> object:
+    async def read() -> object:
         # Everything but the heartbeats, which change all the time.
         return [replace(worker, seen_at=0.0) for worker in await store.workers()]
 
-    return _changed(store, streams, look)
+    return _changed(store, streams, read)
 
 
 def follow_schedules(schedule_store: ScheduleStore, streams: OpenStreams) -> Events:
     """Yield `changed` whenever one of the first schedules, or its last tick, changed."""
 
-    async def look() -> object:
+    async def read() -> object:
         return await schedule_store.schedules(limit=200)
 
-    return _changed(schedule_store, streams, look)
+    return _changed(schedule_store, streams, read)
 
 
 async def _changed(
-    source: ChangeSource, streams: OpenStreams, look: Callable[[], Awaitable[object]]
+    source: ChangeSource, streams: OpenStreams, read: Callable[[], Awaitable[object]]
 ) -> Events:
-    """Yield `changed` whenever `look` returns another value than before."""
+    """Yield `changed` whenever `read` returns another value than before."""
     known = None
     async with streams.changes(source) as changes:
-        while await changes.look(LIST_SETTLE_SECONDS):
-            now = await look()
+        while await changes.wait(LIST_SETTLE_SECONDS):
+            now = await read()
             yield Event(name="changed", data={}) if known is not None and now != known else None
             known = now
 

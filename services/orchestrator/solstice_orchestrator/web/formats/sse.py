@@ -77,27 +77,27 @@ class OpenStreams:
 
 
 class ChangePacer:
-    """Paces one stream, used as `while await changes.look(): ...`.
+    """Paces one stream, used as `while await changes.wait(): ...`.
 
-    `look` returns at once the first time, and then after every change.
+    `wait` returns at once the first time, and then after every change.
     """
 
     def __init__(self, streams: OpenStreams, changed: asyncio.Event) -> None:
         self._streams = streams
         self._changed = changed
-        self._looked_at: float | None = None
+        self._waited_at: float | None = None
 
-    async def look(self, settle_seconds: float = SETTLE_SECONDS) -> bool:
+    async def wait(self, settle_seconds: float = SETTLE_SECONDS) -> bool:
         """Wait for a change, at most HEARTBEAT_SECONDS; False when the server ends."""
         clock = asyncio.get_running_loop().time
-        if self._looked_at is not None:
+        if self._waited_at is not None:
             try:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
                     await self._changed.wait()
-                    await asyncio.sleep(self._looked_at + settle_seconds - clock())
+                    await asyncio.sleep(self._waited_at + settle_seconds - clock())
             except TimeoutError:
                 pass  # a notification may have been lost
-        self._looked_at = clock()
+        self._waited_at = clock()
         self._changed.clear()
         return not self._streams.closed
 

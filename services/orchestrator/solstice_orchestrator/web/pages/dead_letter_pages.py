@@ -273,7 +273,7 @@ async def _changes(streams: OpenStreams, queue_depths: QueueDepths, names: Seque
     """
     known, last = None, None
     async with streams.changes(_Clock()) as clock:
-        while await clock.look():
+        while await clock.wait():
             depths = await queue_depths()
             now = [depths[name].ready + (depths[name].pending or 0) for name in names if name in depths]
             known = now if known is None else known

@@ -13,7 +13,7 @@ from typing import Final
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 MIB: Final = 1024 * 1024
 
 
@@ -35,7 +35,7 @@ class DiskWatch:
         """With a reserve of 0 no job is ended."""
         self._reserve = reserve_bytes
         self._jobs: dict[Path, asyncio.Future[int]] = {}
-        self._looking = asyncio.Lock()
+        self._checking = asyncio.Lock()
 
     @asynccontextmanager
     async def watching(self, root: Path) -> AsyncIterator["asyncio.Future[int]"]:
@@ -44,17 +44,17 @@ class DiskWatch:
         self._jobs[root] = job_to_end
         try:
             async with asyncio.TaskGroup() as tasks:
-                looking = tasks.create_task(self._look(root), name="job disk")
+                watcher = tasks.create_task(self._watch(root), name="job disk")
                 yield job_to_end
-                looking.cancel()
+                watcher.cancel()
         finally:
             del self._jobs[root]
             job_to_end.cancel()
 
-    async def _look(self, root: Path) -> None:
+    async def _watch(self, root: Path) -> None:
         while self._reserve > 0:
-            await asyncio.sleep(LOOK_SECONDS)
-            async with self._looking:
+            await asyncio.sleep(CHECK_SECONDS)
+            async with self._checking:
                 # A job is being ended: the space that it frees may be enough.
                 if _free(root) < self._reserve and not any(future.done() for future in self._jobs.values()):
                     await self._blame(root)

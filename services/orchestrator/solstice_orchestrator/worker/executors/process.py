@@ -37,7 +37,7 @@ from solstice_orchestrator.worker.workspaces import Workspace, Workspaces
 LOG = structlog.get_logger(__name__)
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-SILENCE_LOOK_SECONDS: Final = 1.0
+SILENCE_CHECK_SECONDS: Final = 1.0
 """How often a checkout that has waited long for its git host is checked."""
 SLACK_SECONDS: Final = 30.0
 """How late the supervisor may end before it counts as stopped and is killed."""
@@ -150,7 +150,7 @@ class ProcessExecutor:
             why = self.hosts.gives_way(visit)
             if why is not None:
                 return why
-            await asyncio.sleep(SILENCE_LOOK_SECONDS)
+            await asyncio.sleep(SILENCE_CHECK_SECONDS)
 
     def _plan(self, execution: Execution, place: Workspace) -> dict[str, Any]:
         """Write the steps' scripts, and return the plan for the supervisor."""

@@ -299,7 +299,7 @@ async def test_everything_that_makes_a_message_ready_wakes_a_waiting_consumer(
     file: Path, broker: EmbeddedBroker, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (embedded, embedded_consumer):
-        monkeypatch.setattr(module, "LOOK_SECONDS", 3600)  # no consumer finds it by polling
+        monkeypatch.setattr(module, "POLL_SECONDS", 3600)  # no consumer finds it by polling
     async with (
         EmbeddedBroker.open(f"sqlite:///{file}", name="other") as other,
         broker.consume(STATUSES.dlq if what == "refuse" else STATUSES.queue, prefetch=1) as consumer,

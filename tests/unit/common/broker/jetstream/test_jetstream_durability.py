@@ -44,7 +44,7 @@ async def test_operators_word_counts_without_a_monitoring_port_alone() -> None:
     stated = DurabilityProbe("", sync_always=True)
     assert (stated.degraded(MODERN), stated.certainty(MODERN)) == (None, Certainty.YES)
     silent = DurabilityProbe("http://127.0.0.1:1", sync_always=True)
-    await silent.look()
+    await silent.probe()
     assert "NATS_MONITOR_URL does not say" in (silent.degraded(MODERN) or "")
     assert silent.certainty(MODERN) is Certainty.UNKNOWN
     assert DurabilityProbe("", sync_always=True).certainty((2, 9)) is Certainty.NO
@@ -67,13 +67,13 @@ async def test_what_the_monitoring_port_says_counts(monkeypatch: pytest.MonkeyPa
         port = server.sockets[0].getsockname()[1]
         probe = DurabilityProbe(f"http://127.0.0.1:{port}/", sync_always=False)
         assert "it was not asked yet" in (probe.degraded(MODERN) or "")
-        await probe.look()
+        await probe.probe()
     assert requests == [b"GET /varz HTTP/1.1\r\n"]
     assert (probe.degraded(MODERN), probe.certainty(MODERN)) == (None, Certainty.YES)
 
 
 async def test_the_reason_of_a_useless_monitoring_port_is_reported() -> None:
     probe = DurabilityProbe("http://127.0.0.1:1", sync_always=False)
-    await probe.look()
+    await probe.probe()
     assert "onnect" in (probe.degraded(MODERN) or "")
     assert "ConnectError" not in (probe.degraded(MODERN) or "")

@@ -109,15 +109,15 @@ class ScriptedHandler:
 
 class ScriptedGate:
     def __init__(self) -> None:
-        self.has_room = asyncio.Event()
-        self.has_room.set()
+        self.is_open = asyncio.Event()
+        self.is_open.set()
 
     @property
     def paused(self) -> bool:
-        return not self.has_room.is_set()
+        return not self.is_open.is_set()
 
-    async def room(self) -> None:
-        await self.has_room.wait()
+    async def wait_for_capacity(self) -> None:
+        await self.is_open.wait()
 
 
 class NoWaiting(random.Random):
@@ -278,7 +278,7 @@ async def test_a_closed_gate_leaves_the_queue_until_there_is_room(reading: bool)
     handler.open.clear()
     async with receiving(broker, handler, gate=gate, at_once=2 if reading else 1):
         await wait_until(lambda: handler.groups == ["a"])
-        gate.has_room.clear()
+        gate.is_open.clear()
         handler.open.set()
         await settled(broker, 1)
         if reading:
@@ -288,7 +288,7 @@ async def test_a_closed_gate_leaves_the_queue_until_there_is_room(reading: bool)
         await wait_until(lambda: broker.left == 1)
         broker.deliver("c")
         assert (broker.consumers, "c acked" in broker.settled) == (1, False)
-        gate.has_room.set()
+        gate.is_open.set()
         assert (await settled(broker, len(broker.settled) + 1))[-1] == "c acked"
     assert broker.consumers == 2
 

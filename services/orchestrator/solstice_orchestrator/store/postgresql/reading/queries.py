@@ -88,10 +88,10 @@ class PostgreSQLQueries:
         )
 
     async def planning(self, run_id: str) -> WaitFacts | None:
-        return await self._look(lambda transaction: waiting.planning(transaction, run_id))
+        return await self._read_transaction(lambda transaction: waiting.planning(transaction, run_id))
 
     async def waiting(self, job_id: str) -> WaitFacts | None:
-        return await self._look(lambda transaction: waiting.waiting(transaction, job_id))
+        return await self._read_transaction(lambda transaction: waiting.waiting(transaction, job_id))
 
     async def backlog(self, most: int) -> int:
         return await self._read(lambda connection: views_of_runs.backlog(connection, most))
@@ -100,48 +100,52 @@ class PostgreSQLQueries:
         return await self._read(demand_counts.count_delayed)
 
     async def demand(self, within_seconds: float, label: str | None = None) -> DemandFacts:
-        return await self._look(lambda transaction: demand_counts.demand(transaction, within_seconds, label))
+        return await self._read_transaction(
+            lambda transaction: demand_counts.demand(transaction, within_seconds, label)
+        )
 
     async def counts(self) -> Mapping[tuple[JobState, str], int]:
         return await self._read(views_of_runs.counts)
 
     async def waiting_classes(self) -> Mapping[Priority, WaitingClass]:
-        return await self._look(views_of_runs.waiting_classes)
+        return await self._read_transaction(views_of_runs.waiting_classes)
 
     async def planning_pause(self) -> float | None:
         async def ask(transaction: PostgreSQLTransaction) -> float | None:
             due = await demand_counts.next_due(transaction.connection)
             return None if due is None else max(0.0, due - await transaction.now())
 
-        return await self._look(ask)
+        return await self._read_transaction(ask)
 
     async def rate_pause(self, since_seconds: float = 0.0) -> float | None:
         if not self._rules.limits.of_time:
             return None
         clock = self._clock or time.monotonic
-        asked = clock()
-        budget = await self._look(
+        started_at = clock()
+        budget = await self._read_transaction(
             lambda each: start_limits.load_budget(
                 each.connection, each.rules, each.test_now, since_seconds=since_seconds + MINUTE
             ),
         )
         # On a busy machine, tokens come before the server reads its clock.
-        return budget.pause_seconds(since_seconds + clock() - asked)
+        return budget.pause_seconds(since_seconds + clock() - started_at)
 
     async def workers(self) -> Sequence[WorkerView]:
-        return await self._look(lambda transaction: _workers(transaction, None))
+        return await self._read_transaction(lambda transaction: _workers(transaction, None))
 
     async def worker(self, worker_id: str) -> WorkerView | None:
-        found = await self._look(lambda transaction: _workers(transaction, worker_id))
+        found = await self._read_transaction(lambda transaction: _workers(transaction, worker_id))
         return found[0] if found else None
 
     async def purgeable(self, older_than_seconds: float) -> int:
-        return await self._look(lambda transaction: purge.purgeable(transaction, older_than_seconds))
+        return await self._read_transaction(
+            lambda transaction: purge.purgeable(transaction, older_than_seconds)
+        )
 
     async def _read(self, work: "Callable[[Connection], Awaitable[T]]") -> T:
         return await self._database.read(work)
 
-    async def _look(self, work: Callable[[PostgreSQLTransaction], Awaitable[T]]) -> T:
+    async def _read_transaction(self, work: Callable[[PostgreSQLTransaction], Awaitable[T]]) -> T:
         """Carry out a reading that needs the rules and the moment."""
         return await self._read(lambda connection: work(self._transaction(connection)))
 

@@ -11,7 +11,7 @@ from solstice_orchestrator.scheduling.order import overdue
 from solstice_orchestrator.store.decisions.wait_facts import (
     HOLDERS,
     IN_LINE,
-    LOOKED_AT,
+    MAX_JOBS_READ,
     RECENT,
     ahead_of,
     exclusions_for,
@@ -71,10 +71,10 @@ async def waiting(
 async def _others(
     transaction: PostgreSQLTransaction, job_ids: Sequence[str], seen: Seen
 ) -> Sequence[WaitFacts | None]:
-    """Return the facts about these jobs; each is read once, at most LOOKED_AT in all."""
+    """Return the facts about these jobs; each is read once, at most MAX_JOBS_READ in all."""
     facts_of_others: list[WaitFacts | None] = []
     for job_id in job_ids:
-        if job_id not in seen and len(seen) < LOOKED_AT:
+        if job_id not in seen and len(seen) < MAX_JOBS_READ:
             seen[job_id] = None
             seen[job_id] = await waiting(transaction, job_id, seen)
         facts_of_others.append(seen.get(job_id))
@@ -110,7 +110,7 @@ async def _jobs_of(transaction: PostgreSQLTransaction, holder: Holder) -> Sequen
     rows = await transaction.connection.fetch(
         "SELECT job_id FROM jobs WHERE run_id = $1 AND finished_at IS NULL LIMIT $2",
         holder.run_id,
-        LOOKED_AT + 1,
+        MAX_JOBS_READ + 1,
     )
     return [row["job_id"] for row in rows]
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from solstice_orchestrator.scheduling.order import Candidate, StartRoom
+from solstice_orchestrator.scheduling.order import Candidate, RemainingStarts
 from solstice_orchestrator.scheduling.quotas import MINUTE
 from solstice_orchestrator.scheduling.rates import BucketScope
 from solstice_orchestrator.scheduling.starts import BucketRow, StartBudget, StartedRow, buckets_of, started_of
@@ -90,18 +90,18 @@ async def lock_budget(
     return await load_budget(connection, rules, test_now)
 
 
-async def room(
+async def remaining(
     connection: "Connection", budget: StartBudget, repositories: Collection[str], owners: Collection[str]
-) -> StartRoom:
+) -> RemainingStarts:
     """Return how many more jobs of these repositories and owners may start.
 
-    They are locked until the transaction ends; those that another claim has locked have no room.
+    They are locked until the transaction ends; those that another claim has locked have none.
     """
     limits = budget.limits
     capped = sorted(each for each in repositories if limits.caps.cap(each) is not None)
     bound = sorted(each for each in owners if limits.quotas.bound(each))
     if not capped and not bound:
-        return budget.room(repositories, owners)
+        return budget.remaining(repositories, owners)
     rows = await connection.fetch(
         "SELECT class, name FROM unnest($1::integer[], $2::text[]) AS one (class, name)"
         " WHERE pg_try_advisory_xact_lock(class, hashtext(name))",
@@ -110,12 +110,12 @@ async def room(
     )
     locked = {(row["class"], row["name"]) for row in rows}
     # Counted after locking: no other claim starts one of their jobs before this one commits.
-    room_left = (await _counted(connection, budget)).room(repositories, owners)
+    remaining_now = (await _counted(connection, budget)).remaining(repositories, owners)
     others = [each for each in capped if (_REPOSITORY_LOCK, each) not in locked]
     strangers = [each for each in bound if (_OWNER_LOCK, each) not in locked]
-    return StartRoom(
-        repositories={**room_left.repositories, **dict.fromkeys(others, 0)},
-        owners={**room_left.owners, **dict.fromkeys(strangers, 0)},
+    return RemainingStarts(
+        repositories={**remaining_now.repositories, **dict.fromkeys(others, 0)},
+        owners={**remaining_now.owners, **dict.fromkeys(strangers, 0)},
     )
 
 

@@ -212,7 +212,9 @@ async def _arrange(transaction: PostgreSQLTransaction, changes: RowChanges) -> R
         budget = await start_limits.load_budget(
             transaction.connection, transaction.rules, transaction.test_now
         )
-        excluded = exclusions_of(replace(budget, running=still_running(budget.running, changes)).rooms())
+        excluded = exclusions_of(
+            replace(budget, running=still_running(budget.running, changes)).all_remaining()
+        )
     queues = {
         queue_key: await _queue(transaction, queue_key, clocks[queue_key], excluded)
         for queue_key in queue_keys

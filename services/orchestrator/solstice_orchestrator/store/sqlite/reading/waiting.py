@@ -13,7 +13,7 @@ from solstice_orchestrator.scheduling.order import overdue
 from solstice_orchestrator.store.decisions.wait_facts import (
     HOLDERS,
     IN_LINE,
-    LOOKED_AT,
+    MAX_JOBS_READ,
     RECENT,
     ahead_of,
     exclusions_for,
@@ -68,10 +68,10 @@ def waiting(
 def _others(
     connection: sqlite3.Connection, moment: Moment, job_ids: Sequence[str], seen: Seen
 ) -> Sequence[WaitFacts | None]:
-    """Return the facts about these jobs; each is read once, at most LOOKED_AT in all."""
+    """Return the facts about these jobs; each is read once, at most MAX_JOBS_READ in all."""
     facts_of_others: list[WaitFacts | None] = []
     for job_id in job_ids:
-        if job_id not in seen and len(seen) < LOOKED_AT:
+        if job_id not in seen and len(seen) < MAX_JOBS_READ:
             seen[job_id] = None
             seen[job_id] = waiting(connection, job_id, moment, seen)
         facts_of_others.append(seen.get(job_id))
@@ -105,7 +105,7 @@ def _jobs_of(connection: sqlite3.Connection, holder: Holder) -> Sequence[str]:
         return (holder.job_id,)
     rows = connection.execute(
         "SELECT job_id FROM jobs WHERE run_id = ? AND finished_at IS NULL LIMIT ?",
-        (holder.run_id, LOOKED_AT + 1),
+        (holder.run_id, MAX_JOBS_READ + 1),
     )
     return [row["job_id"] for row in rows]
 

@@ -163,7 +163,9 @@ def _arrange(transaction: SqliteTransaction, changes: RowChanges) -> RowChanges:
     excluded = ClaimExclusions()
     if transaction.rules.limits.by_sender:
         budget = start_limits.load_budget(transaction.connection, transaction.moment)
-        excluded = exclusions_of(replace(budget, running=still_running(budget.running, changes)).rooms())
+        excluded = exclusions_of(
+            replace(budget, running=still_running(budget.running, changes)).all_remaining()
+        )
     queues = {
         queue_key: _queue(transaction, queue_key, excluded)
         for queue_key in dict.fromkeys(repository_queue.queue_key for repository_queue in places)
