@@ -21,7 +21,7 @@ RENAMED: Final = re.compile(r"(?:DROP TABLE|ALTER TABLE) (\w+)(?: RENAME TO (\w+
 TERMS: Final[Mapping[str, str]] = {
     "AMQP and message brokers": "binding broker channel consumer envelope exchange message payload property "
     "publish publisher queue stream subscription topology",
-    "databases": "alias cursor durability lock migration query row schema state store table transaction turn view",
+    "databases": "alias cursor durability load lock migration query row schema state store table transaction turn view",
     "Git and forges": "branch comment commit forge git gitea head hook merge owner project "
     "pull push ref release repository resend suite webhook",
     "products": "kdl nat redis solstice sqlite",
@@ -30,7 +30,7 @@ TERMS: Final[Mapping[str, str]] = {
     "programs": "app application byte call chunk clock command control database entry error event file filter "
     "frame git input limit line local log mode node note option operation orchestrator output page process "
     "protocol reader reading record result script secret service setting signature text timeout tool trace user value",
-    "scheduling and CI": "approve backlog bucket cancel check comparison count demand depth dispatch "
+    "scheduling and CI": "backlog bucket cancel check comparison count demand depth dispatch "
     "estimate execution forecast health metric order plan planning rate reason repeat replay report rerun "
     "retention rule schedule simulation start stop supervisor workflow workspace",
     "English": "answer bound decision declared dropping embedded enqueue fact family finding found invalid keep kind "

@@ -11,8 +11,7 @@ from solstice_common.messages import Priority
 from solstice_orchestrator.domain.jobs import DEFAULT_RUN_SPEC, JobSpec, Reason, RunSpec
 from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.store.decisions import plan, steer
-from solstice_orchestrator.store.decisions.approve import approve_run
-from solstice_orchestrator.store.decisions.plan import DecidePlan
+from solstice_orchestrator.store.decisions.plan import DecidePlan, approve_run
 from solstice_orchestrator.store.decisions.steer import Rerun
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import PlanningTask

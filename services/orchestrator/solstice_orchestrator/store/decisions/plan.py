@@ -1,9 +1,10 @@
-"""Plans runs: they get their jobs, wait for another try, or end. Pure."""
+"""Plans runs: they get their jobs, wait for approval or another try, or end. Pure."""
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
+from solstice_common.messages import stored_request
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, JobSpec, Reason, RunSpec
 from solstice_orchestrator.domain.reruns import NOT_A_RERUN, RerunScope, selected_jobs
@@ -16,7 +17,7 @@ from solstice_orchestrator.store.decisions.supersede import RefHistory, group_di
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import PlanningTask
 from solstice_orchestrator.store.records.changes import Job, Run
-from solstice_orchestrator.store.records.rows import encode_concurrency, encode_spec
+from solstice_orchestrator.store.records.rows import decode_concurrency, encode_concurrency, encode_spec
 from solstice_orchestrator.superseding.groups import GroupScope
 from solstice_orchestrator.superseding.push_order import OrderAnswers, OrderQuestion
 
@@ -109,8 +110,34 @@ def _check(task: PlanningTask, jobs: Sequence[JobSpec]) -> None:
 def _first_state(spec: JobSpec, run_spec: RunSpec, *, awaiting: bool) -> JobState:
     if awaiting:
         return JobState.APPROVAL
-    held_up = spec.needs or spec.concurrency or run_spec.concurrency
-    return JobState.BLOCKED if held_up else JobState.WAITING
+    is_blocked = spec.needs or spec.concurrency or run_spec.concurrency
+    return JobState.BLOCKED if is_blocked else JobState.WAITING
+
+
+def approve_run(unit: UnitOfWork, run_id: str) -> None:
+    """Release the run's jobs that wait for approval; other runs stay unchanged."""
+    waiting = [job for job in unit.jobs_of(run_id) if job.state is JobState.APPROVAL]
+    if not waiting:
+        return
+    run = unit.runs[run_id]
+    unit.change_run(run_id, **_approved_columns(unit, run, waiting[0]))
+    for job in waiting:
+        is_blocked = job.needs != "[]" or job.group_key is not None or run.concurrency is not None
+        unit.move(job, JobState.BLOCKED if is_blocked else JobState.WAITING, Reason.APPROVED)
+    unit.settle([run_id])
+
+
+def _approved_columns(unit: UnitOfWork, run: Run, job: Job) -> dict[str, Any]:
+    """Return what approval gives the run: its time limit, and the group it asks for."""
+    columns: dict[str, Any] = {}
+    if run.timeout_at is not None:
+        columns["timeout_at"] = run.timeout_at + unit.now - job.created_at
+    if run.concurrency is not None:
+        concurrency = decode_concurrency(json.loads(run.concurrency))
+        columns["group_key"] = group_digest(
+            unit.moment.rules, GroupScope.RUN, concurrency, stored_request(run.request)
+        )
+    return columns
 
 
 def begin(unit: UnitOfWork) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import Concurrency, Reason
-from solstice_orchestrator.store.decisions.approve import approve_run
+from solstice_orchestrator.store.decisions.plan import approve_run
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.records.moment import Moment, Rules
 from solstice_orchestrator.store.records.rows import encode_concurrency
