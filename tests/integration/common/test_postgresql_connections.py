@@ -219,11 +219,11 @@ class TestWithoutNewConnections:
             fault_proxy(postgresql_database.url) as proxy,
             ConnectionPool.open(proxy.url(postgresql_database.url), 8) as connections,
         ):
-            async with connections.acquired() as held:
+            async with connections.acquired() as connection:
                 proxy.refuse_new()
                 waiting = [asyncio.create_task(session(connections)) for _ in range(3)]
                 await asyncio.wait(waiting, timeout=0.2)
                 assert not any(call.done() for call in waiting)
-                held.terminate()
+                connection.terminate()
             results = await asyncio.gather(*waiting, return_exceptions=True)
             assert all(isinstance(result, OSError) for result in results), results
