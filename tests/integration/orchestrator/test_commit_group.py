@@ -34,15 +34,28 @@ def repository(tmp_path: Path) -> Repository:
 
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The git commands that were run, without their options and arguments."""
+    """The git commands that were run, without their options and arguments; those of one process are joined."""
     seen: list[str] = []
-    converse = Git.converse
+    converse, run_then = Git.converse, Git.run_then
+
+    def name(arguments: Sequence[str]) -> str:
+        return next(word for word in arguments if word in {"fetch", "ls-tree", "cat-file"})
 
     async def counted(git: Git, *arguments: str, **options: Any) -> GitResult[Any]:
-        seen.append(next(word for word in arguments if word in {"fetch", "ls-tree", "cat-file"}))
+        seen.append(name(arguments))
         return await converse(git, *arguments, **options)
 
+    async def both_counted(
+        git: Git, arguments: Sequence[str], then: Sequence[str], **options: Any
+    ) -> GitResult[Any]:
+        seen.append(name(arguments))
+        result = await run_then(git, arguments, then, **options)
+        if result.stdout is not None:
+            seen[-1] += f", {name(then)}"
+        return result
+
     monkeypatch.setattr(Git, "converse", counted)
+    monkeypatch.setattr(Git, "run_then", both_counted)
     return seen
 
 
@@ -121,7 +134,7 @@ async def test_a_group_costs_one_conversation(
         {"job.sh": b"a script"},
         {},
     ]
-    assert commands == ["fetch", "cat-file", *["fetch", "cat-file"] * gives_single_files]
+    assert commands == ["fetch, cat-file"] * (1 + gives_single_files)
 
 
 async def test_only_what_is_needed_is_asked_for(repository: Repository, tmp_path: Path) -> None:
@@ -252,7 +265,7 @@ async def test_commits_that_are_not_there_go_apart_and_the_others_stay_together(
     requests = wants(repository.url, "1" * 40, shas[0], "2" * 40, shas[1])
     found = await together(requests, tmp_path)
     assert found == [SingleFetch.BY_REF, {PATH: b"0"}, SingleFetch.BY_REF, {PATH: b"1"}]
-    assert commands == ["fetch", "fetch", "fetch", "cat-file"]
+    assert commands == ["fetch", "fetch", "fetch, cat-file"]
     ends = await apart(requests, found, tmp_path)
     assert [end.may_appear for end in ends if isinstance(end, CheckoutFailed)] == [True, True]
 
@@ -357,16 +370,16 @@ async def test_a_silent_server_keeps_no_caller_waiting_twice(tmp_path: Path, com
 async def test_a_fetch_that_ran_out_of_time_on_the_way_is_tried_for_each_commit(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    converse = Git.converse
+    run_then = Git.run_then
 
-    async def stuck(git: Git, *arguments: str, **options: Any) -> GitResult[Any]:
-        done = await converse(git, *arguments, **options)
+    async def stuck(git: Git, *commands: Sequence[str], **options: Any) -> GitResult[Any]:
+        done = await run_then(git, *commands, **options)
         await asyncio.Event().wait()
         return done
 
     shas = [repository.commit({PATH: str(number)}) for number in range(2)]
     requests = wants(repository.url, *shas)
-    monkeypatch.setattr(Git, "converse", stuck)
+    monkeypatch.setattr(Git, "run_then", stuck)
     policy = GitPolicy(protocols=("file",), planning_timeout_seconds=2)
     found = await together(requests, tmp_path, policy=policy)
     assert found == [SingleFetch.AGAIN] * 2

@@ -7,11 +7,13 @@ import asyncio
 import contextlib
 import errno
 import os
+import shlex
 import shutil
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
@@ -56,8 +58,11 @@ SSH: Final = (
 )
 """The command to which git adds its arguments. ssh's exit code tells its own failures from those of the repository,
 and git would not pass it on."""
-LIMITED: Final = 'ulimit -d "$0" && exec "$@"'
+LIMITED: Final = 'ulimit -d "$0" && '
 """Limits the allocated memory of git and its children, in KiB. Mapped files do not count."""
+ALONE: Final = 'exec "$@"'
+THEN: Final = '"$@" < /dev/null > /dev/null && echo && exec {}'
+"""Runs two commands; the empty line says that the first has succeeded."""
 
 CONFIG: Final = """\
 [core]
@@ -208,14 +213,17 @@ class Git:
         self._options = pin.options
         self._environment.update(pin.environment)
 
-    def _command(self, arguments: Sequence[str]) -> Sequence[str]:
+    def _command(self, arguments: Sequence[str], then: Sequence[str] = ()) -> Sequence[str]:
         git = shutil.which("git", path=self._environment["PATH"])
         if git is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "git")
         command = (git, *self._options, *arguments)
-        if not sys.platform.startswith("linux"):
+        script = THEN.format(shlex.join((git, *then))) if then else ALONE
+        if sys.platform.startswith("linux"):
+            script = LIMITED + script
+        elif not then:
             return command
-        return ("/bin/sh", "-c", LIMITED, str(self._max_memory // 1024), *command)
+        return ("/bin/sh", "-c", script, str(self._max_memory // 1024), *command)
 
     async def run(
         self, *arguments: str, input_bytes: bytes = b"", max_output: int = 64 * 1024, writes: bool = False
@@ -236,13 +244,43 @@ class Git:
         Raises CheckoutFailed when git cannot be started, and when it `writes` and its directory exceeds its limit.
         Cancelling this kills git and its children.
         """
+        return await self._converse(arguments, (), input_bytes=input_bytes, read=read, writes=writes)
+
+    async def run_then(
+        self,
+        arguments: Sequence[str],
+        then: Sequence[str],
+        *,
+        input_bytes: bytes,
+        read: Callable[[asyncio.StreamReader], Coroutine[Any, Any, T]],
+    ) -> GitResult[T | None]:
+        """Run a command that writes and, if it succeeds, converse with a second one.
+
+        The result is that of the command that ended last; its output is None when that was the first one. This takes
+        one process of ours instead of two. Raises CheckoutFailed as `converse` does.
+        """
+
+        async def read_second(stream: asyncio.StreamReader) -> T | None:
+            return await read(stream) if await stream.readline() else None
+
+        return await self._converse(arguments, then, input_bytes=input_bytes, read=read_second, writes=True)
+
+    async def _converse(
+        self,
+        arguments: Sequence[str],
+        then: Sequence[str],
+        *,
+        input_bytes: bytes,
+        read: Callable[[asyncio.StreamReader], Coroutine[Any, Any, T]],
+        writes: bool,
+    ) -> GitResult[T]:
         outgrown = False
         try:
             with side_output(TRACE_BYTES) as trace:
                 environment = {**self._environment, "GIT_TRACE2_EVENT": f"/dev/fd/{trace.fd}"}
                 async with (
                     child(
-                        self._command(arguments),
+                        self._command(arguments, then),
                         self._directory,
                         environment,
                         input_bytes,
@@ -281,6 +319,8 @@ class Git:
         git.kill()
 
     async def _has_outgrown(self) -> bool:
+        if has_few_entries(self._directory):
+            return directory_bytes(self._directory) > self._max_bytes
         return await asyncio.to_thread(directory_bytes, self._directory) > self._max_bytes
 
 
@@ -291,18 +331,34 @@ It needs a block or an inode, and a disk has limited numbers of both.
 """
 
 
+FEW_ENTRIES: Final = 64
+"""So few entries are measured or removed without a thread, which would wait for the interpreter at each of them."""
+
+
+def has_few_entries(directory: Path) -> bool:
+    """Whether at most FEW_ENTRIES files and directories lie below."""
+    return next(islice(_entries(directory), FEW_ENTRIES, None), None) is None
+
+
 def directory_bytes(directory: Path) -> int:
     """Return the disk space of all files below, approximately while others write there."""
-    total, todo = 0, [str(directory)]
+    total = 0
+    for entry in _entries(directory):
+        with contextlib.suppress(OSError):
+            if not entry.is_dir(follow_symlinks=False):
+                total += max(LEAST_FILE_BYTES, entry.stat(follow_symlinks=False).st_size)
+    return total
+
+
+def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:
+    todo = [str(directory)]
     while todo:
         with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
             for entry in entries:
+                yield entry
                 with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
                         todo.append(entry.path)
-                    else:
-                        total += max(LEAST_FILE_BYTES, entry.stat(follow_symlinks=False).st_size)
-    return total
 
 
 async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:

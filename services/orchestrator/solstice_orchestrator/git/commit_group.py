@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -20,8 +21,9 @@ from solstice_orchestrator.git.tree_entries import (
     Entries,
     TreeEntry,
     entries_of,
+    fetch_blobs,
+    fetch_paths,
     read_blobs,
-    read_paths,
 )
 
 MAX_ROUNDS: Final = 4
@@ -142,11 +144,15 @@ async def _in_one_fetch(
             async with fetching.bounded(policy.planning_timeout_seconds, request) as limit:
                 git = await _new_git(request, home, policy)
                 shas = list(dict.fromkeys(lookup.request.commit_sha for lookup in lookups))
-                fetched = await git.run(
-                    *_PARTIAL_FETCH, "--depth=1", "--end-of-options", "origin", *shas, writes=True
+                fetched = await fetch_paths(
+                    git,
+                    [*_PARTIAL_FETCH, "--depth=1", "--end-of-options", "origin", *shas],
+                    shas,
+                    list(dict.fromkeys(path for lookup in lookups for path in lookup.paths)),
+                    partial(_needed, lookups),
                 )
-                if fetched.returncode == 0:
-                    return await _answers(git, lookups, shas)
+                if fetched.stdout is not None:
+                    return await _answers(git, lookups, *fetched.stdout)
         except CheckoutFailed as error:
             # The host sent nothing in all that time: no commit caused this, and single fetches would only wait again.
             if limit.expired() and directory_bytes(git.git_dir / "objects") == 0:
@@ -167,20 +173,14 @@ async def _new_git(request: JobRequestV1, home: Path, policy: GitPolicy) -> Git:
 
 
 async def _answers(
-    git: Git, lookups: Sequence[FilesRequest], shas: Sequence[str]
+    git: Git, lookups: Sequence[FilesRequest], entries: Mapping[str, Entries], contents: Mapping[str, bytes]
 ) -> Sequence[FilesOrFailure | SingleFetch]:
     """Return the wanted files of fetched commits; fetch those that are absent here."""
-    paths = list(dict.fromkeys(path for lookup in lookups for path in lookup.paths))
-
-    def needed(sha: str, of_commit: Entries) -> Sequence[str]:
-        return _blobs([lookup for lookup in lookups if lookup.request.commit_sha == sha], {sha: of_commit})
-
-    entries, contents = await read_paths(git, shas, paths, needed)
     missing = [blob for blob in _blobs(lookups, entries) if blob not in contents]
     if missing:
-        fetched = await git.run(*_PARTIAL_FETCH, "--end-of-options", "origin", *missing, writes=True)
-        if fetched.returncode == 0:
-            contents = {**contents, **await read_blobs(git, missing)}
+        fetched = await fetch_blobs(git, [*_PARTIAL_FETCH, "--end-of-options", "origin", *missing], missing)
+        if fetched.stdout is not None:
+            contents = {**contents, **fetched.stdout}
         elif not fetching.is_not_by_id(fetched):
             raise fetching.failure(lookups[0].request, fetched)
     return [_answer(lookup, entries[lookup.request.commit_sha], contents) for lookup in lookups]
@@ -194,6 +194,11 @@ def _blobs(lookups: Sequence[FilesRequest], entries: Mapping[str, Entries]) -> S
     """Return the ids of all needed blobs."""
     firsts = (_first(lookup, entries[lookup.request.commit_sha]) for lookup in lookups)
     return list(dict.fromkeys(first[1].blob for first in firsts if first and first[1].is_plain_file))
+
+
+def _needed(lookups: Sequence[FilesRequest], sha: str, entries: Entries) -> Sequence[str]:
+    """Return the ids of the needed blobs of one commit."""
+    return _blobs([lookup for lookup in lookups if lookup.request.commit_sha == sha], {sha: entries})
 
 
 def _answer(

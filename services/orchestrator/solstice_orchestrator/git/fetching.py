@@ -16,17 +16,28 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.values.repo_urls import canonical
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressPin, AddressRefused, pinned
-from solstice_orchestrator.git.command import SSH, CheckoutFailed, Git, GitPolicy, GitResult, stderr_tail
+from solstice_orchestrator.git.command import (
+    SSH,
+    CheckoutFailed,
+    Git,
+    GitPolicy,
+    GitResult,
+    directory_bytes,
+    has_few_entries,
+    stderr_tail,
+)
 from solstice_orchestrator.git.failures import GitErrors, is_past_memory, reason_of
 from solstice_orchestrator.git.repository import object_format, write_repository
 
 REF_DEPTH: Final = 100
+SMALL_BYTES: Final = 4 * 1024**2
+"""A disk frees so much at once."""
 
 FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
 _REF: Final = re.compile(r"refs/[A-Za-z0-9._/@-]{1,250}")
@@ -169,17 +180,17 @@ def plain_ref(request: HasRef) -> str | None:
     return ref if ref and _REF.fullmatch(ref) and ".." not in ref else None
 
 
-def is_not_by_id(result: GitResult[bytes]) -> bool:
+def is_not_by_id(result: GitResult[Any]) -> bool:
     """Whether the server refused to give an object by its id, which it may have."""
     return _NOT_BY_ID.search(result.stderr) is not None
 
 
-def is_of_repository(result: GitResult[bytes]) -> bool:
+def is_of_repository(result: GitResult[Any]) -> bool:
     """Whether a fetch failed in a way that every fetch of the repository would."""
     return bool(_NOT_THERE.search(result.stderr) or _UNREACHABLE.search(result.stderr))
 
 
-def failure(request: HasUrl, result: GitResult[bytes]) -> CheckoutFailed:
+def failure(request: HasUrl, result: GitResult[Any]) -> CheckoutFailed:
     """Return the failure of a fetch, derived from git's output."""
     message = git_message(result)
     if reason_of(result.errors) is Reason.MACHINE_FAILED:
@@ -200,7 +211,7 @@ def failure(request: HasUrl, result: GitResult[bytes]) -> CheckoutFailed:
     )
 
 
-def git_message(result: GitResult[bytes]) -> str:
+def git_message(result: GitResult[Any]) -> str:
     """Return the end of what git said, as one line."""
     return stderr_tail(result.stderr) or f"git ended with {result.returncode} and said nothing"
 
@@ -226,7 +237,10 @@ async def temporary(scratch: Path) -> AsyncIterator[Path]:
     try:
         yield home
     finally:
-        await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+        if has_few_entries(home) and directory_bytes(home) <= SMALL_BYTES:
+            shutil.rmtree(home, ignore_errors=True)
+        else:
+            await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
 
 
 def _new_directory(scratch: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Read tree entries and files of commits from a local repository, without fetching."""
+"""Read tree entries and files of commits from a local repository, at once after a fetch or without one."""
 
 import asyncio
 import contextlib
@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitResult, stderr_tail
@@ -52,6 +53,7 @@ class _Object:
     content: bytes
 
 
+_READ: Final = ("cat-file", "--batch")
 _DIRECTORY: Final = "040000"
 _ENTRY: Final = {
     hex_digits: re.compile(rb"(\d+) ([^\0]+)\0(.{%d})" % (hex_digits // 2), re.DOTALL)
@@ -64,16 +66,21 @@ class _Unlisted(Exception):
     """A directory is too large to be read whole, or is not here."""
 
 
-async def read_paths(
+Found: TypeAlias = tuple[Mapping[str, Entries], Mapping[str, bytes]]
+"""The entries of each commit, and contents of blobs by their ids."""
+
+
+async def fetch_paths(
     git: Git,
+    fetch: Sequence[str],
     shas: Sequence[str],
     paths: Sequence[str],
     needed: Callable[[str, Entries], Collection[str]],
-) -> tuple[Mapping[str, Entries], Mapping[str, bytes]]:
-    """Return each commit's entries, and the contents of `needed` blobs by their ids.
+) -> GitResult[Found | None]:
+    """Fetch, and return each commit's entries with the contents of `needed` blobs.
 
-    Blobs that are not here are left out. This takes one git process, and a few more for each commit with a very large
-    directory.
+    Blobs that are not here are left out. A fetch that fails has no output. A commit with a very large directory takes
+    a few more git processes.
     """
     paths = [path for path in paths if posixpath.normpath(path) == path]
     directories = dict.fromkeys(directory for path in paths for directory in _directories(path))
@@ -81,7 +88,7 @@ async def read_paths(
     entries: dict[str, Entries] = {}
     contents: dict[str, bytes] = {}
 
-    async def read(stream: asyncio.StreamReader) -> None:
+    async def read(stream: asyncio.StreamReader) -> Found:
         # One commit after the other: a directory may be as large as the limit for it.
         for sha in shas:
             objects = {name: await _next_object(stream) for name in names}
@@ -92,14 +99,17 @@ async def read_paths(
                 contents.update(
                     {each.id: each.content for each in objects.values() if each and each.id in blobs}
                 )
+        return entries, contents
 
-    asked = "".join(f"{sha}:{name}\n" for sha in shas for name in names)
-    _must(await git.converse("cat-file", "--batch", input_bytes=asked.encode(), read=read))
-    for sha in shas:
-        if sha not in entries:
-            entries[sha] = await entries_of(git, sha, paths)
-            contents.update(await read_blobs(git, needed(sha, entries[sha])))
-    return entries, contents
+    asked = _lines(f"{sha}:{name}" for sha in shas for name in names)
+    fetched = await git.run_then(fetch, _READ, input_bytes=asked, read=read)
+    if fetched.stdout is not None:
+        _must(fetched)
+        for sha in shas:
+            if sha not in entries:
+                entries[sha] = await entries_of(git, sha, paths)
+                contents.update(await read_blobs(git, needed(sha, entries[sha])))
+    return fetched
 
 
 def _directories(path: str) -> Sequence[str]:
@@ -170,16 +180,30 @@ async def read_blobs(git: Git, blobs: Iterable[str]) -> Mapping[str, bytes]:
     ids = list(dict.fromkeys(blobs))
     if not ids:
         return {}
-
-    async def read(stream: asyncio.StreamReader) -> Mapping[str, bytes]:
-        objects = [await _next_object(stream) for _ in ids]
-        return {each.id: each.content for each in objects if each}
-
-    done = await git.converse(
-        "cat-file", "--batch", input_bytes="".join(f"{blob}\n" for blob in ids).encode(), read=read
-    )
+    done = await git.converse(*_READ, input_bytes=_lines(ids), read=partial(_blobs, count=len(ids)))
     _must(done)
     return done.stdout
+
+
+async def fetch_blobs(
+    git: Git, fetch: Sequence[str], blobs: Sequence[str]
+) -> GitResult[Mapping[str, bytes] | None]:
+    """Fetch, and read as `read_blobs` does. A fetch that fails has no output."""
+    fetched = await git.run_then(
+        fetch, _READ, input_bytes=_lines(blobs), read=partial(_blobs, count=len(blobs))
+    )
+    if fetched.stdout is not None:
+        _must(fetched)
+    return fetched
+
+
+def _lines(names: Iterable[str]) -> bytes:
+    return "".join(f"{name}\n" for name in names).encode()
+
+
+async def _blobs(stream: asyncio.StreamReader, count: int) -> Mapping[str, bytes]:
+    objects = [await _next_object(stream) for _ in range(count)]
+    return {each.id: each.content for each in objects if each}
 
 
 async def _next_object(stream: asyncio.StreamReader) -> _Object | None:

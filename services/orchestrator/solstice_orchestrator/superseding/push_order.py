@@ -7,6 +7,7 @@ their commits, then the times of the requests.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from solstice_orchestrator.domain.seniority import Seniority
 
@@ -20,6 +21,16 @@ class Push:
     before_sha: str | None
     """The commit before the push; None: there was none, or the delivery does not say."""
     seniority: Seniority
+
+
+class HasCommits(Protocol):
+    """A push, of which only the commits count."""
+
+    @property
+    def commit_sha(self) -> str: ...
+
+    @property
+    def before_sha(self) -> str | None: ...
 
 
 class PushOrder(Enum):
@@ -57,7 +68,7 @@ class CommitAncestry:
 
 
 def push_order(
-    push: Push, newest: Push, known: Sequence[Push], answers: OrderAnswers | None
+    push: Push, newest: Push, known: Sequence[HasCommits], answers: OrderAnswers | None
 ) -> PushOrder | OrderQuestion:
     """Whether the push is newer than the newest so far, or a question for git.
 
@@ -91,8 +102,9 @@ def answer(question: OrderQuestion, history: CommitAncestry) -> PushOrder | None
     return _one_of(history.has_newest, history.in_newest and not history.goes_back)
 
 
-def _by_links(push: Push, newest: Push, known: Sequence[Push]) -> PushOrder | None:
+def _by_links(push: Push, newest: Push, known: Sequence[HasCommits]) -> PushOrder | None:
     links: dict[str, set[str]] = {}
+    each: HasCommits
     for each in (*known, newest, push):
         if each.before_sha is not None:
             links.setdefault(each.commit_sha, set()).add(each.before_sha)

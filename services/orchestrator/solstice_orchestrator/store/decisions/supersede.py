@@ -176,8 +176,8 @@ def place_run(
         any(each.run_id in unit.runs for each in history.open_runs)
         or may_be_ended(_unfinished_run(own, run, unit), rule)
     )
-    pushes = [_push(each) for each in (*history.open_runs, *history.past)]
-    order = push_order(_push(own), _push(newest), pushes, answers if matters else None)
+    known = (*history.open_runs, *history.past)
+    order = push_order(_push(own), _push(newest), known, answers if matters else None)
     if isinstance(order, OrderQuestion):
         return order
     return own._replace(lead=newest.lead + 1) if order is PushOrder.NEWER else own

@@ -48,10 +48,9 @@ def ref_history(transaction: SqliteTransaction, request: JobRequestV1) -> RefHis
     execute = transaction.connection.execute
     open_runs: list[RefRun] = []
     past: list[RefRun] = []
-    for is_open, *columns in execute(_REF_RUNS, (ref_key,)):
-        each = RefRun(*columns)
-        supersede = None if each.supersede is None else bool(each.supersede)
-        (open_runs if is_open else past).append(each._replace(supersede=supersede, rerun=bool(each.rerun)))
+    for is_open, run_id, _, supersede, rerun, *columns in execute(_REF_RUNS, (ref_key,)):
+        rule = None if supersede is None else bool(supersede)
+        (open_runs if is_open else past).append(RefRun(run_id, ref_key, rule, bool(rerun), *columns))
     history = RefHistory(open_runs, past)
     if history.forgettable:
         execute(
