@@ -34,7 +34,10 @@ def repository(tmp_path: Path) -> Repository:
 
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The git commands that were run, without their options and arguments; those of one process are joined."""
+    """The git commands that were run, by their names.
+
+    Those of one process are joined.
+    """
     seen: list[str] = []
     converse, run_then = Git.converse, Git.run_then
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.git.command import LEAST_FILE_BYTES, CheckoutFailed, Git, GitPolicy
+from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy
 from solstice_orchestrator.git.failures import reason_of_local
 from solstice_orchestrator.git.fetching import (
     bounded,
@@ -15,6 +15,7 @@ from solstice_orchestrator.git.fetching import (
     new_git,
     temporary,
 )
+from solstice_orchestrator.git.repository import LEAST_FILE_BYTES
 from solstice_orchestrator.git.tree_entries import has_more_paths
 
 

@@ -4,16 +4,14 @@ Few protocols are allowed, and no prompts, hooks or foreign configuration.
 """
 
 import asyncio
-import contextlib
 import errno
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
@@ -23,6 +21,7 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressPin
 from solstice_orchestrator.git.failures import GitErrors, read_events, read_formats
 from solstice_orchestrator.git.host_contact import SSH_FAILED, is_host_away
+from solstice_orchestrator.git.repository import directory_bytes, has_few_entries
 from solstice_orchestrator.processes.children import Child, child, side_output
 
 T = TypeVar("T")
@@ -322,43 +321,6 @@ class Git:
         if has_few_entries(self._directory):
             return directory_bytes(self._directory) > self._max_bytes
         return await asyncio.to_thread(directory_bytes, self._directory) > self._max_bytes
-
-
-LEAST_FILE_BYTES: Final = 4096
-"""The least disk space of a file, even an empty one.
-
-It needs a block or an inode, and a disk has limited numbers of both.
-"""
-
-
-FEW_ENTRIES: Final = 64
-"""So few entries are measured or removed without a thread, which would wait for the interpreter at each of them."""
-
-
-def has_few_entries(directory: Path) -> bool:
-    """Whether at most FEW_ENTRIES files and directories lie below."""
-    return next(islice(_entries(directory), FEW_ENTRIES, None), None) is None
-
-
-def directory_bytes(directory: Path) -> int:
-    """Return the disk space of all files below, approximately while others write there."""
-    total = 0
-    for entry in _entries(directory):
-        with contextlib.suppress(OSError):
-            if not entry.is_dir(follow_symlinks=False):
-                total += max(LEAST_FILE_BYTES, entry.stat(follow_symlinks=False).st_size)
-    return total
-
-
-def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:
-    todo = [str(directory)]
-    while todo:
-        with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
-            for entry in entries:
-                yield entry
-                with contextlib.suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        todo.append(entry.path)
 
 
 async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:

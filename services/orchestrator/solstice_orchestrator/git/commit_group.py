@@ -16,7 +16,8 @@ from typing import Final, TypeAlias
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git import fetching
-from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, directory_bytes
+from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy
+from solstice_orchestrator.git.repository import directory_bytes
 from solstice_orchestrator.git.tree_entries import (
     Entries,
     TreeEntry,

@@ -28,12 +28,15 @@ from solstice_orchestrator.git.command import (
     Git,
     GitPolicy,
     GitResult,
-    directory_bytes,
-    has_few_entries,
     stderr_tail,
 )
 from solstice_orchestrator.git.failures import GitErrors, is_past_memory, reason_of
-from solstice_orchestrator.git.repository import object_format, write_repository
+from solstice_orchestrator.git.repository import (
+    directory_bytes,
+    has_few_entries,
+    object_format,
+    write_repository,
+)
 
 REF_DEPTH: Final = 100
 SMALL_BYTES: Final = 4 * 1024**2

@@ -1,4 +1,4 @@
-"""Read tree entries and files of commits from a local repository, at once after a fetch or without one."""
+"""Read tree entries and files of commits from a local repository, also after a fetch."""
 
 import asyncio
 import contextlib

@@ -23,8 +23,8 @@ class Push:
     seniority: Seniority
 
 
-class HasCommits(Protocol):
-    """A push, of which only the commits count."""
+class CommitPair(Protocol):
+    """The commits of a push."""
 
     @property
     def commit_sha(self) -> str: ...
@@ -68,7 +68,7 @@ class CommitAncestry:
 
 
 def push_order(
-    push: Push, newest: Push, known: Sequence[HasCommits], answers: OrderAnswers | None
+    push: Push, newest: Push, known: Sequence[CommitPair], answers: OrderAnswers | None
 ) -> PushOrder | OrderQuestion:
     """Whether the push is newer than the newest so far, or a question for git.
 
@@ -102,9 +102,9 @@ def answer(question: OrderQuestion, history: CommitAncestry) -> PushOrder | None
     return _one_of(history.has_newest, history.in_newest and not history.goes_back)
 
 
-def _by_links(push: Push, newest: Push, known: Sequence[HasCommits]) -> PushOrder | None:
+def _by_links(push: Push, newest: Push, known: Sequence[CommitPair]) -> PushOrder | None:
     links: dict[str, set[str]] = {}
-    each: HasCommits
+    each: CommitPair
     for each in (*known, newest, push):
         if each.before_sha is not None:
             links.setdefault(each.commit_sha, set()).add(each.before_sha)

@@ -20,9 +20,10 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.checkout import check_out
-from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy, directory_bytes
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.git.hosts import GitHosts
+from solstice_orchestrator.git.repository import directory_bytes
 from solstice_orchestrator.git.visits import SILENT_SECONDS, Visit
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.worker.executors.disk import DiskWatch, overfull
