@@ -9,6 +9,7 @@ import gc
 import json
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from tests.mutation.swapped import steady_examples
 ELSEWHERE: Final = frozenset({"postgresql", "rabbitmq", "rabbitmq-4", "rabbitmq-3"})
 SERVERS: Final = frozenset({"rabbitmq", "postgresql", "own_rabbitmq_vhost", "own_postgresql_database"})
 AT_MOST_SECONDS: Final = 8.0
-"""Seconds of tests for one mutant, by their unchanged times."""
+"""Seconds of processors for one mutant, by what its tests use unchanged; so a busy machine tries it with as many."""
 AT_IMPORT_SECONDS: Final = 4.0
 """The same for changes that need a fresh process."""
 TIMEOUT_FACTOR: Final = 6.0
@@ -44,6 +45,8 @@ class Unchanged:
 
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds by test, without those that failed."""
+    used: dict[str, float] = field(default_factory=dict)
+    """Seconds of processors by test, including those of its processes that ended."""
     failed: list[str] = field(default_factory=list)
     lines: dict[str, dict[int, list[str]]] = field(default_factory=dict)
     """The tests that ran each line, by module."""
@@ -104,12 +107,12 @@ def _tests_of(mutant: Mutant, unchanged: Unchanged) -> Sequence[str]:
         found |= {test for test in unchanged.seconds if test.partition("::")[0] in files}
     stem = f"test_{mutant.module.rpartition('.')[2]}.py"
     order = sorted(
-        found, key=lambda test: (stem not in test, not test.startswith("tests/unit"), unchanged.seconds[test])
+        found, key=lambda test: (stem not in test, not test.startswith("tests/unit"), unchanged.used[test])
     )
     left = AT_MOST_SECONDS if mutant.function else AT_IMPORT_SECONDS
     chosen: list[str] = []
     for test in order:
-        cost = unchanged.seconds[test] + 0.005
+        cost = unchanged.used[test] + 0.005
         # A slow test does not displace the quick ones behind it.
         if cost <= left or not chosen:
             left -= cost
@@ -136,16 +139,17 @@ def _note_unchanged(items: Mapping[str, pytest.Item], modules: set[str], file: P
     paths = {module: str(path_of(module)) for module in modules}
     tracer = coverage.Coverage(data_file=None, config_file=False, include=list(paths.values()))
     tracer.start()
-    seconds, failed = {}, []
+    seconds, used, failed = {}, {}, []
     caches = _caches()
     for nodeid, item in items.items():
         # A test that got its answer from a cache would not be linked to the line that makes it.
         for each in caches:
             each.cache_clear()
         tracer.switch_context(nodeid)
-        began = time.perf_counter()
+        began, used_before = time.perf_counter(), _processor_seconds()
         if _passes([item]):
             seconds[nodeid] = time.perf_counter() - began
+            used[nodeid] = _processor_seconds() - used_before
         else:
             failed.append(nodeid)
     tracer.stop()
@@ -153,8 +157,13 @@ def _note_unchanged(items: Mapping[str, pytest.Item], modules: set[str], file: P
     for module, path in paths.items():
         by_line = tracer.get_data().contexts_by_lineno(path)
         lines[module] = {line: [test for test in tests if test in seconds] for line, tests in by_line.items()}
-    file.write_text(json.dumps({"seconds": seconds, "failed": failed, "lines": lines}))
+    file.write_text(json.dumps({"seconds": seconds, "used": used, "failed": failed, "lines": lines}))
     return True
+
+
+def _processor_seconds() -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def _try(
