@@ -114,14 +114,14 @@ class _NamingContext(ssl.SSLContext):
 
     @classmethod
     def like(cls, context: ssl.SSLContext, cafile: str | None, name: str) -> Self:
-        made = cls(ssl.PROTOCOL_TLS_CLIENT)
-        made._name = name
-        made.verify_flags = context.verify_flags
+        named = cls(ssl.PROTOCOL_TLS_CLIENT)
+        named._name = name
+        named.verify_flags = context.verify_flags
         if cafile is None:
-            made.load_default_certs(ssl.Purpose.SERVER_AUTH)
+            named.load_default_certs(ssl.Purpose.SERVER_AUTH)
         else:
-            made.load_verify_locations(cafile)
-        return made
+            named.load_verify_locations(cafile)
+        return named
 
     def wrap_bio(
         self,

@@ -211,8 +211,8 @@ class OrchestratorClient:
 
         A quarantine lasts `seconds`.
         """
-        given = {} if seconds is None else {"seconds": seconds}
-        return await self._ask("POST", f"/api/v1/workers/{quote(worker_id)}/{order}", {**given})
+        fields = {} if seconds is None else {"seconds": seconds}
+        return await self._ask("POST", f"/api/v1/workers/{quote(worker_id)}/{order}", {**fields})
 
     async def schedules(
         self,
@@ -248,8 +248,8 @@ class OrchestratorClient:
         return await self._post(f"/api/v1/schedules/{quote(which, safe='')}/{action}")
 
     async def _get(self, path: str, parameters: dict[str, str | int | None] | None = None) -> Document:
-        given = {name: value for name, value in (parameters or {}).items() if value is not None}
-        return await self._ask("GET", path, given)
+        query = {name: value for name, value in (parameters or {}).items() if value is not None}
+        return await self._ask("GET", path, query)
 
     async def _post(self, path: str) -> Document:
         return await self._ask("POST", path, {})

@@ -48,14 +48,14 @@ def with_settings(
 
         def call(**arguments: Any) -> None:
             chosen = {name: arguments.pop(name) for name in flagged}
-            given = {name: value for name, value in chosen.items() if value is not None}
+            options = {name: value for name, value in chosen.items() if value is not None}
             if serves:
-                command(load_settings(model, **given), **arguments)
+                command(load_settings(model, **options), **arguments)
                 return
-            missing = [name for name in running_up.FOUND if name in flagged and not _is_given(name, given)]
+            missing = [name for name in running_up.FOUND if name in flagged and not _is_given(name, options)]
             up = running_up.read() if missing else None
             from_up = {name: up.setting(name) for name in missing} if up else {}
-            settings = load_settings(model, **from_up, **given)
+            settings = load_settings(model, **from_up, **options)
             with _default_named(() if up else missing):
                 command(settings, **arguments)
 
@@ -91,10 +91,10 @@ def _default_named(settings: Sequence[str]) -> Iterator[None]:
         raise
 
 
-def load_settings(model: type[S], **given: Any) -> S:
-    """The settings from `given` and the environment. ConfigurationError says which is wrong and how."""
+def load_settings(model: type[S], **values: Any) -> S:
+    """The settings from `values` and the environment. ConfigurationError says which is wrong and how."""
     try:
-        return model(**given)
+        return model(**values)
     except ValidationError as error:
         problems = [
             f"{str(problem['loc'][0]).upper() if problem['loc'] else 'settings'}: {in_words(problem)}"

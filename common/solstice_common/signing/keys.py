@@ -130,9 +130,9 @@ def new_key(name: str, scope: KeyScope, *, now: str) -> tuple[VerifyKey, str]:
 
     `now` is RFC 3339. ValueError for a name that cannot be one.
     """
-    made = OKPKey.generate_key("Ed25519", private=True).as_dict(private=True)
+    key_pair = OKPKey.generate_key("Ed25519", private=True).as_dict(private=True)
     try:
-        private = _PrivateJwk.model_validate({**made, "kid": name, "use": "sig", "created_at": now})
+        private = _PrivateJwk.model_validate({**key_pair, "kid": name, "use": "sig", "created_at": now})
     except ValidationError:
         raise ValueError("must be 1 to 63 letters, digits, dots, underscores and hyphens") from None
     text = private.model_dump_json(indent=2, exclude_none=True) + "\n"

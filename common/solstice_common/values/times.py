@@ -50,23 +50,23 @@ def duration(seconds: float) -> str:
 
     Else `0.4 s`, `12 s`, `2 h 14 min` or `5 d 3 h`. `web/static/times.js` does the same, as for `age` and `ago`.
     """
-    whole = int(max(0.0, seconds))
-    if whole < _MINUTE:
-        return f"{int(seconds * 10) / 10:.1f} s" if 0 < seconds < 10 else f"{whole} s"  # noqa: PLR2004  below ten a digit more is worth showing
-    if whole < _HOUR:
-        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
-    if whole < _DAY:
-        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
-    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
+    whole_seconds = int(max(0.0, seconds))
+    if whole_seconds < _MINUTE:
+        return f"{int(seconds * 10) / 10:.1f} s" if 0 < seconds < 10 else f"{whole_seconds} s"  # noqa: PLR2004  below ten a digit more is worth showing
+    if whole_seconds < _HOUR:
+        return f"{whole_seconds // _MINUTE} min {whole_seconds % _MINUTE} s"
+    if whole_seconds < _DAY:
+        return f"{whole_seconds // _HOUR} h {whole_seconds % _HOUR // _MINUTE} min"
+    return f"{whole_seconds // _DAY} d {whole_seconds % _DAY // _HOUR} h"
 
 
 def age(seconds: float) -> str:
     """An age in the largest unit that fits: `12 s`, `3 h`."""
-    whole = int(max(0.0, seconds))
+    whole_seconds = int(max(0.0, seconds))
     for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
-        if whole >= size:
-            return f"{whole // size} {unit}"
-    return f"{whole} s"
+        if whole_seconds >= size:
+            return f"{whole_seconds // size} {unit}"
+    return f"{whole_seconds} s"
 
 
 def ago(seconds: float) -> str:

@@ -112,10 +112,10 @@ async def open_components(
         broker = await stack.enter_async_context(open_own_broker(settings, metrics))
         adopt()
         workspaces = await stack.enter_async_context(open_workspaces(settings.workspaces))
-        whole = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
+        total = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
         limits = parse_limits(settings.governor)
         may_start = startable(limits, os.cpu_count() or 1, 0)
-        hosts = GitHosts(slots=whole.limit if may_start is None else min(whole.limit, may_start))
+        hosts = GitHosts(slots=total.limit if may_start is None else min(total.limit, may_start))
         executor = make_executor(
             settings.executor,
             workspaces=workspaces,
@@ -129,7 +129,7 @@ async def open_components(
             hosts=hosts,
         )
         governor = Governor(
-            limit=whole.limit,
+            limit=total.limit,
             # Scripted jobs need no checkout, so any number may start.
             limits=replace(limits, starting=None) if settings.executor == "scripted" else limits,
             adaptive=settings.adaptive_concurrency,
@@ -164,7 +164,7 @@ async def open_components(
         )
         yield Components(
             settings=settings,
-            registration=_registration(settings, whole),
+            registration=_registration(settings, total),
             store=store,
             secret_rules=secret_rules,
             broker=broker,
@@ -195,13 +195,13 @@ def open_own_broker(settings: OrchestratorSettings, metrics: Metrics) -> Abstrac
     )
 
 
-def _registration(settings: OrchestratorSettings, whole: Capacity) -> WorkerRegistration:
+def _registration(settings: OrchestratorSettings, total: Capacity) -> WorkerRegistration:
     return WorkerRegistration(
         worker_id=f"{settings.name_of_worker}:{os.getpid()}:{secrets.token_hex(4)}",
         name=settings.name_of_worker,
         host=socket.gethostname(),
         version=__version__,
-        capacity=whole,
+        capacity=total,
     )
 
 

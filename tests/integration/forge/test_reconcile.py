@@ -160,7 +160,7 @@ async def reconcile_setup(
         )
         made = ReconcileSetup(inbox=inbox, forge=forge, source=source, remotes={})
         access = ForgeAccess(name="acme", origin=origin, url=forge.url, token=token, app=key)
-        timeouts = CallTimeouts(connect=5.0, read=whole, whole=whole)
+        timeouts = CallTimeouts(connect=5.0, read=whole, total=whole)
         async with Remote.open(access, clock=lambda: made.now, timeouts=timeouts) as remote:
             made.remotes = {"acme": remote}
             if origin in {Origin.FORGEJO, Origin.GITEA}:

@@ -30,7 +30,7 @@ from tests.statuses import SHA, job_status, reportable_status, run_id
 from tests.traffic import drain
 
 RULES = RetryRules(first_retry=0.02, last_retry=0.1, give_up=3600.0, horizon=1.0)
-TIMEOUTS = CallTimeouts(connect=5.0, read=5.0, whole=10.0)
+TIMEOUTS = CallTimeouts(connect=5.0, read=5.0, total=10.0)
 KEY = ("river/app", SHA, "solstice/build")
 
 
@@ -166,7 +166,7 @@ async def test_a_run_asked_for_again_is_pending_again(store: SqliteStatuses) -> 
 async def test_a_final_state_waits_until_an_unanswered_call_can_no_longer_overtake_it(
     store: SqliteStatuses,
 ) -> None:
-    timeouts = CallTimeouts(connect=5.0, read=0.3, whole=0.3)
+    timeouts = CallTimeouts(connect=5.0, read=0.3, total=0.3)
     # The forge carries out `pending` long after our timeout.
     async with (
         forge_api(Origin.FORGEJO) as forge,

@@ -30,7 +30,7 @@ def next_turns(
     next, the one that `weights` names first is. While a queue has messages at hand, at most `weight / its weight + 1`
     messages of each other queue go before its next one.
     """
-    whole = lcm(*weights.values())
+    cycle = lcm(*weights.values())
     left = {queue: waiting[queue] for queue in weights if waiting.get(queue)}
     now, ends = turns.now, dict(turns.ends)
     chosen: list[str] = []
@@ -38,7 +38,7 @@ def next_turns(
         starts = {queue: max(now, ends.get(queue, 0)) for queue in left}
         queue = min(starts, key=starts.__getitem__)
         now = starts[queue]
-        ends[queue] = now + whole // weights[queue]
+        ends[queue] = now + cycle // weights[queue]
         chosen.append(queue)
         left[queue] -= 1
         if not left[queue]:

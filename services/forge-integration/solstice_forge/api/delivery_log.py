@@ -63,7 +63,7 @@ class DecisionLog:
         number = recorded.entry.row_id
         copies = await self.log.copies_of(number, limit=RELATED)
         replays = await self.log.replays_of(number, limit=RELATED)
-        whole = WholeDelivery(
+        document = WholeDelivery(
             **fields_of(recorded.entry),
             headers=dict(recorded.headers),
             body_bytes=len(recorded.body),
@@ -71,7 +71,7 @@ class DecisionLog:
             copies=[Delivery(**fields_of(entry)) for entry in copies],
             replays=[Delivery(**fields_of(entry)) for entry in replays],
         )
-        return json(whole.model_dump(mode="json"))
+        return json(document.model_dump(mode="json"))
 
     async def _recorded(self, name: str) -> RecordedDelivery | None:
         if not name.isascii() or not name.isprintable() or len(name) > MAX_NAME:

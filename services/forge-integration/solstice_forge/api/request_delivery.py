@@ -128,5 +128,5 @@ def is_conflict(delivery: NewDelivery, stored: KeepResult) -> bool:
 
 def _canonical(job: BaseModel) -> bytes:
     """Equal for two bodies with the same meaning; null fields are left out."""
-    given: dict[str, Any] = job.model_dump(mode="json", exclude_none=True)
-    return orjson.dumps(given, option=orjson.OPT_SORT_KEYS)
+    fields: dict[str, Any] = job.model_dump(mode="json", exclude_none=True)
+    return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)

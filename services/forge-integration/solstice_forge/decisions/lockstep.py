@@ -19,8 +19,8 @@ def walk(steps: Steps[T]) -> T:
         try:
             next(steps)
         except StopIteration as end:
-            made: T = end.value
-            return made
+            result: T = end.value
+            return result
 
 
 def lockstep(many: Sequence[Steps[T]]) -> list[T | Exception]:

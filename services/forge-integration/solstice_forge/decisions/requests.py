@@ -203,8 +203,8 @@ def content_key(event: Event, source: Source, delivery_id: str) -> str:
             what = (event.action, event.asked)
         case Rerun() | Dispatch():
             what = (event.action, delivery_id)
-    whole = (source.forge.SOURCE, spelled(event.repo_url), kind, event.ref, *what)
-    return f"{kind}:{hashlib.sha256(orjson.dumps(whole)).hexdigest()}"
+    key_parts = (source.forge.SOURCE, spelled(event.repo_url), kind, event.ref, *what)
+    return f"{kind}:{hashlib.sha256(orjson.dumps(key_parts)).hexdigest()}"
 
 
 def _of_kind(event: Event) -> dict[str, object]:

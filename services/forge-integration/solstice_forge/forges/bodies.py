@@ -10,14 +10,14 @@ _FIELD = b"payload="
 
 def payload_of(headers: Headers, body: bytes, *, form: bool = True) -> bytes | Unsupported:
     """Return the JSON text to parse; empty when a form has no field `payload`."""
-    given = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given == JSON:
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type == JSON:
         return body
-    if form and given == FORM:
+    if form and media_type == FORM:
         return next((_decoded(field) for field in body.split(b"&") if field.startswith(_FIELD)), b"")
     accepted = f"{JSON} or {FORM}" if form else JSON
     return Unsupported(
-        detail=f"the content type is {given or 'missing'}: set it to {accepted} in the forge's webhook settings"
+        detail=f"the content type is {media_type or 'missing'}: set it to {accepted} in the forge's webhook settings"
     )
 
 

@@ -88,25 +88,25 @@ def comment(envelope: EventEnvelope, payload: bytes) -> Event | Ignored | Malfor
     word = word_meant(words)
     if word is None:
         return envelope.ignored(*why_no_command("pull request"))
-    given = read(CommentPayload, payload)
-    if isinstance(given, Malformed):
-        return given
-    sender = (given.sender.login if given.sender else None) or None
-    author = (given.issue.user.login if given.issue.user else None) or None
+    parsed = read(CommentPayload, payload)
+    if isinstance(parsed, Malformed):
+        return parsed
+    sender = (parsed.sender.login if parsed.sender else None) or None
+    author = (parsed.issue.user.login if parsed.issue.user else None) or None
     return Command(
         word=word,
-        repo_full_name=given.repository.full_name,
-        repo_url=given.repository.clone_url,
-        number=given.issue.number,
-        ref=f"refs/pull/{given.issue.number}/head",
-        action=given.action,
+        repo_full_name=parsed.repository.full_name,
+        repo_url=parsed.repository.clone_url,
+        number=parsed.issue.number,
+        ref=f"refs/pull/{parsed.issue.number}/head",
+        action=parsed.action,
         commit_sha=None,
         is_fork=None,
-        asked=str(given.comment.id),
+        asked=str(parsed.comment.id),
         by_author=sender is not None and sender == author,
         sender=sender,
         sender_id=None,
-        occurred_at=moment_of(given.comment.created_at),
+        occurred_at=moment_of(parsed.comment.created_at),
     )
 
 
@@ -115,17 +115,17 @@ def read_release(payload: bytes) -> Event | Ignored | Malformed:
 
     The payload names its tag, and a commit only by a branch that may have moved.
     """
-    given = read(ReleasePayload, payload)
-    if isinstance(given, Malformed):
-        return given
+    parsed = read(ReleasePayload, payload)
+    if isinstance(parsed, Malformed):
+        return parsed
     return release_event(
-        repo_full_name=given.repository.full_name,
-        repo_url=given.repository.clone_url,
-        tag=given.release.tag_name,
+        repo_full_name=parsed.repository.full_name,
+        repo_url=parsed.repository.clone_url,
+        tag=parsed.release.tag_name,
         commit_sha=None,
-        action=given.action,
-        asked=f"{given.release.id} {given.release.published_at or ''}",
-        sender=given.sender.login if given.sender else None,
+        action=parsed.action,
+        asked=f"{parsed.release.id} {parsed.release.published_at or ''}",
+        sender=parsed.sender.login if parsed.sender else None,
     )
 
 

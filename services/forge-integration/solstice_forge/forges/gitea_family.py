@@ -25,7 +25,7 @@ from solstice_forge.forges.payloads import (
     read_push,
 )
 from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
-from solstice_forge.forges.signatures import check_given, check_hex_digest
+from solstice_forge.forges.signatures import check_hex_digest, check_present
 
 # Gitea says `synchronized`; GitHub's word is accepted beside it, since the payload imitates GitHub's.
 BUILD_ACTIONS: Final = frozenset({"opened", "reopened", "synchronized", "synchronize"})
@@ -69,7 +69,7 @@ class GiteaFamily:
         return headers.get(self._event_header) or None
 
     def unproven(self, headers: Headers, secrets: Sequence[str]) -> Forged | None:
-        return check_given(self._signature_header, headers.get(self._signature_header), secrets)
+        return check_present(self._signature_header, headers.get(self._signature_header), secrets)
 
     def verify(
         self,
@@ -113,25 +113,25 @@ def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:
 
 
 def _pull_request(payload: bytes) -> ChangeRequest | Malformed:
-    given = read(GiteaPullRequestPayload, payload)
-    if isinstance(given, Malformed):
-        return given
-    head, base = given.pull_request.head, given.pull_request.base
+    parsed = read(GiteaPullRequestPayload, payload)
+    if isinstance(parsed, Malformed):
+        return parsed
+    head, base = parsed.pull_request.head, parsed.pull_request.base
     return ChangeRequest(
-        repo_full_name=given.repository.full_name,
-        repo_url=given.repository.clone_url,
-        number=given.number,
-        action=given.action,
-        ref=f"refs/pull/{given.number}/head",
+        repo_full_name=parsed.repository.full_name,
+        repo_url=parsed.repository.clone_url,
+        number=parsed.number,
+        action=parsed.action,
+        ref=f"refs/pull/{parsed.number}/head",
         commit_sha=head.sha,
         base_ref=base.ref,
         head_ref=head.ref,
         is_fork=_is_fork(head, base),
         head_repo_full_name=head.repo.full_name if head.repo else None,
         head_repo_url=head.repo.clone_url if head.repo else None,
-        draft=given.pull_request.draft,
-        occurred_at=moment_of(given.pull_request.updated_at),
-        sender=(given.sender.login if given.sender else None) or None,
+        draft=parsed.pull_request.draft,
+        occurred_at=moment_of(parsed.pull_request.updated_at),
+        sender=(parsed.sender.login if parsed.sender else None) or None,
     )
 
 

@@ -33,7 +33,7 @@ from solstice_forge.forges.payloads import (
     read_push,
 )
 from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
-from solstice_forge.forges.signatures import check_given, check_hex_digest
+from solstice_forge.forges.signatures import check_hex_digest, check_present
 
 SOURCE: Final = Source.GITHUB
 
@@ -90,7 +90,7 @@ def event_name(headers: Headers) -> str | None:
 
 
 def unproven(headers: Headers, secrets: Sequence[str]) -> Forged | None:
-    return check_given(SIGNATURE, headers.get(SIGNATURE), secrets)
+    return check_present(SIGNATURE, headers.get(SIGNATURE), secrets)
 
 
 def verify(
@@ -127,26 +127,26 @@ def parse(event_name: str, payload: bytes) -> Event | Ignored | Malformed:
 
 
 def _pull_request(payload: bytes) -> ChangeRequest | Malformed:
-    given = read(GitHubPullRequestPayload, payload)
-    if isinstance(given, Malformed):
-        return given
-    head, base = given.pull_request.head, given.pull_request.base
+    parsed = read(GitHubPullRequestPayload, payload)
+    if isinstance(parsed, Malformed):
+        return parsed
+    head, base = parsed.pull_request.head, parsed.pull_request.base
     return ChangeRequest(
         repo_full_name=base.repo.full_name,
         repo_url=base.repo.clone_url,
-        number=given.number,
-        action=given.action,
-        ref=f"refs/pull/{given.number}/head",
+        number=parsed.number,
+        action=parsed.action,
+        ref=f"refs/pull/{parsed.number}/head",
         commit_sha=head.sha,
         base_ref=base.ref,
         head_ref=head.ref,
         is_fork=head.repo is None or head.repo.full_name != base.repo.full_name,
         head_repo_full_name=head.repo.full_name if head.repo else None,
         head_repo_url=head.repo.clone_url if head.repo else None,
-        draft=given.pull_request.draft,
-        occurred_at=moment_of(given.pull_request.updated_at),
-        sender=(given.sender.login if given.sender else None) or None,
-        before_sha=known_commit(given.before),
+        draft=parsed.pull_request.draft,
+        occurred_at=moment_of(parsed.pull_request.updated_at),
+        sender=(parsed.sender.login if parsed.sender else None) or None,
+        before_sha=known_commit(parsed.before),
     )
 
 
@@ -155,16 +155,16 @@ def _merge_group(payload: bytes) -> Event | Ignored | Malformed:
 
     The push event of that branch gives the same run.
     """
-    given = read(MergeGroupPayload, payload)
-    if isinstance(given, Malformed):
-        return given
+    parsed = read(MergeGroupPayload, payload)
+    if isinstance(parsed, Malformed):
+        return parsed
     return push_event(
-        repo_full_name=given.repository.full_name,
-        repo_url=given.repository.clone_url,
-        ref=given.merge_group.head_ref,
-        commit_sha=given.merge_group.head_sha,
-        before=given.merge_group.base_sha,
-        sender=given.sender.login if given.sender else None,
+        repo_full_name=parsed.repository.full_name,
+        repo_url=parsed.repository.clone_url,
+        ref=parsed.merge_group.head_ref,
+        commit_sha=parsed.merge_group.head_sha,
+        before=parsed.merge_group.base_sha,
+        sender=parsed.sender.login if parsed.sender else None,
         default_branch=None,
     )
 

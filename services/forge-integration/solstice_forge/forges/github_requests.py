@@ -75,53 +75,53 @@ class RepositoryDispatchPayload(Payload, frozen=True, kw_only=True):
 
 def read_check_run(payload: bytes) -> Event | Malformed:
     """Read a request to run one check again."""
-    given = read(CheckRunPayload, payload)
-    if isinstance(given, Malformed):
-        return given
-    run = given.check_run
+    parsed = read(CheckRunPayload, payload)
+    if isinstance(parsed, Malformed):
+        return parsed
+    run = parsed.check_run
     return Rerun(
-        repo_full_name=given.repository.full_name,
-        repo_url=given.repository.clone_url,
+        repo_full_name=parsed.repository.full_name,
+        repo_url=parsed.repository.clone_url,
         commit_sha=run.head_sha,
         branch=run.check_suite.head_branch if run.check_suite else None,
         number=_number(run.pull_requests, run.head_sha),
         check=run.name,
-        action=given.action,
-        sender=_login(given.sender),
+        action=parsed.action,
+        sender=_login(parsed.sender),
     )
 
 
 def read_check_suite(payload: bytes) -> Event | Malformed:
     """Read a request to run all checks of a commit again."""
-    given = read(CheckSuitePayload, payload)
-    if isinstance(given, Malformed):
-        return given
-    suite = given.check_suite
+    parsed = read(CheckSuitePayload, payload)
+    if isinstance(parsed, Malformed):
+        return parsed
+    suite = parsed.check_suite
     return Rerun(
-        repo_full_name=given.repository.full_name,
-        repo_url=given.repository.clone_url,
+        repo_full_name=parsed.repository.full_name,
+        repo_url=parsed.repository.clone_url,
         commit_sha=suite.head_sha,
         branch=suite.head_branch,
         number=_number(suite.pull_requests, suite.head_sha),
         check=None,
-        action=given.action,
-        sender=_login(given.sender),
+        action=parsed.action,
+        sender=_login(parsed.sender),
     )
 
 
 def read_workflow_dispatch(payload: bytes) -> Event | Malformed:
-    given = read(WorkflowDispatchPayload, payload)
-    if isinstance(given, Malformed):
-        return given
-    ref = given.ref if given.ref.startswith("refs/") else f"refs/heads/{given.ref}"
-    return _dispatch(given.repository, ref, None, given.workflow, given.sender)
+    parsed = read(WorkflowDispatchPayload, payload)
+    if isinstance(parsed, Malformed):
+        return parsed
+    ref = parsed.ref if parsed.ref.startswith("refs/") else f"refs/heads/{parsed.ref}"
+    return _dispatch(parsed.repository, ref, None, parsed.workflow, parsed.sender)
 
 
 def read_repository_dispatch(payload: bytes) -> Event | Malformed:
-    given = read(RepositoryDispatchPayload, payload)
-    if isinstance(given, Malformed):
-        return given
-    return _dispatch(given.repository, f"refs/heads/{given.branch}", given.action, None, given.sender)
+    parsed = read(RepositoryDispatchPayload, payload)
+    if isinstance(parsed, Malformed):
+        return parsed
+    return _dispatch(parsed.repository, f"refs/heads/{parsed.branch}", parsed.action, None, parsed.sender)
 
 
 def _dispatch(

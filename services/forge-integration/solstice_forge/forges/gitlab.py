@@ -24,7 +24,7 @@ from solstice_forge.forges.payloads import (
     read,
 )
 from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
-from solstice_forge.forges.signatures import check_given, equals_any, wire_bytes
+from solstice_forge.forges.signatures import check_present, equals_any, wire_bytes
 
 SOURCE: Final = Source.GITLAB
 
@@ -170,7 +170,7 @@ def unproven(headers: Headers, secrets: Sequence[str]) -> Forged | None:
     is_signed = standard_webhooks.SIGNATURE in headers
     signing, plain = _by_kind(secrets)
     name, live = (standard_webhooks.SIGNATURE, signing) if is_signed else (TOKEN, plain)
-    return check_given(name, headers.get(name), live)
+    return check_present(name, headers.get(name), live)
 
 
 def verify(
@@ -198,10 +198,10 @@ def _by_kind(secrets: Sequence[str]) -> tuple[list[str], list[str]]:
     return signing, [secret for secret in secrets if secret not in signing]
 
 
-def _check_token(given: str | None, secrets: Sequence[str]) -> Forged | None:
-    if problem := check_given(TOKEN, given, secrets):
+def _check_token(token: str | None, secrets: Sequence[str]) -> Forged | None:
+    if problem := check_present(TOKEN, token, secrets):
         return problem
-    matches = equals_any(wire_bytes(given or ""), (secret.encode() for secret in secrets if secret))
+    matches = equals_any(wire_bytes(token or ""), (secret.encode() for secret in secrets if secret))
     return None if matches else Forged(detail=f"{TOKEN} does not match")
 
 
@@ -255,15 +255,15 @@ def _merge_request(envelope: GitLabEnvelope, payload: bytes) -> ChangeRequest | 
     # An update that names no previous revision changed a title, a label or a reviewer.
     if not (action in {"open", "reopen"} or (action == "update" and attributes.oldrev)):
         return envelope.ignored(IgnoreReason.NO_NEW_CODE, f"merge request, {action}: no new code")
-    given = read(MergeRequestPayload, payload)
-    if isinstance(given, Malformed):
-        return given
-    request = given.object_attributes
+    parsed = read(MergeRequestPayload, payload)
+    if isinstance(parsed, Malformed):
+        return parsed
+    request = parsed.object_attributes
     if request.last_commit is None:
         return envelope.ignored(IgnoreReason.NO_NEW_CODE, "the merge request has no commit yet")
     return ChangeRequest(
-        repo_full_name=given.project.path_with_namespace,
-        repo_url=given.project.git_http_url,
+        repo_full_name=parsed.project.path_with_namespace,
+        repo_url=parsed.project.git_http_url,
         number=request.iid,
         action=request.action,
         ref=f"refs/merge-requests/{request.iid}/head",
@@ -274,7 +274,7 @@ def _merge_request(envelope: GitLabEnvelope, payload: bytes) -> ChangeRequest | 
         head_repo_full_name=request.source.path_with_namespace if request.source else None,
         head_repo_url=request.source.git_http_url if request.source else None,
         draft=request.work_in_progress if request.draft is None else request.draft,
-        sender=(given.user.username if given.user else None) or None,
+        sender=(parsed.user.username if parsed.user else None) or None,
         before_sha=known_commit(attributes.oldrev),
         occurred_at=moment_of(request.updated_at),
     )
@@ -288,28 +288,28 @@ def _note(envelope: GitLabEnvelope, payload: bytes) -> Event | Ignored | Malform
     word = word_meant(words)
     if word is None:
         return envelope.ignored(*why_no_command("merge request"))
-    given = read(NotePayload, payload)
-    if isinstance(given, Malformed):
-        return given
-    request, author = given.merge_request, given.object_attributes.author_id
+    parsed = read(NotePayload, payload)
+    if isinstance(parsed, Malformed):
+        return parsed
+    request, author = parsed.merge_request, parsed.object_attributes.author_id
     is_fork = _is_fork(request)
     return Command(
         word=word,
-        repo_full_name=given.project.path_with_namespace,
-        repo_url=given.project.git_http_url,
+        repo_full_name=parsed.project.path_with_namespace,
+        repo_url=parsed.project.git_http_url,
         number=request.iid,
         ref=f"refs/merge-requests/{request.iid}/head",
-        action=given.object_attributes.action,
+        action=parsed.object_attributes.action,
         commit_sha=request.last_commit.id if request.last_commit else None,
         is_fork=is_fork,
         base_ref=request.target_branch,
         head_ref=request.source_branch,
         head_repo_url=request.source.git_http_url if is_fork and request.source else None,
-        asked=str(given.object_attributes.id),
+        asked=str(parsed.object_attributes.id),
         by_author=author is not None and author == request.author_id,
-        sender=(given.user.username if given.user else None) or None,
-        sender_id=author or (given.user.id if given.user else None),
-        occurred_at=moment_of(given.object_attributes.created_at),
+        sender=(parsed.user.username if parsed.user else None) or None,
+        sender_id=author or (parsed.user.id if parsed.user else None),
+        occurred_at=moment_of(parsed.object_attributes.created_at),
     )
 
 
@@ -320,15 +320,15 @@ def _is_fork(request: MergeRequestOfNote) -> bool | None:
 
 
 def _release(payload: bytes) -> Event | Malformed:
-    given = read(GitLabReleasePayload, payload)
-    if isinstance(given, Malformed):
-        return given
+    parsed = read(GitLabReleasePayload, payload)
+    if isinstance(parsed, Malformed):
+        return parsed
     return release_event(
-        repo_full_name=given.project.path_with_namespace,
-        repo_url=given.project.git_http_url,
-        tag=given.tag,
-        commit_sha=given.commit.id,
-        action=given.action,
-        asked=f"{given.id or ''} {given.created_at or ''}",
+        repo_full_name=parsed.project.path_with_namespace,
+        repo_url=parsed.project.git_http_url,
+        tag=parsed.tag,
+        commit_sha=parsed.commit.id,
+        action=parsed.action,
+        asked=f"{parsed.id or ''} {parsed.created_at or ''}",
         sender=None,
     )

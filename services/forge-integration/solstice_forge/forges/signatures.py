@@ -13,41 +13,41 @@ def hex_digest(secret: str, signed: bytes) -> str:
 
 
 def check_hex_digest(
-    header: str, given: str | None, *, prefix: str, signed: bytes, secrets: Sequence[str]
+    header: str, value: str | None, *, prefix: str, signed: bytes, secrets: Sequence[str]
 ) -> Forged | None:
-    """Return None when the header's value `given` is right under a secret in use.
+    """Return None when the header's value `value` is right under a secret in use.
 
     It is right when it is `prefix` and the digest of `signed`. The digits must be lower-case, as every forge sends
     them: one spelling per signature.
     """
-    if problem := check_given(header, given, secrets):
+    if problem := check_present(header, value, secrets):
         return problem
     expected = ((prefix + hex_digest(secret, signed)).encode() for secret in secrets if secret)
     return (
-        None if equals_any(wire_bytes(given or ""), expected) else Forged(detail=f"{header} does not match")
+        None if equals_any(wire_bytes(value or ""), expected) else Forged(detail=f"{header} does not match")
     )
 
 
-def check_given(header: str, given: str | None, secrets: Sequence[str]) -> Forged | None:
+def check_present(header: str, value: str | None, secrets: Sequence[str]) -> Forged | None:
     """Refuse a missing secret on our side and a missing value on theirs.
 
     Gitea and Forgejo send empty signatures when their hook has no secret.
     """
     if not any(secrets):
         return Forged(detail="no secret is set here, so nothing can be believed")
-    if given is None:
+    if value is None:
         return Forged(detail=f"{header} is missing: set the secret in the forge's webhook settings")
-    if not given:
+    if not value:
         return Forged(detail=f"{header} is empty: set the secret in the forge's webhook settings")
     return None
 
 
-def equals_any(given: bytes, expected: Iterable[bytes]) -> bool:
-    """Whether `given` is one of `expected`.
+def equals_any(candidate: bytes, expected: Iterable[bytes]) -> bool:
+    """Whether `candidate` is one of `expected`.
 
     All are compared, so that the time does not reveal which one.
     """
-    return True in [hmac.compare_digest(given, candidate) for candidate in expected]
+    return True in [hmac.compare_digest(candidate, each) for each in expected]
 
 
 def wire_bytes(value: str) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from solstice_forge.forges.protocol import Forged, Headers
-from solstice_forge.forges.signatures import check_given, equals_any, wire_bytes
+from solstice_forge.forges.signatures import check_present, equals_any, wire_bytes
 
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 TOKEN_PREFIX: Final = "whsec_"  # noqa: S105  what marks a token, not a token
@@ -44,7 +44,7 @@ def check(headers: Headers, body: bytes, tokens: Sequence[str], now: float) -> F
     """
     signature, message_id, timestamp = (headers.get(name) for name in (SIGNATURE, ID, TIMESTAMP))
     keys = [key for token in tokens if (key := key_of(token))]
-    if problem := check_given(SIGNATURE, signature, ["set" for _ in keys]):
+    if problem := check_present(SIGNATURE, signature, ["set" for _ in keys]):
         return problem
     if not message_id or not timestamp:
         return Forged(detail=f"{ID} and {TIMESTAMP} are needed beside {SIGNATURE}")
@@ -55,9 +55,9 @@ def check(headers: Headers, body: bytes, tokens: Sequence[str], now: float) -> F
             detail=f"{TIMESTAMP} is more than {TOLERANCE_SECONDS} s away from the time here: check both clocks"
         )
     expected = [(_VERSION + _digest(key, message_id, timestamp, body)).encode() for key in keys]
-    given = [wire_bytes(one) for one in (signature or "").split(" ")]
+    signatures = [wire_bytes(one) for one in (signature or "").split(" ")]
     # Every signature is compared with every key, so that the time does not reveal which was nearly right.
-    if True in [equals_any(one, expected) for one in given]:
+    if True in [equals_any(one, expected) for one in signatures]:
         return None
     return Forged(detail=f"{SIGNATURE} does not match")
 

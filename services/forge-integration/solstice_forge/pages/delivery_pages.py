@@ -236,10 +236,10 @@ def tone(entry: DeliveryEntry) -> str:
 
 def _wrong_parameter(request: Request) -> str | None:
     """Return what is wrong with the list's parameters; empty ones count as absent."""
-    given = {name: value.strip() for name, value in request.query_params.items() if value.strip()}
-    if unknown := next((name for name in given if name not in LIST_PARAMETERS), None):
+    filters = {name: value.strip() for name, value in request.query_params.items() if value.strip()}
+    if unknown := next((name for name in filters if name not in LIST_PARAMETERS), None):
         return f"{unknown[:MAX_TEXT]!r} is not known here; known are {', '.join(LIST_PARAMETERS)}."
-    decision, before = given.get("decision"), given.get("before")
+    decision, before = filters.get("decision"), filters.get("before")
     if decision is not None and decision not in set(Decision):
         return f"{decision[:MAX_TEXT]!r} is no decision; there are {', '.join(Decision)}."
     if before is not None and _number(before) is None:

@@ -143,12 +143,12 @@ class HeadComparison:
             )
             return
         if isinstance(delivery, Ignored):
-            made = _missed_head(repository, head, decision="ignored", reason=delivery.reason.value)
+            missed_head = _missed_head(repository, head, decision="ignored", reason=delivery.reason.value)
         elif self.session.dry_run:
-            made = _missed_head(repository, head, decision="accepted", reason=delivery.reason)
+            missed_head = _missed_head(repository, head, decision="accepted", reason=delivery.reason)
         else:
             result = await self.inbox.keep(delivery)
-            made = MissedHead(
+            missed_head = MissedHead(
                 repository=repository,
                 ref=head.ref,
                 commit_sha=head.commit_sha,
@@ -168,7 +168,7 @@ class HeadComparison:
                 reason=result.reason,
                 request_ids=result.request_ids,
             )
-        self.findings.made.append(made)
+        self.findings.made.append(missed_head)
 
     async def _delivered(self, heads: Sequence[ForgeHead]) -> frozenset[RefHead]:
         """Return the heads of which a delivery came."""

@@ -83,43 +83,43 @@ def find_changes(repository: str) -> ForgeCall[Page[OpenChange]]:
     return paged(call, _change)
 
 
-def _repository(given: Any) -> GiteaRepository:
+def _repository(document: Any) -> GiteaRepository:
     return GiteaRepository(
-        full_name=name_in(given["full_name"]),
-        clone_url=name_in(given["clone_url"]),
-        default_branch=None if given.get("default_branch") is None else str(given["default_branch"]),
-        has_changes=given.get("has_pull_requests") is not False,
+        full_name=name_in(document["full_name"]),
+        clone_url=name_in(document["clone_url"]),
+        default_branch=None if document.get("default_branch") is None else str(document["default_branch"]),
+        has_changes=document.get("has_pull_requests") is not False,
     )
 
 
-def _branch(given: Any) -> GiteaBranch:
-    commit = given["commit"]
+def _branch(document: Any) -> GiteaBranch:
+    commit = document["commit"]
     return GiteaBranch(
-        name=name_in(given["name"]),
+        name=name_in(document["name"]),
         commit_sha=commit_id(commit["id"]),
         message=str(commit.get("message") or ""),
     )
 
 
-def _change(given: Any) -> OpenChange:
-    moment, draft = given.get("updated_at"), given.get("draft")
+def _change(document: Any) -> OpenChange:
+    moment, draft = document.get("updated_at"), document.get("draft")
     return OpenChange(
-        number=_number(given["number"], least=1),
-        commit_sha=commit_id(given["head"]["sha"]),
+        number=_number(document["number"], least=1),
+        commit_sha=commit_id(document["head"]["sha"]),
         document={
             "draft": draft if isinstance(draft, bool) else None,
             "updated_at": moment if isinstance(moment, str) else None,
-            "head": _side(given["head"]),
-            "base": _side(given["base"]),
+            "head": _side(document["head"]),
+            "base": _side(document["base"]),
         },
     )
 
 
-def _side(given: Any) -> dict[str, Any]:
-    origin, number = given.get("repo"), given.get("repo_id")
+def _side(document: Any) -> dict[str, Any]:
+    origin, number = document.get("repo"), document.get("repo_id")
     return {
-        "ref": name_in(given["ref"]),
-        "sha": commit_id(given["sha"]),
+        "ref": name_in(document["ref"]),
+        "sha": commit_id(document["sha"]),
         "repo_id": None if number is None else _number(number, least=_GONE),
         "repo": None
         if origin is None
@@ -127,7 +127,7 @@ def _side(given: Any) -> dict[str, Any]:
     }
 
 
-def _number(given: object, *, least: int) -> int:
-    if type(given) is not int or not least <= given <= MAX_INTEGER:
+def _number(value: object, *, least: int) -> int:
+    if type(value) is not int or not least <= value <= MAX_INTEGER:
         raise Unreadable("no number")
-    return given
+    return value

@@ -68,13 +68,13 @@ class AppTokens:
         if not isinstance(installation, Done):
             return installation
         token_call = access_token(installation.value, call.repository, permissions)
-        made: Result[AppToken] = await self._send(token_call, jwt(self._app.id, self._key, now))
-        if not isinstance(made, Done):
+        issued: Result[AppToken] = await self._send(token_call, jwt(self._app.id, self._key, now))
+        if not isinstance(issued, Done):
             # The App may have been installed again.
             self._installations.pop(call.repository, None)
-            return made
-        _remember(self._tokens, key, made.value)
-        return Done(made.value.token)
+            return issued
+        _remember(self._tokens, key, issued.value)
+        return Done(issued.value.token)
 
     async def _installation(self, repository: str, now: float) -> Result[int]:
         if repository in self._installations:

@@ -41,9 +41,11 @@ def hook_owners(repository: str) -> tuple[HookOwner, ...]:
 
 
 def find_hooks(owner: HookOwner) -> ForgeCall[Page[Hook]]:
-    def hook(given: Any) -> Hook:
+    def hook(document: Any) -> Hook:
         return Hook(
-            owner=owner, path=f"{owner.path}/{int(given['id'])}", url=str(given["config"].get("url", ""))
+            owner=owner,
+            path=f"{owner.path}/{int(document['id'])}",
+            url=str(document["config"].get("url", "")),
         )
 
     call: ForgeCall[None] = ForgeCall(
@@ -63,8 +65,8 @@ def find_app_hook() -> ForgeCall[Hook]:
         method="GET",
         path="/app/hook/config",
         as_app=True,
-        read=lambda given: Hook(
-            owner=_OF_APP, path=_OF_APP.path, url=str(given.get("url") or ""), as_app=True
+        read=lambda document: Hook(
+            owner=_OF_APP, path=_OF_APP.path, url=str(document.get("url") or ""), as_app=True
         ),
     )
 
@@ -94,20 +96,20 @@ def send_again(hook: Hook, attempt: Attempt) -> ForgeCall[None]:
     )
 
 
-def _attempt(given: Any) -> Attempt:
-    code = int(given["status_code"] or 0)
+def _attempt(document: Any) -> Attempt:
+    code = int(document["status_code"] or 0)
     return Attempt(
-        id=int(given["id"]),
-        delivery_id=name_in(given["guid"]),
-        event=name_in(given["event"]),
+        id=int(document["id"]),
+        delivery_id=name_in(document["guid"]),
+        event=name_in(document["event"]),
         succeeded=code in _SUCCESS,
-        why=f"{code} {given.get('status') or ''}".strip(),
-        delivered_at=_moment(given["delivered_at"]),
+        why=f"{code} {document.get('status') or ''}".strip(),
+        delivered_at=_moment(document["delivered_at"]),
     )
 
 
-def _moment(given: str) -> float:
-    moment = datetime.fromisoformat(given)
+def _moment(text: str) -> float:
+    moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise Unreadable("no moment")
     return moment.timestamp()

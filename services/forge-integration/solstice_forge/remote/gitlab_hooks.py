@@ -39,8 +39,8 @@ def hook_owners(repository: str) -> tuple[HookOwner, ...]:
 
 
 def find_hooks(owner: HookOwner) -> ForgeCall[Page[Hook]]:
-    def hook(given: Any) -> Hook:
-        return Hook(owner=owner, path=f"{owner.path}/{int(given['id'])}", url=str(given["url"]))
+    def hook(document: Any) -> Hook:
+        return Hook(owner=owner, path=f"{owner.path}/{int(document['id'])}", url=str(document["url"]))
 
     call: ForgeCall[None] = ForgeCall(
         method="GET", path=owner.path, query=MappingProxyType({"per_page": PER_PAGE}), read=nothing
@@ -62,17 +62,17 @@ def send_again(hook: Hook, attempt: Attempt) -> ForgeCall[None]:
     return ForgeCall(method="POST", path=f"{hook.path}/events/{attempt.id}/resend", unread=True, read=nothing)
 
 
-def _attempt(given: Any) -> Attempt:
-    headers = {str(name).lower(): str(value) for name, value in given["request_headers"].items()}
+def _attempt(document: Any) -> Attempt:
+    headers = {str(name).lower(): str(value) for name, value in document["request_headers"].items()}
     # A signed delivery's `webhook-id` is the same as the key. Before 17.4 there was no key.
     delivery_id = headers.get("idempotency-key") or headers.get("x-gitlab-event-uuid")
     if not delivery_id:
         raise Unreadable("no delivery id")
-    status = str(given["response_status"])
+    status = str(document["response_status"])
     return Attempt(
-        id=int(given["id"]),
+        id=int(document["id"]),
         delivery_id=delivery_id,
-        event=headers.get("x-gitlab-event", str(given.get("trigger", ""))),
+        event=headers.get("x-gitlab-event", str(document.get("trigger", ""))),
         succeeded=status.isdecimal() and int(status) in _SUCCESS,
         why=status,
         delivered_at=None,

@@ -62,7 +62,7 @@ class CallTimeouts:
     connect: float = 5.0
     read: float = 10.0
     """The time until the forge's next byte."""
-    whole: float = 15.0
+    total: float = 15.0
 
 
 DEFAULT_TIMEOUTS: Final = CallTimeouts()
@@ -159,7 +159,7 @@ class Remote:
 
     async def _send(self, call: ForgeCall[T], token: str) -> Result[T]:
         try:
-            async with self._timer(self._timeouts.whole):
+            async with self._timer(self._timeouts.total):
                 answer, body = await self._exchange(call, token)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             return self._later(error, perhaps_done=False)

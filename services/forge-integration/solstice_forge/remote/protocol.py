@@ -95,18 +95,18 @@ def is_missing(status: int, _detail: str) -> bool:
     return status == 404  # noqa: PLR2004  Not Found
 
 
-def commit_id(given: object) -> str:
+def commit_id(value: object) -> str:
     """Return a full commit id from an answer; raise Unreadable when it is none."""
-    if not isinstance(given, str) or not _COMMIT.fullmatch(given):
+    if not isinstance(value, str) or not _COMMIT.fullmatch(value):
         raise Unreadable("no commit id")
-    return given
+    return value
 
 
-def name_in(given: object) -> str:
+def name_in(value: object) -> str:
     """Return a name from an answer; raise Unreadable when it is none."""
-    if not isinstance(given, str) or not given:
+    if not isinstance(value, str) or not value:
         raise Unreadable("no name")
-    return given
+    return value
 
 
 def nothing(_document: object) -> None:

@@ -21,4 +21,4 @@ def access_of(source: Source) -> ForgeAccess | None:
 
 def timeouts_of(call_seconds: float) -> CallTimeouts:
     """Return the timeouts of a call to a forge."""
-    return CallTimeouts(connect=min(5.0, call_seconds), read=call_seconds * 2 / 3, whole=call_seconds)
+    return CallTimeouts(connect=min(5.0, call_seconds), read=call_seconds * 2 / 3, total=call_seconds)

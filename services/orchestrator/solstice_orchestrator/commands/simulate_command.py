@@ -108,8 +108,8 @@ def simulate(
             repositories=_read(parse_rates, "--repository-start-rates", repository_start_rates),
         ),
     )
-    whole = capacity(_read(parse_slots, "--slots", slots), max_concurrency)
-    configuration = SimulationConfig(capacity=whole, limits=limits, max_wait_seconds=max_wait_seconds)
+    total = capacity(_read(parse_slots, "--slots", slots), max_concurrency)
+    configuration = SimulationConfig(capacity=total, limits=limits, max_wait_seconds=max_wait_seconds)
     with _bar() as bar:
 
         def again(label: str) -> Iterator[TraceRun]:
@@ -264,7 +264,7 @@ def _bar() -> Iterator[Callable[[str], ReportProgress]]:
 
         def begin(what: str) -> ReportProgress:
             task = bars.add_task(what, total=None)
-            return lambda done, whole: bars.update(task, completed=done, total=whole)
+            return lambda done, total: bars.update(task, completed=done, total=total)
 
         yield begin
 

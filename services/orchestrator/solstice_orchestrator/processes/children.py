@@ -176,7 +176,7 @@ class PipeReader(asyncio.StreamReader):
     def __init__(self, pipe: IO[bytes]) -> None:
         super().__init__(limit=PIECE_BYTES)
         self._pipe = pipe
-        self.taken = 0
+        self.bytes_read = 0
         """Bytes that this process has read from the pipe."""
 
     @property
@@ -186,9 +186,9 @@ class PipeReader(asyncio.StreamReader):
         Bytes that another process took from the pipe are not counted.
         """
         if self._pipe.closed:
-            return self.taken
+            return self.bytes_read
         unread = struct.unpack("i", fcntl.ioctl(self._pipe, termios.FIONREAD, struct.pack("i", 0)))
-        return self.taken + int(unread[0])
+        return self.bytes_read + int(unread[0])
 
 
 @contextmanager
@@ -239,7 +239,7 @@ class _PipeTransport(asyncio.ReadTransport):
         except BlockingIOError:
             return
         if piece:
-            self._reader.taken += len(piece)
+            self._reader.bytes_read += len(piece)
             self._reader.feed_data(piece)
         else:
             self.close()

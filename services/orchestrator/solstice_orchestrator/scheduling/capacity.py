@@ -48,8 +48,8 @@ def capacity(slots: Mapping[str, int], max_concurrency: int) -> Capacity:
     return Capacity(slots=slots, limit=min(total, max_concurrency) if max_concurrency else total)
 
 
-def free(whole: Capacity, in_use: Iterable[str]) -> FreeSlots:
-    """The slots of `whole` that jobs of these labels leave free; at least 0."""
+def free(total: Capacity, in_use: Iterable[str]) -> FreeSlots:
+    """The slots of `total` that jobs of these labels leave free; at least 0."""
     used = Counter(in_use)
-    left = {label: max(0, slots - used[label]) for label, slots in whole.slots.items()}
-    return FreeSlots(slots=left, total=max(0, whole.limit - used.total()))
+    left = {label: max(0, slots - used[label]) for label, slots in total.slots.items()}
+    return FreeSlots(slots=left, total=max(0, total.limit - used.total()))

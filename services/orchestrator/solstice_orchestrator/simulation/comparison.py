@@ -40,10 +40,10 @@ def with_extra_slot(
     return ExtraSlotEffect(label=label, slots=more.slots[label], before=waited, after=waits)
 
 
-def _with_extra_slot(whole: Capacity, label: str) -> Capacity:
+def _with_extra_slot(total: Capacity, label: str) -> Capacity:
     """The capacity with one more slot; a limit below the sum of slots stays."""
-    slots = {**whole.slots, label: whole.slots[label] + 1}
-    return capacity(slots, 0 if _is_unlimited(whole) else whole.limit)
+    slots = {**total.slots, label: total.slots[label] + 1}
+    return capacity(slots, 0 if _is_unlimited(total) else total.limit)
 
 
 def _are_independent(config: SimulationConfig, before: Tally) -> bool:
@@ -54,5 +54,5 @@ def _are_independent(config: SimulationConfig, before: Tally) -> bool:
     return _is_unlimited(config.capacity) and not config.limits.by_sender and not before.entangled
 
 
-def _is_unlimited(whole: Capacity) -> bool:
-    return whole.limit >= sum(whole.slots.values())
+def _is_unlimited(total: Capacity) -> bool:
+    return total.limit >= sum(total.slots.values())

@@ -79,10 +79,10 @@ class SimulationReport:
     """None when no job ran."""
 
 
-def report(tally: Tally, whole: Capacity) -> SimulationReport:
+def report(tally: Tally, total: Capacity) -> SimulationReport:
     """Summarise a finished simulation."""
     span = tally.ended_at - tally.began_at if tally.began_at is not None and tally.speeds else 0.0
-    labels = sorted({*whole.slots, *tally.jobs})
+    labels = sorted({*total.slots, *tally.jobs})
     jobs, started = tally.jobs.total(), sum(map(len, tally.waits.values()))
     return SimulationReport(
         jobs=jobs,
@@ -93,7 +93,7 @@ def report(tally: Tally, whole: Capacity) -> SimulationReport:
         labels=[
             LabelUse(
                 label=label,
-                slots=(slots := whole.slots.get(label, 0)),
+                slots=(slots := total.slots.get(label, 0)),
                 jobs=tally.jobs[label],
                 utilisation=tally.busy_seconds[label] / (slots * span) if slots and span else 0.0,
                 longest_line=tally.longest_line[label],

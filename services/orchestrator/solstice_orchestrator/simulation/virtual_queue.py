@@ -94,12 +94,12 @@ class VirtualQueues(Generic[Job]):
             self._bounds.meet(repository, now)
         label_queue = self._queues[label][rank(priority)]
         entry = queue_entry(label_queue.queue(self._full))
-        given = turns(entry, label_queue.next_turns.get(repository), len(jobs))
-        label_queue.clock, label_queue.next_turns[repository] = entry.clock, given.stop
+        new_turns = turns(entry, label_queue.next_turns.get(repository), len(jobs))
+        label_queue.clock, label_queue.next_turns[repository] = entry.clock, new_turns.stop
         self._waiting[label] += len(jobs)
         queue = label_queue.waiting.setdefault(repository, deque())
         is_first, last = not queue, queue[-1] if queue else None
-        for (age, job), turn in zip(jobs, given, strict=True):
+        for (age, job), turn in zip(jobs, new_turns, strict=True):
             if last is not None and last.since == now and last.age > age:
                 label_queue.shuffled.add(repository)
             last = QueuedJob(age, turn, now, job)

@@ -180,8 +180,8 @@ class Dispatch:
     async def _claim(self) -> float:
         """Claim and start waiting jobs; return the seconds until the next poll."""
         begun = self._monotonic()
-        whole, limit = await self._governed()
-        left = free(whole, [attempt.label for attempt in self._running.values()])
+        total, limit = await self._governed()
+        left = free(total, [attempt.label for attempt in self._running.values()])
         limit = min(left.total, limit)
         claims: Sequence[Claim] = ()
         if limit > 0:
@@ -200,15 +200,15 @@ class Dispatch:
 
         A changed pressure is reported to the store.
         """
-        whole = self._registration.capacity
+        total = self._registration.capacity
         if self._governor is None:
-            return whole, CLAIM_LIMIT
+            return total, CLAIM_LIMIT
         pressure = self._governor.current()
         await self._report_pressure(pressure)
         if pressure.shrunk_to is not None:
-            whole = replace(whole, limit=pressure.shrunk_to)
+            total = replace(total, limit=pressure.shrunk_to)
         startable = self._governor.startable
-        return whole, CLAIM_LIMIT if startable is None else min(CLAIM_LIMIT, startable)
+        return total, CLAIM_LIMIT if startable is None else min(CLAIM_LIMIT, startable)
 
     async def _report_pressure(self, pressure: WorkerPressure) -> None:
         # The numbers in the sentence change at every check: readers see them a few seconds old, with their

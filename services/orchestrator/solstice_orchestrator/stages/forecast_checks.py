@@ -29,26 +29,26 @@ class ForecastChecks:
     def __init__(self, store: JobStore, metrics: Metrics) -> None:
         self._store = store
         self._metrics = metrics
-        self._made: dict[str, Forecast] = {}
+        self._forecasts: dict[str, Forecast] = {}
 
     async def round(self) -> None:
         """Judge the forecasts of started jobs, and make some for new ones."""
-        for job_id, forecast in list(self._made.items()):
+        for job_id, forecast in list(self._forecasts.items()):
             job = await self._store.job(job_id)
             if job is None or (job.state.final and job.started_at is None):
-                del self._made[job_id]
+                del self._forecasts[job_id]
             elif job.started_at is not None and job.attempt == 1:
                 self._metrics.started_as_expected(check_forecast(forecast, job.started_at))
-                del self._made[job_id]
-        room = min(AT_ONCE, FOLLOWED - len(self._made))
+                del self._forecasts[job_id]
+        followable = min(AT_ONCE, FOLLOWED - len(self._forecasts))
         newest = await self._store.jobs(state=JobState.WAITING, limit=4 * AT_ONCE)
         # First attempts only: the wait for a second one begins at another moment.
-        fresh = [job for job in newest if job.job_id not in self._made and job.attempt == 0]
-        for job in fresh[: max(0, room)]:
+        fresh = [job for job in newest if job.job_id not in self._forecasts and job.attempt == 0]
+        for job in fresh[: max(0, followable)]:
             facts = await self._store.waiting(job.job_id)
             why = None if facts is None else explain(facts)
             if why is not None and why.expected_start is not None:
-                self._made[job.job_id] = why.expected_start
+                self._forecasts[job.job_id] = why.expected_start
 
 
 async def run_forecast_checks(

@@ -179,8 +179,8 @@ class _Needle:
 
     def has_case_of(self, data: bytes, start: int) -> bool:
         """Whether the case-sensitive letters of needle and data agree, from `start` on."""
-        whole = data[start : start + len(self.lower)]
-        return all(whole[at] == byte for at, byte in self.cased if at < len(whole))
+        original = data[start : start + len(self.lower)]
+        return all(original[at] == byte for at, byte in self.cased if at < len(original))
 
 
 def _plain(secret: str) -> Iterable[_Needle]:

@@ -39,8 +39,8 @@ def _disk_free(path: Path) -> float | None:
     except OSError:
         return None
     # Space reserved for root is neither free nor used: shutil leaves it out of both.
-    whole = disk.used + disk.free
-    return 100.0 * disk.free / whole if whole else None
+    total = disk.used + disk.free
+    return 100.0 * disk.free / total if total else None
 
 
 def _memory(meminfo: Path) -> float | None:
@@ -54,5 +54,5 @@ def _memory(meminfo: Path) -> float | None:
         for name, _, rest in (line.partition(":") for line in lines)
         if rest.split()
     }
-    whole, available = kib.get("MemTotal", 0), kib.get("MemAvailable")
-    return 100.0 * available / whole if whole and available is not None else None
+    total, available = kib.get("MemTotal", 0), kib.get("MemAvailable")
+    return 100.0 * available / total if total and available is not None else None

@@ -134,8 +134,8 @@ async def _group_of(directory: Path, lock: int) -> AsyncIterator[ControlGroup | 
 
     Its path is kept in the lock file, for the sweep after a kill of this orchestrator.
     """
-    async with open_group(directory.name) as made:
-        group = _with_lock(made, lock) if isinstance(made, ControlGroup) else made
+    async with open_group(directory.name) as opened:
+        group = _with_lock(opened, lock) if isinstance(opened, ControlGroup) else opened
         if isinstance(group, str):
             LOG.info(LogEvent.CONTROL_GROUPS_UNUSED, why=group)
             yield None

@@ -93,7 +93,7 @@ class JobDraft:
             env=MappingProxyType({**defaults.env, **self.combination.env, **self.env}),
             timeout_seconds=own.timeout_seconds or rest.timeout_seconds or DEFAULT_TIMEOUT_SECONDS,
             condition=self.condition,
-            retries=next((given for given in (own.retries, rest.retries) if given is not None), 0),
+            retries=next((each for each in (own.retries, rest.retries) if each is not None), 0),
             no_output_seconds=own.no_output_seconds or rest.no_output_seconds,
             concurrency=self.concurrency,
             matrix=self.combination.values,
@@ -104,11 +104,11 @@ class JobDraft:
 def read_defaults(node: KdlNode) -> JobDefaults:
     """Read a `defaults` node."""
     expect_arguments(node, 0, "'defaults' takes no arguments")
-    given = properties(node, _LIMITS)
+    values = properties(node, _LIMITS)
     env: Mapping[str, str] = MappingProxyType({})
     for child in children(node, ("env",), "in 'defaults'", once=("env",)):
         env = _env(child, NO_MATRIX)
-    return JobDefaults(limits=_properties(given, NO_MATRIX), env=env)
+    return JobDefaults(limits=_properties(values, NO_MATRIX), env=env)
 
 
 def read_jobs(node: KdlNode) -> Sequence[JobDraft]:
@@ -122,12 +122,12 @@ def read_concurrency(node: KdlNode, combination: MatrixCombination = NO_MATRIX) 
     rule = 'concurrency takes the name of one group: concurrency "deploy"'
     expect_arguments(node, 1, rule)
     expect_childless(node)
-    given = properties(node, ("mode",))
+    values = properties(node, ("mode",))
     value = node.arguments[0]
     group = combination.fill(line(value, "the name of a group"), value.position)
     if len(group) > MAX_LINE:
         raise value.position.problem(f"the name of a group has at most {MAX_LINE} characters")
-    mode = one_of(given["mode"], "mode", tuple(GroupMode)) if "mode" in given else GroupMode.QUEUE
+    mode = one_of(values["mode"], "mode", tuple(GroupMode)) if "mode" in values else GroupMode.QUEUE
     return Concurrency(group=group, mode=GroupMode(mode))
 
 
@@ -138,7 +138,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
         raise node.arguments[0].position.problem(
             f"the name of a job and the values of its matrix have at most {MAX_NAME} characters together"
         )
-    given = properties(node, (*_LIMITS, "if"))
+    values = properties(node, (*_LIMITS, "if"))
     env: Mapping[str, str] = MappingProxyType({})
     needs: list[tuple[str, SourcePosition]] = []
     steps: list[StepSpec] = []
@@ -163,12 +163,12 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
                 pass
     if not steps:
         raise node.position.problem(f'the job {written!r} has no steps: step "unit tests" run="..."')
-    condition = one_of(given["if"], "if", tuple(JobCondition)) if "if" in given else JobCondition.SUCCESS
+    condition = one_of(values["if"], "if", tuple(JobCondition)) if "if" in values else JobCondition.SUCCESS
     return JobDraft(
         written=written,
         position=node.arguments[0].position,
         combination=combination,
-        limits=_properties(given, combination),
+        limits=_properties(values, combination),
         condition=JobCondition(condition),
         env=env,
         needs=tuple(needs),
@@ -178,25 +178,25 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
     )
 
 
-def _properties(given: Mapping[str, KdlValue], combination: MatrixCombination) -> JobProperties:
-    label, silence = given.get("runs-on"), given.get("no-output-timeout")
+def _properties(values: Mapping[str, KdlValue], combination: MatrixCombination) -> JobProperties:
+    label, silence = values.get("runs-on"), values.get("no-output-timeout")
     return JobProperties(
         runs_on=identifier(label, "a label", MAX_LABEL, fill=combination.fill) if label else None,
-        timeout_seconds=duration(given["timeout"]) if "timeout" in given else None,
+        timeout_seconds=duration(values["timeout"]) if "timeout" in values else None,
         no_output_seconds=duration(silence) if silence else None,
-        retries=whole_number(given["retries"], "retries", MAX_RETRIES) if "retries" in given else None,
+        retries=whole_number(values["retries"], "retries", MAX_RETRIES) if "retries" in values else None,
     )
 
 
 def _step(node: KdlNode, number: int, combination: MatrixCombination) -> StepSpec:
-    given = properties(node, ("run", "timeout"))
+    values = properties(node, ("run", "timeout"))
     if len(node.arguments) > 1:
         raise node.arguments[1].position.problem('a step has one name, and run="..." is what it does')
-    if "run" not in given:
+    if "run" not in values:
         raise node.position.problem('a step needs run="...", the command to run')
-    run = text(given["run"], "run")
+    run = text(values["run"], "run")
     if not run.strip():
-        raise given["run"].position.problem("run is empty; a step needs a command")
+        raise values["run"].position.problem("run is empty; a step needs a command")
     name = f"step {number}"
     if node.arguments:
         title = node.arguments[0]
@@ -208,8 +208,8 @@ def _step(node: KdlNode, number: int, combination: MatrixCombination) -> StepSpe
             env = _env(child, combination)
         else:
             secrets.extend(_secrets(child, secrets))
-    timeout = duration(given["timeout"]) if "timeout" in given else None
-    run = combination.fill(run, given["run"].position)
+    timeout = duration(values["timeout"]) if "timeout" in values else None
+    run = combination.fill(run, values["run"].position)
     return StepSpec(name=name, run=run, env=env, timeout_seconds=timeout, secrets=tuple(secrets))
 
 

@@ -90,8 +90,8 @@ def truth(value: KdlValue, rule: str) -> bool:
 def duration(value: KdlValue, *, longest: float = MAX_TIMEOUT_SECONDS) -> float:
     """Seconds, read from `90s`, `30m` or `1h30m`."""
     if isinstance(value.value, int | float) and not isinstance(value.value, bool):
-        whole = isinstance(value.value, int) and value.value > 0
-        example = f'"{value.value}s" or "{value.value}m"' if whole else '"90s", "30m" or "1h30m"'
+        is_whole = isinstance(value.value, int) and value.value > 0
+        example = f'"{value.value}s" or "{value.value}m"' if is_whole else '"90s", "30m" or "1h30m"'
         raise value.position.problem(f"a timeout needs a unit, in quotes: {example}")
     written = text(value, "timeout")
     match = _DURATION.fullmatch(written)
@@ -147,17 +147,17 @@ def children(node: KdlNode, known: Sequence[str], where: str, *, once: Collectio
 
 def properties(node: KdlNode, known: Sequence[str]) -> Mapping[str, KdlValue]:
     """The properties by name, each known and given once."""
-    given: dict[str, KdlValue] = {}
+    found: dict[str, KdlValue] = {}
     for item in node.properties:
         if item.name not in known:
             listed = ", ".join(f"'{name}'" for name in known) or "none"
             raise item.position.problem(
                 f"{node.name!r} has no property {item.name!r}{did_you_mean(item.name, known)}; known: {listed}"
             )
-        if item.name in given:
+        if item.name in found:
             raise item.position.problem(f"{item.name!r} is given twice")
-        given[item.name] = item.value
-    return given
+        found[item.name] = item.value
+    return found
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:

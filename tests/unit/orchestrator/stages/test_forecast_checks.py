@@ -92,5 +92,5 @@ async def test_a_job_that_never_starts_is_forgotten(store: JobStore, clock: Manu
     await estimates.round()
     await store.cancel_run(run_id)
     await estimates.round()
-    assert estimates._made == {}
+    assert estimates._forecasts == {}
     assert "solstice_expected_start_error_seconds_count 0.0" in metric_lines(metrics)

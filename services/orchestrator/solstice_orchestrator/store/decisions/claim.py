@@ -56,7 +56,7 @@ def end_backoffs(unit: UnitOfWork) -> None:
 def _assign_job(unit: UnitOfWork, worker_id: str, job_id: str, spec: bytes) -> Claim:
     job, now = unit.jobs[job_id], unit.now
     number, until = job.attempt + 1, now + unit.moment.rules.lease_seconds
-    given = replace(
+    claimed = replace(
         job,
         attempt=number,
         worker_id=worker_id,
@@ -66,7 +66,7 @@ def _assign_job(unit: UnitOfWork, worker_id: str, job_id: str, spec: bytes) -> C
         exit_code=None,
         step=None,
     )
-    unit.move(given, _RUNNING, _CLAIMED)
+    unit.move(claimed, _RUNNING, _CLAIMED)
     return Claim(
         key=AttemptKey(job_id=job_id, number=number),
         run_id=job.run_id,

@@ -57,7 +57,7 @@ def where_clause(mark: Mark, *conditions: Condition, first: int = 1) -> tuple[st
 
     Their parameters are numbered from `first` on.
     """
-    given = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
+    used = [(text, values) for text, *values in conditions if any(value is not None for value in values)]
     numbers = itertools.count(first)
-    text = " AND ".join(text.format(*(f"{mark}{next(numbers)}" for _ in values)) for text, values in given)
-    return (f"WHERE {text}" if text else "", [value for _, values in given for value in values])
+    text = " AND ".join(text.format(*(f"{mark}{next(numbers)}" for _ in values)) for text, values in used)
+    return (f"WHERE {text}" if text else "", [value for _, values in used for value in values])

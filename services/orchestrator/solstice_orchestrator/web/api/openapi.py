@@ -67,12 +67,12 @@ def _described(operation: Operation) -> Node:
             "413": answer("The body is too large.", api_models.Problem),
             "415": answer("The body is not sent as JSON.", api_models.Problem),
         }
-    given = _given(operation)
+    success = _success(operation)
     if links := _links(operation):
-        given["links"] = links
+        success["links"] = links
     if operation.parts:
         parameters.append(_RANGE)
-        refused["206"] = {**given, "description": "Those bytes.", "headers": _PARTS}
+        refused["206"] = {**success, "description": "Those bytes.", "headers": _PARTS}
         refused["416"] = answer("It has no such bytes.", api_models.Problem)
     summary, _, description = (inspect.getdoc(operation.serves) or "").partition("\n\n")
     return {
@@ -82,11 +82,11 @@ def _described(operation: Operation) -> Node:
         "security": security(scope),
         **({"parameters": parameters} if parameters else {}),
         **({"requestBody": {"required": True, "content": content(operation.body)}} if operation.body else {}),
-        "responses": {str(operation.status): given, **refused},
+        "responses": {str(operation.status): success, **refused},
     }
 
 
-def _given(operation: Operation) -> Node:
+def _success(operation: Operation) -> Node:
     if isinstance(operation.gives, str):
         return {
             "description": operation.description,

@@ -85,8 +85,10 @@ class ScheduleInput(_Sent):
 
     def spec(self) -> ScheduleSpec:
         """Convert it for the store."""
-        given = {field.name: getattr(self, field.name) for field in fields(ScheduleSpec)}
-        return ScheduleSpec(**{**given, "repo_full_name": self.repo_full_name or full_name_of(self.repo_url)})
+        values = {field.name: getattr(self, field.name) for field in fields(ScheduleSpec)}
+        return ScheduleSpec(
+            **{**values, "repo_full_name": self.repo_full_name or full_name_of(self.repo_url)}
+        )
 
 
 def _or_as_it_is() -> Any:
@@ -115,7 +117,7 @@ class ScheduleEdit(_Sent):
 
     def changes(self) -> ScheduleChanges:
         """Convert it for the store."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        if "repo_url" in given and given.get("repo_full_name") is None:
-            given["repo_full_name"] = full_name_of(self.repo_url)
-        return cast("ScheduleChanges", given)
+        values = {name: getattr(self, name) for name in self.model_fields_set}
+        if "repo_url" in values and values.get("repo_full_name") is None:
+            values["repo_full_name"] = full_name_of(self.repo_url)
+        return cast("ScheduleChanges", values)

@@ -233,15 +233,15 @@ def restyled(style: TextStyle, parameters: str) -> TextStyle:
     """Return `style` after an SGR sequence; unknown parameters change nothing."""
     codes = iter(parameters.split(";"))
     for code in codes:
-        whole, *parts = (int(part) if part.isdecimal() and part.isascii() else 0 for part in code.split(":"))
-        if whole in {38, 48}:
+        first, *parts = (int(part) if part.isdecimal() and part.isascii() else 0 for part in code.split(":"))
+        if first in {38, 48}:
             colour = _colour(
                 iter(parts if parts[0] == 5 else [parts[0], *parts[-3:]]) if parts else _integers(codes)
             )
             if colour is not None:
-                style = _coloured(style, colour, front=whole == 38)
+                style = _coloured(style, colour, front=first == 38)
         else:
-            style = _simple(style, 24 if whole == 4 and parts[:1] == [0] else whole)
+            style = _simple(style, 24 if first == 4 and parts[:1] == [0] else first)
     return style
 
 

@@ -35,8 +35,8 @@ def _of_view(name: str, view: type, description: str, /, **others: Any) -> Model
     """
     hints = get_type_hints(view)
     kinds = {field.name: _shown(field.name, hints[field.name]) for field in fields(view)} | others
-    given: dict[str, Any] = {field: (kind, ...) for field, kind in kinds.items()}
-    return create_model(name, __base__=_Answer, __doc__=description, **given)
+    columns: dict[str, Any] = {field: (kind, ...) for field, kind in kinds.items()}
+    return create_model(name, __base__=_Answer, __doc__=description, **columns)
 
 
 def _shown(name: str, kind: Any) -> Any:
@@ -51,8 +51,8 @@ def _many(model: Model) -> Any:
 
 
 def _with(name: str, base: Model, description: str, /, **more: Any) -> Model:
-    given: dict[str, Any] = {field: (kind, ...) for field, kind in more.items()}
-    return create_model(name, __base__=base, __doc__=description, **given)
+    columns: dict[str, Any] = {field: (kind, ...) for field, kind in more.items()}
+    return create_model(name, __base__=base, __doc__=description, **columns)
 
 
 Run: Final = _of_view("Run", RunView, "A request, and what became of it.")

@@ -34,5 +34,5 @@ def place_of(cursor: str, of: str, filters: Mapping[str, object]) -> str | None:
 
 
 def _check(place: bytes, of: str, filters: Mapping[str, object]) -> bytes:
-    given = sorted((name, str(value)) for name, value in filters.items() if value is not None)
-    return hashlib.blake2b(place + repr((of, given)).encode(), digest_size=_CHECK_BYTES).digest()
+    pairs = sorted((name, str(value)) for name, value in filters.items() if value is not None)
+    return hashlib.blake2b(place + repr((of, pairs)).encode(), digest_size=_CHECK_BYTES).digest()

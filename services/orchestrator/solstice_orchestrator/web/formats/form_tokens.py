@@ -52,8 +52,8 @@ async def submitted(request: Request) -> Mapping[str, str]:
         fields = dict(parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=20, errors="strict"))
     except ValueError:
         raise HttpRefusal(400, "invalid_parameter", "This is no form of these pages.") from None
-    cookie, given = request.cookies.get(COOKIE, ""), fields.get(FIELD, "")
-    if not _TOKEN.fullmatch(cookie) or not hmac.compare_digest(cookie.encode(), given.encode()):
+    cookie, token = request.cookies.get(COOKIE, ""), fields.get(FIELD, "")
+    if not _TOKEN.fullmatch(cookie) or not hmac.compare_digest(cookie.encode(), token.encode()):
         raise HttpRefusal(
             403,
             "foreign_origin",

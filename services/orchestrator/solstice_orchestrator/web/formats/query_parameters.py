@@ -122,8 +122,8 @@ class DeadLetterPageQuery(Query):
 
     def filters(self) -> dict[str, str]:
         """Every filter by name, empty where it matches everything."""
-        given = self.model_dump(exclude={"after"}, exclude_none=True)
-        return {name: str(given.get(name, "")) for name in type(self).model_fields if name != "after"}
+        values = self.model_dump(exclude={"after"}, exclude_none=True)
+        return {name: str(values.get(name, "")) for name in type(self).model_fields if name != "after"}
 
     def selection(self, now: datetime) -> Selection:
         """The filters as a Selection."""
@@ -232,15 +232,15 @@ def parse_query(request: Request, model: type[QueryT], *, others: bool = False) 
 
     With `others`, unknown ones are ignored.
     """
-    given = [(name, value) for name, value in request.query_params.multi_items() if value]
+    pairs = [(name, value) for name, value in request.query_params.multi_items() if value]
     known = model.model_fields
-    for name, times in Counter(name for name, _ in given).items():
+    for name, times in Counter(name for name, _ in pairs).items():
         if name in known and times > 1:
             raise _wrong(f"{name} is there {times} times")
         if name not in known and not others:
             raise _wrong(f"{name[:100]!r} is not known here; known are {', '.join(known) or 'none'}")
     try:
-        return model.model_validate_strings({name: value for name, value in given if name in known})
+        return model.model_validate_strings({name: value for name, value in pairs if name in known})
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         raise _wrong(f"{problem['loc'][0]}: {in_words(problem)}") from None
