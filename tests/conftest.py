@@ -25,12 +25,12 @@ from tests.servers.versions import NATS, NATS_2_10, OF_NEWER_DEBIAN, REDIS, nats
 
 # How long an example takes says how busy the machine is.
 settings.register_profile(
-    "unhurried",
+    "without_test_timeout",
     settings.get_profile(settings.get_current_profile_name()),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("unhurried")
+settings.load_profile("without_test_timeout")
 
 # rich, which structlog would use, never ends with an exception whose causes lead back to it.
 structlog.configure(

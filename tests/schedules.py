@@ -30,29 +30,29 @@ def spec(**fields: Any) -> ScheduleSpec:
     )
 
 
-async def added_schedule(timetable: ScheduleStore, **fields: Any) -> ScheduleView:
+async def added_schedule(schedule_store: ScheduleStore, **fields: Any) -> ScheduleView:
     """A new schedule."""
-    view = await timetable.add(spec(**fields), None)
+    view = await schedule_store.add(spec(**fields), None)
     assert isinstance(view, ScheduleView)
     return view
 
 
-async def the_schedule(timetable: ScheduleStore, which: str = "nightly") -> ScheduleView:
-    view = await timetable.schedule(which)
+async def the_schedule(schedule_store: ScheduleStore, which: str = "nightly") -> ScheduleView:
+    view = await schedule_store.schedule(which)
     assert view is not None
     return view
 
 
-async def claimed_tick(timetable: ScheduleStore, holder: str = HOLDER) -> TickTask:
+async def claimed_tick(schedule_store: ScheduleStore, holder: str = HOLDER) -> TickTask:
     """The one tick that is due."""
-    (task,) = (await timetable.claim(holder, 10)).tasks
+    (task,) = (await schedule_store.claim(holder, 10)).tasks
     return task
 
 
-async def history(timetable: ScheduleStore, which: str = "nightly") -> list[TickView]:
+async def history(schedule_store: ScheduleStore, which: str = "nightly") -> list[TickView]:
     """The ticks, oldest first."""
-    view = await the_schedule(timetable, which)
-    return [*reversed(await timetable.ticks(view.schedule_id, 1000))]
+    view = await the_schedule(schedule_store, which)
+    return [*reversed(await schedule_store.ticks(view.schedule_id, 1000))]
 
 
 async def runs_of(store: JobStore) -> Page:

@@ -55,7 +55,7 @@ def random_trace(
     """
     trace, at = list[TraceRun](), 0.0
     for number in range(runs):
-        at += _eighths(rng.expovariate(1 / 4))
+        at += _rounded_up(rng.expovariate(1 / 4))
         repository = rng.choice(["acme/app"] * 4 + ["acme/docs", "reef/tide", "reef/lamp"])
         size, chained = rng.choice([1, 1, 2, 4]) if entangled else 1, rng.random() < 0.3
         # Never two groups at once: in which order a store looks at those is chance (the hash of a digest).
@@ -66,7 +66,7 @@ def random_trace(
                     at=at,
                     repository=repository,
                     label=rng.choice(labels),
-                    seconds=1 + _eighths(rng.expovariate(1 / 8)),
+                    seconds=1 + _rounded_up(rng.expovariate(1 / 8)),
                     priority=rng.choice([*Priority, Priority.DEFAULT, Priority.DEFAULT]),
                     run=f"run-{number}",
                     name=f"job-{number}-{position}",
@@ -195,5 +195,5 @@ def _concurrency(group: TraceGroup | None) -> Concurrency | None:
     return None if group is None else Concurrency(group=group.group, mode=group.mode)
 
 
-def _eighths(seconds: float) -> float:
+def _rounded_up(seconds: float) -> float:
     return math.ceil(seconds * 8) / 8

@@ -33,7 +33,7 @@ from tests.bench import (
     signing,
     simulating,
 )
-from tests.bench.agreeing import Agreement
+from tests.bench.agreeing import MeanWaits
 from tests.bench.claiming import Claiming
 from tests.bench.first_status import FirstStatus
 from tests.bench.idle import Idle
@@ -51,7 +51,7 @@ Figures = (
     | FirstStatus
     | Outage
     | Simulating
-    | Agreement
+    | MeanWaits
     | Jobs
     | Mapping[str, Idle]
     | list[Claiming]
@@ -169,7 +169,7 @@ def show(figures: Mapping[str, Figures], version: str) -> None:
                     f"{figure.ratio:.2f}x",
                     "" if figure.goal is None else f">= {figure.goal:g}x",
                 )
-            case Latency() | FirstStatus() | Outage() | Simulating() | Agreement() | Jobs():
+            case Latency() | FirstStatus() | Outage() | Simulating() | MeanWaits() | Jobs():
                 console.print(figure.summary)
             case list():
                 console.print(_claims(figure))
@@ -227,7 +227,7 @@ def _plain(figure: Figures) -> object:
     match figure:
         case Comparison():
             return {**asdict(figure), "ratio": figure.ratio}
-        case Latency() | FirstStatus() | Outage() | Simulating() | Agreement() | Jobs():
+        case Latency() | FirstStatus() | Outage() | Simulating() | MeanWaits() | Jobs():
             return asdict(figure)
         case list():
             return [{**asdict(each), "of_bare": each.of_bare, "ratio": each.ratio} for each in figure]

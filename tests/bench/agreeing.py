@@ -42,7 +42,7 @@ TIMEOUT_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
+class MeanWaits:
     """Mean waits, in seconds, by the jobs' priority."""
 
     jobs: int
@@ -62,7 +62,7 @@ class Agreement:
         )
 
 
-async def measure(server: RabbitMQServer, *, count: int) -> Agreement:
+async def measure(server: RabbitMQServer, *, count: int) -> MeanWaits:
     """Run `count` one-job runs at random moments, and simulate their record.
 
     The moments come from one seed.
@@ -104,7 +104,7 @@ async def measure(server: RabbitMQServer, *, count: int) -> Agreement:
     waits: dict[str, list[float]] = {}
     for job in jobs:
         waits.setdefault(job["priority"], []).append(_moment(job["started_at"]) - _moment(job["created_at"]))
-    return Agreement(
+    return MeanWaits(
         jobs=count,
         really={priority: fmean(each) for priority, each in waits.items()},
         simulated={each["priority"]: each["waits"]["mean"] for each in summary["waits"] if each["priority"]},

@@ -35,7 +35,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
+class LineResult:
     """How `count` webhooks went through the line."""
 
     per_second: float
@@ -52,7 +52,7 @@ NAIVE = Side(receiver="naive_app", consumer="naive_consumer")
 
 async def send_through(
     side: Side, url: str, directory: Path, *, exchange: str, queue: str, count: int
-) -> Passage:
+) -> LineResult:
     """Send `count` webhooks through the line; RuntimeError when one is not accepted."""
     (port,) = free_ports(1)
     store = str(directory / f"{queue}.store")
@@ -73,7 +73,7 @@ async def send_through(
         receiver_seconds = receiver.processor_seconds - before[0]
     if sent["refused"]:
         raise RuntimeError(f"{sent['refused']} webhooks of {count} were not accepted")
-    return Passage(
+    return LineResult(
         per_second=count / (done["done_at"] - sent["began_at"]),
         p99_seconds=statistics.quantiles(sent["latencies"], n=100)[98],
         receiver_microseconds=1e6 * receiver_seconds / count,
@@ -89,20 +89,20 @@ async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Compari
         async def ours(number: int) -> float:
             name = f"ours.{number}"
             side = our_side(Path(directory), name)
-            passage = await send_through(
+            result = await send_through(
                 side, vhost.url, Path(directory), exchange=name, queue=name, count=count
             )
-            latencies["ours"].append(passage.p99_seconds)
-            return passage.per_second
+            latencies["ours"].append(result.p99_seconds)
+            return result.per_second
 
         async def naive(number: int) -> float:
             route = route_named(f"naive.{number}")
             await yardsticks.declare(vhost.url, route.exchange, route.queue, route.routing_key)
-            passage = await send_through(
+            result = await send_through(
                 NAIVE, vhost.url, Path(directory), exchange=route.exchange, queue=route.queue, count=count
             )
-            latencies["naive"].append(passage.p99_seconds)
-            return passage.per_second
+            latencies["naive"].append(result.p99_seconds)
+            return result.per_second
 
         return await compare(
             "whole line, against a publish awaited per request and a transaction per message",

@@ -44,7 +44,7 @@ RETENTION_SECONDS = 90 * 86_400.0
 """As by the default of RETENTION_DAYS."""
 
 
-def say(**facts: Any) -> None:
+def print_facts(**facts: Any) -> None:
     """Print one line for the parent."""
     print(json.dumps(facts), flush=True)  # noqa: T201  the pipe to the parent
 
@@ -56,23 +56,23 @@ async def naive_app(url: str, name: str, port: int) -> None:
     serving = asyncio.create_task(server.serve(), name="naive-app")
     while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
         await asyncio.sleep(0.01)
-    say(ready=True)
+    print_facts(ready=True)
     await serving
 
 
 async def naive_consumer(url: str, name: str, database: str, count: int) -> None:
     """The yardstick's consumer, until it has handed over `count` jobs."""
-    say(ready=True)
+    print_facts(ready=True)
     await yardsticks.naive_consumer(url, name, Path(database), count, PREFETCH)
-    say(done_at=time.monotonic(), cpu_seconds=time.process_time())
+    print_facts(done_at=time.monotonic(), cpu_seconds=time.process_time())
 
 
 async def plain_consumer(url: str, name: str, count: int) -> None:
     """The plain client: consume and ack each."""
-    say(ready=True)
+    print_facts(ready=True)
     began = time.monotonic()
     await plain_client(url).consume(url, name, count, PREFETCH)
-    say(began_at=began, done_at=time.monotonic())
+    print_facts(began_at=began, done_at=time.monotonic())
 
 
 async def receiver(url: str, name: str, database: str, port: int, signing_keys: str = "") -> None:
@@ -89,7 +89,9 @@ async def receiver(url: str, name: str, database: str, port: int, signing_keys: 
         forgejo_webhook_secret=SecretStr(load.SECRET),
         signing_keys=SecretStr(signing_keys),
     )
-    await serve(settings, stop=asyncio.Event(), listening=lambda _host, port: say(ready=True, port=port))
+    await serve(
+        settings, stop=asyncio.Event(), listening=lambda _host, port: print_facts(ready=True, port=port)
+    )
 
 
 async def consumer(url: str, name: str, database: str, count: int) -> None:
@@ -98,14 +100,14 @@ async def consumer(url: str, name: str, database: str, count: int) -> None:
     async with taking(url, name, database, admitted):
         began = time.monotonic()
         await admitted.complete.wait()
-        say(began_at=began, done_at=time.monotonic())
+        print_facts(began_at=began, done_at=time.monotonic())
 
 
 async def line_end(url: str, name: str, database: str, count: int, verify_keys: str = "") -> None:
     """The same, with each run handed to the next stage, signed if there are keys."""
     async with taking(url, name, database, Metrics(), verify_keys) as store:
         await handed_over(store, count)
-        say(done_at=time.monotonic(), cpu_seconds=time.process_time())
+        print_facts(done_at=time.monotonic(), cpu_seconds=time.process_time())
 
 
 class Admissions(Metrics):
@@ -140,7 +142,7 @@ async def taking(
         await broker.ready(10)
         await broker.declare(topology)
         tune_garbage_collection()  # as the daemon does
-        say(ready=True)
+        print_facts(ready=True)
         signatures = None
         if verify_keys:
             keys = KeyFile(Path(verify_keys), read_public)
@@ -170,11 +172,11 @@ async def flood(port: int, count: int, connections: int) -> None:
     requests = [load.request_bytes(load.push(number)[0]) for number in range(count)]
     # A search of all imported modules for cycles would hold back every connection for the time of several answers.
     tune_garbage_collection()
-    say(ready=True)
+    print_facts(ready=True)
     await asyncio.to_thread(sys.stdin.readline)
     began = time.monotonic()
     answers = await load.flood(port, requests, connections=connections)
-    say(
+    print_facts(
         began_at=began,
         done_at=time.monotonic(),
         refused=sum(answer.status != load.ACCEPTED for answer in answers),
@@ -212,11 +214,13 @@ async def _claim_all(batches: Sequence[Callable[[], Awaitable[int]]]) -> None:
     """Let each worker do one batch and, after the start, all others."""
     await asyncio.gather(*[batch() for batch in batches])
     tune_garbage_collection()
-    say(ready=True)
+    print_facts(ready=True)
     await asyncio.to_thread(sys.stdin.readline)
     began, cpu = time.monotonic(), time.process_time()
     jobs = await asyncio.gather(*[_until_none_is_left(batch) for batch in batches])
-    say(began_at=began, done_at=time.monotonic(), cpu_seconds=time.process_time() - cpu, jobs=sum(jobs))
+    print_facts(
+        began_at=began, done_at=time.monotonic(), cpu_seconds=time.process_time() - cpu, jobs=sum(jobs)
+    )
 
 
 async def _until_none_is_left(batch: Callable[[], Awaitable[int]]) -> int:

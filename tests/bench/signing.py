@@ -8,7 +8,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from tests.bench.line import Passage, our_side, send_through
+from tests.bench.line import LineResult, our_side, send_through
 from tests.bench.pairs import Comparison, compare
 from tests.servers.rabbitmq import RabbitMQServer
 from tests.signing import KeyPair
@@ -20,15 +20,15 @@ async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Compari
         directory, pair = Path(name), KeyPair()
         private, public = str(pair.write(directory)), directory / "verify.json"
         pair.publish(public)
-        passages: dict[str, list[Passage]] = {"signed": [], "unsigned": []}
+        passages: dict[str, list[LineResult]] = {"signed": [], "unsigned": []}
 
         async def pass_through(way: str, number: int, signing_keys: str, verify_keys: str) -> float:
             name = f"{way}.{number}"
             side = our_side(directory, name, signing_keys=signing_keys, verify_keys=verify_keys)
-            passage = await send_through(side, vhost.url, directory, exchange=name, queue=name, count=count)
+            result = await send_through(side, vhost.url, directory, exchange=name, queue=name, count=count)
             if number >= 0:
-                passages[way].append(passage)
-            return passage.per_second
+                passages[way].append(result)
+            return result.per_second
 
         def note() -> str:
             signed, unsigned = passages["signed"], passages["unsigned"]
@@ -49,11 +49,11 @@ async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Compari
         )
 
 
-def _both(passage: Passage) -> float:
-    return passage.receiver_microseconds + passage.consumer_microseconds
+def _both(result: LineResult) -> float:
+    return result.receiver_microseconds + result.consumer_microseconds
 
 
-def _more(signed: list[Passage], unsigned: list[Passage], part: str) -> str:
+def _more(signed: list[LineResult], unsigned: list[LineResult], part: str) -> str:
     """What signing adds to a part, in the median of the pairs."""
     pairs = [(getattr(a, part), getattr(b, part)) for a, b in zip(signed, unsigned, strict=True)]
     more = statistics.median(a - b for a, b in pairs)

@@ -243,7 +243,7 @@ async def test_a_large_body_is_shortened_and_the_page_says_so(
         assert len(await page.locator(".message-body").inner_text()) < 20_000
 
 
-async def stations(broker: Broker) -> list[str]:
+async def every_page(broker: Broker) -> list[str]:
     """Every page of dead letters, with content that is hard to fit."""
     wide = "unbroken" * 60
     await broker.publish(
@@ -267,7 +267,7 @@ async def stations(broker: Broker) -> list[str]:
 async def test_pages_fit_are_accessible_and_readable(
     web: WebServer, broker: Broker, browser: Browser, width: int, scheme: str
 ) -> None:
-    paths = await stations(broker)
+    paths = await every_page(broker)
     async with tab(browser, web, viewport={"width": width, "height": 700}, color_scheme=scheme) as page:
         await page.goto("/dead-letters/list")
         links = [await each.get_attribute("href") for each in await page.locator(".run-name").all()]

@@ -353,7 +353,7 @@ CLIPPED = """
 async def test_axe_finds_nothing_and_no_header_is_clipped(
     web: WebServer, browser: Browser, width: int
 ) -> None:
-    paths = [*await stations(web), "/workers", "/schedules"]
+    paths = [*await every_page(web), "/workers", "/schedules"]
     await web.store.register(worker_record(WORKER))
     async with tab(browser, web, viewport={"width": width, "height": 700}, errors=1) as page:
         for path in paths:
@@ -442,7 +442,7 @@ async def test_what_strangers_write_is_only_text(web: WebServer, browser: Browse
 LONG = "feature/" + "rework-everything-" * 12
 
 
-async def stations(web: WebServer) -> list[str]:
+async def every_page(web: WebServer) -> list[str]:
     """Every kind of page, with content that is hard to fit."""
     key, job_path = await job_page(
         web,
@@ -462,7 +462,7 @@ async def stations(web: WebServer) -> list[str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_nothing_is_wider_than_a_phone(web: WebServer, browser: Browser, scheme: str) -> None:
-    paths = await stations(web)
+    paths = await every_page(web)
     async with tab(browser, web, viewport=PHONE, color_scheme=scheme, errors=1) as page:
         for path in paths:
             await page.goto(path)
@@ -502,7 +502,7 @@ CONTRASTS = """
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_text_stands_out_from_what_is_behind(web: WebServer, browser: Browser, scheme: str) -> None:
     """WCAG 2.2, 1.4.3: 4.5 to 1."""
-    paths = await stations(web)
+    paths = await every_page(web)
     await web.admit()
     _, ids = await web.plan(spec("waits", runs_on="other"))
     await web.store.cancel_job(ids["waits"])
@@ -632,8 +632,8 @@ async def test_the_workers_page_stays_fresh(web: WebServer, browser: Browser) ->
 async def test_schedules_show_when_they_are_due_and_what_became_of_their_last_tick(
     web: WebServer, browser: Browser
 ) -> None:
-    timetable = web.store.schedule_store
-    await added_schedule(timetable, cron="30 2 * * MON-FRI", timezone="Europe/Berlin")
+    schedule_store = web.store.schedule_store
+    await added_schedule(schedule_store, cron="30 2 * * MON-FRI", timezone="Europe/Berlin")
     async with tab(browser, web) as page:
         await page.goto("/schedules")
         item = page.locator(".worker")
@@ -641,7 +641,7 @@ async def test_schedules_show_when_they_are_due_and_what_became_of_their_last_ti
         await expect(item.locator(".pill")).to_have_text("New")
         await expect(item).to_contain_text("Next 2")
         await page.get_by_role("button", name="Run now").click()
-        settled = await timetable.fired(await claimed_tick(timetable), COMMIT)
+        settled = await schedule_store.fired(await claimed_tick(schedule_store), COMMIT)
         assert settled is not None
         await expect(item.locator(".pill")).to_have_text("Planning")
         await expect(item.locator(f'a[href="/runs/{settled.run_id}"]').first).to_be_visible()
@@ -652,12 +652,14 @@ async def test_schedules_show_when_they_are_due_and_what_became_of_their_last_ti
 
 
 async def test_names_and_errors_of_schedules_are_text(web: WebServer, browser: Browser) -> None:
-    timetable = web.store.schedule_store
+    schedule_store = web.store.schedule_store
     await added_schedule(
-        timetable, name=ALARM, repo_full_name=ALARM, branch=ALARM, workflow_path=ALARM, repo_url=ALARM
+        schedule_store, name=ALARM, repo_full_name=ALARM, branch=ALARM, workflow_path=ALARM, repo_url=ALARM
     )
-    await timetable.fire(ALARM)
-    await timetable.not_fired(await claimed_tick(timetable), TickReason.FORGE_AWAY, ALARM, retry=False)
+    await schedule_store.fire(ALARM)
+    await schedule_store.not_fired(
+        await claimed_tick(schedule_store), TickReason.FORGE_AWAY, ALARM, retry=False
+    )
     async with tab(browser, web, viewport=PHONE) as page:
         await page.goto("/schedules")
         await expect(page.locator(".worker-name")).to_have_text(ALARM)

@@ -32,7 +32,7 @@ SILENCE: Final = 3600.0
 LARGE_BYTES: Final = 25 * 1024 * 1024 - 1
 """Just short of the largest body that forge-integration reads by default."""
 
-Doing = Iterator[bytes | memoryview | float]
+Action = Iterator[bytes | memoryview | float]
 """The next action of a connection: send these bytes, or wait so many seconds."""
 
 
@@ -63,33 +63,33 @@ class Done:
     """How often each status was answered."""
 
 
-def _silence() -> Doing:
+def _silence() -> Action:
     yield SILENCE
 
 
-def _dripping_head(head: bytes) -> Doing:
+def _dripping_head(head: bytes) -> Action:
     yield head + b"A: "
     for _ in itertools.count():
         yield DRIP_SECONDS
         yield b"b"
 
 
-def _endless_fields(head: bytes) -> Doing:
+def _endless_fields(head: bytes) -> Action:
     yield head
     yield from itertools.repeat(b"a: b\r\n" * (PIECE // 6))
 
 
-def _endless_field(head: bytes) -> Doing:
+def _endless_field(head: bytes) -> Action:
     yield head + b"a: "
     yield from itertools.repeat(b"b" * PIECE)
 
 
-def _trailers(head: bytes) -> Doing:
+def _trailers(head: bytes) -> Action:
     yield head + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
     yield from itertools.repeat(b"a: b\r\n" * (PIECE // 6))
 
 
-def _body(head: bytes, body: memoryview, missing: int) -> Doing:
+def _body(head: bytes, body: memoryview, missing: int) -> Action:
     """All but the last bytes of a body; then nothing more."""
     yield head + f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     for begin in range(0, len(body) - missing, PIECE):
@@ -97,16 +97,16 @@ def _body(head: bytes, body: memoryview, missing: int) -> Doing:
     yield SILENCE
 
 
-def doings(attack: Attack) -> Callable[[int, str], Doing]:
+def actions(attack: Attack) -> Callable[[int, str], Action]:
     """The actions of a connection of the attack, by port and path."""
     body = b'{"x":"' + b"x" * (LARGE_BYTES - 8) + b'"}'
     proof = hmac.new(attack.secret.encode(), body, hashlib.sha256).hexdigest()
     signed = f"X-Forgejo-Event: push\r\nX-Forgejo-Delivery: d\r\nX-Forgejo-Signature: {proof}\r\n"
 
-    def doing(port: int, path: str) -> Doing:
+    def doing(port: int, path: str) -> Action:
         host = f"HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
         asks, posts = f"GET / {host}".encode(), f"POST {path} {host}".encode()
-        kinds: Mapping[str, Callable[[], Doing]] = {
+        kinds: Mapping[str, Callable[[], Action]] = {
             "silence": _silence,
             "dripping-heads": partial(_dripping_head, asks),
             "endless-heads": partial(_endless_fields, asks),
@@ -123,7 +123,7 @@ def doings(attack: Attack) -> Callable[[int, str], Doing]:
 class Connection:
     """One connection to the attacked."""
 
-    def __init__(self, port: int, doing: Doing) -> None:
+    def __init__(self, port: int, doing: Action) -> None:
         self.socket = socket.socket()
         self.socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
@@ -170,7 +170,7 @@ class Stranger:
     def __init__(self, attack: Attack) -> None:
         self.done = Done()
         self._attack = attack
-        self._doing = doings(attack)
+        self._doing = actions(attack)
         self._targets = itertools.cycle(attack.targets)
         self._open: set[Connection] = set()
         self._answers: Counter[str] = Counter()

@@ -83,10 +83,10 @@ class OutageCluster:
                 assert outcome.confirmed
 
     async def waits_at_the_gate(self, count: int) -> None:
-        async def so_many() -> bool:
+        async def all_wait() -> bool:
             return len(self.gated_jobs.attempts("waits")) == count
 
-        await wait_until_true(f"{count} attempts wait at the gate", so_many)
+        await wait_until_true(f"{count} attempts wait at the gate", all_wait)
 
     async def have_ended(self, store: JobStore, count: int) -> None:
         async def all_of_them() -> bool:
@@ -102,11 +102,11 @@ class OutageCluster:
         """
         queue = jobs_route(BrokerSettings()).queue
 
-        async def so_many() -> bool:
+        async def all_wait() -> bool:
             known = await asyncio.to_thread(self.vhost.api, "GET", "queues", queue)
             return bool(known.get("messages") == count)
 
-        await wait_until_true(f"{count} requests are with the broker", so_many)
+        await wait_until_true(f"{count} requests are with the broker", all_wait)
 
     async def take_statuses(self, runs: int) -> list[JobStatusV1]:
         """Take all statuses from the queue until so many runs have their last one."""

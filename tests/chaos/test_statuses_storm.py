@@ -76,7 +76,7 @@ async def wait_until(
     deadline = time.monotonic() + WAIT_SECONDS
     while not fact():
         late = time.monotonic() > deadline
-        assert not late, f"not within {WAIT_SECONDS:g} s: {what}: {untrue(forges, ends)}"
+        assert not late, f"not within {WAIT_SECONDS:g} s: {what}: {wrong_statuses(forges, ends)}"
         await asyncio.sleep(0.05)
 
 
@@ -251,7 +251,9 @@ async def test_after_the_storm_every_commit_shows_how_its_jobs_ended(
                     }
                     for origin, of_forge in reported.items()
                 }
-                await wait_until("every commit shows its end", lambda: not untrue(forges, ends), forges, ends)
+                await wait_until(
+                    "every commit shows its end", lambda: not wrong_statuses(forges, ends), forges, ends
+                )
                 (dead_letter,) = await drain(broker, STATUSES.dlq, 1)
             finally:
                 await replicas.close()
@@ -273,7 +275,7 @@ def has_calls(forges: Mapping[Source, ForgeApi], goal: int) -> bool:
     return calls_of(forges) >= goal
 
 
-def untrue(forges: Mapping[Source, ForgeApi], ends: Ends) -> dict[str, list[str]]:
+def wrong_statuses(forges: Mapping[Source, ForgeApi], ends: Ends) -> dict[str, list[str]]:
     """The shown statuses of commits that do not show how their jobs ended."""
     return {
         f"{origin} {key}": [str(each["state"]) for each in forges[origin].history.get(key, [])]

@@ -159,7 +159,7 @@ async def withstands(sender: Sender, pids: Sequence[int], page: str) -> None:
         begun = len(sender.answered)
         async with sending(sender):
             done = await attacked(attack)
-        tell(kind, done, sender.answered[begun:], pids)
+        print_result(kind, done, sender.answered[begun:], pids)
         # The attack was one.
         assert done["most_open"] == MOST_CONNECTIONS
         assert not status or done["statuses"].get(status, 0) > 0, done
@@ -170,7 +170,9 @@ async def withstands(sender: Sender, pids: Sequence[int], page: str) -> None:
         await wait_until(lambda pid=pid, count=count: open_files(pid) <= count + SPARE_FILES)  # type: ignore[misc]  # mypy infers no lambda with a default
 
 
-def tell(kind: str, done: Mapping[str, Any], answered: Sequence[Answered], pids: Sequence[int]) -> None:
+def print_result(
+    kind: str, done: Mapping[str, Any], answered: Sequence[Answered], pids: Sequence[int]
+) -> None:
     """Print a result for the reader of the test's output."""
     slowest, own = max(each.seconds for each in answered), max(each.own_seconds for each in answered)
     memory = [round(peak_mib(pid)) for pid in pids]

@@ -33,14 +33,14 @@ async def test_a_claim_whose_answer_was_lost_can_be_claimed_again(store: JobStor
     """The answer to a claim is lost when the connection breaks as it is committed."""
     known, lost, of_another = [await admitted(store) for _ in range(3)]
     (renewed_task,) = await store.claim_planning(WORKER, 1)
-    (unheard,) = await store.claim_planning(WORKER, 1)
+    (silent_task,) = await store.claim_planning(WORKER, 1)
     async with opened() as other:
         (other_task,) = await other.claim_planning("worker-b", 1)
-        assert (renewed_task.run_id, unheard.run_id, other_task.run_id) == (known, lost, of_another)
+        assert (renewed_task.run_id, silent_task.run_id, other_task.run_id) == (known, lost, of_another)
         await store.take_back_planning(WORKER, {renewed_task.run_id})
         (again,) = await other.claim_planning("worker-b", 10)
     assert again.run_id == lost
-    assert not await store.planned(unheard, ())
+    assert not await store.planned(silent_task, ())
     assert await store.planned(renewed_task, ())
     assert await store.planned(other_task, ())
 

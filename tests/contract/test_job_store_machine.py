@@ -305,7 +305,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert again.rerun_of == run.run_id
 
     @rule(seconds=st.sampled_from([1.0, LEASE / 2, LEASE, 400.0]))
-    def time_goes_by(self, seconds: float) -> None:
+    def advance_clock(self, seconds: float) -> None:
         self.clock.forward(seconds)
 
     # -- invariants -----------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert runs == {run.run_id: run.state for run in self.runs()}
 
     @invariant()
-    def nothing_runs_that_waits_for_somebody_s_word(self) -> None:
+    def nothing_runs_before_its_approval(self) -> None:
         asking = {request.request_id for request in self.requests if request.needs_approval}
         for run in self.runs():
             if run.request_id in asking and run.run_id not in self.approved:
@@ -399,7 +399,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert max(jobs_of_groups.values(), default=1) == 1
 
     @invariant()
-    def whatever_is_blocked_is_so_for_the_sake_of_something_that_goes_on(self) -> None:
+    def blocked_jobs_wait_for_active_ones(self) -> None:
         states = {view.state for view in self.jobs()}
         assert JobState.BLOCKED not in states or states & ACTIVE
 

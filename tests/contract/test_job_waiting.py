@@ -290,7 +290,7 @@ class TestExpectedStart:
     async def test_the_forecast_follows_the_durations_of_jobs_of_the_label(
         self, store: JobStore, clock: ManualClock
     ) -> None:
-        await fifty_seconds_each(store, clock)
+        await finish_jobs_of_50_seconds(store, clock)
         await busy(store)
         clock.forward(20)
         await waits(store, job("true", name="before", runs_on="illumos"))
@@ -303,7 +303,7 @@ class TestExpectedStart:
     async def test_of_a_job_that_needs_others_follows_from_when_they_end(
         self, store: JobStore, clock: ManualClock
     ) -> None:
-        await fifty_seconds_each(store, clock)
+        await finish_jobs_of_50_seconds(store, clock)
         linked = [
             job("true", name="lint", runs_on="illumos"),
             job("true", name="ship", runs_on="illumos", needs=("lint",)),
@@ -323,7 +323,7 @@ class TestExpectedStart:
     async def test_of_a_group_follows_from_when_its_holder_ends(
         self, store: JobStore, clock: ManualClock
     ) -> None:
-        await fifty_seconds_each(store, clock)
+        await finish_jobs_of_50_seconds(store, clock)
         run_spec, runs = RunSpec(concurrency=Concurrency(group="deploy")), []
         for _ in range(3):
             runs.append(await admitted(store))
@@ -338,7 +338,7 @@ class TestExpectedStart:
     async def test_there_is_no_forecast_behind_more_jobs_than_are_read(
         self, store: JobStore, clock: ManualClock
     ) -> None:
-        await fifty_seconds_each(store, clock)
+        await finish_jobs_of_50_seconds(store, clock)
         wide = [job("true", name=f"job-{number}", runs_on="illumos") for number in range(MAX_JOBS_READ + 1)]
         last = job("true", name="last", needs=tuple(each.name for each in wide), runs_on="illumos")
         *_, job_id = await jobs_of(store, await planned(store, *wide, last))
@@ -358,7 +358,7 @@ class TestExpectedStart:
         assert found.expected_start is None
 
 
-async def fifty_seconds_each(store: JobStore, clock: ManualClock) -> None:
+async def finish_jobs_of_50_seconds(store: JobStore, clock: ManualClock) -> None:
     """Jobs of illumos have lasted 50 seconds each."""
     for _ in range(5):
         running = await busy(store)

@@ -218,7 +218,7 @@ def claims_one_at_a_time(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> as
     return claiming
 
 
-async def really_run(
+async def run_on_store(
     store: JobStore,
     clock: ManualClock,
     trace: Sequence[TraceRun],
@@ -251,7 +251,7 @@ async def test_waits_are_those_of_an_orchestrator_that_ran_the_trace(
     trace, tried = random_trace(random.Random(3), 150, entangled=False), configuration({"linux": 2})
     async with opened(tried) as store:
         claiming = claims_one_at_a_time(store, monkeypatch)
-        await really_run(store, clock, trace, tried, claiming=claiming)
+        await run_on_store(store, clock, trace, tried, claiming=claiming)
         views = await store.jobs(limit=1000)
     really: dict[Priority, list[float]] = {}
     for view in views:

@@ -301,7 +301,7 @@ async def test_what_was_settled_long_ago_is_forgotten_and_what_waits_is_not(stor
 async def test_one_process_reports_at_a_time(another: OpenStatuses) -> None:
     order: list[str] = []
 
-    async def tell(name: str, store: StatusStore, go: asyncio.Event) -> None:
+    async def report(name: str, store: StatusStore, go: asyncio.Event) -> None:
         async with store.lead():
             order.append(f"{name} began")
             await go.wait()
@@ -310,9 +310,9 @@ async def test_one_process_reports_at_a_time(another: OpenStatuses) -> None:
     async with another() as first, another() as second, asyncio.timeout(60):
         gone, at_once = asyncio.Event(), asyncio.Event()
         at_once.set()
-        one = asyncio.create_task(tell("one", first, gone))
+        one = asyncio.create_task(report("one", first, gone))
         await wait_until(lambda: bool(order))
-        two = asyncio.create_task(tell("two", second, at_once))
+        two = asyncio.create_task(report("two", second, at_once))
         gone.set()
         await asyncio.gather(one, two)
     assert order == ["one began", "one ended", "two began", "two ended"]

@@ -28,7 +28,7 @@ def forwarding(target: str, **sent: str) -> Iterator[str]:
     """A proxy on this machine that passes everything on with these headers more."""
     shared_files = urlsplit(target)
 
-    class Passing(BaseHTTPRequestHandler):
+    class HeaderAdder(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def _pass(self) -> None:
@@ -50,7 +50,7 @@ def forwarding(target: str, **sent: str) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Passing) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), HeaderAdder) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

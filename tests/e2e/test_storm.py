@@ -148,7 +148,7 @@ async def while_the_broker_is_killed(
     async def some_wait() -> bool:
         return len(gated_jobs.attempts("waits")) >= FEW
 
-    async def much_is_on_the_wire() -> bool:
+    async def messages_are_under_way() -> bool:
         return not (await deployment.all_is_published() or await deployment.statuses_are_published())
 
     gated_jobs.close_gate()
@@ -160,7 +160,7 @@ async def while_the_broker_is_killed(
         proxy.freeze()
     # They end now, and their end cannot be published.
     gated_jobs.open_gate()
-    await wait_until_true("requests and statuses are on the wire", much_is_on_the_wire)
+    await wait_until_true("requests and statuses are on the wire", messages_are_under_way)
     await asyncio.to_thread(server.kill)
     proxy.drop()
     proxy.pass_through()

@@ -15,7 +15,7 @@ from solstice_common.telemetry.logs import configure_logs
 from solstice_common.topology import STATUSES, QueueType
 
 
-def tell(*words: object) -> None:
+def report(*words: object) -> None:
     print(*words, flush=True)  # noqa: T201  how it talks to the test
 
 
@@ -28,7 +28,7 @@ async def hold(url: str, count: int) -> None:
         unsettled = 0
         while unsettled < count:
             unsettled += len(await one.batch())
-        tell("held", unsettled)
+        report("held", unsettled)
         await asyncio.Event().wait()
 
 
@@ -38,10 +38,10 @@ async def settle_late(url: str, _: int) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, settle_requested.set)
     async with open_broker(url, name="late") as broker, broker.consume(STATUSES.queue, prefetch=1) as one:
         unsettled = await one.batch()
-        tell("held", len(unsettled))
+        report("held", len(unsettled))
         await settle_requested.wait()
         await one.settle([(delivery, Ack()) for delivery in unsettled])
-        tell("settled")
+        report("settled")
         await asyncio.Event().wait()
 
 
@@ -49,11 +49,11 @@ async def work(url: str, _: int) -> None:
     """Take messages and ack them; print each number."""
     name = f"worker-{os.getpid()}"
     async with open_broker(url, name=name) as broker, broker.consume(STATUSES.queue, prefetch=8) as one:
-        tell("ready")
+        report("ready")
         while True:
             batch = await one.batch()
             for delivery in batch:
-                tell("got", int(delivery.body), int(delivery.redelivered))
+                report("got", int(delivery.body), int(delivery.redelivered))
             await one.settle([(delivery, Ack()) for delivery in batch])
 
 
@@ -69,14 +69,14 @@ async def publish(url: str, count: int) -> None:
                 type="t",
             )
             (outcome,) = await broker.publish([message])
-            tell(outcome.status, number)
-        tell("done")
+            report(outcome.status, number)
+        report("done")
 
 
 async def declare(url: str, _: int) -> None:
     async with open_broker(url, name="declarer") as broker:
         await broker.declare(STATUSES.topology(QueueType.QUORUM))
-        tell("declared")
+        report("declared")
 
 
 async def main() -> None:

@@ -41,7 +41,7 @@ def at(url: str, *ports: int) -> str:
 
 
 @pytest.fixture
-async def two_ways(broker_url: str) -> AsyncIterator[tuple[FaultProxy, FaultProxy]]:
+async def two_proxies(broker_url: str) -> AsyncIterator[tuple[FaultProxy, FaultProxy]]:
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(fault_proxy(broker_url))
         yield first, await stack.enter_async_context(fault_proxy(broker_url))
@@ -52,9 +52,9 @@ def _is_at(broker: Broker, proxy: FaultProxy) -> bool:
 
 
 async def test_hosts_that_fail_under_load_lose_nothing_that_was_confirmed(
-    broker_url: str, two_ways: tuple[FaultProxy, FaultProxy]
+    broker_url: str, two_proxies: tuple[FaultProxy, FaultProxy]
 ) -> None:
-    first, second = two_ways
+    first, second = two_proxies
     async with connected(at(broker_url, first.port, second.port), confirm_timeout_seconds=5) as broker:
         assert broker.health.host == f"127.0.0.1:{first.port}"
         traffic = Traffic(broker)
@@ -70,10 +70,10 @@ async def test_hosts_that_fail_under_load_lose_nothing_that_was_confirmed(
 
 
 async def test_host_that_is_down_at_the_start_is_passed_over(
-    broker_url: str, two_ways: tuple[FaultProxy, FaultProxy]
+    broker_url: str, two_proxies: tuple[FaultProxy, FaultProxy]
 ) -> None:
     (dead,) = free_ports(1)
-    proxy, _ = two_ways
+    proxy, _ = two_proxies
     async with open_broker(at(broker_url, dead, proxy.port), name="test") as broker:
         await broker.ready(30)
         assert broker.health.host == f"127.0.0.1:{proxy.port}"

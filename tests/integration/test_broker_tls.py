@@ -58,8 +58,8 @@ def trusted(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def strange(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return authority(tmp_path_factory.mktemp("tls") / "strange")
+def foreign_authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return authority(tmp_path_factory.mktemp("tls") / "foreign_authority")
 
 
 @pytest.fixture(scope="module")
@@ -144,12 +144,12 @@ async def test_certificates_are_verified_on_both_sides(
 
 
 async def test_what_cannot_be_verified_is_refused_with_what_to_do(
-    server: TlsServer, trusted: Authority, strange: Authority, client: Mapping[str, Path]
+    server: TlsServer, trusted: Authority, foreign_authority: Authority, client: Mapping[str, Path]
 ) -> None:
-    stranger = dict(zip(("certfile", "keyfile"), strange.sign("client"), strict=True))
+    stranger = dict(zip(("certfile", "keyfile"), foreign_authority.sign("client"), strict=True))
     ca = {"cafile": trusted.certificate}
     for options, remedy in (
-        ({"cafile": strange.certificate, **client}, "name the authority that signed the server's"),
+        ({"cafile": foreign_authority.certificate, **client}, "name the authority that signed the server's"),
         ({**client}, "name the authority that signed the server's"),
         ({**ca, **client, "server_name": "other.example"}, "as its certificate does, or give that name"),
         (ca, "client certificate: name it as certfile"),

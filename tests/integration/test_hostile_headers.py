@@ -143,7 +143,7 @@ async def test_a_mistake_of_ours_in_reading_a_message_costs_that_message_alone(
 ) -> None:
     """An unforeseen exception of the code that reads or refuses a message."""
 
-    class Mistaken(RecordingHandler):
+    class CrashingHandler(RecordingHandler):
         def examine(self, delivery: Delivery) -> bytes | Refuse:
             if at_fault == "examine" and delivery.body == b"not json":
                 raise RecursionError("nobody thought of this")
@@ -156,7 +156,7 @@ async def test_a_mistake_of_ours_in_reading_a_message_costs_that_message_alone(
             assert message is None
             assert isinstance(error, RecursionError)
 
-    url, handler = rabbitmq_vhost.url, Mistaken()
+    url, handler = rabbitmq_vhost.url, CrashingHandler()
     route = jobs_route(BrokerSettings(amqp_url=url))
     async with opened(url) as broker:
         receiver = Receiver(handler, broker=broker, rng=random.Random(1))

@@ -76,7 +76,7 @@ def requests_of(app: Starlette) -> list[tuple[str, str]]:
     return walk(app.routes)
 
 
-def is_for_everybody(path: str) -> bool:
+def is_public(path: str) -> bool:
     return path in OPEN_PATHS or path.startswith("/static/")
 
 
@@ -90,7 +90,7 @@ async def test_without_tokens_callers_elsewhere_may_do_nothing(setup: AccessSetu
     app = application(setup.web, Access(file=TokenFile(setup.tokens)))
     transport = httpx2.ASGITransport(app=app, client=FAR_AWAY)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as afar:
-        closed = [request for request in requests_of(app) if not is_for_everybody(request[1])]
+        closed = [request for request in requests_of(app) if not is_public(request[1])]
         assert len(closed) > 30
         answers = [await afar.request(method, path) for method, path in closed]
         assert {answer.status_code for answer in answers} == {401}
@@ -101,7 +101,7 @@ async def test_with_tokens_every_route_asks_for_the_right_scope_and_no_other(set
     tokens = {scope: setup.token(scope, scope) for scope in TokenScope}
     app = application(setup.web, Access(file=TokenFile(setup.tokens)))
     for method, path in requests_of(app):
-        if is_for_everybody(path):
+        if is_public(path):
             continue
         right = TokenScope.READ if method in READING else TokenScope.OPERATE
         without_token = await setup.http.request(method, path)

@@ -70,13 +70,13 @@ async def test_it_says_who_asked_for_it(web: WebServer, http: httpx2.AsyncClient
 
 async def test_ticks_are_shown_with_their_runs(web: WebServer, http: httpx2.AsyncClient) -> None:
     await added(http)
-    timetable = web.store.schedule_store
-    await timetable.fire("nightly")
-    await timetable.not_fired(
-        await claimed_tick(timetable), TickReason.BRANCH_GONE, "no such branch", retry=False
+    schedule_store = web.store.schedule_store
+    await schedule_store.fire("nightly")
+    await schedule_store.not_fired(
+        await claimed_tick(schedule_store), TickReason.BRANCH_GONE, "no such branch", retry=False
     )
     assert (await http.post("/schedules/nightly/fire")).status_code == 202
-    settled = await timetable.fired(await claimed_tick(timetable), COMMIT)
+    settled = await schedule_store.fired(await claimed_tick(schedule_store), COMMIT)
     assert settled is not None
     shown = (await http.get("/schedules/nightly")).json()
     newest, oldest = shown["ticks"]

@@ -64,7 +64,7 @@ class _Site:
     lines: tuple[int, int]
 
 
-def contrary(test: cst.BaseExpression) -> cst.BaseExpression | None:
+def negation(test: cst.BaseExpression) -> cst.BaseExpression | None:
     """The negation of a condition; None where its operators are changed anyway."""
     if isinstance(test, cst.Name | cst.Attribute | cst.Call | cst.NamedExpr):
         inner = (
@@ -80,7 +80,7 @@ def contrary(test: cst.BaseExpression) -> cst.BaseExpression | None:
 
 def _conditions(node: cst.CSTNode) -> Iterable[cst.CSTNode]:
     if isinstance(node, cst.If | cst.While | cst.CompIf | cst.IfExp):
-        negated = contrary(node.test)
+        negated = negation(node.test)
         if negated is not None:
             yield node.with_changes(test=negated)
 

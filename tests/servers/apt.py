@@ -93,13 +93,13 @@ def locked(name: str) -> Iterator[None]:
 
     The lock ends with the process. A test's time limit is paused meanwhile.
     """
-    with (cache_directory() / f"{name}.lock").open("w") as lock, unhurried():
+    with (cache_directory() / f"{name}.lock").open("w") as lock, without_test_timeout():
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 @contextmanager
-def unhurried() -> Iterator[None]:
+def without_test_timeout() -> Iterator[None]:
     """Stop pytest-timeout's clock while something is installed from the network.
 
     It happens once per machine, in the first test that needs it.

@@ -53,7 +53,7 @@ class GuardedProcess:
         while not answers():
             if self._guard.poll() is not None or time.monotonic() > deadline:
                 self.end(b"kill\n")
-                raise RuntimeError(f"{self._name} did not start:\n{self._last_words()}")
+                raise RuntimeError(f"{self._name} did not start:\n{self._last_output_lines()}")
             time.sleep(0.05)
 
     def end(self, last_word: bytes) -> None:
@@ -72,7 +72,7 @@ class GuardedProcess:
         """SIGSTOP all its processes, and wait until all their threads stand."""
         self._signal(signal.SIGSTOP)
         deadline = time.monotonic() + FREEZE_SECONDS
-        while not all(map(_stands, self._pids())):
+        while not all(map(_is_stopped, self._pids())):
             assert time.monotonic() < deadline, f"{self._name} did not stop"
             time.sleep(0.001)
 
@@ -88,12 +88,12 @@ class GuardedProcess:
     def _pids(self) -> set[int]:
         return set() if self._guard is None else process_guard.descendants(self._guard.pid)
 
-    def _last_words(self) -> str:
+    def _last_output_lines(self) -> str:
         texts = [self._directory / "output", *sorted((self._directory / "log").glob("*.log"))]
         return "\n".join(path.read_text(errors="replace")[-4000:] for path in texts if path.exists())
 
 
-def _stands(pid: int) -> bool:
+def _is_stopped(pid: int) -> bool:
     # The state follows the command, in parentheses, which may itself hold parentheses: proc_pid_stat(5).
     with suppress(FileNotFoundError, ProcessLookupError):
         threads = Path(f"/proc/{pid}/task").glob("*/stat")

@@ -45,8 +45,8 @@ def soak(
         directory.mkdir(parents=True, exist_ok=True)
         troubles = run(directory, -(-jobs // run_size), run_size, services=services, every=every)
     for trouble in troubles:
-        _say(f"WRONG: {trouble}")
-    _say(f"verdict: {'wrong' if troubles else 'nothing was left behind'}")
+        _print_line(f"WRONG: {trouble}")
+    _print_line(f"verdict: {'wrong' if troubles else 'nothing was left behind'}")
     raise typer.Exit(1 if troubles else 0)
 
 
@@ -58,7 +58,7 @@ def run(directory: Path, runs: int, run_size: int, *, services: bool, every: flo
 
     def progress(ended: int) -> None:
         readings = (f"{name} {series[-1].descriptors} descriptors" for name, series in watch.readings.items())
-        _say(f"{time.monotonic() - begun:7.0f} s {ended * run_size:6} jobs; {', '.join(readings)}")
+        _print_line(f"{time.monotonic() - begun:7.0f} s {ended * run_size:6} jobs; {', '.join(readings)}")
 
     with (
         (deployments.services if services else deployments.embedded)(directory) as deployment,
@@ -81,7 +81,7 @@ def run(directory: Path, runs: int, run_size: int, *, services: bool, every: flo
     troubles += [f"{name} ended" for name in watch.gone]
     if left := [path.name for path in deployment.workspaces.glob("*") if path.is_dir()]:
         troubles.append(f"{len(left)} directories are left in {deployment.workspaces}: {left[:5]}")
-    _say(f"{expected} jobs in {seconds:.0f} s")
+    _print_line(f"{expected} jobs in {seconds:.0f} s")
     for name, readings in watch.readings.items():
         troubles += verdict.of_readings(name, readings)
         for what, series in (
@@ -91,7 +91,9 @@ def run(directory: Path, runs: int, run_size: int, *, services: bool, every: flo
             ("zombies", [len(reading.zombies) for reading in readings]),
         ):
             found = verdict.figures(series)
-            _say(f"{name}: {what} first {found.first:g}, last {found.last:g}, largest {found.largest:g}")
+            _print_line(
+                f"{name}: {what} first {found.first:g}, last {found.last:g}, largest {found.largest:g}"
+            )
     return troubles
 
 
@@ -108,7 +110,7 @@ def _left(deployment: deployments.Deployment) -> list[str]:
         time.sleep(1)
 
 
-def _say(words: str) -> None:
+def _print_line(words: str) -> None:
     sys.stdout.write(f"{words}\n")
     sys.stdout.flush()
 

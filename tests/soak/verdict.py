@@ -76,13 +76,13 @@ def of_events(name: str, events: Iterable[Mapping[str, Any]]) -> list[str]:
     """The complaints of a service: each kind once, with number and first instance."""
     seen, first = Counter[str](), dict[str, str]()
     for event in events:
-        if kind := _complaint(event):
+        if kind := _problem(event):
             seen[kind] += 1
             first.setdefault(kind, json.dumps(event, default=str)[-1000:])
     return [f"{name}: {count} times {kind}, first {first[kind]}" for kind, count in seen.items()]
 
 
-def _complaint(event: Mapping[str, Any]) -> str | None:
+def _problem(event: Mapping[str, Any]) -> str | None:
     level, what = event.get("level"), str(event.get("event"))
     if any(words in json.dumps(event, default=str) for words in CLOSED_TWICE):
         return f"{what} about a closed descriptor"

@@ -43,7 +43,7 @@ class BrokerUnderFaults:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    async def strike(self, step: Step) -> None:
+    async def inject(self, step: Step) -> None:
         """Let one fault of the broker happen; return when it is over."""
         raise AssertionError(f"{step.fault} cannot happen to this broker")
 
@@ -66,7 +66,7 @@ class ServerUnderFaults(BrokerUnderFaults, ABC):
         self._server = server
         self._proxy = proxy
 
-    async def strike(self, step: Step) -> None:
+    async def inject(self, step: Step) -> None:
         happen: Mapping[Fault, Callable[[float], Awaitable[None]]] = {
             Fault.KILL_BROKER: self._kill,
             Fault.RESTART_BROKER: self._restart,
@@ -235,7 +235,7 @@ class ClusterUnderFaults(BrokerUnderFaults):
         self._proxies = proxies
         self._queue = queue
 
-    async def strike(self, step: Step) -> None:
+    async def inject(self, step: Step) -> None:
         if step.fault is Fault.CUT_LINKS:
             for proxy in self._proxies:
                 proxy.drop()

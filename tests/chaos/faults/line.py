@@ -95,12 +95,12 @@ class Line:
             before = len(sender.answers)
             sending = asyncio.create_task(sender.send(part), name="webhooks")
             await sender.answered(before + int(step.share * len(part)))
-            await self.strike(step, sending)
+            await self.inject(step, sending)
             await sending
         await wait_until_true("all that was promised is done and shown", self.is_over)
         return await self.audit()
 
-    async def strike(self, step: Step, sending: "asyncio.Task[None]") -> None:
+    async def inject(self, step: Step, sending: "asyncio.Task[None]") -> None:
         """Let the fault happen."""
         match step.fault:
             case Fault.KILL_FORGE:
@@ -124,7 +124,7 @@ class Line:
                 for queue in QUEUES:
                     await self.broker.delete_queue(queue)
             case _:
-                await self.broker.strike(step)
+                await self.broker.inject(step)
 
     async def start_forge(self) -> None:
         """Start forge-integration, at the same address."""

@@ -45,7 +45,7 @@ def chunk(number: int, text: str) -> str:
     return f'event: chunk\nid: 1.{number}\ndata: {{"sequence":{number},"at":"","text":"{text}"}}'
 
 
-def unheard(_text: str) -> None:
+def ignore_text(_text: str) -> None:
     """Ignore the log text."""
 
 
@@ -104,7 +104,7 @@ async def test_stream_that_stays_away_is_given_up() -> None:
 
     async with served(answer) as port, client(port, resume_seconds=0.2) as api:
         with pytest.raises(ServiceUnavailable, match="solstice up"):
-            await follow_job(api, JOB, unheard)
+            await follow_job(api, JOB, ignore_text)
 
 
 async def test_a_missing_server_is_reported_at_once() -> None:
@@ -114,7 +114,7 @@ async def test_a_missing_server_is_reported_at_once() -> None:
         with pytest.raises(ServiceUnavailable, match=rf"no orchestrator answers at http://127.0.0.1:{port}"):
             await api.runs()
         with pytest.raises(ServiceUnavailable, match="SOLSTICE_URL"):
-            await follow_job(api, JOB, unheard)
+            await follow_job(api, JOB, ignore_text)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ async def test_trouble_while_following_a_run_is_one_plain_error() -> None:
 
     async with served(answer) as port, client(port) as api:
         with pytest.raises(ServiceRefused, match="the job is gone"):
-            await follow_run(api, RUN, unheard)
+            await follow_run(api, RUN, ignore_text)
 
 
 async def test_a_terminal_gets_colours_and_no_commands() -> None:

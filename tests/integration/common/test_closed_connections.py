@@ -42,7 +42,7 @@ async def served(app: Any) -> AsyncIterator[tuple[str, int]]:
         await task
 
 
-async def complaints_of(steps: int) -> list[dict[str, Any]]:
+async def problems_of(steps: int) -> list[dict[str, Any]]:
     """The log of the event loop when an application answers a reset connection.
 
     It answers after so many iterations of the loop.
@@ -76,4 +76,4 @@ async def complaints_of(steps: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("steps", range(STEPS))
 def test_an_answer_to_a_connection_that_was_reset_is_dropped_in_silence(steps: int) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        assert runner.run(complaints_of(steps)) == []
+        assert runner.run(problems_of(steps)) == []

@@ -66,7 +66,7 @@ async def names(database: PostgreSQLDatabase) -> list[str]:
     return [row["name"] for row in await database.fetch("SELECT name FROM things ORDER BY name")]
 
 
-async def wholes(database: PostgreSQLDatabase) -> set[str]:
+async def complete_pairs(database: PostgreSQLDatabase) -> set[str]:
     """Of which `NAME one` and `NAME other` were added; there is no half of any."""
     halves = [name.rsplit(" ", 1) for name in await names(database) if name != "first"]
     added = {name for name, _ in halves}
@@ -151,10 +151,13 @@ class TestTransactions:
                 await met.wait()
             await connection.execute(grow, second)
 
-        async with PostgreSQLDatabase.open(postgresql_database.url, SCHEMA) as impatient, asyncio.timeout(30):
+        async with (
+            PostgreSQLDatabase.open(postgresql_database.url, SCHEMA) as quick,
+            asyncio.timeout(30),
+        ):
             await asyncio.gather(
-                impatient.transaction(lambda connection: both(connection, "first", "other", meet=True)),
-                impatient.transaction(lambda connection: both(connection, "other", "first", meet=True)),
+                quick.transaction(lambda connection: both(connection, "first", "other", meet=True)),
+                quick.transaction(lambda connection: both(connection, "other", "first", meet=True)),
             )
         rows = await database.fetch("SELECT size FROM things")
         assert [row["size"] for row in rows] == [2, 2]
@@ -349,7 +352,7 @@ class TestTrouble:
             over.set()
         await until_it_answers(database)
         assert lost > 0
-        assert await wholes(database) >= set(done)
+        assert await complete_pairs(database) >= set(done)
 
     async def test_a_black_hole_is_unavailable_after_a_while_and_forgotten_when_it_ends(
         self, postgresql_database: ScratchDatabase, monkeypatch: pytest.MonkeyPatch
@@ -435,7 +438,7 @@ class TestTrouble:
             for caller in range(6):
                 group.create_task(call_on(caller))
         assert cancelled > len(done) / 10
-        assert await wholes(database) >= done > set()
+        assert await complete_pairs(database) >= done > set()
 
     @pytest.mark.parametrize("call", ["transaction", "read", "fetch"])
     async def test_a_cancelled_call_ends_soon_though_the_server_goes_on_with_it(

@@ -370,7 +370,7 @@ async def test_inbox_that_is_away_is_tried_again(tmp_path: Path, monkeypatch: py
         await setup.arrives("gitea/release-published")
         complete, failures = setup.inbox.lookup_answered, 0
 
-        async def moody(row_id: int, request: bytes) -> None:
+        async def fails_once(row_id: int, request: bytes) -> None:
             nonlocal failures
             if failures < 1:
                 failures += 1
@@ -379,7 +379,7 @@ async def test_inbox_that_is_away_is_tried_again(tmp_path: Path, monkeypatch: py
                 raise StoreUnavailable("the inbox", "for the test")
             await complete(row_id, request)
 
-        monkeypatch.setattr(setup.inbox, "lookup_answered", moody)
+        monkeypatch.setattr(setup.inbox, "lookup_answered", fails_once)
         monkeypatch.setattr("solstice_forge.lookups.lookup_service.STORE_RETRY_SECONDS", 0.01)
         async with asking(setup):
             await requested(setup)

@@ -707,12 +707,12 @@ async def test_inbox_that_is_away_is_tried_again_by_the_clock(
         troubles: list[Exception] = [StoreUnavailable("the inbox", "for the test"), LookupError("a mistake")]
         claim = setup.inbox.reconcile_state.claim
 
-        async def moody(*given: Any, **named: Any) -> bool:
+        async def fails_once(*given: Any, **named: Any) -> bool:
             if troubles:
                 raise troubles.pop(0)
             return await claim(*given, **named)
 
-        monkeypatch.setattr(setup.inbox.reconcile_state, "claim", moody)
+        monkeypatch.setattr(setup.inbox.reconcile_state, "claim", fails_once)
         running = asyncio.create_task(setup.reconciler().run(900.0))
         async with asyncio.timeout(60):
             while len(await setup.requests()) < 2:  # noqa: ASYNC110  the inbox sends no notification of this

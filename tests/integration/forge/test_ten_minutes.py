@@ -248,14 +248,14 @@ def assert_waits_are_respected(simulation: ForgeSimulation, origin: Source) -> N
 
 def assert_not_hammered(simulation: ForgeSimulation, origin: Source) -> None:
     counts = [len(calls) for calls in in_outage(simulation, origin).values()]
-    usual = usual_calls(simulation.rules, OUTAGE)
+    usual = mean_calls(simulation.rules, OUTAGE)
     assert len(counts) == COMMITS * len(CONTEXTS) - (COMMITS - 1)
     assert max(counts) <= 2 * usual
     # An unknown commit is an answer: the forge may be back, and waiting statuses try once.
     assert sum(counts) <= (1.3 * usual + 1) * len(counts)
 
 
-def usual_calls(rules: RetryRules, seconds: float) -> float:
+def mean_calls(rules: RetryRules, seconds: float) -> float:
     """The number of calls of a status that fails so long, with mean waits."""
     calls, at = 1, 0.0
     while True:

@@ -139,12 +139,12 @@ async def test_a_cancel_of_an_unknown_change_is_acked_and_the_log_says_why(
 async def test_a_store_that_is_away_loses_no_cancel(
     broker: Broker, store: JobStore, broker_settings: BrokerSettings
 ) -> None:
-    run_id, moody = await run_of(store, 1), FailingStore(store)
-    moody.away = True
-    async with running_intake(broker, moody, broker_settings):
+    run_id, failing_store = await run_of(store, 1), FailingStore(store)
+    failing_store.away = True
+    async with running_intake(broker, failing_store, broker_settings):
         await publish(broker, cancel_request(1).encode())
         async with asyncio.timeout(WAIT_SECONDS):
-            await moody.called.wait()
+            await failing_store.called.wait()
     # It was not acked, and is delivered again to the next consumer.
     async with running_intake(broker, store, broker_settings):
         await wait_for_state(store, run_id, RunState.CANCELLED)
@@ -158,10 +158,10 @@ async def test_a_cancel_that_breaks_us_does_not_stop_the_others(
         [await run_of(store, number) for number in (1, 2, 3)],
         [cancel_request(n) for n in (1, 2, 3)],
     )
-    moody = FailingStore(store)
-    moody.broken_by = cancels[1].cancel_id
+    failing_store = FailingStore(store)
+    failing_store.broken_by = cancels[1].cancel_id
     await publish(broker, *[each.encode() for each in cancels])
-    async with running_intake(broker, moody, broker_settings):
+    async with running_intake(broker, failing_store, broker_settings):
         (dead_letter,) = await received(broker, CANCELS.dlq, 1)
         for run_id in (runs[0], runs[2]):
             await wait_for_state(store, run_id, RunState.CANCELLED)

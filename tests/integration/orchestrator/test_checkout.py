@@ -230,9 +230,9 @@ async def test_what_an_http_server_says_decides_whether_it_is_asked_again(
 
 
 async def test_a_host_that_refuses_the_connection_is_asked_again(scratch: Path) -> None:
-    with socket.socket() as unheard:
-        unheard.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unheard.getsockname()[1]}/harbour"
+    with socket.socket() as closed_port:
+        closed_port.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed_port.getsockname()[1]}/harbour"
         refused = await refusal(job_request(repo_url=url), scratch)
     assert refused.reason is Reason.CHECKOUT_FAILED
 
@@ -362,7 +362,7 @@ def mute_server() -> Iterator[tuple[int, Callable[[], socket.socket]]]:
         yield server.getsockname()[1], lambda: server.accept()[0]
 
 
-def gits() -> set[int]:
+def git_processes() -> set[int]:
     """The git processes that this one has started."""
     found = set()
     for pid in descendants(os.getpid()):
@@ -384,7 +384,7 @@ async def test_a_server_that_says_nothing_is_left_after_the_time_there_is(
     refused = await refusal(job_request(repo_url=url), scratch, policy=policy)
     assert refused.reason is Reason.CHECKOUT_FAILED
     assert "took longer than 0.5 s" in refused.detail
-    assert gits() == set()
+    assert git_processes() == set()
 
 
 async def test_who_cancels_a_checkout_leaves_no_git_behind(
@@ -393,9 +393,9 @@ async def test_who_cancels_a_checkout_leaves_no_git_behind(
     port, connected = mute_server
     task = asyncio.ensure_future(fetched(job_request(repo_url=f"http://127.0.0.1:{port}/x"), scratch))
     with await asyncio.to_thread(connected):
-        assert gits()
+        assert git_processes()
         task.cancel()
         await asyncio.wait([task])
     assert task.cancelled()
-    assert gits() == set()
+    assert git_processes() == set()
     assert left(scratch) == []

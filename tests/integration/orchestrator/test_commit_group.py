@@ -62,7 +62,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def wants(
+def file_requests(
     url: str, *shas: str, paths: Sequence[str] = (PATH, "job.sh"), **changes: Any
 ) -> list[FilesRequest]:
     return [
@@ -129,7 +129,7 @@ async def test_a_group_costs_one_conversation(
     shas += [repository.commit({"job.sh": "a script"})]
     (repository.path / "job.sh").unlink()
     shas += [repository.commit({})]
-    assert await together(wants(repository.url, *shas), tmp_path) == [
+    assert await together(file_requests(repository.url, *shas), tmp_path) == [
         {PATH: b"one"},
         {PATH: b"two"},
         {PATH: b"two"},
@@ -145,7 +145,7 @@ async def test_only_what_is_needed_is_asked_for(repository: Repository, tmp_path
     large = os.urandom(4_000_000)
     shas = [repository.commit({PATH: str(number), "job.sh": large}) for number in range(2)]
     policy = GitPolicy(protocols=("file",), planning_max_bytes=1_000_000)
-    assert await together(wants(repository.url, *shas), tmp_path, policy=policy) == [
+    assert await together(file_requests(repository.url, *shas), tmp_path, policy=policy) == [
         {PATH: b"0"},
         {PATH: b"1"},
     ]
@@ -153,8 +153,11 @@ async def test_only_what_is_needed_is_asked_for(repository: Repository, tmp_path
 
 async def test_each_gets_the_paths_that_it_asked_for(repository: Repository, tmp_path: Path) -> None:
     sha = repository.commit({PATH: "x", "job.sh": "y", "deep/down/z.kdl": "z"})
-    requests = [*wants(repository.url, sha), *wants(repository.url, sha, paths=["deep/down/z.kdl"])]
-    requests += wants(repository.url, sha, paths=["deep/down", PATH])
+    requests = [
+        *file_requests(repository.url, sha),
+        *file_requests(repository.url, sha, paths=["deep/down/z.kdl"]),
+    ]
+    requests += file_requests(repository.url, sha, paths=["deep/down", PATH])
     found = await together(requests, tmp_path)
     assert found[:2] == [{PATH: b"x"}, {"deep/down/z.kdl": b"z"}]
     assert isinstance(found[2], CheckoutFailed)
@@ -171,7 +174,7 @@ async def test_a_merge_has_its_files_independent_of_its_parents(
     repository.commit({"main": "2"})
     repository.git("merge", "--quiet", "--no-ff", "--message", "Merge", "side")
     merge = repository.git("rev-parse", "HEAD")
-    assert await together(wants(repository.url, side, merge), tmp_path) == [{PATH: b"base"}] * 2
+    assert await together(file_requests(repository.url, side, merge), tmp_path) == [{PATH: b"base"}] * 2
 
 
 async def test_files_that_are_none_are_refused_for_their_commits_alone(
@@ -187,7 +190,7 @@ async def test_files_that_are_none_are_refused_for_their_commits_alone(
     repository.git("update-index", "--add", "--cacheinfo", f"160000,{good},{PATH}")
     repository.git("commit", "--quiet", "--message", "Add a submodule")
     submodule = repository.git("rev-parse", "HEAD")
-    found = await together(wants(repository.url, link, good, directory, submodule), tmp_path)
+    found = await together(file_requests(repository.url, link, good, directory, submodule), tmp_path)
     assert found[1] == {PATH: b"x"}
     assert [answer.detail for answer in found if isinstance(answer, CheckoutFailed)] == [
         f"{PATH} is a symbolic link in this commit; it must be a plain file",
@@ -213,7 +216,7 @@ async def test_a_file_behind_very_many_others_is_found_for_its_commit_alone(
     crowded = repository.commit({PATH: "y", **{f".solstice/{number}": "z" for number in range(100)}})
     (repository.path / PATH).unlink()
     absent = repository.commit({})
-    found = await together(wants(repository.url, crowded, good, absent), tmp_path)
+    found = await together(file_requests(repository.url, crowded, good, absent), tmp_path)
     assert found == [{PATH: b"y"}, {PATH: b"x"}, {}]
     # Each of the two crowded commits is asked for both paths.
     assert commands.count("ls-tree") == 4
@@ -226,7 +229,7 @@ async def test_a_directory_of_very_many_files_is_refused_for_its_commit_alone(
     crowded = repository.commit({f"{PATH}/{number}": "x" for number in range(100)})
     (repository.path / ".solstice").rename(tmp_path / "away")
     good = repository.commit({PATH: "x"})
-    found = await together(wants(repository.url, crowded, good), tmp_path)
+    found = await together(file_requests(repository.url, crowded, good), tmp_path)
     assert reasons(found) == [Reason.INVALID_WORKFLOW, {PATH: b"x"}]
 
 
@@ -251,12 +254,12 @@ async def test_a_path_is_found_exactly_where_git_shows_it(
     files = {"x.kdl": "root", "deep/x.kdl": "deep", "deep/er/x.kdl": "deeper", "straße/日本.kdl": "far"}
     sha = repository.commit(files)
     expected = {path: files[path].encode()} if path in files else {}
-    assert await together(wants(repository.url, sha, paths=[path]), tmp_path) == [expected]
+    assert await together(file_requests(repository.url, sha, paths=[path]), tmp_path) == [expected]
 
 
 async def test_a_huge_file_is_cut_and_leaves_the_others_whole(repository: Repository, tmp_path: Path) -> None:
     shas = [repository.commit({PATH: content}) for content in ("before", "x" * 3_000_000, "after")]
-    before, huge, after = await together(wants(repository.url, *shas), tmp_path)
+    before, huge, after = await together(file_requests(repository.url, *shas), tmp_path)
     assert (before, after) == ({PATH: b"before"}, {PATH: b"after"})
     assert huge == {PATH: b"x" * 1024 * 1024}
 
@@ -265,7 +268,7 @@ async def test_commits_that_are_not_there_go_apart_and_the_others_stay_together(
     repository: Repository, tmp_path: Path, commands: list[str]
 ) -> None:
     shas = [repository.commit({PATH: str(number)}) for number in range(2)]
-    requests = wants(repository.url, "1" * 40, shas[0], "2" * 40, shas[1])
+    requests = file_requests(repository.url, "1" * 40, shas[0], "2" * 40, shas[1])
     found = await together(requests, tmp_path)
     assert found == [SingleFetch.BY_REF, {PATH: b"0"}, SingleFetch.BY_REF, {PATH: b"1"}]
     assert commands == ["fetch", "fetch", "fetch, cat-file"]
@@ -277,7 +280,7 @@ async def test_a_group_of_many_that_are_not_there_is_given_up_soon(
     repository: Repository, tmp_path: Path, commands: list[str]
 ) -> None:
     good = repository.commit({PATH: "x"})
-    requests = wants(repository.url, *(f"{number:040x}" for number in range(1, 9)), good)
+    requests = file_requests(repository.url, *(f"{number:040x}" for number in range(1, 9)), good)
     found = await together(requests, tmp_path)
     assert commands == ["fetch"] * 4
     assert sorted(way.name for way in found if isinstance(way, SingleFetch)) == ["AGAIN"] * 5 + ["BY_REF"] * 4
@@ -291,7 +294,7 @@ async def test_objects_that_no_git_would_write_fail_their_commit_alone(
     evil = commit_of_tree(
         repository, b"100644 .git\0" + bytes.fromhex(repository.git("rev-parse", f"{good}:{PATH}"))
     )
-    requests = wants(repository.url, good, evil)
+    requests = file_requests(repository.url, good, evil)
     found = await together(requests, tmp_path)
     assert found == [SingleFetch.AGAIN, SingleFetch.AGAIN]
     assert reasons(await apart(requests, found, tmp_path)) == [{PATH: b"x"}, Reason.COMMIT_UNUSABLE]
@@ -301,7 +304,7 @@ async def test_a_commit_larger_than_allowed_fails_alone(repository: Repository, 
     good = repository.commit({PATH: "x"})
     large = repository.commit({PATH: "y", "large.bin": os.urandom(3_000_000)})
     policy = GitPolicy(protocols=("file",), planning_max_bytes=1_000_000)
-    requests = wants(repository.url, large, good)
+    requests = file_requests(repository.url, large, good)
     ends = await apart(requests, await together(requests, tmp_path, policy=policy), tmp_path, policy=policy)
     assert reasons(ends) == [Reason.COMMIT_UNUSABLE, {PATH: b"x"}]
 
@@ -311,7 +314,7 @@ async def test_a_server_that_gives_nothing_by_id_is_asked_for_the_ref_of_each(
 ) -> None:
     shas = [repository.commit({PATH: str(number)}) for number in range(3)]
     with http_server(git_backend(repository.path.parent, HTTP_GIT_PROTOCOL="version=0")) as port:
-        requests = wants(f"http://127.0.0.1:{port}/harbour/.git", *shas, ref="refs/heads/main")
+        requests = file_requests(f"http://127.0.0.1:{port}/harbour/.git", *shas, ref="refs/heads/main")
         found = await together(requests, tmp_path)
         assert {answer for answer in found if isinstance(answer, SingleFetch)} <= {
             SingleFetch.AGAIN,
@@ -330,7 +333,7 @@ async def test_a_server_that_gives_no_single_files_gives_each_commit_whole(
     for number, sha in enumerate(shas):
         repository.git("branch", f"advertised-{number}", sha)
     with http_server(git_backend(repository.path.parent, HTTP_GIT_PROTOCOL="version=0")) as port:
-        requests = wants(f"http://127.0.0.1:{port}/harbour/.git", *shas)
+        requests = file_requests(f"http://127.0.0.1:{port}/harbour/.git", *shas)
         found = await together(requests, tmp_path)
         assert found == [SingleFetch.WHOLE, SingleFetch.WHOLE, {}]
         assert await apart(requests, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}, {}]
@@ -342,7 +345,7 @@ async def test_a_server_of_plain_files_is_asked_for_the_branch_of_each(
     shas = [repository.commit({PATH: str(number)}) for number in range(2)]
     repository.git("update-server-info")
     with http_server(plain_files(repository.path / ".git")) as port:
-        requests = wants(f"http://127.0.0.1:{port}/", *shas)
+        requests = file_requests(f"http://127.0.0.1:{port}/", *shas)
         found = await together(requests, tmp_path)
         assert await apart(requests, found, tmp_path) == [{PATH: b"0"}, {PATH: b"1"}]
 
@@ -356,7 +359,7 @@ async def test_a_failure_of_the_repository_is_everybodys_after_one_try(
     tmp_path: Path, commands: list[str], status: int, reason: Reason
 ) -> None:
     with http_server(answering(status)) as port:
-        found = await together(wants(f"http://127.0.0.1:{port}/x", *("1" * 40, "2" * 40)), tmp_path)
+        found = await together(file_requests(f"http://127.0.0.1:{port}/x", *("1" * 40, "2" * 40)), tmp_path)
     assert reasons(found) == [reason] * 2
     assert commands == ["fetch"]
 
@@ -364,7 +367,7 @@ async def test_a_failure_of_the_repository_is_everybodys_after_one_try(
 async def test_a_silent_server_keeps_no_caller_waiting_twice(tmp_path: Path, commands: list[str]) -> None:
     policy = GitPolicy(protocols=("http",), planning_timeout_seconds=0.5)
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        requests = wants(f"http://127.0.0.1:{mute.getsockname()[1]}/x", "1" * 40, "2" * 40)
+        requests = file_requests(f"http://127.0.0.1:{mute.getsockname()[1]}/x", "1" * 40, "2" * 40)
         found = await together(requests, tmp_path, policy=policy)
     assert reasons(found) == [Reason.CHECKOUT_FAILED] * 2
     assert commands == ["fetch"]
@@ -381,7 +384,7 @@ async def test_a_fetch_that_ran_out_of_time_on_the_way_is_tried_for_each_commit(
         return done
 
     shas = [repository.commit({PATH: str(number)}) for number in range(2)]
-    requests = wants(repository.url, *shas)
+    requests = file_requests(repository.url, *shas)
     monkeypatch.setattr(Git, "run_then", stuck)
     policy = GitPolicy(protocols=("file",), planning_timeout_seconds=2)
     found = await together(requests, tmp_path, policy=policy)

@@ -111,7 +111,7 @@ def hierarchy() -> Iterator[ControlGroup]:
 
 
 @pytest.fixture
-async def beside(hierarchy: ControlGroup) -> AsyncIterator[ControlGroup]:
+async def own_group(hierarchy: ControlGroup) -> AsyncIterator[ControlGroup]:
     """A real control group, in which others may be made."""
     group = hierarchy.below(f"test-{os.getpid()}")
     if group is None:
@@ -136,12 +136,12 @@ asyncio.run(main())
 
 @NEEDS_PROC
 @GROUPS
-async def test_empty_groups_are_swept_once_their_owner_is_gone(beside: ControlGroup) -> None:
+async def test_empty_groups_are_swept_once_their_owner_is_gone(own_group: ControlGroup) -> None:
     """Not those with a process, nor those of others."""
     owner = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", OWNS, str(beside.path)), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-c", OWNS, str(own_group.path)), stdout=asyncio.subprocess.PIPE
     )
-    left, busy, foreign = (beside.below(name) for name in ("solstice-left", "solstice-busy", "foreign"))
+    left, busy, foreign = (own_group.below(name) for name in ("solstice-left", "solstice-busy", "foreign"))
     assert left is not None
     assert busy is not None
     assert foreign is not None
@@ -152,15 +152,15 @@ async def test_empty_groups_are_swept_once_their_owner_is_gone(beside: ControlGr
         assert owner.stdout is not None
         assert await owner.stdout.readline()
         # The owner itself swept `left` at its start.
-        assert groups_of(beside.path) == ["foreign", "solstice-busy", "solstice-owned"]
-        assert sweep_empty(beside.path) == 0
+        assert groups_of(own_group.path) == ["foreign", "solstice-busy", "solstice-owned"]
+        assert sweep_empty(own_group.path) == 0
     finally:
         owner.kill()
         await owner.wait()
         sleeper.kill()
         await sleeper.wait()
-    assert sweep_empty(beside.path) == 2
-    assert groups_of(beside.path) == ["foreign"]
+    assert sweep_empty(own_group.path) == 2
+    assert groups_of(own_group.path) == ["foreign"]
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def test_who_is_cancelled_while_a_child_ends_leaves_no_zombie() -> None:
 
 
 def test_what_is_not_read_stops_the_child_and_costs_no_memory() -> None:
-    async def drown() -> None:
+    async def read_one_byte_of_much() -> None:
         process = start(
             ("sh", "-c", "yes & wait"), Path("/"), {"PATH": os.defpath},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -134,7 +134,7 @@ def test_what_is_not_read_stops_the_child_and_costs_no_memory() -> None:
                 pass
         await exit_code(process)
 
-    uvloop.run(drown())
+    uvloop.run(read_one_byte_of_much())
 
 
 def test_more_than_a_pipe_holds_is_sent_in_order_without_waiting() -> None:

@@ -108,7 +108,7 @@ def packet(words: bytes) -> bytes:
 ADVERTISEMENT = (
     packet(b"# service=git-upload-pack\n")
     + b"0000"
-    + packet(SHA.encode() + b" HEAD\0multi_ack side-band-64k\n")
+    + packet(SHA.encode() + b" HEAD\0multi_ack side-sideband-64k\n")
 )
 REFS = b"".join(packet(b"%040x refs/heads/%s-%d\n" % (n, b"r" * 200, n)) for n in range(500))
 
@@ -209,7 +209,7 @@ V2 = (
 PACK = packet(b"packfile\n")
 
 
-def band(number: int, data: bytes) -> bytes:
+def sideband(number: int, data: bytes) -> bytes:
     return packet(bytes([number]) + data)
 
 
@@ -254,8 +254,8 @@ def blob(data: bytes) -> bytes:
     return bytes(head) + zlib.compress(data, 0)
 
 
-def in_bands(data: bytes) -> bytes:
-    return b"".join(band(1, data[at : at + 65_000]) for at in range(0, len(data), 65_000))
+def in_sidebands(data: bytes) -> bytes:
+    return b"".join(sideband(1, data[at : at + 65_000]) for at in range(0, len(data), 65_000))
 
 
 def left_over(folder: Path) -> list[str]:
@@ -279,8 +279,8 @@ FOR_SECONDS = {"timeout_seconds": 4.0, "planning_timeout_seconds": 4.0}
 @pytest.mark.parametrize(
     ("piece", "pause_seconds", "stderr"),
     [
-        (band(2, b"working\n" * 8_000), 0.0, "took longer than 4 s"),
-        (band(2, b"w" * 65_000), 0.0, "more memory than it may have here"),
+        (sideband(2, b"working\n" * 8_000), 0.0, "took longer than 4 s"),
+        (sideband(2, b"w" * 65_000), 0.0, "more memory than it may have here"),
         (b"0005\x02", 0.2, "took longer than 4 s"),
     ],
     ids=["lines of progress", "one line of progress", "a packet now and then"],
@@ -303,9 +303,9 @@ async def test_progress_without_end_is_that_hosts_failure(
 async def test_a_pack_without_end_is_ended_at_the_limit_of_the_disk(
     ask: Callable[[str, Path, GitPolicy], Any], tmp_path: Path
 ) -> None:
-    start = PACK + band(1, b"PACK" + (2).to_bytes(4) + (100_000).to_bytes(4))
+    start = PACK + sideband(1, b"PACK" + (2).to_bytes(4) + (100_000).to_bytes(4))
     limits = policy(max_bytes=8 * 2**20, planning_max_bytes=8 * 2**20)
-    with http_server(talking(start, in_bands(blob(os.urandom(2**18))))) as port:
+    with http_server(talking(start, in_sidebands(blob(os.urandom(2**18))))) as port:
         failed = await ask(f"http://127.0.0.1:{port}/app.git", tmp_path, limits)
     assert failed.reason is Reason.COMMIT_UNUSABLE
     assert "8 MiB on disk" in failed.detail
@@ -317,8 +317,8 @@ async def test_a_pack_without_end_is_ended_at_the_limit_of_the_disk(
 async def test_a_pack_that_promises_billions_of_objects_takes_no_memory(
     ask: Callable[[str, Path, GitPolicy], Any], tmp_path: Path
 ) -> None:
-    start = PACK + band(1, b"PACK" + (2).to_bytes(4) + (2**31 - 1).to_bytes(4))
-    with http_server(talking(start, in_bands(blob(b"x")))) as port:
+    start = PACK + sideband(1, b"PACK" + (2).to_bytes(4) + (2**31 - 1).to_bytes(4))
+    with http_server(talking(start, in_sidebands(blob(b"x")))) as port:
         failed = await ask(f"http://127.0.0.1:{port}/app.git", tmp_path, policy())
     assert failed.reason is Reason.CHECKOUT_FAILED
     assert "more memory than it may have here" in failed.detail

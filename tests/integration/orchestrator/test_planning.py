@@ -206,11 +206,11 @@ async def test_planning_goes_on_after_claims_that_failed(
     setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(planning, "POLL_SECONDS", 0.01)
-    moody = FailingStore(setup.store, failures=5, error=error)
+    failing_store = FailingStore(setup.store, failures=5, error=error)
     run_id = await setup.admit(setup.commit({".solstice/job.sh": "x"}))
-    async with setup.planning(store=moody, concurrency=1):
+    async with setup.planning(store=failing_store, concurrency=1):
         assert (await setup.planned(run_id)).state is RunState.WAITING
-    assert moody.failures == 0
+    assert failing_store.failures == 0
 
 
 async def test_a_run_that_breaks_us_takes_no_other_with_it(
@@ -281,7 +281,7 @@ async def test_a_plan_is_kept_however_the_store_stumbles_over_it(
 ) -> None:
     monkeypatch.setattr(planning, "POLL_SECONDS", 0.01)
 
-    class Stumbling(FailingStore):
+    class RefusingFirstPlans(FailingStore):
         """Does not take the first plans."""
 
         async def planned(
@@ -300,7 +300,7 @@ async def test_a_plan_is_kept_however_the_store_stumbles_over_it(
             return await self._store.claim_planning(worker_id, limit)
 
     run_id = await setup.admit(setup.commit({".solstice/job.sh": "x"}))
-    async with setup.planning(store=Stumbling(setup.store, failures=2)):
+    async with setup.planning(store=RefusingFirstPlans(setup.store, failures=2)):
         assert (await setup.planned(run_id)).state is RunState.WAITING
 
 

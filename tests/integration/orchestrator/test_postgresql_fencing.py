@@ -51,7 +51,7 @@ async def test_who_loses_an_attempt_while_writing_changes_nothing_and_learns_it(
         await rescuer.execute(OTHER_HOLDER, claim.key.job_id)
         writing = asyncio.ensure_future(late(store, claim))
         async with asyncio.timeout(30):
-            while not (writing.done() or await somebody_waits(postgresql_database)):  # noqa: ASYNC110  locks of other sessions send no notification
+            while not (writing.done() or await a_session_waits_for_a_lock(postgresql_database)):  # noqa: ASYNC110  locks of other sessions send no notification
                 await asyncio.sleep(0.01)
         await rescuing.commit()
     finally:
@@ -82,7 +82,7 @@ async def test_a_rerun_waits_for_no_change_of_the_run(
     assert again.rerun_of == claim.run_id
 
 
-async def somebody_waits(database: ScratchDatabase) -> bool:
+async def a_session_waits_for_a_lock(database: ScratchDatabase) -> bool:
     """Whether a session waits for a lock.
 
     The query has a connection of its own: within a transaction, such as the rescuer's, statistics stand

@@ -118,7 +118,7 @@ def count(events: Events, event: LogEvent) -> int:
     return sum(each["event"] == event for each in events)
 
 
-async def seen_away(events: Events) -> None:
+async def renewal_failed(events: Events) -> None:
     """Wait until the holder of the job has failed to renew its lease."""
 
     def tries() -> int:
@@ -134,7 +134,7 @@ async def away(database: ScratchDatabase, events: Events) -> AsyncIterator[None]
     """The server is stopped meanwhile, and the holder of the job has noticed it."""
     await asyncio.to_thread(database.server.kill)
     try:
-        await seen_away(events)
+        await renewal_failed(events)
         yield
     finally:
         await asyncio.to_thread(database.server.start)
@@ -171,7 +171,7 @@ async def test_a_job_outlives_an_outage_that_is_shorter_than_its_lease(database:
                 await runs(store, view.job_id)
                 async with away(database, events):
                     clock.forward(LEASE - 1.0)
-                    await seen_away(events)
+                    await renewal_failed(events)
                     gate.open.set()
                     await wait_until(lambda: gate.ended)
                 await has_ended(store, view.job_id)

@@ -140,8 +140,8 @@ async def test_after_a_quarantine_the_job_of_another_repository_goes_first(
         await publish_requests(
             shared_files, Commit(good, good.commit({".solstice/workflow.kdl": GOOD}), "good/neighbour")
         )
-        views = await wait_for_jobs(store, lambda views: len(views) == 4 and any(map(is_good, views)))
-    (first,) = filter(is_good, views)
+        views = await wait_for_jobs(store, lambda views: len(views) == 4 and any(map(has_succeeded, views)))
+    (first,) = filter(has_succeeded, views)
     begun = [
         attempt.started_at
         for view in views
@@ -154,7 +154,7 @@ async def test_after_a_quarantine_the_job_of_another_repository_goes_first(
     assert sum(at < until for at in begun) >= 3
 
 
-def is_good(view: JobView) -> bool:
+def has_succeeded(view: JobView) -> bool:
     return view.state is JobState.SUCCEEDED
 
 

@@ -30,7 +30,7 @@ class Settings(SolsticeSettings):
 
 
 @pytest.fixture(autouse=True)
-def _surroundings(monkeypatch: pytest.MonkeyPatch, logging_as_it_was: None) -> None:
+def _environment(monkeypatch: pytest.MonkeyPatch, logging_as_it_was: None) -> None:
     for field in Settings.model_fields:
         monkeypatch.delenv(field.upper(), raising=False)
     monkeypatch.setenv("COLUMNS", "200")

@@ -106,13 +106,13 @@ async def test_a_cancellation_ends_it() -> None:
         await task
 
 
-class Looks:
-    """Looks with these results, of which exceptions are raised; `Enough` follows them."""
+class ScriptedWork:
+    """Returns these results, of which exceptions are raised; `Enough` follows them."""
 
     def __init__(self, *results: float | Exception) -> None:
         self.results, self.times = list(results), list[float]()
         self.notified, self.is_overtaken = asyncio.Event(), False
-        """Whether something changes after each look has read the state, and before it returns."""
+        """Whether something changes after each call has read the state, and before it returns."""
 
     async def __call__(self) -> float:
         self.times.append(asyncio.get_running_loop().time())
@@ -140,26 +140,26 @@ class Looks:
 
 
 async def test_notification_ends_the_pause_that_a_look_asked_for() -> None:
-    looks = Looks(3600.0)
-    asyncio.get_running_loop().call_later(0.05, looks.notified.set)
+    calls = ScriptedWork(3600.0)
+    asyncio.get_running_loop().call_later(0.05, calls.notified.set)
     with pytest.raises(Enough):
-        await looks.run()
-    assert 0.04 <= looks.times[1] - looks.times[0] < 20.0
+        await calls.run()
+    assert 0.04 <= calls.times[1] - calls.times[0] < 20.0
 
 
 async def test_notification_during_a_look_is_not_lost() -> None:
-    looks = Looks(3600.0)
-    looks.is_overtaken = True
+    calls = ScriptedWork(3600.0)
+    calls.is_overtaken = True
     with pytest.raises(Enough):
-        await looks.run()
-    assert len(looks.times) == 2
+        await calls.run()
+    assert len(calls.times) == 2
 
 
 async def test_look_comes_as_soon_as_the_last_one_asked_for() -> None:
-    looks = Looks(0.0, 0.05)
+    calls = ScriptedWork(0.0, 0.05)
     with pytest.raises(Enough):
-        await looks.run()
-    first, second, third = looks.times
+        await calls.run()
+    first, second, third = calls.times
     assert second - first < 20.0
     assert 0.04 <= third - second < 20.0
 
@@ -170,16 +170,16 @@ async def test_look_comes_as_soon_as_the_last_one_asked_for() -> None:
     ids=["unavailable", "mistake"],
 )
 async def test_failed_look_is_logged_and_repeated(error: Exception, level: str) -> None:
-    looks = Looks(error)
+    calls = ScriptedWork(error)
     with capture_logs() as logs, pytest.raises(Enough):
-        await looks.run(retry_seconds=0.05)
-    assert looks.times[1] - looks.times[0] >= 0.04 * 0.9
+        await calls.run(retry_seconds=0.05)
+    assert calls.times[1] - calls.times[0] >= 0.04 * 0.9
     assert [(each["event"], each["log_level"]) for each in logs] == [(Event.PAUSED, level)]
     assert "gone" in logs[0]["detail"]
     assert bool(logs[0].get("exc_info")) is (level == "error")
 
 
 async def test_looks_end_when_they_are_no_longer_wanted() -> None:
-    looks = Looks(0.0, 0.0)
-    await looks.run(ended=lambda: len(looks.times) == 2)
-    assert len(looks.times) == 2
+    calls = ScriptedWork(0.0, 0.0)
+    await calls.run(ended=lambda: len(calls.times) == 2)
+    assert len(calls.times) == 2

@@ -8,7 +8,7 @@ from solstice_common.telemetry.logs import configure_logs
 
 
 @pytest.fixture(autouse=True)
-def _surroundings(logging_as_it_was: None) -> None:
+def _environment(logging_as_it_was: None) -> None:
     pass
 
 

@@ -6,24 +6,26 @@ from hypothesis import strategies as st
 from solstice_forge.decisions.lockstep import Steps, lockstep, walk
 
 
-def climbing(height: int, *, falls: bool = False) -> Steps[int]:
-    for _ in range(height):
+def counted_steps(count: int, *, fails: bool = False) -> Steps[int]:
+    for _ in range(count):
         yield
-    if falls:
-        raise ValueError(height)
-    return height
+    if fails:
+        raise ValueError(count)
+    return count
 
 
 @given(st.lists(st.integers(0, 9)))
 def test_each_makes_what_it_makes_alone(heights: list[int]) -> None:
-    assert lockstep([climbing(height) for height in heights]) == [walk(climbing(each)) for each in heights]
+    assert lockstep([counted_steps(count) for count in heights]) == [
+        walk(counted_steps(each)) for each in heights
+    ]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans())))
 def test_who_falls_falls_alone(climbs: list[tuple[int, bool]]) -> None:
-    outcomes = lockstep([climbing(height, falls=falls) for height, falls in climbs])
-    assert [isinstance(outcome, ValueError) for outcome in outcomes] == [falls for _, falls in climbs]
-    assert [height for (height, falls) in climbs if not falls] == [
+    outcomes = lockstep([counted_steps(count, fails=fails) for count, fails in climbs])
+    assert [isinstance(outcome, ValueError) for outcome in outcomes] == [fails for _, fails in climbs]
+    assert [count for (count, fails) in climbs if not fails] == [
         outcome for outcome in outcomes if not isinstance(outcome, Exception)
     ]
 

@@ -53,11 +53,11 @@ ODD = st.recursive(
 
 
 @st.composite
-def spoiled(draw: st.DrawFn, good: dict[str, Any]) -> Any:
+def damaged(draw: st.DrawFn, good: dict[str, Any]) -> Any:
     """The object with one of its values replaced or removed, at some depth."""
     name = draw(st.sampled_from(sorted(good)))
     if isinstance(good[name], dict) and draw(st.booleans()):
-        return {**good, name: draw(spoiled(good[name]))}
+        return {**good, name: draw(damaged(good[name]))}
     if draw(st.booleans()):
         return {each: value for each, value in good.items() if each != name}
     return {**good, name: draw(ODD)}
@@ -323,7 +323,7 @@ def test_answer_that_is_no_list_cannot_be_read() -> None:
         find_changes("river/app").read(LinkedPage(document={}, next=None))
 
 
-@given(spoiled(GITHUB), spoiled(GITLAB))
+@given(damaged(GITHUB), damaged(GITLAB))
 def test_any_record_is_attempts_or_cannot_be_read(github: Any, gitlab: Any) -> None:
     for dialect, hook, document in (
         (github_hooks, GITHUB_HOOK, github),
@@ -334,7 +334,7 @@ def test_any_record_is_attempts_or_cannot_be_read(github: Any, gitlab: Any) -> N
 
 
 @pytest.mark.parametrize("origin", [Origin.GITEA, Origin.FORGEJO])
-@given(branch=spoiled(BRANCH), pull=spoiled(PULL), repository=spoiled(REPOSITORY))
+@given(branch=damaged(BRANCH), pull=damaged(PULL), repository=damaged(REPOSITORY))
 def test_any_heads_become_events_or_cannot_be_read(
     origin: Origin, branch: Any, pull: Any, repository: Any
 ) -> None:

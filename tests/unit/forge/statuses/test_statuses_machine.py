@@ -74,7 +74,7 @@ class Statuses(RuleBasedStateMachine):
         self.connection.close()
 
     @rule(newer_run=st.booleans(), back=st.integers(0, 2), revision=st.integers(0, 1))
-    def hear(self, newer_run: bool, back: int, revision: int) -> None:
+    def receive(self, newer_run: bool, back: int, revision: int) -> None:
         """Receive the next status of the newest run, a late one, or a copy."""
         self.run += newer_run
         self.sequence = 1 if newer_run else self.sequence + 1
@@ -114,7 +114,7 @@ class Statuses(RuleBasedStateMachine):
     @rule(
         data=st.data(), wait=st.sampled_from([0.0, 1.0, 45.0]), arrive_after=st.none() | st.floats(0.0, 0.99)
     )
-    def hear_nothing(self, data: st.DataObject, wait: float, arrive_after: float | None) -> None:
+    def lose_answer(self, data: st.DataObject, wait: float, arrive_after: float | None) -> None:
         outgoing = self._one(data)
         self._lose(outgoing, arrive_after)
         self.end(outgoing, RetryLater(at=self.now + wait, why="no answer", failed=True, unsure=True))

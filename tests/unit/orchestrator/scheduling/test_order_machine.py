@@ -56,7 +56,7 @@ class Order(RuleBasedStateMachine):
         self.arrivals += self.model.arrive(repository, count, label=label, priority=priority)
 
     @rule(seconds=st.integers(1, 80) | st.just(1900))
-    def time_goes_by(self, seconds: int) -> None:
+    def advance_clock(self, seconds: int) -> None:
         self.model.now += seconds
 
     @rule(worker=st.sampled_from(sorted(SLOTS)), limit=st.integers(1, 6))

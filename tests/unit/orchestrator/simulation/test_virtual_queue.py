@@ -71,7 +71,7 @@ class SameStartsAsTheModel(RuleBasedStateMachine):
         self.lines.arrive(label, priority, repository, list(zip(ages, ids, strict=True)), self.model.now)
 
     @rule(seconds=st.integers(1, 80) | st.just(3600))
-    def time_goes_by(self, seconds: int) -> None:
+    def advance_clock(self, seconds: int) -> None:
         self.model.now += seconds
 
     @rule()

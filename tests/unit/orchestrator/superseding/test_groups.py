@@ -195,7 +195,7 @@ class Groups(RuleBasedStateMachine):
         assert sum(each.holds for each in self.members.values()) <= 1
 
     @invariant()
-    def the_group_never_idles_while_somebody_waits(self) -> None:
+    def the_group_never_idles_while_a_member_waits(self) -> None:
         assert not self.members or any(each.holds for each in self.members.values())
 
     @invariant()

@@ -36,7 +36,7 @@ async def broker(file: Path) -> AsyncIterator[EmbeddedBroker]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try a troubled file again at once."""
     monkeypatch.setattr(embedded, "TROUBLE_SECONDS", 0.001)
 
@@ -203,7 +203,10 @@ async def test_while_the_file_is_locked_publishing_is_unknown_and_the_health_say
 
 
 async def test_a_consumer_sits_out_a_locked_file(
-    broker: EmbeddedBroker, short_timeout_broker: EmbeddedBroker, lock: sqlite3.Connection, impatient: None
+    broker: EmbeddedBroker,
+    short_timeout_broker: EmbeddedBroker,
+    lock: sqlite3.Connection,
+    retries_at_once: None,
 ) -> None:
     await broker.publish([message(b"1"), message(b"2")])
     async with short_timeout_broker.consume(STATUSES.queue, prefetch=1) as consumer, asyncio.timeout(30):
