@@ -23,6 +23,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 )
 def test_a_moment_of_any_offset_is_one_in_utc(text: str, in_utc: str) -> None:
     assert format_timestamp(parse_moment(text)) == in_utc
+    assert parse_moment(text).tzinfo is UTC
 
 
 @pytest.mark.parametrize(

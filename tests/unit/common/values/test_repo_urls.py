@@ -160,6 +160,8 @@ def test_a_request_that_was_kept_before_the_rules_is_read_and_not_fetched() -> N
         ("https://gitlab.example/group/sub/otter.git", "group/sub/otter"),
         ("file:///home/ada/src/otter", "src/otter"),
         ("file:///otter", "otter"),
+        (f"https://forge.example/river/{'o' * 249}", f"river/{'o' * 249}"),
+        (f"https://forge.example/river/{'o' * 250}", None),
         ("https://forge.example", None),
         ("https://forge.example/a/../b", None),
         ("https://[", None),
