@@ -38,6 +38,16 @@ WORKFLOWS = {
         job "one" runs-on="linux" {{ {HANG}; }}
         job "two" runs-on="linux" {{ {HANG}; }}
     """,
+    "learned.kdl": """
+        job "one" runs-on="linux" { step "work" run="sleep 2"; }
+        job "two" runs-on="linux" { step "work" run="sleep 4"; }
+        job "three" runs-on="linux" { step "work" run="sleep 8"; }
+    """,
+    "queued.kdl": f"""
+        concurrency "quay"
+        job "build" runs-on="linux" {{ {HANG}; }}
+        job "deploy" runs-on="linux" {{ needs "build"; {HANG}; }}
+    """,
     "broken.kdl": """
         job "unlucky" runs-on="linux" { step "fetch" run="error checkout_failed"; }
     """,
@@ -244,3 +254,19 @@ def test_a_whole_run_is_answered_for_each_job_that_waits(deployment: Deployment)
     assert "it does not wait" in deployment.solstice(
         "why", deployment.wait_for_state(run_id, "first", "running")
     )
+
+
+@pytest.mark.timeout(240)
+def test_a_job_behind_its_needs_or_a_group_is_told_when_it_may_start(deployment: Deployment) -> None:
+    learned = deployment.ask("learned.kdl")
+    deployment.until(f"/runs/{learned}", lambda run: run["state"] == "succeeded")
+    holder = deployment.ask("queued.kdl")
+    deployment.wait_for_state(holder, "build", "running")
+    behind_needs = deployment.wait_for_state(holder, "deploy", "blocked")
+    behind_group = deployment.job("queued.kdl", "build", "blocked")
+    for job, reason in ((behind_needs, "needs"), (behind_group, "concurrency_group")):
+        why = deployment.why(job)
+        assert why["reason"] == reason
+        start = why["expected_start"]
+        assert start["earliest"] < start["latest"], why
+        assert "as an estimate" in deployment.solstice("why", job)
