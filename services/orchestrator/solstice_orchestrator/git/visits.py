@@ -20,7 +20,7 @@ class Visit:
     begun: float
     holds_slot: bool
     """True for a checkout, which holds one of the worker's slots; planning holds none."""
-    proven: bool = False
+    proven: bool
     """Whether the repository had answered before, and had not failed lately."""
     answered: bool = False
     """Whether the host has sent any of what this visit asked for."""

@@ -5,6 +5,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from solstice_orchestrator.git.hosts import (
     ANSWERED_SECONDS,
@@ -241,6 +242,26 @@ def test_a_repository_that_fails_on_a_host_that_answers_is_left_alone_itself() -
     assert known.pause_of(GOOD) is None
 
 
+def test_the_log_says_when_a_host_fails_and_once_when_it_answers_again() -> None:
+    known, clock = hosts()
+    with capture_logs() as events:
+        known.answered(GOOD)
+        known.failed(WORSE, "no route", host_away=True)
+        known.failed(BAD, "no route" + "!" * 999, host_away=True)
+        known.failed(BAD, "no route", host_away=True)
+        clock.forward(2.0)
+        known.answered(BAD)
+        known.answered(BAD)
+    told = [(event["event"], event["host"], event.get("failures")) for event in events]
+    assert told == [
+        ("git_host.unreachable", WORSE, 1),
+        ("git_host.unreachable", "bad.example", 1),
+        ("git_host.answered", "bad.example", None),
+    ]
+    assert len(events[1]["detail"]) == 500
+    assert events[1]["next_try_seconds"] == 2.0
+
+
 def test_hosts_of_urls() -> None:
     urls = ["https://u:p@Forge.example:8443/a", "ssh://git@forge.example/a", "file:///srv/a", "https://[::1"]
     assert [host_of(url) for url in urls] == [
@@ -279,7 +300,9 @@ def test_a_circuit_opens_with_each_failure_after_its_time_and_closes_with_any_an
 def checkout(
     endpoint: str = "a", begun: float = 0.0, *, holds_slot: bool = True, repository: str = "app"
 ) -> Visit:
-    return Visit(url=f"{endpoint}/{repository}", endpoint=endpoint, begun=begun, holds_slot=holds_slot)
+    return Visit(
+        url=f"{endpoint}/{repository}", endpoint=endpoint, begun=begun, holds_slot=holds_slot, proven=True
+    )
 
 
 @pytest.mark.parametrize(("slots", "silent_share"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (64, 32)])
@@ -303,7 +326,7 @@ def test_when_a_checkout_counts_as_silent(
     has_answered: bool, answered_at: float | None, now: float, silent: bool
 ) -> None:
     begun = 0.0 if answered_at is None and not has_answered else 10.0
-    visit = Visit(url="a/app", endpoint="a", begun=begun, holds_slot=True, answered=has_answered)
+    visit = Visit(url="a/app", endpoint="a", begun=begun, holds_slot=True, proven=True, answered=has_answered)
     assert is_silent(visit, answered_at, now) is silent
 
 
