@@ -1,4 +1,4 @@
-"""Elects the relay: one process holds a PostgreSQL advisory lock on its own connection.
+"""Elects a leader: one process holds a PostgreSQL advisory lock on its own connection.
 
 Source: postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS, .../runtime-config-client.html.
 """
@@ -27,38 +27,42 @@ RETRY_CAP_SECONDS: Final = 2.0
 
 
 class LeaderLock:
-    """`held` is set while we hold the lock; opened with `LeaderLock.open`, which waits for it."""
+    """One of several processes that are in `hold` has `acquired` set."""
 
-    def __init__(self, url: str, on_acquired: Callable[[], None], lock: int) -> None:
+    def __init__(self, url: str, on_acquired: Callable[[], None], *, lock: int) -> None:
+        """Call `on_acquired` each time the lock is acquired.
+
+        `lock` is a number that its user chooses, the same in every version; locks are per database.
+        """
         self.acquired = asyncio.Event()
+        self._is_leading = False
         self._url = url
         self._on_acquired = on_acquired
         self._lock = lock
         self._rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311  jitter is no secret
 
-    @classmethod
+    @property
+    def is_lost(self) -> bool:
+        """Whether this process leads, but for a connection that it has lost."""
+        return self._is_leading and not self.acquired.is_set()
+
     @asynccontextmanager
-    async def open(
-        cls, url: str, on_acquired: Callable[[], None], *, lock: int
-    ) -> AsyncIterator["LeaderLock"]:
-        """Hold the lock, and take it again whenever it was lost.
-
-        `on_acquired` is called each time the lock is acquired.
-
-        `lock` is a number that its user chooses, the same in every version; locks are per database.
-        """
-        leader_lock = cls(url, on_acquired, lock)
-        keeping = asyncio.create_task(leader_lock._keep(), name="leader-lock")
-        waiting = asyncio.create_task(leader_lock.acquired.wait(), name="leader-lock-wait")
+    async def hold(self) -> AsyncIterator[None]:
+        """Wait for the lock, hold it, and take it again whenever it was lost."""
+        keeping = asyncio.create_task(self._keep(), name="leader-lock")
+        waiting = asyncio.create_task(self.acquired.wait(), name="leader-lock-wait")
         try:
             await asyncio.wait({keeping, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if keeping.done():
                 keeping.result()
-            yield leader_lock
+            self._is_leading = True
+            yield
         finally:
+            self._is_leading = False
             for task in (waiting, keeping):
                 task.cancel()
             await asyncio.gather(waiting, keeping, return_exceptions=True)
+            self.acquired.clear()
 
     async def _keep(self) -> None:
         failures = 0

@@ -90,9 +90,8 @@ class PostgreSQLStatuses:
     """A StatusStore. Open with `PostgreSQLStatuses.open`."""
 
     def __init__(self, url: str, database: PostgreSQLDatabase) -> None:
-        self._url = url
         self._database = database
-        self._leader_lock: LeaderLock | None = None
+        self._leader_lock = LeaderLock(url, lambda: database.notify(CHANNEL), lock=LOCK)
 
     @classmethod
     @asynccontextmanager
@@ -122,16 +121,8 @@ class PostgreSQLStatuses:
             self._database.notify(CHANNEL)
         return answers
 
-    @asynccontextmanager
-    async def lead(self) -> AsyncIterator[None]:
-        async with LeaderLock.open(
-            self._url, lambda: self._database.notify(CHANNEL), lock=LOCK
-        ) as leader_lock:
-            self._leader_lock = leader_lock
-            try:
-                yield
-            finally:
-                self._leader_lock = None
+    def lead(self) -> AbstractAsyncContextManager[None]:
+        return self._leader_lock.hold()
 
     async def take_over(self, now: float, horizon: float) -> int:
         async def work(connection: "Connection") -> int:
@@ -145,7 +136,7 @@ class PostgreSQLStatuses:
         return await self._database.transaction(work)
 
     async def take(self, source_name: str, now: float, limits: CallLimits) -> OutgoingStatus | float | None:
-        if self._leader_lock is None or not self._leader_lock.acquired.is_set():
+        if not self._leader_lock.acquired.is_set():
             raise StoreUnavailable(self._database.where, "another process reports to the forges now")
         earliest = await self._database.fetch(_EARLIEST, source_name)
         if not earliest or earliest[0]["next_at"] > now:

@@ -47,10 +47,9 @@ class PostgreSQLInbox:
         self, url: str, database: PostgreSQLDatabase, keeping: Batcher[NewDelivery, KeepResult]
     ) -> None:
         self.lookup_added = asyncio.Event()
-        self._url = url
         self._database = database
         self._keeping = keeping
-        self._leader_lock: LeaderLock | None = None
+        self._leader_lock = LeaderLock(url, lambda: database.notify(CHANNEL), lock=LOCK)
         self.reconcile_state: ReconcileState = ReconcileTables(
             database.fetch,
             database.fetch,
@@ -94,7 +93,7 @@ class PostgreSQLInbox:
         return cast("Sequence[KeepResult | Exception]", answers)  # the batcher cancels none
 
     async def pending(self, limit: int) -> Sequence[PendingRequest]:
-        if self._leader_lock is not None and not self._leader_lock.acquired.is_set():
+        if self._leader_lock.is_lost:
             return []
         return [
             PendingRequest(
@@ -116,16 +115,8 @@ class PostgreSQLInbox:
         (row,) = await self._database.fetch(_BACKLOG)
         return int(row["pending"])
 
-    @asynccontextmanager
-    async def relaying(self) -> AsyncIterator[None]:
-        async with LeaderLock.open(
-            self._url, lambda: self._database.notify(CHANNEL), lock=LOCK
-        ) as leader_lock:
-            self._leader_lock = leader_lock
-            try:
-                yield
-            finally:
-                self._leader_lock = None
+    def relaying(self) -> AbstractAsyncContextManager[None]:
+        return self._leader_lock.hold()
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
         return self._database.listen(CHANNEL)
