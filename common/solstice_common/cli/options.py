@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
 import typer
 from pydantic import SecretStr, ValidationError
@@ -52,11 +52,9 @@ def with_settings(
             if serves:
                 command(load_settings(model, **options), **arguments)
                 return
-            missing = [name for name in running_up.FOUND if name in flagged and not _is_given(name, options)]
-            up = running_up.read() if missing else None
-            from_up = {name: up.setting(name) for name in missing} if up else {}
-            settings = load_settings(model, **from_up, **options)
-            with _default_named(() if up else missing):
+            missing = _missing(model, options)
+            settings = found_settings(model, options)
+            with _default_named([name for name in missing if name not in settings.model_fields_set]):
                 command(settings, **arguments)
 
         flags = [_parameter(name, field) for name, field in flagged.items()]
@@ -66,6 +64,24 @@ def with_settings(
         return call
 
     return decorate
+
+
+def found_settings(model: type[S], given: Mapping[str, Any]) -> S:
+    """The settings from flags, else the environment, else the running `solstice up`."""
+    missing = _missing(model, given)
+    up = running_up.read() if missing else None
+    from_up = {name: up.setting(name) for name in missing} if up else {}
+    return load_settings(model, **from_up, **given)
+
+
+def _missing(model: type[S], given: Mapping[str, object]) -> Sequence[str]:
+    """The addresses that only the running `solstice up` can know."""
+    fields = model.model_fields
+    return [
+        name
+        for name in running_up.FOUND
+        if name in fields and not _is_secret(fields[name]) and not _is_given(name, given)
+    ]
 
 
 def _is_given(name: str, flags: Mapping[str, object]) -> bool:
@@ -133,6 +149,14 @@ def _is_secret(field: FieldInfo) -> bool:
     return SecretStr in {field.annotation, *get_args(field.annotation)}
 
 
+def _completer(field: FieldInfo) -> Callable[[str], Sequence[str]] | None:
+    """What completes the values of a setting that has a fixed choice of them."""
+    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    if not choices:
+        return None
+    return lambda incomplete: [each for each in choices if each.startswith(incomplete)]
+
+
 def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     shown = field.get_default(call_default_factory=True, validated_data={})
     flag = name.replace("_", "-")
@@ -146,6 +170,7 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
         show_default=str(shown) if shown not in (None, "") else False,
         rich_help_panel=SETTINGS_PANEL,
         metavar=None if is_switch else "VALUE",
+        autocompletion=_completer(field),
     )
     kind = bool | None if is_switch else str | None
     return inspect.Parameter(

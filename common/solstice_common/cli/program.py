@@ -11,6 +11,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
+from solstice_common.cli.completion.command_line import answer_shell
 from solstice_common.errors import (
     BrokerUnavailable,
     ConfigurationError,
@@ -100,6 +101,7 @@ def run(app: typer.Typer) -> None:
     _open_missing_streams()
     if "structlog" in sys.modules:
         silence_logs()
+    answer_shell(app)
     try:
         app()
         sys.stdout.flush()

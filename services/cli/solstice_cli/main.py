@@ -5,6 +5,7 @@ from typing import Annotated, Final
 import typer
 
 from solstice_common import __version__
+from solstice_common.cli.completion.command_line import InstallCompletion, ShowCompletion
 from solstice_common.cli.lazy import Deferred, lazily
 from solstice_common.cli.output import AsJson, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, run
@@ -161,6 +162,7 @@ app = typer.Typer(
     help="Solstice CI: a push becomes a message, a job, a log and a result.",
     no_args_is_help=True,
     context_settings=CONTEXT_SETTINGS,
+    add_completion=False,
     cls=lazily(COMMANDS),
 )
 
@@ -178,6 +180,8 @@ def _solstice(
         bool,
         typer.Option("--version", "-V", help="Print the version.", callback=_print_version, is_eager=True),
     ] = False,
+    _install_completion: InstallCompletion = False,
+    _show_completion: ShowCompletion = False,
 ) -> None:
     """Solstice CI: a push becomes a message, a job, a log and a result."""
 

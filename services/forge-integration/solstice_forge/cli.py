@@ -5,6 +5,7 @@ from typing import Final
 import typer
 
 from solstice_common.cli import options, program
+from solstice_common.cli.completion.command_line import InstallCompletion, ShowCompletion
 from solstice_common.runtime.hidden_secrets import hide_secrets
 from solstice_common.runtime.process import run_until_signalled
 from solstice_common.storage.private_files import check_state_directory
@@ -25,12 +26,15 @@ app: Final = typer.Typer(
     help="Takes the webhooks of GitHub, Forgejo, Gitea and GitLab, and publishes the jobs they ask for.",
     no_args_is_help=True,
     context_settings=program.CONTEXT_SETTINGS,
+    add_completion=False,
     cls=program.Commands,
 )
 
 
 @app.callback()
-def _group() -> None:
+def _group(
+    *, _install_completion: InstallCompletion = False, _show_completion: ShowCompletion = False
+) -> None:
     """Keep `serve` a word of its own, however many commands there are."""
 
 

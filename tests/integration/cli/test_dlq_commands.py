@@ -217,10 +217,9 @@ def test_a_wrong_call_is_answered_with_the_error(words: list[str], problem: str,
     ],
 )
 def test_the_shell_completes_queues_and_reasons(words: str, offered: list[str]) -> None:
-    completion = {"_SOLSTICE_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     done = subprocess.run(
-        [Path(sys.executable).with_name("solstice")],
-        env=environment("") | completion | {"_TYPER_COMPLETE_ARGS": f"solstice dlq {words}"},
+        [Path(sys.executable).with_name("solstice"), "dlq", *words.split(" ")],
+        env=environment("") | {"_SOLSTICE_COMPLETION": "fish"},
         capture_output=True,
         text=True,
         check=False,

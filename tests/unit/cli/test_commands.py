@@ -52,14 +52,6 @@ def test_version_is_reported(words: list[str]) -> None:
     assert re.fullmatch(r"solstice \d+\.\d+\.\d+\n", invoke(*words).output)
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_can_be_had(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
-    result = invoke("--show-completion", shell)
-    assert result.exit_code == 0
-    assert "complet" in result.output.lower()
-
-
 def test_unknown_command_is_a_usage_error() -> None:
     assert invoke("frobnicate").exit_code == 2
 

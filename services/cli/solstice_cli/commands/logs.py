@@ -11,6 +11,7 @@ import orjson
 import typer
 from rich.console import Console
 
+from solstice_cli import completers
 from solstice_cli.api_calls import answered_at_length
 from solstice_cli.output.identifiers import find
 from solstice_common.cli.api_client import Document, OrchestratorClient
@@ -31,7 +32,12 @@ INTERRUPTED: Final = 130
 def logs(
     settings: ClientSettings,
     *,
-    which: Annotated[str, typer.Argument(metavar="JOB|RUN", help="An id, or its beginning or end.")],
+    which: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|RUN", help="An id, or its beginning or end.", autocompletion=completers.runs_and_jobs
+        ),
+    ],
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow until it has ended; exit 1 if it did not succeed.")
     ] = False,

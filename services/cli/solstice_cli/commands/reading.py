@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from solstice_cli import completers
 from solstice_cli.api_calls import answered
 from solstice_cli.output import display
 from solstice_cli.output.identifiers import find
@@ -22,15 +23,29 @@ PAGE: Final = 100
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="The most entries to list.")]
 Everything = Annotated[bool, typer.Option("--all", "-a", help="List all entries.")]
 OfRepository = Annotated[
-    str | None, typer.Option("--repository", "-r", help="Only of this repository: OWNER/NAME or its URL.")
+    str | None,
+    typer.Option(
+        "--repository",
+        "-r",
+        help="Only of this repository: OWNER/NAME or its URL.",
+        autocompletion=completers.repositories,
+    ),
 ]
 OfBranch = Annotated[
     str | None,
-    typer.Option("--branch", "-b", help="Only of this branch; of a tag: refs/tags/NAME."),
+    typer.Option(
+        "--branch",
+        "-b",
+        help="Only of this branch; of a tag: refs/tags/NAME.",
+        autocompletion=completers.branches,
+    ),
 ]
 RunInState = Annotated[RunState | None, typer.Option("--state", "-s", help="Only in this state.")]
 JobInState = Annotated[JobState | None, typer.Option("--state", "-s", help="Only in this state.")]
-OnLabel = Annotated[str | None, typer.Option("--label", "-l", help="Only with jobs of this label.")]
+OnLabel = Annotated[
+    str | None,
+    typer.Option("--label", "-l", help="Only with jobs of this label.", autocompletion=completers.labels),
+]
 OfPriority = Annotated[
     Priority | None, typer.Option("--priority", "-p", help="Only with jobs of this class.")
 ]
@@ -70,7 +85,12 @@ def runs(
 def jobs(
     settings: ClientSettings,
     *,
-    run: Annotated[str | None, typer.Argument(help="Only of this run (id, or its beginning or end).")] = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            help="Only of this run (id, or its beginning or end).", autocompletion=completers.runs
+        ),
+    ] = None,
     limit: Limit = 50,
     everything: Everything = False,
     repository: OfRepository = None,
@@ -117,7 +137,9 @@ async def _pages(
 def attempts(
     settings: ClientSettings,
     *,
-    job: Annotated[str, typer.Argument(help="An id, or its beginning or end.")],
+    job: Annotated[
+        str, typer.Argument(help="An id, or its beginning or end.", autocompletion=completers.jobs)
+    ],
     as_json: AsJson = False,
 ) -> None:
     """List every try at a job, oldest first."""
@@ -136,7 +158,12 @@ def attempts(
 def show(
     settings: ClientSettings,
     *,
-    which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning or end.")],
+    which: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|JOB", help="An id, or its beginning or end.", autocompletion=completers.runs_and_jobs
+        ),
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Show a run with its jobs, or a job."""

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from solstice_cli import completers
 from solstice_cli.api_calls import answered
 from solstice_cli.output import display, worker_tables
 from solstice_common.cli.options import with_settings
@@ -16,7 +17,10 @@ def scale(
     settings: ClientSettings,
     *,
     label: Annotated[
-        str | None, typer.Option("--label", "-l", help="Only this label, even if it is unknown.")
+        str | None,
+        typer.Option(
+            "--label", "-l", help="Only this label, even if it is unknown.", autocompletion=completers.labels
+        ),
     ] = None,
     target_seconds: Annotated[
         int | None,

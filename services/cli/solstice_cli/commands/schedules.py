@@ -4,6 +4,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from solstice_cli import completers
 from solstice_cli.api_calls import answered
 from solstice_cli.output import display
 from solstice_common.cli.api_client import Document, OrchestratorClient
@@ -23,7 +24,9 @@ app: Final = typer.Typer(
     context_settings=CONTEXT_SETTINGS,
 )
 
-Which = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Its name, or its id.")]
+Which = Annotated[
+    str, typer.Argument(metavar="SCHEDULE", help="Its name, or its id.", autocompletion=completers.schedules)
+]
 RepoUrl = Annotated[
     str, typer.Option(help="Repository to build: a URL, git@host:path, or a folder of this machine.")
 ]

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from solstice_cli import completers
 from solstice_cli.api_calls import answered
 from solstice_cli.output.identifiers import find
 from solstice_common.cli.api_client import Document, OrchestratorClient
@@ -19,7 +20,12 @@ from solstice_common.settings import ClientSettings
 def cancel(
     settings: ClientSettings,
     *,
-    which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning or end.")],
+    which: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|JOB", help="An id, or its beginning or end.", autocompletion=completers.unfinished
+        ),
+    ],
     as_json: AsJson = False,
 ) -> None:
     """End a run or a job.
@@ -48,7 +54,9 @@ def cancel(
 def approve(
     settings: ClientSettings,
     *,
-    run: Annotated[str, typer.Argument(help="An id, or its beginning or end.")],
+    run: Annotated[
+        str, typer.Argument(help="An id, or its beginning or end.", autocompletion=completers.runs)
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Let the jobs of a stranger's change start.
@@ -86,7 +94,12 @@ def approve(
 def rerun(
     settings: ClientSettings,
     *,
-    which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning or end.")],
+    which: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|JOB", help="An id, or its beginning or end.", autocompletion=completers.runs_and_jobs
+        ),
+    ],
     failed: Annotated[
         bool, typer.Option("--failed", help="Only the jobs that did not succeed, and those that need them.")
     ] = False,
@@ -116,7 +129,9 @@ def rerun(
 def priority(
     settings: ClientSettings,
     *,
-    job: Annotated[str, typer.Argument(help="An id, or its beginning or end.")],
+    job: Annotated[
+        str, typer.Argument(help="An id, or its beginning or end.", autocompletion=completers.jobs)
+    ],
     to: Annotated[Priority, typer.Argument(metavar="CLASS", help="critical, high, default or low.")],
     as_json: AsJson = False,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from solstice_cli import completers
 from solstice_cli.api_calls import answered
 from solstice_cli.output import display
 from solstice_cli.output.identifiers import find
@@ -27,7 +28,12 @@ _NOT_WAITING: Final = FINAL | {JobState.RUNNING}
 def why(
     settings: ClientSettings,
     *,
-    which: Annotated[str, typer.Argument(metavar="RUN|JOB", help="An id, or its beginning or end.")],
+    which: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|JOB", help="An id, or its beginning or end.", autocompletion=completers.unfinished
+        ),
+    ],
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Print it again whenever it changes, until nothing waits.")
     ] = False,

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from solstice_cli import completers
 from solstice_cli.api_calls import answered
 from solstice_cli.output import display, worker_tables
 from solstice_common.cli.api_client import Document, OrchestratorClient
@@ -20,7 +21,14 @@ app: Final = typer.Typer(
     context_settings=CONTEXT_SETTINGS,
 )
 
-Which = Annotated[str, typer.Argument(metavar="WORKER", help="Its name, or its id or the beginning of it.")]
+Which = Annotated[
+    str,
+    typer.Argument(
+        metavar="WORKER",
+        help="Its name, or its id or the beginning of it.",
+        autocompletion=completers.workers,
+    ),
+]
 NOT_FOUND: Final = 404
 
 

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from solstice_cli.main import app
+from solstice_common.cli.completion.candidates import candidates
 from solstice_common.errors import ConfigurationError
 from solstice_common.http.token_file import read
 from solstice_common.http.tokens import TokenScope, find
@@ -99,11 +101,6 @@ def test_a_scope_has_to_be_named(solstice: Any, path: Path, words: tuple[str, ..
 def test_completion_knows_the_names(solstice: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("release", "review", "other"):
         solstice("create", name, "--scope", "read")
-    shell = {
-        "_SOLSTICE_COMPLETE": "complete_bash",
-        "COMP_WORDS": "solstice token revoke re",
-        "COMP_CWORD": "3",
-        "SOLSTICE_TOKENS": str(path),
-    }
-    completed = CliRunner().invoke(app, prog_name="solstice", env=shell)
-    assert completed.output.split() == ["release", "review"]
+    monkeypatch.setenv("SOLSTICE_TOKENS", str(path))
+    found = candidates(get_command(app), "solstice", ["token", "revoke"], "re")
+    assert [each.value for each in found or ()] == ["release", "review"]

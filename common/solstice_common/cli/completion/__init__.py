@@ -1,0 +1,1 @@
+"""Completes the command lines of all programs in bash, zsh and fish."""
