@@ -1,5 +1,6 @@
 """Makes real git repositories for tests, with the machine's git and no configuration."""
 
+import asyncio
 import os
 import subprocess
 from collections.abc import Mapping
@@ -49,3 +50,14 @@ class Repository:
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "--message", message)
         return self.git("rev-parse", "HEAD")
+
+
+async def emptied(directory: Path) -> None:
+    """Wait until nothing is left in the directory; TimeoutError when something stays."""
+    async with asyncio.timeout(30):
+        while _entries(directory):  # noqa: ASYNC110  a disk sends no notification
+            await asyncio.sleep(0.01)
+
+
+def _entries(directory: Path) -> list[Path]:
+    return list(directory.iterdir())

@@ -17,7 +17,7 @@ from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_group import FilesRequest, SingleFetch, fetch_single
 from solstice_orchestrator.processes.supervisor import descendants
 from tests.builders import job_request
-from tests.repositories import GIT_ENVIRONMENT, Repository
+from tests.repositories import GIT_ENVIRONMENT, Repository, emptied
 from tests.servers.git_servers import answering, git_backend, git_daemon, http_server, plain_files
 
 PATH = ".solstice/workflow.kdl"
@@ -58,12 +58,8 @@ async def refusal(
 ) -> CheckoutFailed:
     with pytest.raises(CheckoutFailed) as caught:
         await fetched(request, scratch, *paths, policy=policy)
-    assert left(scratch) == []
+    await emptied(scratch)
     return caught.value
-
-
-def left(directory: Path) -> list[Path]:
-    return list(directory.iterdir())
 
 
 def git_output(directory: Path, *arguments: str, given: bytes = b"") -> str:
@@ -87,7 +83,7 @@ async def test_files_are_those_of_that_commit(repository: Repository, scratch: P
     assert await fetched(request_for(repository, first), scratch) == {PATH: b"one"}
     assert await fetched(request_for(repository, second), scratch, "other") == {"other": b"x"}
     assert await fetched(request_for(repository, second), scratch, "absent") == {}
-    assert left(scratch) == []
+    await emptied(scratch)
 
 
 async def test_the_first_of_the_paths_that_is_there_is_enough(repository: Repository, scratch: Path) -> None:
@@ -133,7 +129,7 @@ async def test_a_checkout_is_the_whole_commit_and_nothing_more(
     assert (workspace / "old").read_text() == "2"
     assert os.access(workspace / "run.sh", os.X_OK)
     assert git_output(workspace, "log", "--format=%H") == sha
-    assert left(scratch) == []
+    await emptied(scratch)
 
 
 # -- servers -------------------------------------------------------------------------------------------------------
@@ -398,4 +394,4 @@ async def test_who_cancels_a_checkout_leaves_no_git_behind(
         await asyncio.wait([task])
     assert task.cancelled()
     assert git_processes() == set()
-    assert left(scratch) == []
+    await emptied(scratch)

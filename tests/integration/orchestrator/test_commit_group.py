@@ -20,7 +20,7 @@ from solstice_orchestrator.git.commit_group import (
     fetch_single,
 )
 from tests.builders import job_request
-from tests.repositories import GIT_ENVIRONMENT, Repository
+from tests.repositories import GIT_ENVIRONMENT, Repository, emptied
 from tests.servers.git_servers import answering, git_backend, http_server, plain_files
 
 PATH = ".solstice/workflow.kdl"
@@ -75,7 +75,7 @@ async def together(
     requests: Sequence[FilesRequest], tmp_path: Path, *, policy: GitPolicy = POLICY
 ) -> Sequence[FilesOrFailure | SingleFetch]:
     answers = await fetch_group(requests, policy=policy, scratch=tmp_path / "scratch")
-    assert list((tmp_path / "scratch").iterdir()) == []
+    await emptied(tmp_path / "scratch")
     return answers
 
 

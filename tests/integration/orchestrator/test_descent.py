@@ -13,7 +13,7 @@ from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_ancestry import ask_repository
 from solstice_orchestrator.superseding.push_order import CommitAncestry, OrderQuestion, PushOrder, answer
 from tests.builders import job_request
-from tests.repositories import Repository
+from tests.repositories import Repository, emptied
 from tests.servers.git_servers import git_backend, http_server, plain_files
 
 POLICY = GitPolicy(protocols=("file", "http"), environment={"PATH": os.environ["PATH"]})
@@ -37,7 +37,7 @@ async def order_by_history(
     question = OrderQuestion(commit_sha=late, before_sha=before, newest_sha=newest)
     request = job_request(**{"repo_url": repository.url, "commit_sha": late, "ref": SPRING, **changes})
     history = await ask_repository(request, question, policy=POLICY, scratch=tmp_path / "scratch")
-    assert list((tmp_path / "scratch").iterdir()) == []
+    await emptied(tmp_path / "scratch")
     return history, answer(question, history)
 
 

@@ -15,6 +15,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -32,15 +33,11 @@ from solstice_orchestrator.git.command import (
 )
 from solstice_orchestrator.git.failures import GitErrors, is_past_memory, reason_of
 from solstice_orchestrator.git.repository import (
-    directory_bytes,
-    has_few_entries,
     object_format,
     write_repository,
 )
 
 REF_DEPTH: Final = 100
-SMALL_BYTES: Final = 4 * 1024**2
-"""A disk frees so much at once."""
 
 FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
 _REF: Final = re.compile(r"refs/[A-Za-z0-9._/@-]{1,250}")
@@ -235,15 +232,16 @@ async def bounded(seconds: float, request: HasUrl) -> AsyncIterator[asyncio.Time
 
 @asynccontextmanager
 async def temporary(scratch: Path) -> AsyncIterator[Path]:
-    """Make a new directory in `scratch`, and remove it on leaving."""
+    """Make a new directory in `scratch`, and remove it after leaving.
+
+    A thread removes it, and no caller waits for that; the end of the event loop's run does.
+    """
     home = _new_directory(scratch)
     try:
         yield home
     finally:
-        if has_few_entries(home) and directory_bytes(home) <= SMALL_BYTES:
-            shutil.rmtree(home, ignore_errors=True)
-        else:
-            await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+        remove = partial(shutil.rmtree, home, ignore_errors=True)
+        asyncio.get_running_loop().run_in_executor(None, remove)
 
 
 def _new_directory(scratch: Path) -> Path:

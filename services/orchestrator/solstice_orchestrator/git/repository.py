@@ -55,7 +55,7 @@ It needs a block or an inode, and a disk has limited numbers of both.
 
 
 FEW_ENTRIES: Final = 64
-"""So few entries are measured or removed without a thread, which would wait for the interpreter at each of them."""
+"""So few entries are measured without a thread, which would wait for the interpreter at each of them."""
 
 
 def has_few_entries(directory: Path) -> bool:
