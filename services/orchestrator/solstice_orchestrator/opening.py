@@ -29,6 +29,7 @@ from solstice_common.topology import full_topology
 from solstice_orchestrator.domain.trust import parse_sources
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.hosts import GitHosts
+from solstice_orchestrator.git.proxies.proxy_choice import check_proxies
 from solstice_orchestrator.git.version import warn_of_unfit_git
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
@@ -217,6 +218,7 @@ def _signatures(settings: OrchestratorSettings, v1_trust: frozenset[Source]) -> 
 
 
 def _git_policy(settings: OrchestratorSettings, environ: Mapping[str, str]) -> GitPolicy:
+    check_proxies(environ)
     return GitPolicy(
         protocols=split(settings.git_protocols),
         timeout_seconds=settings.git_timeout_seconds,

@@ -21,6 +21,8 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressPin
 from solstice_orchestrator.git.failures import GitErrors, read_events, read_formats
 from solstice_orchestrator.git.host_contact import SSH_FAILED, is_host_away
+from solstice_orchestrator.git.proxies.local_proxy import open_local_proxy
+from solstice_orchestrator.git.proxies.proxy_choice import PROXY_VARIABLES, proxied_fetch, without_passwords
 from solstice_orchestrator.git.repository import directory_bytes, has_few_entries
 from solstice_orchestrator.processes.children import Child, child, side_output
 
@@ -29,11 +31,7 @@ T = TypeVar("T")
 PASSED_ON: Final = frozenset(
     {
         "PATH",
-        "http_proxy",
-        "https_proxy",
-        "HTTPS_PROXY",
-        "all_proxy",
-        "ALL_PROXY",
+        *PROXY_VARIABLES,
         "no_proxy",
         "NO_PROXY",
         "SSL_CERT_FILE",
@@ -42,7 +40,7 @@ PASSED_ON: Final = frozenset(
         "SSH_AUTH_SOCK",
     }
 )
-"""The variables of the orchestrator's environment that git gets."""
+"""The variables of the orchestrator's environment that git gets, but for proxies with passwords."""
 
 STDERR_BYTES: Final = 64 * 1024
 TRACE_BYTES: Final = 256 * 1024
@@ -170,22 +168,35 @@ class GitResult(Generic[T]):
 class Git:
     """Runs git on one repository; `home` is only the place of its configuration.
 
-    The repository is `directory` itself when it is bare, else its `.git`.
+    The repository is `directory` itself when it is bare, else its `.git`. git reaches the host of `repo_url` through a
+    local proxy when the real one has a password.
     """
 
     def __init__(
-        self, policy: GitPolicy, directory: Path, home: Path, max_bytes: int, *, bare: bool = False
+        self,
+        policy: GitPolicy,
+        directory: Path,
+        home: Path,
+        max_bytes: int,
+        *,
+        repo_url: str = "",
+        bare: bool = False,
     ) -> None:
         directory.mkdir(exist_ok=True)
         self.git_dir = directory if bare else directory / ".git"
         self._directory, self._max_bytes = directory, max_bytes
         self._max_memory = policy.planning_max_memory_bytes if bare else policy.max_memory_bytes
         self._options: tuple[str, ...] = ()
+        self._proxied = proxied_fetch(repo_url, policy.environment)
         config = home / "gitconfig"
         config.write_text(CONFIG + (OWNERSHIP if "file" in policy.protocols else ""), encoding="utf-8")
         self._environment = {
             "PATH": os.defpath,
-            **{name: value for name, value in policy.environment.items() if name in PASSED_ON},
+            **{
+                name: value
+                for name, value in without_passwords(policy.environment).items()
+                if name in PASSED_ON
+            },
             "HOME": str(home),
             "LC_ALL": "C",
             "GIT_ALLOW_PROTOCOL": ":".join(policy.protocols),
@@ -276,12 +287,18 @@ class Git:
         outgrown = False
         try:
             with side_output(TRACE_BYTES) as trace:
-                environment = {**self._environment, "GIT_TRACE2_EVENT": f"/dev/fd/{trace.fd}"}
                 async with (
+                    open_local_proxy(
+                        self._proxied, cafile=self._environment.get("GIT_SSL_CAINFO")
+                    ) as local_proxy,
                     child(
                         self._command(arguments, then),
                         self._directory,
-                        environment,
+                        {
+                            **self._environment,
+                            **local_proxy.environment,
+                            "GIT_TRACE2_EVENT": f"/dev/fd/{trace.fd}",
+                        },
                         input_bytes,
                         pass_fds=[trace.fd],
                     ) as git,
@@ -307,6 +324,7 @@ class Git:
             stderr=stderr.result().decode("utf-8", "replace"),
             formats=read_formats(events),
             is_host_away=is_host_away(read_events(events)),
+            proxy_trouble=local_proxy.trouble,
         )
         return GitResult(returncode=returncode, stdout=stdout.result(), errors=errors)
 

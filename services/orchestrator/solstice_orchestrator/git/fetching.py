@@ -83,7 +83,7 @@ async def new_git(
     Raises CheckoutFailed for a protocol or an address that is not allowed.
     """
     check_protocol(request.repo_url, policy)
-    git = Git(policy, directory, home, max_bytes, bare=bare)
+    git = Git(policy, directory, home, max_bytes, repo_url=request.repo_url, bare=bare)
     write_repository(
         git.git_dir, url=request.repo_url, object_format=object_format(request.commit_sha), bare=bare
     )
@@ -212,8 +212,9 @@ def failure(request: HasUrl, result: GitResult[Any]) -> CheckoutFailed:
 
 
 def git_message(result: GitResult[Any]) -> str:
-    """Return the end of what git said, as one line."""
-    return stderr_tail(result.stderr) or f"git ended with {result.returncode} and said nothing"
+    """Return the end of git's output and the proxy's trouble, as one line."""
+    message = stderr_tail(result.stderr) or f"git ended with {result.returncode} and said nothing"
+    return f"{message}; {result.errors.proxy_trouble}" if result.errors.proxy_trouble else message
 
 
 @asynccontextmanager

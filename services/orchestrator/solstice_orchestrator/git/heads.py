@@ -34,7 +34,14 @@ async def head_of(branch: Branch, *, policy: GitPolicy, scratch: Path) -> str | 
     fetching.check_protocol(branch.repo_url, policy)
     seconds = min(LIST_SECONDS, policy.planning_timeout_seconds)
     async with fetching.bounded(seconds, branch), fetching.temporary(scratch) as home:
-        git = Git(policy, home / "bare.git", home, policy.planning_max_bytes, bare=True)
+        git = Git(
+            policy,
+            home / "bare.git",
+            home,
+            policy.planning_max_bytes,
+            repo_url=branch.repo_url,
+            bare=True,
+        )
         # The format of the repository's ids is not known yet; git uses the one that the server names.
         write_repository(git.git_dir, url=branch.repo_url, object_format="sha1", bare=True)
         git.use(await fetching.pin(branch, policy))

@@ -1,0 +1,1 @@
+"""Lets git use a proxy whose user and password git must not see."""

@@ -1,0 +1,133 @@
+"""Read the heads of requests to a proxy and of its answers, and rewrite them. Pure.
+
+Source: RFC 9110 (sections 7.6 and 11.7) and RFC 9112 (sections 3.2 and 9.6).
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from solstice_orchestrator.git.proxies.proxy_choice import target_of
+
+_REQUEST_LINE: Final = re.compile(r"([A-Z]+) (\S+) HTTP/1\.[01]")
+_STATUS_LINE: Final = re.compile(r"HTTP/1\.[01] (\d{3})(?: |$)")
+_OF_ONE_CONNECTION: Final = frozenset({"connection", "keep-alive", "proxy-authorization", "proxy-connection"})
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,20}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyRequest:
+    """A request to a proxy."""
+
+    line: str
+    fields: tuple[tuple[str, str], ...]
+    is_tunnel: bool
+    """Whether it asks for a connection (CONNECT)."""
+    target: str
+    """The host and port of the server."""
+    body_bytes: int = 0
+
+    def rewritten(self, authorization: str) -> bytes:
+        """The request for the proxy, with other credentials; its connection serves nothing else."""
+        kept = [(name, value) for name, value in self.fields if name.lower() not in _OF_ONE_CONNECTION]
+        closing = [] if self.is_tunnel else [("Connection", "close")]
+        return _joined(self.line, [*kept, ("Proxy-Authorization", authorization), *closing])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyAnswer:
+    """The head of an answer."""
+
+    line: str
+    status: int
+    fields: tuple[tuple[str, str], ...]
+
+    @property
+    def is_final(self) -> bool:
+        """Whether another head follows otherwise (status 100 and the like)."""
+        return self.status >= 200  # noqa: PLR2004  RFC 9110, section 15
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300  # noqa: PLR2004
+
+    @property
+    def authentication(self) -> str:
+        """The first word of each Proxy-Authenticate."""
+        schemes = [
+            _SCHEME.match(value) for name, value in self.fields if name.lower() == "proxy-authenticate"
+        ]
+        return ", ".join(scheme[0] for scheme in schemes if scheme)
+
+    def rewritten(self) -> bytes:
+        """The answer for git, after which the connection ends."""
+        if not self.is_final:
+            return _joined(self.line, self.fields)
+        kept = [(name, value) for name, value in self.fields if name.lower() not in _OF_ONE_CONNECTION]
+        return _joined(self.line, [*kept, ("Connection", "close")])
+
+
+def read_request(head: bytes) -> ProxyRequest:
+    """Read the head of a request to a proxy; ValueError for any other head."""
+    line, fields = _split(head)
+    matched = _REQUEST_LINE.fullmatch(line)
+    if matched is None:
+        raise ValueError("no request line")
+    method, target = matched.groups()
+    if method == "CONNECT":
+        return ProxyRequest(line=line, fields=fields, is_tunnel=True, target=target_of(target, 443))
+    scheme, _, rest = target.partition("://")
+    if scheme.lower() != "http":
+        raise ValueError("no request to a proxy")
+    netloc = re.split("[/?#]", rest, maxsplit=1)[0]
+    return ProxyRequest(
+        line=line,
+        fields=fields,
+        is_tunnel=False,
+        target=target_of(netloc, 80),
+        body_bytes=_body_bytes(fields),
+    )
+
+
+def read_answer(head: bytes) -> ProxyAnswer:
+    """Read the head of an answer; ValueError for any other head."""
+    line, fields = _split(head)
+    matched = _STATUS_LINE.match(line)
+    if matched is None:
+        raise ValueError("no status line")
+    return ProxyAnswer(line=line, status=int(matched[1]), fields=fields)
+
+
+def authorization_of(request: ProxyRequest) -> str:
+    """The only Proxy-Authorization of a request; empty when there is none, or more than one."""
+    values = [value for name, value in request.fields if name.lower() == "proxy-authorization"]
+    return values[0] if len(values) == 1 else ""
+
+
+def _body_bytes(fields: tuple[tuple[str, str], ...]) -> int:
+    """The size of a request's body.
+
+    git sends none of unknown size for an empty repository. ValueError for one.
+    """
+    lengths = [value for name, value in fields if name.lower() == "content-length"]
+    if any(name.lower() == "transfer-encoding" for name, _ in fields) or len(lengths) > 1:
+        raise ValueError("no size of the body")
+    if lengths and not (lengths[0].isascii() and lengths[0].isdecimal()):
+        raise ValueError("no size of the body")
+    return int(lengths[0]) if lengths else 0
+
+
+def _split(head: bytes) -> tuple[str, tuple[tuple[str, str], ...]]:
+    line, *rest = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+    fields = []
+    for each in rest:
+        name, colon, value = each.partition(":")
+        if not colon or not name or name != name.strip() or any(char in each for char in "\r\n\0"):
+            raise ValueError("no header field")
+        fields.append((name, value.strip(" \t")))
+    return line, tuple(fields)
+
+
+def _joined(line: str, fields: "tuple[tuple[str, str], ...] | list[tuple[str, str]]") -> bytes:
+    lines = [line, *(f"{name}: {value}" for name, value in fields), "", ""]
+    return "\r\n".join(lines).encode("latin-1")
