@@ -1,6 +1,7 @@
 """Makes directories and files for their owner alone, under any umask."""
 
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,24 @@ def make_private_directory(path: Path) -> None:
     for each in (*reversed(path.parents), path):
         if not each.is_dir():
             each.mkdir(mode=OWNERS_DIRECTORY, exist_ok=True)
+
+
+def restore_private_directory(path: Path, *, above: int = 0) -> None:
+    """Make a directory, and so many above it, usable for their owner again.
+
+    Another process of the owner may have removed one, taken its rights away, or put a file in its place.
+    """
+    for each in (*reversed(path.parents[:above]), path):
+        try:
+            mode = each.stat().st_mode
+        except FileNotFoundError:
+            mode = 0
+        if stat.S_ISDIR(mode):
+            if mode & OWNERS_DIRECTORY != OWNERS_DIRECTORY:
+                each.chmod(stat.S_IMODE(mode) | OWNERS_DIRECTORY)
+        else:
+            each.unlink(missing_ok=True)
+            make_private_directory(each)
 
 
 def private_opener(path: str, flags: int) -> int:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -458,7 +459,7 @@ async def test_a_commit_that_is_gone_is_not_tried_again(harness: ExecutorHarness
 async def test_without_room_for_a_workspace_the_attempt_is_provisioned_elsewhere(
     harness: ExecutorHarness,
 ) -> None:
-    nowhere = Workspaces(directory=harness.workspaces.directory / "missing")
+    nowhere = Workspaces(directory=Path("/proc/self/missing"))
     harness.executor = ProcessExecutor(workspaces=nowhere, git=harness.executor.git)
     assert (await harness.run("true")).reason is Reason.MACHINE_FAILED
 
@@ -475,6 +476,26 @@ async def test_a_place_that_cannot_be_used_is_named_at_the_start(tmp_path: Path)
     with pytest.raises(ConfigurationError, match=r"WORKSPACES .*/file/work: "):
         async with open_workspaces(tmp_path / "file" / "work"):
             pytest.fail("it was opened")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        Path.mkdir,
+        os.mkfifo,
+        lambda path: path.symlink_to(path),
+        lambda path: path.write_bytes(b"\0" * 5000),
+    ],
+    ids=["directory", "fifo", "loop", "zeros"],
+)
+async def test_what_a_job_leaves_among_the_lock_files_keeps_no_orchestrator_from_starting(
+    tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
+    (tmp_path / "dead").mkdir()
+    (tmp_path / "dead.lock").touch()
+    spoil(tmp_path / "a-job.lock")
+    async with open_workspaces(tmp_path):
+        assert not (tmp_path / "dead").exists()
 
 
 async def test_a_living_siblings_workspaces_are_left_alone(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from solstice_common.messages import JobRequestV1
+from solstice_common.runtime.private_paths import restore_private_directory
 from solstice_common.values.repo_urls import canonical
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressPin, AddressRefused, pinned
@@ -246,5 +247,6 @@ async def temporary(scratch: Path) -> AsyncIterator[Path]:
 
 
 def _new_directory(scratch: Path) -> Path:
-    scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # A job runs as our user, and may have removed or closed it, the orchestrator's directory above it, or WORKSPACES.
+    restore_private_directory(scratch, above=2)
     return Path(tempfile.mkdtemp(prefix="git-", dir=scratch))

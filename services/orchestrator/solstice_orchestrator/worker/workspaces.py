@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.runtime.private_paths import make_private_directory
+from solstice_common.runtime.private_paths import make_private_directory, restore_private_directory
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes.children import run
 from solstice_orchestrator.processes.completion import run_to_completion
@@ -75,6 +75,8 @@ class Workspaces:
             scripts=root / "steps",
             group=self.group.below(root.name) if self.group else None,
         )
+        # A job runs as our user, and may have removed or closed it.
+        restore_private_directory(self.directory, above=1)
         try:
             for path in (place.root, place.source, place.home, place.temporary, place.scripts):
                 path.mkdir(mode=0o700)
@@ -158,8 +160,9 @@ def _lock_file(directory: Path) -> Path:
 
 
 def _directories(root: Path) -> Sequence[Path]:
-    """Return every claimed directory below `root`."""
-    return [path.with_name(path.name.removesuffix(_SUFFIX)) for path in sorted(root.glob(f"*{_SUFFIX}"))]
+    """Return every claimed directory below `root`; a job can leave anything under such names."""
+    locks = (path for path in sorted(root.glob(f"*{_SUFFIX}")) if path.is_file() and not path.is_symlink())
+    return [path.with_name(path.name.removesuffix(_SUFFIX)) for path in locks]
 
 
 def _take_over(directory: Path) -> int | None:
@@ -167,6 +170,9 @@ def _take_over(directory: Path) -> int | None:
     try:
         lock = os.open(_lock_file(directory), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        LOG.warning(LogEvent.WORKSPACE_NOT_REMOVED, directory=str(directory), detail=str(error))
         return None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
