@@ -162,7 +162,7 @@ class LogEvent(StrEnum):
     WORKSPACE_SWEPT = "workspace.swept"
     """A killed orchestrator's workspaces were removed: directory, killed (processes)."""
     WORKSPACE_NOT_REMOVED = "workspace.not_removed"
-    """A workspace could not be removed: directory, detail (why rm did not start, if so)."""
+    """A workspace could not be removed: directory, detail (why)."""
     PROCESSES_NOT_ENDED = "processes.not_ended"
     """Processes that do not end when they are killed: directory (or control group), count, where it is known."""
     CONTROL_GROUPS_USED = "control_groups.used"

@@ -73,7 +73,10 @@ def give_away(directory: Path) -> None:
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest) -> Iterator[PlaceWithStore]:
-    """A directory of the user `nobody`, outside of pytest's folders, and the URL of an empty store."""
+    """A directory of the user `nobody`, and the URL of an empty store.
+
+    It is outside of pytest's folders, which other users may not enter.
+    """
     with tempfile.TemporaryDirectory() as name:
         url = f"sqlite:///{name}/store.db"
         if getattr(request, "param", "sqlite") == "postgresql":

@@ -16,6 +16,7 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason, StepSpec
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.worker.executors import process
 from solstice_orchestrator.worker.executors.process import ProcessExecutor
 from solstice_orchestrator.worker.workspaces import (
     SMALL_TREE,
@@ -249,6 +250,25 @@ async def test_the_end_of_a_long_log_is_kept_when_the_job_kills_its_supervisor(
     await harness.run("seq 1 100000; echo the last word; kill -9 $PPID; sleep 60")
     assert "bytes are left out here\n" in harness.text
     assert "\n100000\nthe last word\n! the supervisor" in harness.text
+
+
+@NEEDS_PROC
+async def test_a_job_ends_also_while_another_one_holds_its_log_pipe_open(
+    harness: ExecutorHarness, tmp_path: Path
+) -> None:
+    seconds_asleep, gate = unique_sleep(), tmp_path / "gate"
+    waits = f"sleep {seconds_asleep} & until test -e {gate}; do sleep 0.02; done; seq 1000; echo last"
+    running = asyncio.ensure_future(harness.run(waits))
+    await wait_until(lambda: processes_sleeping(seconds_asleep))
+    (sleeper,) = processes_sleeping(seconds_asleep)
+    held = os.open(f"/proc/{sleeper}/fd/1", os.O_WRONLY)
+    try:
+        gate.touch()
+        async with asyncio.timeout(process.LAST_OUTPUT_SECONDS / 2):
+            assert (await running).state is JobState.SUCCEEDED
+    finally:
+        os.close(held)
+    assert harness.text.endswith("1000\nlast\n")
 
 
 async def test_a_job_that_closes_its_output_goes_on(harness: ExecutorHarness) -> None:
@@ -522,21 +542,20 @@ async def test_removing_goes_on_to_its_end_when_cancelled(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("programs", "why"),
-    [((), "FileNotFoundError: [Errno 2] No such file or directory: 'rm'"), (("rm", "chmod"), None)],
+    ("python", "why"),
+    [
+        ("/missing", "FileNotFoundError: [Errno 2] No such file or directory: '/missing'"),
+        ("/bin/false", "Operation not permitted"),
+    ],
     ids=["cannot be started", "fails"],
 )
 async def test_a_tree_that_cannot_be_removed_is_reported_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: tuple[str, ...], why: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str, why: str
 ) -> None:
     (tree := tmp_path / "tree").mkdir()
     for number in range(SMALL_TREE + 1):
         (tree / str(number)).touch()
-    (path := tmp_path / "bin").mkdir()
-    for program in programs:
-        (path / program).write_text("#!/bin/sh\nexit 1\n")
-        (path / program).chmod(0o755)
-    monkeypatch.setenv("PATH", str(path))
+    monkeypatch.setattr(sys, "executable", python)
     with capture_logs() as logs:
         await remove_tree(tree)
     assert [(entry["event"], entry["directory"], entry["log_level"]) for entry in logs] == [
@@ -553,7 +572,7 @@ async def test_a_small_tree_is_removed_without_a_process(
     for number in range(SMALL_TREE - 2):
         (tree / str(number)).touch()
     (tree / "link").symlink_to(outside)
-    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setattr(sys, "executable", "/missing")
     await remove_tree(tree.parent)
     assert not tree.parent.exists()
     assert outside.exists()

@@ -56,11 +56,18 @@ class ControlGroup:
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             self.kill()
-            if not self.is_populated and self.remove():
+            if not self.is_populated and await self._removed():
                 return True
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _removed(self) -> bool:
+        try:
+            return await asyncio.to_thread(self.remove)
+        except RuntimeError:
+            # A job has used up all threads.
+            return self.remove()
 
     @property
     def is_populated(self) -> bool:
@@ -72,15 +79,43 @@ class ControlGroup:
 
     def remove(self) -> bool:
         """Remove the group and those below it; False when one has a process."""
-        # A job may have made groups within its group.
-        for directory, _, _ in os.walk(self.path, topdown=False):
-            try:
-                os.rmdir(directory)  # noqa: PTH106  a name, as the walk gives it
-            except FileNotFoundError:
-                continue
-            except OSError:
-                return False
+        try:
+            os.rmdir(self.path)  # noqa: PTH106  the cheapest call: each job ends with it
+        except FileNotFoundError:
+            return True
+        except OSError:
+            # A job may have made groups within its group.
+            return _remove_with_those_below(self.path)
         return True
+
+
+def _remove_with_those_below(path: Path) -> bool:
+    """Remove a group with those below it, however deep these are nested."""
+    try:
+        current = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    names: list[str] = []
+    """The way from `path` to the open directory."""
+    try:
+        while True:
+            with os.scandir(current) as entries:
+                below = next((entry.name for entry in entries if entry.is_dir(follow_symlinks=False)), None)
+            if below is None and not names:
+                break
+            following = os.open(below or "..", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=current)
+            os.close(current)
+            current = following
+            if below is None:
+                os.rmdir(names.pop(), dir_fd=current)
+            else:
+                names.append(below)
+        path.rmdir()
+    except OSError:
+        return False
+    finally:
+        os.close(current)
+    return True
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ import structlog
 from solstice_common.errors import ConfigurationError
 from solstice_common.runtime.private_paths import make_private_directory, restore_private_directory
 from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.processes import workspace_removal
 from solstice_orchestrator.processes.children import run
 from solstice_orchestrator.processes.completion import run_to_completion
 from solstice_orchestrator.processes.control_groups import ControlGroup, left_by, open_group
@@ -233,12 +235,9 @@ def _remove_small_tree(path: Path) -> bool:
 
     This is cheaper than to start a process. A large tree would keep the interpreter from other work.
     """
-    entries = 0
     try:
-        for _, directories, files in os.walk(path):
-            entries += len(directories) + len(files)
-            if entries > SMALL_TREE:
-                return False
+        if not _is_small(path):
+            return False
         shutil.rmtree(path)
     except FileNotFoundError:
         return True
@@ -247,22 +246,33 @@ def _remove_small_tree(path: Path) -> bool:
     return True
 
 
+def _is_small(path: Path) -> bool:
+    """Whether a tree is small; look at no more names than necessary."""
+    count, directories = 0, [str(path)]
+    while directories:
+        with os.scandir(directories.pop()) as entries:
+            for entry in entries:
+                count += 1
+                if count > SMALL_TREE:
+                    return False
+                if entry.is_dir(follow_symlinks=False):
+                    directories.append(entry.path)
+    return True
+
+
 async def _remove_tree(path: Path) -> None:
-    detail = None
     try:
-        removed = await _removed(path)
+        detail = await _removed(path)
     except (OSError, RuntimeError) as error:
         # No process or thread could be started.
-        removed, detail = False, f"{type(error).__name__}: {error}"
-    if not removed:
+        detail = f"{type(error).__name__}: {error}"
+    if detail:
         LOG.error(LogEvent.WORKSPACE_NOT_REMOVED, directory=str(path), detail=detail)
 
 
-async def _removed(path: Path) -> bool:
+async def _removed(path: Path) -> str:
+    """Remove the tree; return why something of it is left, or nothing."""
     if await asyncio.to_thread(_remove_small_tree, path):
-        return True
-    # rm and chmod can walk trees deeper than the longest path; shutil.rmtree cannot.
-    if await run("rm", "-rf", "--", str(path)) == 0:
-        return True
-    await run("chmod", "-R", "u+rwx", "--", str(path))
-    return await run("rm", "-rf", "--", str(path)) == 0
+        return ""
+    code = await run(sys.executable, "-I", "-S", workspace_removal.__file__, str(path))
+    return os.strerror(code) if code > 0 else f"its removal was ended by signal {-code}" if code else ""

@@ -1,5 +1,6 @@
 """The control group of a process, from Linux's files."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,18 @@ def test_no_other_group_passes_for_what_a_killed_orchestrator_left(reported: str
     assert left_by("abc", reported) is None
     path = "/sys/fs/cgroup/x/solstice-abc"
     assert left_by("abc", path) == ControlGroup(Path(path))
+
+
+def test_groups_below_are_removed_however_deep_a_job_nests_them(tmp_path: Path) -> None:
+    """Directories stand for groups here: both can be removed once they are empty."""
+    group = ControlGroup(tmp_path / "group")
+    above = os.open(tmp_path, os.O_RDONLY)
+    for name in ("group", *("g" * 100 for _ in range(1200))):
+        os.mkdir(name, dir_fd=above)
+        below = os.open(name, os.O_RDONLY, dir_fd=above)
+        os.close(above)
+        above = below
+    os.close(above)
+    assert group.remove()
+    assert not group.path.exists()
+    assert group.remove()

@@ -4,6 +4,7 @@ A full disk would harm the other jobs and the store.
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -91,16 +92,19 @@ def _free(root: Path) -> int:
 
 
 def _sizes(roots: list[Path]) -> list[int]:
-    return [_size(root) for root in roots]
+    return [size_of(root) for root in roots]
 
 
-def _size(root: Path) -> int:
+def size_of(root: Path) -> int:
     """Return the disk space of the files below `root`; unreadable ones count nothing."""
-    total = 0
-    for directory, _, files in os.walk(root):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(directory, name)).st_blocks * 512  # noqa: PTH118  paths of millions of files
-            except OSError:
-                continue
+    total, directories = 0, [str(root)]
+    while directories:
+        # Not os.walk, which calls itself for each level and holds all names of a directory.
+        with contextlib.suppress(OSError), os.scandir(directories.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    directories.append(entry.path)
+                else:
+                    with contextlib.suppress(OSError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total

@@ -254,8 +254,15 @@ class ProcessExecutor:
             lost = overdue or verdict.how == "vanished"
             if lost:
                 await supervisor.kill()
-            await asyncio.wait([pumping], timeout=ESCAPED_OUTPUT_SECONDS if lost else LAST_OUTPUT_SECONDS)
+            # With its verdict the job's processes have ended. Another job can hold the log pipe open all the same.
+            written = tasks.create_task(supervisor.all_written(), name="job output written")
+            await asyncio.wait(
+                [pumping] if lost else [pumping, written],
+                timeout=ESCAPED_OUTPUT_SECONDS if lost else LAST_OUTPUT_SECONDS,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
             pumping.cancel()
+            written.cancel()
         return to_outcome(verdict, spec, requested=requested)
 
     async def _request_end(

@@ -92,6 +92,12 @@ class SupervisorHandle:
             self._all_in_log = True
             self._moving.notify_all()
 
+    async def all_written(self) -> None:
+        """Return once all output that was written up to now is in the log."""
+        written = self._pipes.output.arrived
+        async with self._moving:
+            await self._catch_up(written)
+
     async def let_steps_begin(
         self, marks: Sequence[LogMark], log: LimitedLog, silence: OutputSilence
     ) -> None:

@@ -1,12 +1,13 @@
 """The job that is ended when the disk of the workspaces fills up."""
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.worker.executors.disk import culprit
+from solstice_orchestrator.worker.executors.disk import culprit, size_of
 
 A, B, C = Path("/jobs/a"), Path("/jobs/b"), Path("/jobs/c")
 SIZES = st.dictionaries(st.sampled_from([A, B, C]), st.integers(0, 1000))
@@ -41,3 +42,19 @@ def test_no_connection_is_closed_for_a_larger_one_or_while_there_is_room(
 @given(st.integers(0, 2000), SIZES)
 def test_without_a_reserve_no_job_is_ended(free: int, sizes: dict[Path, int]) -> None:
     assert culprit(free, 0, sizes) is None
+
+
+def test_the_size_counts_the_whole_tree_and_no_link(tmp_path: Path) -> None:
+    directory = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=directory)
+        below = os.open("d", os.O_RDONLY, dir_fd=directory)
+        os.close(directory)
+        directory = below
+    with os.fdopen(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=directory), "wb") as file:
+        file.write(b"x" * 100_000)
+        os.fsync(file)
+    os.symlink("file", "link", dir_fd=directory)
+    os.close(directory)
+    (tmp_path / "all").symlink_to("/")
+    assert 100_000 <= size_of(tmp_path) < 200_000
