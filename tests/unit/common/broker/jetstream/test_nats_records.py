@@ -40,9 +40,11 @@ def test_record_has_its_destination_and_is_no_repeat_by_default() -> None:
     message = Message(exchange="e", routing_key="k", body=b"b", type="t", priority=7)
     record = record_of(message)
     assert (record.exchange, record.routing_key, record.body, record.is_repeat) == ("e", "k", b"b", False)
+    assert record.repeat_key is None
     assert record.meta["priority"] == 7
     dead = dead_letter_record("dlx", "dead", b"b", {}, {})
     assert (dead.exchange, dead.routing_key, dead.is_repeat) == ("dlx", "dead", False)
+    assert dead.repeat_key is None
 
 
 def test_headers_on_the_wire_are_counted_whole() -> None:
@@ -60,6 +62,19 @@ def test_dead_letter_that_just_fits_keeps_all_headers() -> None:
     room = HEADER_BYTES - header_bytes(empty.header("0" * 64))
     assert remaining(room) == {"foreign", "x-solstice-reason"}
     assert remaining(room + 1) == {"x-solstice-reason"}
+
+
+def test_dead_letter_loses_no_header_beyond_those_that_make_it_fit() -> None:
+    def remaining(filling: int) -> set[str]:
+        headers = {"small": "x" * 30_000, "filling": "x" * filling, "large": "x" * 60_000}
+        value = dead_letter_record("dlx", "key", b"", {}, headers).header("0" * 64)
+        assert header_bytes(value) <= HEADER_BYTES
+        return set(json.loads(value)["headers"])
+
+    without = dead_letter_record("dlx", "key", b"", {}, {"small": "x" * 30_000, "filling": ""})
+    room = HEADER_BYTES - header_bytes(without.header("0" * 64))
+    assert remaining(room) == {"small", "filling"}
+    assert remaining(room + 1) == {"small"}
 
 
 def test_of_our_own_headers_a_sixteenth_of_the_room_is_kept_each() -> None:

@@ -80,6 +80,7 @@ def test_a_server_that_takes_nothing_now_is_blocked(info: dict[str, Any], detail
 def test_a_server_without_a_limit_or_below_it_is_not_blocked() -> None:
     assert judged(ALWAYS, {"maxmemory": 0, "used_memory": 100}).blocked is None
     assert judged(ALWAYS, {"maxmemory": 101, "used_memory": 100}).blocked is None
+    assert judged(ALWAYS, {"maxmemory": 1}).blocked is None
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.broker.headers import MAX_DEPTH
-from solstice_common.broker.protocol import IDEMPOTENCY_HEADER, Message, Published, PublishStatus
+from solstice_common.broker.protocol import (
+    HELD_BODY_BYTES,
+    IDEMPOTENCY_HEADER,
+    Message,
+    Published,
+    PublishStatus,
+)
 from solstice_common.broker.redis_streams.stream_entries import (
+    DELIVERED_BYTES,
     HEADERS_BYTES,
     MAX_BODY_BYTES,
     Entry,
@@ -79,6 +86,11 @@ def test_what_just_fits_is_carried() -> None:
     headers = {"h": "x" * (HEADERS_BYTES - len('{"h":""}'))}
     made = entry(message(bytes(MAX_BODY_BYTES), headers=headers))
     assert made.size == len(made.meta) + MAX_BODY_BYTES
+
+
+def test_a_body_that_is_held_is_delivered_whole_with_the_largest_headers() -> None:
+    headers = {"h": "x" * (HEADERS_BYTES - len('{"h":""}'))}
+    assert entry(message(bytes(HELD_BODY_BYTES), headers=headers)).size <= DELIVERED_BYTES
 
 
 def test_meta_has_every_property_by_its_documented_name() -> None:
