@@ -7,6 +7,8 @@ import os
 import re
 from typing import Final
 
+from solstice_common.errors import first_of
+
 _SEVERAL: Final = "Multiple exceptions: "
 """How asyncio begins when a name has several addresses, and each failed."""
 _NUMBERED: Final = re.compile(
@@ -19,6 +21,18 @@ def system_words(text: str) -> str:
     """An error's text without numbers of errors and words of asyncio."""
     words = _NUMBERED.sub(_named, text.removeprefix(_SEVERAL))
     return ", ".join(dict.fromkeys(words.split(", "))) if text.startswith(_SEVERAL) else words
+
+
+def cause_in_words(error: Exception) -> str:
+    """What the system said, where a library has put other words around it."""
+    said: BaseException = error
+    inner: BaseException | None = first_of(error)
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.errno is not None:
+            said = inner
+        cause = inner.__cause__ or inner.__context__
+        inner = None if cause is None else first_of(cause)
+    return system_words(str(said)) or type(error).__name__
 
 
 def _named(found: "re.Match[str]") -> str:

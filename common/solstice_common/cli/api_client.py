@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import httpx2
 import orjson
 
-from solstice_common.addresses.system_errors import system_words
+from solstice_common.addresses.system_errors import cause_in_words
 from solstice_common.errors import ServiceRefused, ServiceUnavailable
 from solstice_common.messages.states import FINAL
 from solstice_common.settings import ClientSettings, without_password
@@ -296,8 +296,7 @@ class OrchestratorClient:
             pause_seconds = min(pause_seconds * 2, 5.0)
 
     def _unavailable(self, error: httpx2.HTTPError) -> ServiceUnavailable:
-        detail = system_words(str(error)) or type(error).__name__
-        return ServiceUnavailable("orchestrator", self.url, detail, _ADVICE)
+        return ServiceUnavailable("orchestrator", self.url, cause_in_words(error), _ADVICE)
 
 
 def _parameters(filters: Filters) -> dict[str, str | int | None]:

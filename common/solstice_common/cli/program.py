@@ -154,4 +154,4 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, OSError):
         where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else "cannot write: "
         return f"{where}{error.strerror}"
-    return " ".join([str(error), *getattr(error, "__notes__", ())])
+    return ". ".join([str(error), *getattr(error, "__notes__", ())])

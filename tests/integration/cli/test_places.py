@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,20 @@ def test_a_broker_that_refuses_is_named_in_the_same_words_by_all(scheme: str, tm
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith(f"error: no connection to the broker at {url}")
     assert done.stderr.endswith(": Connection refused\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("runs",), ("webhook", "send", "--secret", "x", "--sha", "a" * 40, "--ref", "refs/heads/main")],
+    ids=["runs", "webhook send"],
+)
+def test_a_service_that_refuses_is_named_in_the_same_words(words: Sequence[str], tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_ports(1)[0]}"
+    place = () if words == ("runs",) else (url, "--repo-url", "https://forge.example/acme/anvil")
+    done = run(tmp_path, *words, *place, SOLSTICE_URL=url)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert url in done.stderr
+    assert done.stderr.endswith(" (Connection refused)\n")
 
 
 @pytest.mark.parametrize("scheme", ["amqp", "redis", "nats"])

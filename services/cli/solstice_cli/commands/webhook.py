@@ -14,7 +14,7 @@ import typer
 
 from solstice_cli.demo.deliveries import Change, EventName, SignedDelivery, signed_delivery
 from solstice_cli.secrets import stored_secret
-from solstice_common.addresses.system_errors import system_words
+from solstice_common.addresses.system_errors import cause_in_words
 from solstice_common.cli import running_up
 from solstice_common.cli.local_repository import as_url
 from solstice_common.cli.output import json_option, note_when_slow, print_json
@@ -113,7 +113,7 @@ async def _post(url: str, delivery: SignedDelivery) -> httpx2.Response:
         raise ServiceUnavailable(
             "forge-integration",
             url,
-            system_words(str(error)) or type(error).__name__,
+            cause_in_words(error),
             "start one with 'solstice up', or give its URL",
         ) from error
     except httpx2.InvalidURL as error:

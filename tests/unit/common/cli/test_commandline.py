@@ -75,6 +75,15 @@ def command_line(monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     return CommandLine(monkeypatch)
 
 
+def test_a_note_of_an_error_is_a_sentence_of_its_own(
+    command_line: CommandLine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command_line.raises = ServiceUnavailable("mill", "http://127.0.0.1:1", "Connection refused")
+    command_line.raises.add_note("This is the default.")
+    assert command_line() == Exit.UNAVAILABLE
+    assert capsys.readouterr().err.endswith(": Connection refused. This is the default.\n")
+
+
 class TestFlags:
     def test_without_any_the_defaults_hold(self, command_line: CommandLine) -> None:
         assert command_line() == Exit.OK
