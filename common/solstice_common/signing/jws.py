@@ -101,7 +101,7 @@ def sign(bodies: Sequence[bytes], version: str, key: SigningKey) -> Sequence[str
 
 # The messages of a list carry the same text.
 @lru_cache(maxsize=256)
-def _taken_apart(text: str) -> Signature | None:
+def _parse(text: str) -> Signature | None:
     jws, of_list, listed = text.partition(_BEFORE_LIST)
     parts = jws.split(".", _PARTS)
     if len(parts) != _PARTS:
@@ -121,7 +121,7 @@ def read_signature(text: object) -> Signature | None:
     """Take a signature apart, within bounds; None for what is none."""
     if not isinstance(text, str) or len(text) > MAX_CHARACTERS or not text.isascii():
         return None
-    return _taken_apart(text)
+    return _parse(text)
 
 
 def signed_bodies(signature: Signature, key: VerifyKey) -> frozenset[bytes]:

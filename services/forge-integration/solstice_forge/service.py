@@ -38,7 +38,7 @@ from solstice_forge.settings import ForgeSettings
 from solstice_forge.statuses.status_service import reporting
 
 if TYPE_CHECKING:
-    from solstice_forge.edge.fast_path import WholeRequestProtocol
+    from solstice_forge.edge.fast_path import CompleteRequestProtocol
 
 log = structlog.get_logger("solstice_forge.service")
 
@@ -124,7 +124,7 @@ async def serve(
                 bounds_of(settings, largest_body=settings.forge_max_body_bytes),
                 grace_seconds=settings.forge_grace_seconds,
                 refused=metrics.http_refused,
-                protocol=_whole_request_protocol,
+                protocol=_complete_request_protocol,
             )
             lookups = LookupService(inbox=inbox, sources=sources, remotes=remotes, metrics=metrics, rng=rng)
             loops = {
@@ -208,7 +208,7 @@ async def _backlog(inbox: Inbox) -> int | None:
         return None
 
 
-def _whole_request_protocol() -> "type[WholeRequestProtocol]":
-    from solstice_forge.edge.fast_path import WholeRequestProtocol  # noqa: PLC0415  as `http_server` says
+def _complete_request_protocol() -> "type[CompleteRequestProtocol]":
+    from solstice_forge.edge.fast_path import CompleteRequestProtocol  # noqa: PLC0415  as `http_server` says
 
-    return WholeRequestProtocol
+    return CompleteRequestProtocol

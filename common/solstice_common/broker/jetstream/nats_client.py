@@ -19,7 +19,7 @@ from nats.aio.transport import TcpTransport
 from nats.errors import SecureConnRequiredError
 
 
-class FencedClient(Client):
+class NatsClient(Client):
     """A `Client` that can insist on TLS and can be aborted."""
 
     def __init__(self, *, tls_only: bool) -> None:

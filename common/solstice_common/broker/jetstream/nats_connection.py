@@ -21,7 +21,7 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.runtime.public_interfaces import public_only
 
 if TYPE_CHECKING:
-    from solstice_common.broker.jetstream.nats_client import FencedClient
+    from solstice_common.broker.jetstream.nats_client import NatsClient
 
 T = TypeVar("T")
 
@@ -237,16 +237,16 @@ def described(error: BaseException) -> str:
     return with_remedy(text or type(error).__name__)
 
 
-def _client(address: NatsAddress) -> "Client | FencedClient":
+def _client(address: NatsAddress) -> "Client | NatsClient":
     if public_only("nats"):
         return Client()
     # Imported late: without the fence, its module may fail to import.
-    from solstice_common.broker.jetstream.nats_client import FencedClient  # noqa: PLC0415
+    from solstice_common.broker.jetstream.nats_client import NatsClient  # noqa: PLC0415
 
-    return FencedClient(tls_only=address.tls_only)
+    return NatsClient(tls_only=address.tls_only)
 
 
-async def _close(client: "Client | FencedClient") -> None:
+async def _close(client: "Client | NatsClient") -> None:
     with suppress(nats.errors.Error, OSError, TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):
             await client.close()

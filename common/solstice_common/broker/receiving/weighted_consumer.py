@@ -48,26 +48,26 @@ class WeightedConsumer:
         self._prefetch = prefetch
         self._turns = Turns()
         self._at_hand: Mapping[str, deque[Delivery]] = {queue: deque() for queue in consumers}
-        self._taken = {queue: asyncio.Event() for queue in consumers}
-        self._given_out: dict[Delivery, str] = {}
+        self._emptied = {queue: asyncio.Event() for queue in consumers}
+        self._unsettled: dict[Delivery, str] = {}
         """The queue of each delivery that is not settled."""
         self._changed = asyncio.Event()
         self._failure: Exception | None = None
 
     async def batch(self) -> Sequence[Delivery]:
         """See `protocol.Consumer.batch`; those of each queue in its order."""
-        while not (self._room and any(self._at_hand.values())):
+        while not (self._capacity and any(self._at_hand.values())):
             if self._failure is not None:
                 raise self._failure
             self._changed.clear()
             await self._changed.wait()
         waiting = {queue: len(deliveries) for queue, deliveries in self._at_hand.items()}
-        chosen, self._turns = next_turns(self._turns, self._weights, waiting, self._room)
+        chosen, self._turns = next_turns(self._turns, self._weights, waiting, self._capacity)
         batch = []
         for queue in chosen:
             delivery = self._at_hand[queue].popleft()
-            self._given_out[delivery] = queue
-            self._taken[queue].set()
+            self._unsettled[delivery] = queue
+            self._emptied[queue].set()
             batch.append(delivery)
         return batch
 
@@ -75,7 +75,7 @@ class WeightedConsumer:
         """See `protocol.Consumer.settle`."""
         by_queue: dict[str, list[tuple[Delivery, Verdict]]] = {}
         for delivery, verdict in verdicts:
-            if (queue := self._given_out.pop(delivery, None)) is not None:
+            if (queue := self._unsettled.pop(delivery, None)) is not None:
                 by_queue.setdefault(queue, []).append((delivery, verdict))
         # Also if this is cancelled: what it had is under way then, or comes again.
         self._changed.set()
@@ -85,12 +85,12 @@ class WeightedConsumer:
 
     async def read(self, queue: str) -> None:
         """Keep deliveries of the queue at hand, until cancelled."""
-        at_hand, taken = self._at_hand[queue], self._taken[queue]
+        at_hand, emptied = self._at_hand[queue], self._emptied[queue]
         while True:
             if len(at_hand) >= self._prefetch:
                 # Of connections that were lost meanwhile: else each would leave another batch here.
-                taken.clear()
-                await taken.wait()
+                emptied.clear()
+                await emptied.wait()
                 continue
             try:
                 at_hand.extend(await self._consumers[queue].batch())
@@ -101,5 +101,5 @@ class WeightedConsumer:
             self._changed.set()
 
     @property
-    def _room(self) -> int:
-        return self._prefetch - len(self._given_out)
+    def _capacity(self) -> int:
+        return self._prefetch - len(self._unsettled)

@@ -1,6 +1,6 @@
 """A request that arrives, counted against the bounds of its size. Pure.
 
-A whole request becomes a `WholeRequest`.
+A whole request becomes a `CompleteRequest`.
 """
 
 import re
@@ -95,7 +95,7 @@ class ArrivingRequest:
         return is_new
 
 
-class WholeRequest:
+class CompleteRequest:
     """Replaces uvicorn's RequestResponseCycle from a request's last byte to its answer."""
 
     __slots__ = ("_body", "disconnected", "keep_alive", "response_complete")
@@ -113,7 +113,7 @@ class WholeRequest:
             self._body.release()
 
     @property
-    def message_event(self) -> "WholeRequest":
+    def message_event(self) -> "CompleteRequest":
         return self
 
     def set(self) -> None:

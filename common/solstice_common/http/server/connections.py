@@ -77,7 +77,7 @@ class ServerConnections:
 
     def admit(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> bool:
         """Accept a new connection, if necessary instead of another. False: there is no room."""
-        if len(self._states) >= self.bounds.connections and not self._make_room():
+        if len(self._states) >= self.bounds.connections and not self._drop_least_busy():
             return False
         self.set_state(connection, ConnectionState.WAITING)
         if self._timer is None:
@@ -98,7 +98,7 @@ class ServerConnections:
         if state is not None:
             del self._in_order[state][connection]
 
-    def _make_room(self) -> bool:
+    def _drop_least_busy(self) -> bool:
         for state in list(ConnectionState)[:-1]:
             if self._in_order[state]:
                 oldest = next(iter(self._in_order[state]))

@@ -15,7 +15,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from solstice_common.http.server import refusals
-from solstice_common.http.server.arriving_request import ArrivingRequest, WholeRequest, is_repeated
+from solstice_common.http.server.arriving_request import ArrivingRequest, CompleteRequest, is_repeated
 from solstice_common.http.server.bodies import Body
 from solstice_common.http.server.bounds import (
     HEAD_BYTES,
@@ -197,13 +197,13 @@ class BoundedProtocol(HttpToolsProtocol):
         for piece in pieces:
             self._hand_on(piece)
 
-    def wait_for_answer(self, request: WholeRequest) -> None:
+    def wait_for_answer(self, request: CompleteRequest) -> None:
         """Answer no other request on this connection before `answer` is called with this one."""
         # Uvicorn's counters change with the answer, also when the connection is lost first.
         self.cycle, self.body = request, None  # type: ignore[assignment]  # it has all that uvicorn asks it for
         self._unfinished += 1
 
-    def answer(self, request: WholeRequest, encode: Callable[[Iterable[Field]], bytes]) -> None:
+    def answer(self, request: CompleteRequest, encode: Callable[[Iterable[Field]], bytes]) -> None:
         """Write the bytes of the answer, which `encode` makes with the server's own headers."""
         request.response_complete = True
         request.release()

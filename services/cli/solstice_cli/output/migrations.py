@@ -32,8 +32,8 @@ class SpokenMigration:
     def moved(self, step: Step, count: int) -> None:
         self._progress(f"  moved {count} (now into {step.into})")
 
-    def waiting(self, step: Step, held: int | None) -> None:
-        known = "a count" if held is None else f"{held} held by consumers of {step.queue.name}"
+    def waiting(self, step: Step, count: int | None) -> None:
+        known = "a count" if count is None else f"{count} held by consumers of {step.queue.name}"
         self._progress(f"  waiting: {known}")
 
     def _progress(self, text: str) -> None:

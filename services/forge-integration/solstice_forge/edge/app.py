@@ -92,13 +92,13 @@ class _WebhooksFirst:
         await (self.webhooks if is_webhook else self.app)(scope, receive, send)
 
     @property
-    def whole_bytes(self) -> int:
-        return self.webhooks.whole_bytes
+    def max_complete_bytes(self) -> int:
+        return self.webhooks.max_complete_bytes
 
-    def take_whole(
+    def take_complete(
         self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[HttpAnswer], None]
     ) -> bool:
-        return self.webhooks.take_whole(name, headers, body, answer)
+        return self.webhooks.take_complete(name, headers, body, answer)
 
     def is_unproven(self, name: str, headers: Sequence[Field]) -> bool:
         return self.webhooks.is_unproven(name, headers)

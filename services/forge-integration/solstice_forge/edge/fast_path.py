@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, runtime_checkable
 
-from solstice_common.http.server.arriving_request import WholeRequest
+from solstice_common.http.server.arriving_request import CompleteRequest
 from solstice_common.http.server.protocol import BoundedProtocol
 from solstice_common.http.server.refusals import Field
 from solstice_forge.edge.answers import HttpAnswer
@@ -21,15 +21,15 @@ _METHOD: Final = WEBHOOK.method.encode()
 
 
 @runtime_checkable
-class WholeRequestApp(Protocol):
+class CompleteRequestApp(Protocol):
     """An ASGI application that can also take whole webhooks."""
 
     @property
-    def whole_bytes(self) -> int:
+    def max_complete_bytes(self) -> int:
         """Return the size of the largest body that it takes whole."""
         ...
 
-    def take_whole(
+    def take_complete(
         self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[HttpAnswer], None]
     ) -> bool:
         """Return whether it takes the webhook of that name.
@@ -43,12 +43,12 @@ class WholeRequestApp(Protocol):
         ...
 
 
-class WholeRequestProtocol(BoundedProtocol):
-    """For `uvicorn.Config(http=...)`, with a WholeRequestApp or any other application."""
+class CompleteRequestProtocol(BoundedProtocol):
+    """For `uvicorn.Config(http=...)`, with a CompleteRequestApp or any other application."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._taker = self.app if isinstance(self.app, WholeRequestApp) else None
+        self._taker = self.app if isinstance(self.app, CompleteRequestApp) else None
         self._name = ""
         self._pieces: list[bytes] | None = None
         """The pieces of a webhook's body, until all of it has arrived."""
@@ -97,11 +97,11 @@ class WholeRequestProtocol(BoundedProtocol):
             super().on_message_complete()
             return
         self.end_message()
-        body, request = b"".join(pieces), WholeRequest(self.body)
+        body, request = b"".join(pieces), CompleteRequest(self.body)
         if (
             self._taker is not None
-            and len(body) <= self._taker.whole_bytes
-            and self._taker.take_whole(self._name, self.headers, body, partial(self._answer, request))
+            and len(body) <= self._taker.max_complete_bytes
+            and self._taker.take_complete(self._name, self.headers, body, partial(self._answer, request))
         ):
             self.wait_for_answer(request)
         else:
@@ -117,8 +117,8 @@ class WholeRequestProtocol(BoundedProtocol):
         return name is not None
 
     def _is_large(self, pieces: Sequence[bytes]) -> bool:
-        """Whether the body is, or will be, larger than `whole_bytes`."""
-        most = 0 if self._taker is None else self._taker.whole_bytes
+        """Whether the body is, or will be, larger than `max_complete_bytes`."""
+        most = 0 if self._taker is None else self._taker.max_complete_bytes
         announced = int(dict(self.headers).get(b"content-length", b"0"))
         return max(announced, sum(map(len, pieces))) > most
 
@@ -139,7 +139,7 @@ class WholeRequestProtocol(BoundedProtocol):
         if pieces is not None:
             self.begin_asgi(pieces)
 
-    def _answer(self, request: WholeRequest, answer: HttpAnswer) -> None:
+    def _answer(self, request: CompleteRequest, answer: HttpAnswer) -> None:
         if answer.status < 300:  # noqa: PLR2004  nothing but what is genuine is answered so
             self.trust()
         self.answer(request, answer.after)

@@ -53,7 +53,7 @@ class Webhooks:
         self._inbox, self._sources, self._metrics = inbox, sources, metrics
         self._clock = clock
         self._max_body_bytes = max_body_bytes
-        self.whole_bytes = min(THREAD_BYTES, max_body_bytes)
+        self.max_complete_bytes = min(THREAD_BYTES, max_body_bytes)
         self._body_timeout = SharedTimeout(BODY_SECONDS)
         self._batcher: Batcher[WebhookCall, KeepResult | Refused | Exception] = Batcher(
             self._take, name="webhooks", at_once=UNLIMITED, most=UNLIMITED
@@ -87,14 +87,14 @@ class Webhooks:
         return answer
 
     def is_unproven(self, name: str, headers: Sequence[Field]) -> bool:
-        """As WholeRequestApp says."""
+        """As CompleteRequestApp says."""
         source = self._sources.get(name)
         return source is not None and proof_lacking(source, _text(headers)) is not None
 
-    def take_whole(
+    def take_complete(
         self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[HttpAnswer], None]
     ) -> bool:
-        """As WholeRequestApp says; a call for an unknown source goes through ASGI."""
+        """As CompleteRequestApp says; a call for an unknown source goes through ASGI."""
         source = self._sources.get(name)
         if source is None:
             return False

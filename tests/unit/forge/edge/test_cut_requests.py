@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from solstice_common.http.server.protocol import BoundedProtocol
-from solstice_forge.edge.fast_path import WholeRequestProtocol
+from solstice_forge.edge.fast_path import CompleteRequestProtocol
 from tests.http_transports import connected, feed
 from tests.raw_http import status_code
 from tests.unit.forge.edge.test_fast_path import CountingApp, cut, push
@@ -75,8 +75,8 @@ def test_however_a_request_is_cut_the_same_is_answered_and_kept() -> None:
         for number in range(COUNT):
             request, is_plain = made(rng, number)
             pieces = cut(request, [rng.randrange(20_000) for _ in range(rng.randrange(1, 6))])
-            whole = await reported(WholeRequestProtocol, [request])
-            assert await reported(WholeRequestProtocol, pieces) == whole, (request, pieces)
+            whole = await reported(CompleteRequestProtocol, [request])
+            assert await reported(CompleteRequestProtocol, pieces) == whole, (request, pieces)
             assert await reported(BoundedProtocol, pieces) == whole, (request, pieces)
             if is_plain:
                 assert await reported(HttpToolsProtocol, [request]) == whole, request

@@ -22,7 +22,7 @@ from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.edge import fast_path
 from solstice_forge.edge.answers import HttpAnswer
 from solstice_forge.edge.app import AppParts, create_app
-from solstice_forge.edge.fast_path import WholeRequestProtocol
+from solstice_forge.edge.fast_path import CompleteRequestProtocol
 from solstice_forge.forges.samples import push_body, sign
 from solstice_forge.inbox.keep_results import new
 from solstice_forge.inbox.protocol import KeepResult, NewDelivery
@@ -79,13 +79,13 @@ class CountingApp:
         await self.app(scope, receive, send)
 
     @property
-    def whole_bytes(self) -> int:
+    def max_complete_bytes(self) -> int:
         return LIMIT
 
-    def take_whole(
+    def take_complete(
         self, name: str, headers: Sequence[Field], body: bytes, answer: Callable[[HttpAnswer], None]
     ) -> bool:
-        is_handled: bool = self.app.take_whole(name, headers, body, answer)
+        is_handled: bool = self.app.take_complete(name, headers, body, answer)
         return is_handled
 
     def is_unproven(self, name: str, headers: Sequence[Field]) -> bool:
@@ -164,7 +164,7 @@ def cut(stream: bytes, hook_owners: Sequence[int]) -> list[bytes]:
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_the_same_is_answered_and_kept_either_way(name: str) -> None:
     pieces = [REQUESTS[name], PLAIN]
-    answered = await spoken(WholeRequestProtocol, pieces)
+    answered = await spoken(CompleteRequestProtocol, pieces)
     assert answered == await spoken(BoundedProtocol, pieces)
     assert answered[0].startswith(b"HTTP/1.1 ")
 
@@ -177,12 +177,14 @@ def test_however_requests_are_cut_and_joined_the_same_is_answered_and_kept(
     names: list[str], hook_owners: list[int]
 ) -> None:
     pieces = cut(b"".join(REQUESTS[name] for name in names), hook_owners)
-    assert asyncio.run(spoken(WholeRequestProtocol, pieces)) == asyncio.run(spoken(BoundedProtocol, pieces))
+    assert asyncio.run(spoken(CompleteRequestProtocol, pieces)) == asyncio.run(
+        spoken(BoundedProtocol, pieces)
+    )
 
 
 async def test_what_is_here_whole_does_not_come_by_asgi_and_everything_else_does() -> None:
     counted = CountingApp()
-    protocol, socket = connected(WholeRequestProtocol, counted)
+    protocol, socket = connected(CompleteRequestProtocol, counted)
     await feed(protocol, socket, [PLAIN, PLAIN[:-1], PLAIN[-1:], REQUESTS["chunked"], REQUESTS["put"]])
     assert counted.by_asgi == ["/webhooks/acme"]
     assert b"".join(socket.written).count(b"HTTP/1.1 202 Accepted\r\n") == 3
@@ -192,7 +194,7 @@ async def test_what_is_here_whole_does_not_come_by_asgi_and_everything_else_does
 async def test_the_rest_of_a_body_is_waited_for_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_path, "REST_SECONDS", 0.001)
     counted = CountingApp()
-    protocol, socket = connected(WholeRequestProtocol, counted)
+    protocol, socket = connected(CompleteRequestProtocol, counted)
     protocol.data_received(PLAIN[:-1])
     assert counted.by_asgi == []
     await wait_until(lambda: counted.by_asgi)
@@ -204,7 +206,7 @@ async def test_the_rest_of_a_body_is_waited_for_the_long_way(monkeypatch: pytest
 @pytest.mark.parametrize("head", ["Expect: 100-continue\r\n", ""])
 async def test_who_asks_before_sending_the_body_is_answered_at_once(head: str) -> None:
     counted = CountingApp()
-    protocol, socket = connected(WholeRequestProtocol, counted)
+    protocol, socket = connected(CompleteRequestProtocol, counted)
     request = push(more=head, padding=0 if head else LIMIT)
     protocol.data_received(request.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
     await loop_iterations()
@@ -214,7 +216,7 @@ async def test_who_asks_before_sending_the_body_is_answered_at_once(head: str) -
 
 
 async def test_a_server_that_ends_waits_for_the_rest_of_a_body() -> None:
-    protocol, socket = connected(WholeRequestProtocol, CountingApp())
+    protocol, socket = connected(CompleteRequestProtocol, CountingApp())
     protocol.data_received(PLAIN[:-1])
     protocol.shutdown()
     await loop_iterations()
@@ -226,7 +228,7 @@ async def test_a_server_that_ends_waits_for_the_rest_of_a_body() -> None:
 
 async def test_a_body_that_breaks_off_is_dropped_and_logged_as_ever() -> None:
     counted = CountingApp()
-    protocol, socket = connected(WholeRequestProtocol, counted)
+    protocol, socket = connected(CompleteRequestProtocol, counted)
     with structlog.testing.capture_logs() as logged:
         await feed(protocol, socket, [PLAIN[:-1]])
     assert [each["event"] for each in logged][:1] == ["webhook.aborted"]
@@ -239,17 +241,17 @@ async def test_an_application_that_takes_nothing_whole_is_asked_by_asgi() -> Non
     async def plain(scope: Any, receive: Any, send: Any) -> None:
         await counted(scope, receive, send)
 
-    protocol, socket = connected(WholeRequestProtocol, plain)
+    protocol, socket = connected(CompleteRequestProtocol, plain)
     await feed(protocol, socket, [PLAIN])
     assert counted.by_asgi == ["/webhooks/acme"]
     assert len(socket.written) == 1
 
 
-async def waiting() -> tuple[GatedInbox, WholeRequestProtocol, Socket]:
+async def waiting() -> tuple[GatedInbox, CompleteRequestProtocol, Socket]:
     """A whole webhook has arrived and is not stored yet."""
     drawer = GatedInbox(shut=asyncio.Event())
-    protocol, socket = connected(WholeRequestProtocol, CountingApp(drawer))
-    assert isinstance(protocol, WholeRequestProtocol)
+    protocol, socket = connected(CompleteRequestProtocol, CountingApp(drawer))
+    assert isinstance(protocol, CompleteRequestProtocol)
     protocol.data_received(PLAIN)
     await loop_iterations()
     assert socket.written == []
@@ -314,7 +316,7 @@ async def test_an_idle_connection_is_closed_in_the_end_and_a_waiting_one_is_not(
 
 async def test_a_client_that_reads_no_answers_is_given_time() -> None:
     counted = CountingApp()
-    protocol, socket = connected(WholeRequestProtocol, counted)
+    protocol, socket = connected(CompleteRequestProtocol, counted)
     protocol.pause_writing()
     protocol.data_received(PLAIN)
     await loop_iterations()

@@ -39,7 +39,7 @@ class RecordingStore:
     outcomes: list[Outcome] = field(default_factory=list)
     failures: int = 0
     """How many of the next calls fail."""
-    fenced: bool = False
+    lost_lease: bool = False
     calls: int = 0
     """The number of calls, answered or not."""
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -50,16 +50,16 @@ class RecordingStore:
 
     async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
         await self._answer(key)
-        if not self.fenced:
+        if not self.lost_lease:
             known = {chunk.sequence for chunk in self.chunks}
             self.chunks.extend(chunk for chunk in chunks if chunk.sequence not in known)
-        return not self.fenced
+        return not self.lost_lease
 
     async def finish(self, key: AttemptKey, outcome: Outcome) -> bool:
         await self._answer(key)
-        if not self.fenced:
+        if not self.lost_lease:
             self.outcomes.append(outcome)
-        return not self.fenced
+        return not self.lost_lease
 
     async def _answer(self, key: AttemptKey) -> None:
         assert key == KEY
@@ -335,7 +335,7 @@ def slow_clock() -> Callable[[], float]:
 
 
 async def test_a_lost_lease_kills_the_job_and_writes_nothing() -> None:
-    store, executor = RecordingStore(fenced=True), CallingExecutor(lambda log, _: _talk_and_hang(log))
+    store, executor = RecordingStore(lost_lease=True), CallingExecutor(lambda log, _: _talk_and_hang(log))
     await running(store, executor=executor)
     assert executor.ended == ["killed"]
     assert (store.chunks, store.outcomes) == ([], [])

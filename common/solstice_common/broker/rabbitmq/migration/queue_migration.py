@@ -46,7 +46,7 @@ class Observer(Protocol):
 
     def moved(self, step: Step, count: int) -> None: ...
 
-    def waiting(self, step: Step, held: int | None) -> None:
+    def waiting(self, step: Step, count: int | None) -> None:
         """Consumers hold this number of messages of the queue; None while it is unknown."""
         ...
 
@@ -260,14 +260,14 @@ class _Work:
             # A service that reconnected has bound it again.
             await self._bound(channel, step.queue, bind=False)
         waited = time.monotonic() - began
-        held = await messages_in(self._url, step.queue.name, management_url=self._management_url)
-        if held is None and waited > self._counts_lag_seconds + UNKNOWN_COUNTS_SECONDS:
+        count = await messages_in(self._url, step.queue.name, management_url=self._management_url)
+        if count is None and waited > self._counts_lag_seconds + UNKNOWN_COUNTS_SECONDS:
             raise ConfigurationError(
                 f"the management API shows no number of messages of {step.queue.name}: let it collect statistics "
                 "(management_agent.disable_metrics_collector = false), and run this again"
             )
-        self._observer.waiting(step, held)
-        return waited >= self._counts_lag_seconds and held == 0
+        self._observer.waiting(step, count)
+        return waited >= self._counts_lag_seconds and count == 0
 
     async def _delete(self, channel: AbstractChannel, queue: Queue) -> int:
         """Delete a queue; return how many consumers forbid that."""

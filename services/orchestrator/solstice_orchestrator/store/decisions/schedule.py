@@ -76,8 +76,8 @@ def paused(moment: Moment, schedule: Schedule, pending: Tick | None) -> Schedule
         new = new._replace(paused=True, next_at=None, changed_at=moment.now)
     gone = changed.ended
     if pending is not None and not gone:
-        gone = [_held_up(pending, moment)]
-    added = [_held_up(tick, moment) if tick.state is TickState.DUE else tick for tick in changed.new]
+        gone = [_skipped(pending, moment)]
+    added = [_skipped(tick, moment) if tick.state is TickState.DUE else tick for tick in changed.new]
     return ScheduleUpdate(new, added, gone)
 
 
@@ -180,7 +180,7 @@ def _overtaken(pending: Tick, moment: Moment) -> Tick:
     return ended(pending, moment, TickState.FAILED, TickReason.OVERTAKEN, detail)
 
 
-def _held_up(tick: Tick, moment: Moment) -> Tick:
+def _skipped(tick: Tick, moment: Moment) -> Tick:
     detail = "its schedule was paused before it could fire"
     return ended(tick, moment, TickState.SKIPPED, TickReason.PAUSED, detail)
 

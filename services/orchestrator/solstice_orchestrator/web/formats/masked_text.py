@@ -71,7 +71,7 @@ def shown_body(body: bytes) -> ShownText:
     text = body[:READ_BYTES].decode("utf-8", "backslashreplace")
     is_cut = len(body) > READ_BYTES
     if not is_cut:
-        text = _laid_out(text)
+        text = _indented(text)
     text = visible(masked(text))
     return ShownText(text=text[:SHOWN_CHARACTERS], left_out=is_cut or len(text) > SHOWN_CHARACTERS)
 
@@ -83,7 +83,7 @@ def shown_header(name: str, value: Any) -> ShownText:
     return ShownText(text=text[:SHOWN_OF_HEADER], left_out=len(text) > SHOWN_OF_HEADER)
 
 
-def _laid_out(text: str) -> str:
+def _indented(text: str) -> str:
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):

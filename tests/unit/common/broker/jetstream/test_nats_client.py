@@ -8,7 +8,7 @@ from nats.aio.transport import TcpTransport, Transport
 
 from solstice_common.broker.jetstream import nats_connection
 from solstice_common.broker.jetstream.nats_address import read_address
-from solstice_common.broker.jetstream.nats_client import FencedClient
+from solstice_common.broker.jetstream.nats_client import NatsClient
 from solstice_common.runtime import public_interfaces
 from tests.fences import asks_for_inside
 
@@ -30,25 +30,25 @@ def test_transport_has_its_writers() -> None:
     assert set(vars(transport)) >= {"_io_writer", "_bare_io_writer"}
     assert "_io_writer.transport" in inspect.getsource(TcpTransport.connect_tls)
     assert Client()._transport is None
-    FencedClient(tls_only=True).abort()
+    NatsClient(tls_only=True).abort()
 
 
 @pytest.mark.parametrize("head", [b"NATS/1.0", b"xyz\r\n\r\n", b"NATS/1.0 \xff\xff\xff\r\n\r\n"])
 async def test_head_that_nats_py_cannot_read_has_no_headers(head: bytes) -> None:
     with pytest.raises((ValueError, IndexError)):
         await Client()._process_headers(head)
-    assert await FencedClient(tls_only=False)._process_headers(head) is None
+    assert await NatsClient(tls_only=False)._process_headers(head) is None
     assert "await self._process_headers(headers)" in inspect.getsource(Client._process_msg)
 
 
 async def test_head_that_nats_py_can_read_is_read_by_it() -> None:
-    client = FencedClient(tls_only=False)
+    client = NatsClient(tls_only=False)
     assert await client._process_headers(b"NATS/1.0\r\nA: b\r\n\r\n") == {"A": "b"}
 
 
 @asks_for_inside("nats")
 def test_fence_that_is_left_out_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     address = read_address("tls://host")
-    assert isinstance(nats_connection._client(address), FencedClient)
+    assert isinstance(nats_connection._client(address), NatsClient)
     monkeypatch.setattr(public_interfaces, "_chosen", lambda: frozenset({"nats"}))
     assert type(nats_connection._client(address)) is Client
