@@ -20,7 +20,7 @@ from solstice_common.broker import (
     open_dead_letter_queues,
 )
 from solstice_common.broker.capabilities import Certainty
-from solstice_common.broker.dead_letters.looking import look
+from solstice_common.broker.dead_letters.dead_letter_operations import browse
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
 from solstice_common.broker.protocol import HELD_BODY_BYTES, IDEMPOTENCY_HEADER, NO_HEADERS, HeaderValue
@@ -545,7 +545,7 @@ class TestRefusing:
             await consumer.settle([(large, Refuse(reason="oversize", detail="large")), (small, Ack())])
         await ready_count(broker, route.dlq, 1)
         async with open_dead_letter_queues(broker_url, name="contract") as queues:
-            (found,) = await look(queues, [route.dlq], Selection())
+            (found,) = await browse(queues, [route.dlq], Selection())
         assert found.dead_letter.body == body
         assert found.reason == "oversize"
 

@@ -22,7 +22,7 @@ from solstice_common.broker import (
     open_broker,
     open_dead_letter_queues,
 )
-from solstice_common.broker.dead_letters.looking import drop, look
+from solstice_common.broker.dead_letters.dead_letter_operations import browse, drop
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.broker.delivery import Refuse, Retry
 from solstice_common.broker.receiving.receiver import Receiver
@@ -122,7 +122,7 @@ def test_hostile_dead_letters_can_be_looked_at_and_dropped(rabbitmq_vhost: Vhost
             # A dead letter comes by any routing key.
             by = Route(exchange=route.dlx, queue="", routing_key="\udcff", dlx="", dlq="")
             written = sum([await asyncio.to_thread(send, url, by, each, b"not json") for each in headers])
-            found = await look(queues, [route.dlq], Selection())
+            found = await browse(queues, [route.dlq], Selection())
             for each in found:
                 json.dumps(each.whole_document())
             # Two that say the same are one.

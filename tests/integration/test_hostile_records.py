@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from solstice_common.broker import Broker, open_broker, open_dead_letter_queues
-from solstice_common.broker.dead_letters.looking import drop, look
+from solstice_common.broker.dead_letters.dead_letter_operations import browse, drop
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.broker.receiving.receiver import Receiver
 from solstice_common.broker.redis_streams.stream_entries import dead_meta
@@ -297,7 +297,7 @@ async def test_hostile_dead_letters_can_be_looked_at_and_dropped(records: Record
     route = jobs_route(settings)
     async with opened(settings), open_dead_letter_queues(settings.amqp_url, name="test") as queues:
         with hostile_queue(records, route.dlq) as written:
-            found = await look(queues, [route.dlq], Selection())
+            found = await browse(queues, [route.dlq], Selection())
             assert len(found) == written
             for each in found:
                 json.dumps(each.whole_document())

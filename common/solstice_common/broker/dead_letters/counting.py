@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from solstice_common.broker.dead_letters.findings import Finding
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 
 AGES: Final = ((3600.0, "under 1 h"), (86_400.0, "under 1 day"), (604_800.0, "under 7 days"))
 OLDER: Final = "7 days or more"
@@ -34,7 +34,7 @@ class Counts:
         }
 
 
-def counts(found: Sequence[Finding], now: datetime) -> Counts:
+def counts(found: Sequence[DeadLetterFacts], now: datetime) -> Counts:
     """Count them, as of `now`."""
     ages = Counter(_age(each, now) for each in found)
     return Counts(
@@ -50,7 +50,7 @@ def _ordered(names: Any) -> Mapping[str, int]:
     return dict(sorted(Counter(map(str, names)).items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def _age(found: Finding, now: datetime) -> str:
+def _age(found: DeadLetterFacts, now: datetime) -> str:
     if found.dead_since is None:
         return NO_TIME
     seconds = (now - found.dead_since).total_seconds()

@@ -5,8 +5,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
-from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.values.times import format_timestamp, parse_timestamp
 
 FOR_PEOPLE: Final = frozenset({"id", "reason", "dead_since"})
@@ -21,7 +21,7 @@ class InvalidLine(ValueError):
     """A line that holds no dead letter; the message says why."""
 
 
-def exported(found: Finding) -> str:
+def exported(found: DeadLetterFacts) -> str:
     """One line, without its end. The body is text where it is UTF-8, else `body_base64`."""
     dead_letter = found.dead_letter
     try:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
-from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.broker.headers import without_broker_headers
 from solstice_common.broker.protocol import Message
 from solstice_common.messages.priorities import class_in
@@ -34,7 +34,7 @@ class NotReplayable:
 
 
 def replay_message(
-    found: Finding, route: Route, *, replay_id: str, by: str, at: datetime
+    found: DeadLetterFacts, route: Route, *, replay_id: str, by: str, at: datetime
 ) -> Message | NotReplayable:
     """The message to publish again, on the route that its priority class has now.
 
@@ -89,10 +89,10 @@ def came_back(dead_letter: DeadLetter, replay_id: str) -> bool:
     return dead_letter.headers.get(REPLAY) == replay_id
 
 
-def _since(found: Finding) -> str:
+def _since(found: DeadLetterFacts) -> str:
     return "" if found.dead_since is None else f" since {format_timestamp(found.dead_since)}"
 
 
-def _because(found: Finding) -> str:
+def _because(found: DeadLetterFacts) -> str:
     detail = found.detail.replace("\n", " ")[:MAX_DETAIL]
     return f" ({detail})" if detail else ""

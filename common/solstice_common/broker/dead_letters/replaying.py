@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final
 
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts, facts_of, facts_of_each
+from solstice_common.broker.dead_letters.dead_letter_operations import EVERYTHING, Progress, no_progress
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, DeadLetterQueues
-from solstice_common.broker.dead_letters.findings import Finding, finding, findings
-from solstice_common.broker.dead_letters.looking import EVERYTHING, Progress, no_progress
 from solstice_common.broker.dead_letters.replay_message import NotReplayable, came_back, replay_message
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.broker.protocol import Broker, Message, PublishStatus
@@ -37,7 +37,7 @@ class Replayed:
     """A replay would have no effect, with what to do instead; they stay."""
     failed: dict[str, str] = field(default_factory=dict)
     """The broker did not accept them, with its reason; they stay."""
-    came_back: list[Finding] = field(default_factory=list)
+    came_back: list[DeadLetterFacts] = field(default_factory=list)
     """Refused again before we stopped watching, with their new ids."""
     broken_off: str = ""
     """Why the connection to the broker was lost; the next replay sends again what the broker had confirmed
@@ -127,7 +127,7 @@ class Replay:
     async def _handle(self, group: Sequence[DeadLetter]) -> Collection[str]:
         gone: set[str] = set()
         messages: dict[str, Message] = {}
-        for found in map(finding, group):
+        for found in map(facts_of, group):
             if found.id in self._sent:
                 gone.add(found.id)  # its copy, which a killed process left in the queue
             elif self._is_due(found):
@@ -139,14 +139,14 @@ class Replay:
             waiting = waiting[max(1, size) :]
         return gone
 
-    def _is_due(self, found: Finding) -> bool:
+    def _is_due(self, found: DeadLetterFacts) -> bool:
         return (
             found.id not in self._report.failed
             and not came_back(found.dead_letter, self._report.replay_id)
             and self._selection.fits(found)
         )
 
-    def _prepare(self, found: Finding, messages: dict[str, Message]) -> None:
+    def _prepare(self, found: DeadLetterFacts, messages: dict[str, Message]) -> None:
         message = replay_message(
             found, self._route, replay_id=self._report.replay_id, by=self._by, at=self._now()
         )
@@ -183,10 +183,10 @@ class Replay:
         for name in sorted(self._may_come_back_to):
             queue = self._queues.queue(name)
             if await queue.count():
-                found = findings(await queue.browse(EVERYTHING))
+                found = facts_of_each(await queue.browse(EVERYTHING))
                 self._report.came_back += filter(self._is_of_this_replay, found)
 
-    def _is_of_this_replay(self, found: Finding) -> bool:
+    def _is_of_this_replay(self, found: DeadLetterFacts) -> bool:
         """Whether it came back: by its body, and its header or time."""
         return _digest(found.dead_letter.body) in self._bodies and (
             came_back(found.dead_letter, self._report.replay_id)

@@ -7,8 +7,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_queue import ID_DIGITS
-from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.messages import Priority
 from solstice_common.values.globs import InvalidGlob, compiled
 
@@ -44,7 +44,7 @@ class Selection:
         """Whether no filter is set."""
         return self == Selection()
 
-    def fits(self, found: Finding) -> bool:
+    def fits(self, found: DeadLetterFacts) -> bool:
         """Whether a dead letter matches."""
         return (
             (not self.ids or found.id in self._whole_ids or found.id.startswith(self._beginnings))
@@ -83,7 +83,7 @@ def _is_repository(name_given: str, repository: str) -> bool:
         return False
 
 
-def _has(found: Finding, name: str, value: str) -> bool:
+def _has(found: DeadLetterFacts, name: str, value: str) -> bool:
     if name not in found.dead_letter.headers:
         return False
     given = found.dead_letter.headers[name]

@@ -15,11 +15,11 @@ from solstice_cli.commands.topology import LocalBrokerSettings
 from solstice_cli.output import dead_letters as shown
 from solstice_common.broker import DeadLetter, DeadLetterQueues, open_broker, open_dead_letter_queues
 from solstice_common.broker.dead_letters.counting import counts
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
+from solstice_common.broker.dead_letters.dead_letter_operations import browse, existing, put_back
+from solstice_common.broker.dead_letters.dead_letter_operations import drop as drop_from
 from solstice_common.broker.dead_letters.dead_letter_routes import chosen_routes, import_queue
 from solstice_common.broker.dead_letters.export_lines import InvalidLine, exported, imported
-from solstice_common.broker.dead_letters.findings import Finding
-from solstice_common.broker.dead_letters.looking import drop as drop_from
-from solstice_common.broker.dead_letters.looking import existing, look, put_back
 from solstice_common.broker.dead_letters.replay_message import NotReplayable, replay_message
 from solstice_common.broker.dead_letters.replaying import Replay, Replayed
 from solstice_common.broker.dead_letters.selection import Selection
@@ -265,12 +265,12 @@ def import_(
         raise typer.Exit(Exit.FAILED)
 
 
-def _found(settings: BrokerSettings, chosen: Chosen) -> list[Finding]:
+def _found(settings: BrokerSettings, chosen: Chosen) -> list[DeadLetterFacts]:
     routes = chosen.routes(settings)
-    return _answer(settings, lambda queues: look(queues, [each.dlq for each in routes], chosen.selection))
+    return _answer(settings, lambda queues: browse(queues, [each.dlq for each in routes], chosen.selection))
 
 
-def _name_unknown(chosen: Chosen, found: Sequence[Finding]) -> None:
+def _name_unknown(chosen: Chosen, found: Sequence[DeadLetterFacts]) -> None:
     """Name the ids that fit no dead letter; ConfigurationError when none of several fits."""
     ids = chosen.selection.ids
     unknown = [each for each in ids if not any(one.id.startswith(each) for one in found)]
@@ -292,7 +292,7 @@ def _answer(settings: BrokerSettings, ask: Callable[[DeadLetterQueues], Awaitabl
 
 def _replay_plan(settings: BrokerSettings, chosen: Chosen, *, as_json: bool) -> None:
     routes = {each.dlq: each.replays for each in chosen.routes(settings)}
-    plan: list[tuple[Finding, str]] = []
+    plan: list[tuple[DeadLetterFacts, str]] = []
     found = _found(settings, chosen)
     _name_unknown(chosen, found)
     for each in found:

@@ -12,8 +12,8 @@ import typer
 
 from solstice_cli.output.display import print_rows
 from solstice_common.broker.dead_letters.counting import Counts
-from solstice_common.broker.dead_letters.findings import Finding
-from solstice_common.broker.dead_letters.looking import Progress
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
+from solstice_common.broker.dead_letters.dead_letter_operations import Progress
 from solstice_common.broker.dead_letters.reasons import advice
 from solstice_common.broker.dead_letters.replaying import Replayed
 from solstice_common.cli.output import one_line, print_facts, print_json
@@ -30,7 +30,9 @@ def number(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def print_dead_letters(found: Sequence[Finding], counted: Counts, *, limit: int, now: datetime) -> None:
+def print_dead_letters(
+    found: Sequence[DeadLetterFacts], counted: Counts, *, limit: int, now: datetime
+) -> None:
     """One line per dead letter; on a terminal also the counts."""
     print_rows(
         ("ID", "AGE", "QUEUE", "REASON", "REPOSITORY", "PRIORITY", "REQUEST", "DETAIL"),
@@ -64,7 +66,7 @@ def print_dead_letters(found: Sequence[Finding], counted: Counts, *, limit: int,
     )
 
 
-def print_dead_letter(found: Finding) -> None:
+def print_dead_letter(found: DeadLetterFacts) -> None:
     """Print a whole dead letter, safe for a terminal."""
     dead_letter = found.dead_letter
     print_facts(
@@ -94,7 +96,7 @@ def print_dead_letter(found: Finding) -> None:
     typer.echo(HarmlessText().feed(dead_letter.body.decode("utf-8", "backslashreplace")))
 
 
-def print_plan(plan: Sequence[tuple[Finding, str]], *, as_json: bool) -> None:
+def print_plan(plan: Sequence[tuple[DeadLetterFacts, str]], *, as_json: bool) -> None:
     """Print what a replay would do with each."""
     if as_json:
         print_json(
@@ -167,7 +169,7 @@ def confirm(question: str, *, yes: bool) -> None:
     typer.confirm(question, abort=True)
 
 
-def not_one(typed: str, found: Sequence[Finding]) -> str:
+def not_one(typed: str, found: Sequence[DeadLetterFacts]) -> str:
     """Say that an id names none, or several."""
     several = ", ".join(each.id for each in found[:5])
     return (

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from solstice_common.broker import Broker, DeadLetterQueues
-from solstice_common.broker.dead_letters.findings import Finding
-from solstice_common.broker.dead_letters.looking import look
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
+from solstice_common.broker.dead_letters.dead_letter_operations import browse
 from solstice_common.broker.dead_letters.replaying import Replay
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.errors import InvalidMessage
@@ -51,7 +51,7 @@ async def dead_statuses(queues: DeadLetterQueues, limit: int) -> Sequence[DeadSt
 
     Raises BrokerUnavailable.
     """
-    return [dead_status(finding) for finding in (await look(queues, [STATUSES.dlq], Selection()))[:limit]]
+    return [dead_status(facts) for facts in (await browse(queues, [STATUSES.dlq], Selection()))[:limit]]
 
 
 async def replay(
@@ -61,7 +61,7 @@ async def replay(
 
     `reason`: only those with this reason. Raises BrokerUnavailable before anything is sent.
     """
-    oldest = (await look(queues, [STATUSES.dlq], Selection(reason=reason)))[:limit]
+    oldest = (await browse(queues, [STATUSES.dlq], Selection(reason=reason)))[:limit]
     if not oldest:
         return ReplayedStatuses(sent=0, left=0)
     one = Replay(
@@ -69,7 +69,7 @@ async def replay(
         queues=queues,
         dlq=STATUSES.dlq,
         route=STATUSES,
-        selection=Selection(ids=tuple(finding.id for finding in oldest)),
+        selection=Selection(ids=tuple(facts.id for facts in oldest)),
         replay_id=uuid.uuid4().hex,
         by=by,
     )
@@ -79,17 +79,17 @@ async def replay(
     )
 
 
-def dead_status(finding: Finding) -> DeadStatus:
+def dead_status(facts: DeadLetterFacts) -> DeadStatus:
     """Return the contents of a dead letter."""
     try:
-        status = JobStatusV1.decode(finding.dead_letter.body)
+        status = JobStatusV1.decode(facts.dead_letter.body)
     except InvalidMessage:
         status = None
     return DeadStatus(
-        reason=finding.reason,
-        detail=finding.detail,
-        refused_at="" if finding.dead_since is None else format_timestamp(finding.dead_since),
-        attempts=finding.attempt,
+        reason=facts.reason,
+        detail=facts.detail,
+        refused_at="" if facts.dead_since is None else format_timestamp(facts.dead_since),
+        attempts=facts.attempt,
         source_name=(status and status.source_name) or "",
         repository=(status and (status.repo_full_name or status.repo_url)) or "",
         commit_sha=status.commit_sha if status else "",

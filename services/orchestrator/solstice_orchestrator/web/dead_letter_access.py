@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from solstice_common.broker import Broker, DeadLetterQueues, open_dead_letter_queues
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
+from solstice_common.broker.dead_letters.dead_letter_operations import browse, drop
 from solstice_common.broker.dead_letters.dead_letter_routes import DeadLetterRoute, chosen_routes
-from solstice_common.broker.dead_letters.findings import Finding
-from solstice_common.broker.dead_letters.looking import drop, look
 from solstice_common.broker.dead_letters.replay_message import NotReplayable, replay_message
 from solstice_common.broker.dead_letters.replaying import Replay, Replayed
 from solstice_common.broker.dead_letters.selection import Selection
@@ -23,7 +23,7 @@ CONNECTION: Final = "orchestrator (dead letters)"
 CONNECT_SECONDS: Final = 5.0
 TURN_SECONDS: Final = 10.0
 """How long a caller waits for the operation before it."""
-LOOK_SECONDS: Final = 30.0
+ANSWER_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class DeadLetterAccess:
         except ConfigurationError as error:
             raise HttpRefusal(400, "invalid_parameter", f"{error}.") from None
 
-    def kind(self, found: Finding) -> str:
+    def kind(self, found: DeadLetterFacts) -> str:
         """Whether it is among the `requests`, `cancels` or `statuses`."""
         (route,) = chosen_routes(self.settings, [found.dead_letter.queue])
         return route.kind
@@ -75,17 +75,17 @@ class DeadLetterAccess:
         finally:
             self._turn.release()
 
-    async def look(self, routes: Iterable[DeadLetterRoute], selection: Selection) -> list[Finding]:
+    async def browse(self, routes: Iterable[DeadLetterRoute], selection: Selection) -> list[DeadLetterFacts]:
         """The selected dead letters, by queue and age.
 
         Changes nothing. Raises HttpRefusal 503.
         """
         async with self.queues() as queues:
             try:
-                async with asyncio.timeout(LOOK_SECONDS):
-                    return await look(queues, [each.dlq for each in routes], selection)
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    return await browse(queues, [each.dlq for each in routes], selection)
             except TimeoutError:
-                raise BrokerUnavailable(queues.url, f"no answer within {LOOK_SECONDS:.0f} s") from None
+                raise BrokerUnavailable(queues.url, f"no answer within {ANSWER_SECONDS:.0f} s") from None
 
     async def _opened(self, stack: AsyncExitStack) -> DeadLetterQueues:
         try:
@@ -162,7 +162,7 @@ class DeadLetterWork:
         return count
 
 
-def reason_to_stay(access: DeadLetterAccess, found: Finding) -> str:
+def reason_to_stay(access: DeadLetterAccess, found: DeadLetterFacts) -> str:
     """Why a replay would keep a dead letter; empty when it would not."""
     (route,) = chosen_routes(access.settings, [found.dead_letter.queue])
     message = replay_message(found, route.replays, replay_id="dry-run", by="", at=datetime.now(UTC))

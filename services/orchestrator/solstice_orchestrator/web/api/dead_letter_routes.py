@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from solstice_common.broker.dead_letters.counting import counts
-from solstice_common.broker.dead_letters.findings import Finding
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.selection import LEAST_OF_AN_ID, Selection, condition, died_since
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess, DeadLetterWork
 from solstice_orchestrator.web.formats.query_parameters import DeadLettersQuery, NoParameters, parse_query
@@ -36,7 +36,7 @@ class DeadLettersApi:
         query = parse_query(request, DeadLettersQuery)
         selection = _selection(query)
         access = self._available()
-        found = await access.look(access.routes([query.queue] if query.queue else []), selection)
+        found = await access.browse(access.routes([query.queue] if query.queue else []), selection)
         documents = [each.document() for each in found[: query.limit]]
         return _answer({"dead_letters": documents, "counts": counts(found, datetime.now(UTC)).document()})
 
@@ -86,9 +86,9 @@ def _answer(document: dict[str, Any], *, status: int = 200) -> Response:
     )
 
 
-async def _known(access: DeadLetterAccess, dead_letter_id: str) -> Finding:
+async def _known(access: DeadLetterAccess, dead_letter_id: str) -> DeadLetterFacts:
     if len(dead_letter_id) >= LEAST_OF_AN_ID:
-        found = await access.look(access.routes(), Selection(ids=(dead_letter_id,)))
+        found = await access.browse(access.routes(), Selection(ids=(dead_letter_id,)))
         if len(found) == 1:
             return found[0]
     raise not_found("dead letter", dead_letter_id)

@@ -18,8 +18,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Send
 
 from solstice_common.broker.dead_letters.counting import counts
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_queue import ID_DIGITS
-from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.broker.dead_letters.reasons import advice
 from solstice_common.broker.dead_letters.selection import LEAST_OF_AN_ID, Selection
 from solstice_common.messages import Priority
@@ -87,7 +87,7 @@ class DeadLetterPages:
         parse_query(request, NoParameters)
         access = self._available()
         routes, now = access.routes(), datetime.now(UTC)
-        found = await access.look(routes, Selection())
+        found = await access.browse(routes, Selection())
         kinds = [
             (
                 kind,
@@ -102,7 +102,7 @@ class DeadLetterPages:
         """Dead letters that match the filters, the oldest first."""
         query = parse_query(request, DeadLetterPageQuery)
         access = self._available()
-        everything = await access.look(access.routes(query.queues), Selection())
+        everything = await access.browse(access.routes(query.queues), Selection())
         selection = query.selection(datetime.now(UTC))
         found = sorted((each for each in everything if selection.fits(each)), key=wording.place)
         behind = [each for each in found if query.after is None or wording.place(each) > query.after]
@@ -128,7 +128,7 @@ class DeadLetterPages:
         dead_letter_id = request.path_params["dead_letter"]
         found = []
         if len(dead_letter_id) >= LEAST_OF_AN_ID:
-            found = await access.look(access.routes(query.queues), Selection(ids=(dead_letter_id,)))
+            found = await access.browse(access.routes(query.queues), Selection(ids=(dead_letter_id,)))
         if len(found) != 1:
             raise not_found("dead letter", dead_letter_id)
         (one,) = found
@@ -153,7 +153,7 @@ class DeadLetterPages:
             )
         query = parse_query(request, DeadLetterPageQuery, others=True)
         routes = access.routes(query.queues)
-        found = await access.look(routes, query.selection(datetime.now(UTC)))
+        found = await access.browse(routes, query.selection(datetime.now(UTC)))
         handling = _handling(request)
         why = {each.id: reason_to_stay(access, each) if handling == "replay" else "" for each in found}
         chosen = [each for each in found if not why[each.id]]
@@ -281,7 +281,7 @@ async def _changes(streams: OpenStreams, queue_depths: QueueDepths, names: Seque
             known, last = (now if now == last else known), now
 
 
-def _reasons(found: Sequence[Finding], chosen: str | None) -> Sequence[str]:
+def _reasons(found: Sequence[DeadLetterFacts], chosen: str | None) -> Sequence[str]:
     return sorted({each.reason for each in found} | ({chosen} if chosen else set()))
 
 

@@ -5,8 +5,8 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlencode
 
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_routes import CANCELLATIONS, REPORTS, REQUESTS
-from solstice_common.broker.dead_letters.findings import Finding
 from solstice_common.values.times import format_timestamp
 
 LINE: Final = 200
@@ -18,13 +18,13 @@ AGES: Final = (("1h", "Last hour"), ("1d", "Last day"), ("7d", "Last 7 days"), (
 DONE: Final[Mapping[str, str]] = MappingProxyType({"replay": "replayed", "drop": "dropped"})
 
 
-def place(found: Finding) -> str:
+def place(found: DeadLetterFacts) -> str:
     """The place in the list, as text that sorts the oldest first."""
     since = "" if found.dead_since is None else format_timestamp(found.dead_since)
     return f"{since} {found.id}"
 
 
-def name(found: Finding) -> str:
+def name(found: DeadLetterFacts) -> str:
     """Its name for people: the repository, else the request, else the id."""
     return shortened(found.repository or found.request_id or found.id)
 
@@ -46,6 +46,6 @@ def link(path: str, filters: Mapping[str, str], **more: str) -> str:
     return f"{path}?{urlencode(given, errors='replace')}" if given else path
 
 
-def moment(found: Finding) -> float | None:
+def moment(found: DeadLetterFacts) -> float | None:
     """When it was refused, in seconds since the epoch."""
     return None if found.dead_since is None else found.dead_since.timestamp()

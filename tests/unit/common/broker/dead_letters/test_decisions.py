@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from solstice_common.broker import DeadLetter, Message
 from solstice_common.broker.dead_letters.counting import counts
+from solstice_common.broker.dead_letters.dead_letter_facts import facts_of, facts_of_each
 from solstice_common.broker.dead_letters.dead_letter_queue import plain
 from solstice_common.broker.dead_letters.dead_letter_routes import chosen_routes, import_queue
 from solstice_common.broker.dead_letters.export_lines import InvalidLine, exported, imported
-from solstice_common.broker.dead_letters.findings import finding, findings
 from solstice_common.broker.dead_letters.replay_message import (
     MAX_HISTORY,
     NotReplayable,
@@ -86,7 +86,7 @@ dead_letters = st.builds(
 
 class TestFindings:
     def test_a_refusal_of_ours_is_read_whole(self) -> None:
-        found = finding(dead())
+        found = facts_of(dead())
         assert (found.reason, found.detail) == ("invalid_field", "commit_sha: too short")
         assert found.dead_since == datetime(2026, 3, 1, 11, tzinfo=UTC)
         assert (found.repository, found.priority, found.request_id) == (
@@ -98,12 +98,12 @@ class TestFindings:
 
     def test_the_brokers_own_dead_letter_has_the_brokers_reason_and_time(self) -> None:
         death = {"reason": "delivery_limit", "time": "2026-03-01T09:30:00.000Z", "count": 1}
-        found = finding(dead(headers={"x-death": [death, {"reason": "rejected"}]}))
+        found = facts_of(dead(headers={"x-death": [death, {"reason": "rejected"}]}))
         assert found.reason == "delivery_limit"
         assert found.dead_since == datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 
     def test_without_any_word_the_reason_is_unknown_and_the_time_the_publishers(self) -> None:
-        found = finding(dead(b"\xff", headers={}))
+        found = facts_of(dead(b"\xff", headers={}))
         assert (found.reason, found.dead_since, found.repository) == ("unknown", NOW - timedelta(hours=2), "")
 
     @pytest.mark.parametrize(
@@ -113,26 +113,26 @@ class TestFindings:
     def test_the_class_follows_from_the_messages_priority(
         self, priority: int | None, expected: str | None
     ) -> None:
-        assert finding(dead(b"{}", priority=priority)).priority == expected
+        assert facts_of(dead(b"{}", priority=priority)).priority == expected
 
     def test_copies_are_listed_once_and_the_longest_dead_first(self) -> None:
         young, old = dead(), dead(headers={"x-solstice-refused-at": "2026-02-01T00:00:00.000Z"})
-        assert [each.id for each in findings([young, old, young])] == [old.id, young.id]
+        assert [each.id for each in facts_of_each([young, old, young])] == [old.id, young.id]
 
     def test_what_died_at_an_unknown_time_stands_before_all_others(self) -> None:
         known, unknown = dead(), dead(headers={}, timestamp=None)
-        assert [each.id for each in findings([known, unknown])] == [unknown.id, known.id]
+        assert [each.id for each in facts_of_each([known, unknown])] == [unknown.id, known.id]
 
     def test_the_request_is_named_by_its_body_where_the_message_names_none(self) -> None:
-        found = finding(dead(correlation_id=None, headers={}))
+        found = facts_of(dead(correlation_id=None, headers={}))
         assert (found.request_id, found.attempt) == ("r-1", 1)
 
     def test_a_body_nested_too_deeply_says_nothing(self) -> None:
-        assert finding(dead(b"[" * 100_000)).repository == ""
+        assert facts_of(dead(b"[" * 100_000)).repository == ""
 
     def test_a_list_shows_the_facts_and_a_single_one_everything(self) -> None:
         headers = {**REFUSAL, "x-solstice-run": "run-7", "x-solstice-history": "one\ntwo"}
-        found = finding(dead(headers=headers, content_type="application/json"))
+        found = facts_of(dead(headers=headers, content_type="application/json"))
         assert found.document() == {
             "id": found.id,
             "queue": ROUTE.dlq,
@@ -155,13 +155,13 @@ class TestFindings:
             "headers": headers,
             "body": json.dumps(REQUEST),
         }
-        bare = finding(dead(b"{}", headers={}, timestamp=None, correlation_id=None)).whole_document()
+        bare = facts_of(dead(b"{}", headers={}, timestamp=None, correlation_id=None)).whole_document()
         empty = ("repository", "request_id", "run_id", "refused_by", "dead_since")
         assert [bare[name] for name in empty] == [None] * len(empty)
 
     @given(dead_letters)
     def test_nothing_that_a_message_holds_makes_reading_fail(self, dead_letter: DeadLetter) -> None:
-        found = finding(dead_letter)
+        found = facts_of(dead_letter)
         json.dumps(found.whole_document())
         assert found.reason
 
@@ -189,7 +189,7 @@ class TestIdentity:
 
     @given(dead_letters)
     def test_an_export_keeps_it(self, dead_letter: DeadLetter) -> None:
-        again = imported(exported(finding(dead_letter)))
+        again = imported(exported(facts_of(dead_letter)))
         assert again.id == dead_letter.id
         assert (again.body, again.queue, dict(again.headers)) == (
             dead_letter.body,
@@ -198,16 +198,16 @@ class TestIdentity:
         )
 
     def test_an_export_says_since_when_it_is_dead(self) -> None:
-        assert json.loads(exported(finding(dead())))["dead_since"] == "2026-03-01T11:00:00.000Z"
+        assert json.loads(exported(facts_of(dead())))["dead_since"] == "2026-03-01T11:00:00.000Z"
 
     def test_an_export_is_read_by_people_and_keeps_every_priority_of_a_message(self) -> None:
-        line = exported(finding(dead('{"who": "Grüße"}'.encode(), priority=255)))
+        line = exported(facts_of(dead('{"who": "Grüße"}'.encode(), priority=255)))
         assert "Grüße" in line
         assert imported(line).priority == 255
 
     @given(dead_letters)
     def test_a_line_of_an_export_is_one_line(self, dead_letter: DeadLetter) -> None:
-        assert "\n" not in exported(finding(dead_letter))
+        assert "\n" not in exported(facts_of(dead_letter))
 
     def test_headers_of_all_kinds_become_what_json_can_hold(self) -> None:
         given = {
@@ -260,7 +260,7 @@ def test_a_wrong_value_is_not_repeated_at_length(line: str) -> None:
 
 
 def test_half_a_character_is_exported_and_keeps_the_identity() -> None:
-    line = exported(finding(dead(headers={"h\ud800": "\ud800"})))
+    line = exported(facts_of(dead(headers={"h\ud800": "\ud800"})))
     assert line.isascii()
     assert imported(line).headers == {"h\ud800": "\ud800"}
 
@@ -288,24 +288,24 @@ class TestSelection:
         ],
     )
     def test_all_conditions_have_to_hold(self, selection: Selection, fits: bool) -> None:
-        assert selection.fits(finding(dead())) is fits
+        assert selection.fits(facts_of(dead())) is fits
 
     def test_whole_ids_and_beginnings_may_stand_beside_each_other(self) -> None:
-        whole, other = finding(dead()), finding(dead(b"other"))
+        whole, other = facts_of(dead()), facts_of(dead(b"other"))
         assert Selection(ids=[whole.id]).fits(whole)
         assert not Selection(ids=[whole.id]).fits(other)
         assert Selection(ids=[whole.id, other.id[:5]]).fits(other)
 
     def test_the_beginning_of_an_id_is_enough(self) -> None:
-        assert Selection(ids=("ffff", dead().id[:6])).fits(finding(dead()))
+        assert Selection(ids=("ffff", dead().id[:6])).fits(facts_of(dead()))
 
     def test_a_truth_is_written_as_json_writes_it(self) -> None:
-        loud = finding(dead(headers={"loud": True}))
+        loud = facts_of(dead(headers={"loud": True}))
         assert Selection(where={"loud": "true"}).fits(loud)
         assert not Selection(where={"loud": "True"}).fits(loud)
 
     def test_a_text_is_compared_letter_by_letter(self) -> None:
-        assert Selection(where={"name": "Otter"}).fits(finding(dead(headers={"name": "Otter"})))
+        assert Selection(where={"name": "Otter"}).fits(facts_of(dead(headers={"name": "Otter"})))
 
     def test_only_a_selection_that_names_nothing_takes_all(self) -> None:
         assert Selection().takes_all
@@ -317,7 +317,7 @@ class TestSelection:
         assert died_since(NOW, 1e300) == datetime.min.replace(tzinfo=UTC)
 
     def test_what_died_at_an_unknown_time_did_not_die_lately(self) -> None:
-        assert not Selection(since=NOW).fits(finding(dead(headers={}, timestamp=None)))
+        assert not Selection(since=NOW).fits(facts_of(dead(headers={}, timestamp=None)))
 
     def test_a_condition_is_a_name_and_a_value(self) -> None:
         assert condition("a=b=c") == ("a", "b=c")
@@ -370,11 +370,11 @@ class TestCounting:
             }
 
         found = [
-            finding(dead(headers=since(minutes=59))),
-            finding(dead(headers=since(hours=1))),
-            finding(dead(headers=since(days=1))),
-            finding(dead(headers=since(days=7), body=b"{}")),
-            finding(dead(headers={}, timestamp=None)),
+            facts_of(dead(headers=since(minutes=59))),
+            facts_of(dead(headers=since(hours=1))),
+            facts_of(dead(headers=since(days=1))),
+            facts_of(dead(headers=since(days=7), body=b"{}")),
+            facts_of(dead(headers={}, timestamp=None)),
         ]
         counted = counts(found, NOW)
         assert counted.document() == {
@@ -400,18 +400,18 @@ class TestCounting:
 
     def test_the_most_frequent_comes_first_and_of_equals_the_first_by_name(self) -> None:
         reasons = ["b", "c", "a", "c"]
-        found = [finding(dead(headers={"x-solstice-reason": each})) for each in reasons]
+        found = [facts_of(dead(headers={"x-solstice-reason": each})) for each in reasons]
         assert list(counts(found, NOW).by_reason.items()) == [("c", 2), ("a", 1), ("b", 1)]
 
     @given(st.lists(dead_letters, max_size=8))
     def test_each_is_counted_once_in_each_way(self, given: list[DeadLetter]) -> None:
-        counted = counts([finding(each) for each in given], NOW)
+        counted = counts([facts_of(each) for each in given], NOW)
         for numbers in (counted.by_queue, counted.by_reason, counted.by_priority, counted.by_age):
             assert sum(numbers.values()) == len(given)
 
 
 def again(dead_letter: DeadLetter) -> Message:
-    message = replay_message(finding(dead_letter), ROUTE, replay_id="replay-1", by="a test", at=NOW)
+    message = replay_message(facts_of(dead_letter), ROUTE, replay_id="replay-1", by="a test", at=NOW)
     assert isinstance(message, Message)
     return message
 
@@ -434,7 +434,7 @@ class TestReplayMessage:
     def test_body_alone_says_which_class_it_goes_to(self, body: bytes, queue: str) -> None:
         """Neither the queue it died in nor the message's number: who publishes may choose both."""
         split = split_jobs_route(BrokerSettings())
-        found = finding(dead(body=body, queue=split.of(Priority.HIGH).dlq, priority=7))
+        found = facts_of(dead(body=body, queue=split.of(Priority.HIGH).dlq, priority=7))
         message = replay_message(found, split, replay_id="replay-1", by="a test", at=NOW)
         assert isinstance(message, Message)
         assert {
@@ -489,7 +489,7 @@ class TestReplayMessage:
 
     def test_a_request_that_is_a_run_already_is_kept_with_what_to_do_instead(self) -> None:
         spoiled = dead(headers={**REFUSAL, "x-solstice-run": "run-7"})
-        answer = replay_message(finding(spoiled), ROUTE, replay_id="replay-1", by="a test", at=NOW)
+        answer = replay_message(facts_of(spoiled), ROUTE, replay_id="replay-1", by="a test", at=NOW)
         assert isinstance(answer, NotReplayable)
         assert "solstice rerun run-7" in answer.why
 
@@ -524,7 +524,7 @@ class TestReplayMessage:
         before = [f"... {left_out} lines before ..."] if left_out else []
         assert newest(lines) == before + lines[left_out:]
 
-    @given(dead_letters.filter(lambda each: not finding(each).run_id))
+    @given(dead_letters.filter(lambda each: not facts_of(each).run_id))
     def test_no_brokers_header_is_published_and_the_key_is_kept(self, dead_letter: DeadLetter) -> None:
         message = again(dead_letter)
         assert not {"x-death", "x-delivery-count", "x-acquired-count"} & message.headers.keys()

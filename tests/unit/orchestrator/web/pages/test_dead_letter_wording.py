@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 import pytest
 
 from solstice_common.broker import DeadLetter
-from solstice_common.broker.dead_letters.findings import Finding, finding
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts, facts_of
 from solstice_orchestrator.web.pages import dead_letter_wording as wording
 
 
-def found(number: int, refused_at: str | None) -> Finding:
+def found(number: int, refused_at: str | None) -> DeadLetterFacts:
     headers = {} if refused_at is None else {"x-solstice-refused-at": refused_at}
-    return finding(DeadLetter(queue="q", body=b"", headers=headers, message_id=str(number)))
+    return facts_of(DeadLetter(queue="q", body=b"", headers=headers, message_id=str(number)))
 
 
 def test_the_list_stands_in_the_order_of_death_and_each_has_a_place_of_its_own() -> None:

@@ -18,7 +18,7 @@ UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class DeadLetterFacts:
     """A dead letter and its facts; empty or None where they are unknown."""
 
     dead_letter: DeadLetter
@@ -70,7 +70,7 @@ class Finding:
         }
 
 
-def finding(dead_letter: DeadLetter) -> Finding:
+def facts_of(dead_letter: DeadLetter) -> DeadLetterFacts:
     """Read a dead letter; never fails for any content."""
     headers, fields = dead_letter.headers, _fields(dead_letter.body)
     death = _first_death(headers)
@@ -80,7 +80,7 @@ def finding(dead_letter: DeadLetter) -> Finding:
         # No service reads so large a body, not even to publish it with a reason.
         reason = "oversize"
         detail = f"{len(dead_letter.body)} bytes, at most {MAX_MESSAGE_BYTES} are allowed"
-    return Finding(
+    return DeadLetterFacts(
         dead_letter=dead_letter,
         reason=reason,
         detail=detail,
@@ -97,12 +97,12 @@ def finding(dead_letter: DeadLetter) -> Finding:
     )
 
 
-def findings(dead_letters: Sequence[DeadLetter]) -> list[Finding]:
+def facts_of_each(dead_letters: Sequence[DeadLetter]) -> list[DeadLetterFacts]:
     """Read dead letters, the oldest first; copies of one count once."""
     distinct = {each.id: each for each in reversed(dead_letters)}
     oldest = datetime.min.replace(tzinfo=UTC)
     in_order = [distinct[each] for each in dict.fromkeys(one.id for one in dead_letters)]
-    return sorted(map(finding, in_order), key=lambda found: found.dead_since or oldest)
+    return sorted(map(facts_of, in_order), key=lambda found: found.dead_since or oldest)
 
 
 def _fields(body: bytes) -> Mapping[str, Any]:

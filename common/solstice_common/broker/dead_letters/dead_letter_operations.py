@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts, facts_of, facts_of_each
 from solstice_common.broker.dead_letters.dead_letter_queue import (
     DeadLetter,
     DeadLetterQueue,
     DeadLetterQueues,
 )
 from solstice_common.broker.dead_letters.dead_letter_routes import DeadLetterRoute
-from solstice_common.broker.dead_letters.findings import Finding, finding, findings
 from solstice_common.broker.dead_letters.selection import Selection
 
 EVERYTHING: Final = 1_000_000
@@ -41,11 +41,13 @@ async def existing(queues: DeadLetterQueues, routes: Iterable[DeadLetterRoute]) 
     return [each for each in routes if each.is_declared or await queues.queue(each.dlq).count() is not None]
 
 
-async def look(queues: DeadLetterQueues, names: Iterable[str], selection: Selection) -> list[Finding]:
+async def browse(
+    queues: DeadLetterQueues, names: Iterable[str], selection: Selection
+) -> list[DeadLetterFacts]:
     """The selected dead letters of each of these queues, the oldest first; changes nothing."""
-    found: list[Finding] = []
+    found: list[DeadLetterFacts] = []
     for name in names:
-        dead_letters = findings(await queues.queue(name).browse(EVERYTHING))
+        dead_letters = facts_of_each(await queues.queue(name).browse(EVERYTHING))
         found += [each for each in dead_letters if selection.fits(each)]
     return found
 
@@ -57,7 +59,7 @@ async def drop(
     dropped: list[str] = []
 
     async def handle(group: Sequence[DeadLetter]) -> Collection[str]:
-        chosen = [each.id for each in group if selection.fits(finding(each))]
+        chosen = [each.id for each in group if selection.fits(facts_of(each))]
         dropped.extend(chosen)
         on_progress(len(dropped))
         return chosen
