@@ -99,14 +99,14 @@ def chunk(sequence: int, data: bytes = b"x") -> LogChunk:
 
 
 async def wait_for_stored(
-    store: JobStore, look: Callable[[], Awaitable[View]], condition: Callable[[View], bool]
+    store: JobStore, read: Callable[[], Awaitable[View]], condition: Callable[[View], bool]
 ) -> View:
-    """Wait until what `look` reads from the store is as expected; return it."""
+    """Wait until what `read` reads from the store is as expected; return it."""
     async with asyncio.timeout(WAIT_SECONDS), store.changes() as changed:
         while True:
-            # Before the look: a change during it sets the event again, or the wait would miss it.
+            # Before the read: a change during it sets the event again, or the wait would miss it.
             changed.clear()
-            if condition(view := await look()):
+            if condition(view := await read()):
                 return view
             await changed.wait()
 

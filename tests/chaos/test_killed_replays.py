@@ -39,11 +39,11 @@ class Watched:
         """Watch the process until it ends; return its output."""
         saying = asyncio.ensure_future(self.process.communicate())
         while not saying.done():
-            self._look()
+            self._read_status()
             await asyncio.wait([saying], timeout=0.05)
         return saying.result()[0].decode()
 
-    def _look(self) -> None:
+    def _read_status(self) -> None:
         try:
             status = Path(f"/proc/{self.process.pid}/status").read_text("utf-8")
         except OSError:

@@ -699,7 +699,7 @@ class TestCapabilities:
         assert broker.capabilities.counts_interruptions in {counted, Certainty.UNKNOWN}
 
 
-class TestLooking:
+class TestBrowsing:
     async def test_there_is_no_depth_of_an_unknown_queue(self, broker: Broker, route: Route) -> None:
         assert await broker.depth("nobody.knows") is None
         await publish(broker, message(b"after"))

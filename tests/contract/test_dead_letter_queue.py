@@ -24,7 +24,7 @@ EVERY_VERSION = True
 """See `tests.brokers`."""
 WHY = Refuse(reason="invalid_field", detail="commit_sha: must be 40 hexadecimal digits")
 EVERYTHING = 10_000
-LOOKS = 100
+BROWSES = 100
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ class RecordingHandler:
         return {each.id for each in dead_letters if int(each.body) in self._chosen}
 
 
-class TestLooking:
+class TestBrowsing:
     async def test_a_dead_letter_is_shown_with_all_its_properties_and_its_refusal(
         self, declared: Broker, dead: DeadLetterQueue, route: Route
     ) -> None:
@@ -118,10 +118,10 @@ class TestLooking:
     ) -> None:
         await some(declared, route, 12)
         first = await dead.browse(EVERYTHING)
-        for look in range(LOOKS):
-            limit = EVERYTHING if look % 2 else 5
+        for browse in range(BROWSES):
+            limit = EVERYTHING if browse % 2 else 5
             found = await dead.browse(limit)
-            assert [each.id for each in found] == [each.id for each in first][:limit], f"look {look}"
+            assert [each.id for each in found] == [each.id for each in first][:limit], f"browse {browse}"
         last = await dead.browse(EVERYTHING)
         assert [(each.body, each.message_id, each.timestamp) for each in last] == [
             (each.body, each.message_id, each.timestamp) for each in first

@@ -43,7 +43,7 @@ sys.stdin.readline()
 
 def read_by_a_job(pid: int, name: str) -> bytes | None:
     """The bytes that another process of the same user reads from /proc; None when refused."""
-    looked = subprocess.run(
+    read = subprocess.run(
         ["/usr/bin/head", "-c", "1000000", f"/proc/{pid}/{name}"],
         cwd="/",
         capture_output=True,
@@ -53,7 +53,7 @@ def read_by_a_job(pid: int, name: str) -> bytes | None:
         group=NOBODY_UID if os.geteuid() == 0 else None,
         extra_groups=[] if os.geteuid() == 0 else None,
     )
-    return None if looked.returncode else looked.stdout
+    return None if read.returncode else read.stdout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class PlaceWithRabbitMQ(SharedFiles):
         return self.amqp_url
 
 
-LOOK = r"""
+READ_SCRIPT = r"""
 set +e
 look() {
     for name in environ cmdline auxv maps stack io fdinfo/0 task/$1/environ map_files; do
@@ -114,7 +114,7 @@ async def test_no_job_reads_what_its_orchestrator_was_given(rabbitmq_vhost: Vhos
     assert ":" in account
     with tempfile.TemporaryDirectory() as name, sleeps_openly("left-in-the-open") as control:
         place = PlaceWithRabbitMQ(directory=Path(name), amqp_url=rabbitmq_vhost.url)
-        script = LOOK.replace("CONTROL", str(control)).replace("PLANTED", PLANTED)
+        script = READ_SCRIPT.replace("CONTROL", str(control)).replace("PLANTED", PLANTED)
         script = script.replace("SEEN", str(place.directory / "seen"))
         gated_job = GatedJob(place.directory, f'job "look" {{ step run=#"""\n{script}\n"""# }}')
         for path in (place.directory, *place.directory.rglob("*")):

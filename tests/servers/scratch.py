@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 MEMORY: Final = Path("/dev/shm")
-ROOM: Final = 4 << 30
+FREE_BYTES: Final = 4 << 30
 """Bytes that must be free in memory; containers often have 64 MB."""
 
 
@@ -21,5 +21,5 @@ def scratch_folder(name: str, *, synced: bool = False) -> Path:
 
     With `synced` it is on a disk, for a test that measures what that costs.
     """
-    in_memory = not synced and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM
+    in_memory = not synced and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= FREE_BYTES
     return Path(tempfile.mkdtemp(prefix=f"solstice-{name}-", dir=MEMORY if in_memory else None))

@@ -101,7 +101,7 @@ def _left(deployment: deployments.Deployment) -> list[str]:
     """Children that the services still have when they are idle."""
     after, deadline = Watch(pids=deployment.pids), time.monotonic() + SETTLE_SECONDS
     while True:
-        after.look(time.monotonic())
+        after.read_all(time.monotonic())
         having = [name for name, readings in after.readings.items() if readings[-1].children]
         if not having or time.monotonic() > deadline:
             return [

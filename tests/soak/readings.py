@@ -71,7 +71,7 @@ class Watch:
     gone: set[str] = field(default_factory=set)
     """The processes that ended during the watch."""
 
-    def look(self, begun: float) -> None:
+    def read_all(self, begun: float) -> None:
         """Add one reading of each process."""
         for name, pid in self.pids.items():
             try:
@@ -85,9 +85,9 @@ class Watch:
         begun, over = time.monotonic(), threading.Event()
 
         def watch() -> None:
-            self.look(begun)
+            self.read_all(begun)
             while not over.wait(every_seconds):
-                self.look(begun)
+                self.read_all(begun)
 
         thread = threading.Thread(target=watch, name="soak readings")
         thread.start()

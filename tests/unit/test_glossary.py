@@ -30,12 +30,14 @@ METAPHORS: Final = frozenset(
         "bury",
         "desk",
         "doorbell",
+        "drawer",
         "epitaph",
         "heir",
         "house",
         "kin",
         "letter",
         "letters",
+        "moody",
     }
     | {"lineage", "lineages", "parcel", "parcels", "play", "ring", "rings", "roster", "scribe", "standing"}
     | {
@@ -45,6 +47,7 @@ METAPHORS: Final = frozenset(
         "tellings",
         "tiding",
         "tidings",
+        "timetable",
         "told",
         "untold",
         "wish",
@@ -59,6 +62,10 @@ VAGUE: Final = frozenset(
         "broke",
         "heard",
         "kept",
+        "look",
+        "looked",
+        "looking",
+        "looks",
         "mine",
         "nobody",
         "ours",

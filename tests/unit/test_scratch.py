@@ -16,7 +16,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "disk"))
     monkeypatch.setattr(scratch, "MEMORY", tmp_path / "memory")
-    monkeypatch.setattr(scratch, "ROOM", 0)
+    monkeypatch.setattr(scratch, "FREE_BYTES", 0)
     return tmp_path / "disk"
 
 
@@ -33,7 +33,7 @@ def test_on_the_disk_when_it_is_measured(disk: Path) -> None:
 @pytest.mark.parametrize("why", ["no room", "no such folder"])
 def test_on_the_disk_when_memory_will_not_do(disk: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     if why == "no room":
-        monkeypatch.setattr(scratch, "ROOM", 1 << 60)
+        monkeypatch.setattr(scratch, "FREE_BYTES", 1 << 60)
     else:
         monkeypatch.setattr(scratch, "MEMORY", disk / "nowhere")
     assert scratch_folder("rabbitmq").parent == disk

@@ -43,7 +43,7 @@ class Exit(IntEnum):
 
 _CLIENT_ERRORS: Final = frozenset({400, 401, 403, 404, 422})
 """HTTP statuses which mean that the command names what is not there, or that it or the token is wrong."""
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT})
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT})
 BOXED_HELP_COLUMNS: Final = 100
 
 
@@ -145,8 +145,8 @@ def _exit_code(error: BaseException) -> Exit | None:
             return Exit.UNAVAILABLE
         case SolsticeError():
             return Exit.FAILED
-        case OSError() if error.errno in _NO_ROOM or error.filename is not None:
-            return Exit.UNAVAILABLE if error.errno in _NO_ROOM else Exit.USAGE
+        case OSError() if error.errno in _DISK_FULL or error.filename is not None:
+            return Exit.UNAVAILABLE if error.errno in _DISK_FULL else Exit.USAGE
     return None
 
 

@@ -1,6 +1,6 @@
 """Prints tables that fit a terminal.
 
-Ids and states are shown whole; the least informative columns make room.
+Ids and states are shown whole; the least informative columns make columns_left.
 """
 
 from collections.abc import Collection, Sequence
@@ -46,11 +46,15 @@ def print_table(
     left_out = [column for place, column in enumerate(columns) if place not in shown]
     if left_out:
         console.print(
-            f"No room for {', '.join(left_out)}: widen the terminal, or --json", style="dim", markup=False
+            f"No columns_left for {', '.join(left_out)}: widen the terminal, or --json",
+            style="dim",
+            markup=False,
         )
 
 
-def fitting(columns: Sequence[str], widths: Sequence[int], room: int, layout: Layout) -> Sequence[int]:
+def fitting(
+    columns: Sequence[str], widths: Sequence[int], columns_left: int, layout: Layout
+) -> Sequence[int]:
     """The indexes of the columns that fit. Pure."""
     shown = list(range(len(columns)))
 
@@ -61,7 +65,7 @@ def fitting(columns: Sequence[str], widths: Sequence[int], room: int, layout: La
         ) + _GAP * (len(shown) - 1)
 
     for column in layout.dropped_first:
-        if needed() <= room:
+        if needed() <= columns_left:
             break
         shown = [place for place in shown if columns[place] != column or place == 0]
     return shown

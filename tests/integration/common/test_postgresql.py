@@ -44,8 +44,8 @@ async def _runs(database: ScratchDatabase, statement: str) -> None:
 
 
 async def _is_seen(database: ScratchDatabase, what: str, argument: object) -> None:
-    look = f"SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND {what}"  # noqa: S608  our own words
-    while not await asyncio.to_thread(database.query, look, argument):  # noqa: ASYNC110  other sessions send no notification
+    query = f"SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND {what}"  # noqa: S608  our own words
+    while not await asyncio.to_thread(database.query, query, argument):  # noqa: ASYNC110  other sessions send no notification
         await asyncio.sleep(0.02)
 
 

@@ -172,11 +172,11 @@ async def test_git_connects_to_the_address_that_was_checked_and_asks_for_no_othe
     sha = repository.commit({"hello.txt": "x"})
     lookup_answered: list[str] = []
 
-    async def looked(host: str, _: int) -> list[str]:
+    async def resolve(host: str, _: int) -> list[str]:
         lookup_answered.append(host)
         return ["127.0.0.1"]
 
-    monkeypatch.setattr(addresses, "_addresses", looked)
+    monkeypatch.setattr(addresses, "_addresses", resolve)
     monkeypatch.setattr(addresses, "is_public", lambda _: True)
     with http_server(git_backend(tmp_path / "root")) as port:
         # No resolver knows this name: git can have the address from us alone.

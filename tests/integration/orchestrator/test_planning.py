@@ -153,9 +153,9 @@ async def test_a_commit_that_appears_a_little_later_is_planned(
     empty = setup.repository.path / ".git"
     async with setup.planning():
         run_id = await setup.admit(request)
-        looked = setup.scratch
+        scratch = setup.scratch
         async with asyncio.timeout(20):
-            while not (looked.exists() and list(looked.iterdir())):  # noqa: ASYNC110  git sends no notification
+            while not (scratch.exists() and list(scratch.iterdir())):  # noqa: ASYNC110  git sends no notification
                 await asyncio.sleep(0.01)
         empty.rename(setup.repository.path / "empty")
         hidden.rename(objects)

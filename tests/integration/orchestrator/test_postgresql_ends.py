@@ -46,7 +46,7 @@ async def other(postgresql_database: ScratchDatabase, store: JobStore) -> AsyncI
 
 
 @pytest.fixture
-def looked_at(monkeypatch: pytest.MonkeyPatch) -> AsyncMock:
+def slow_ends(monkeypatch: pytest.MonkeyPatch) -> AsyncMock:
     """Count the ends that go the usual way, which reads rows."""
     usual = AsyncMock(side_effect=finish.finish)
     monkeypatch.setattr(finish, "finish", usual)
@@ -61,11 +61,11 @@ async def outbox_statuses(store: JobStore) -> Sequence[tuple[str | None, str | N
 
 @pytest.mark.parametrize("outcome", [SUCCEEDED, FAILED], ids=["succeeded", "failed"])
 async def test_what_was_claimed_here_is_ended_without_reading_it_again(
-    store: JobStore, looked_at: AsyncMock, outcome: Outcome
+    store: JobStore, slow_ends: AsyncMock, outcome: Outcome
 ) -> None:
     claim = await running(store)
     assert await store.finish(claim.key, outcome)
-    assert looked_at.await_count == 0
+    assert slow_ends.await_count == 0
     view, run = await store.job(claim.key.job_id), await store.run(claim.run_id)
     assert view is not None
     assert run is not None
@@ -84,7 +84,7 @@ async def test_what_was_claimed_here_is_ended_without_reading_it_again(
 
 
 async def test_many_are_ended_together_with_any_knowledge_of_each(
-    store: JobStore, other: JobStore, looked_at: AsyncMock
+    store: JobStore, other: JobStore, slow_ends: AsyncMock
 ) -> None:
     for count in (1, 2, 1, 1):
         await planned(store, *[job("true", name=str(number)) for number in range(count)])
@@ -93,7 +93,7 @@ async def test_many_are_ended_together_with_any_knowledge_of_each(
     answers = await asyncio.gather(*[store.finish(claim.key, SUCCEEDED) for claim in [*claims, claims[-1]]])
     assert answers == [True] * 6
     # Of the five, that of the other one and two of one run had to be read, and the one that came twice.
-    ((_, group),) = [call.args for call in looked_at.await_args_list]
+    ((_, group),) = [call.args for call in slow_ends.await_args_list]
     assert [key for key, _ in group] == [claim.key for claim in [*claims[:3], claims[-1]]]
     states = [view.state for view in await store.jobs(limit=9)]
     assert states == [JobState.SUCCEEDED] * 5
@@ -101,13 +101,13 @@ async def test_many_are_ended_together_with_any_knowledge_of_each(
 
 
 async def test_a_run_of_which_an_older_version_has_not_counted_the_jobs_is_read(
-    store: JobStore, postgresql_database: ScratchDatabase, looked_at: AsyncMock
+    store: JobStore, postgresql_database: ScratchDatabase, slow_ends: AsyncMock
 ) -> None:
     await planned(store, job("true"))
     await asyncio.to_thread(postgresql_database.query, "UPDATE runs SET job_count = 0")
     (claim,) = await claimed(store)
     assert await store.finish(claim.key, SUCCEEDED)
-    assert looked_at.await_count == 1
+    assert slow_ends.await_count == 1
     run = await store.run(claim.run_id)
     assert run is not None
     assert run.state is RunState.SUCCEEDED
@@ -152,7 +152,7 @@ async def claimed_again(store: JobStore, claim: Claim) -> object:
 async def test_what_others_did_meanwhile_counts(
     store: JobStore,
     other: JobStore,
-    looked_at: AsyncMock,
+    slow_ends: AsyncMock,
     elsewhere: Elsewhere,
     outcome: Outcome,
     recorded: bool,
@@ -161,9 +161,9 @@ async def test_what_others_did_meanwhile_counts(
 ) -> None:
     claim = await running(store)
     await elsewhere(other, claim)
-    looked_at.reset_mock()
+    slow_ends.reset_mock()
     assert await store.finish(claim.key, outcome) is recorded
-    assert looked_at.await_count == 1
+    assert slow_ends.await_count == 1
     view = await store.job(claim.key.job_id)
     assert view is not None
     assert (view.state, view.reason) == (state, reason)
@@ -186,13 +186,13 @@ async def test_ends_that_a_renewal_reported_are_not_written_again(
 
 
 async def test_a_longer_lease_and_another_priority_are_no_reason_to_look(
-    store: JobStore, other: JobStore, looked_at: AsyncMock
+    store: JobStore, other: JobStore, slow_ends: AsyncMock
 ) -> None:
     claim = await running(store)
     await other.renew(WORKER, [claim.key])
     await other.prioritise(claim.key.job_id, Priority.HIGH)
     assert await store.finish(claim.key, SUCCEEDED)
-    assert looked_at.await_count == 0
+    assert slow_ends.await_count == 0
     view = await store.job(claim.key.job_id)
     assert view is not None
     assert (view.state, view.priority) == (JobState.SUCCEEDED, Priority.HIGH)
@@ -200,16 +200,16 @@ async def test_a_longer_lease_and_another_priority_are_no_reason_to_look(
 
 @pytest.mark.parametrize("outcome", [RELEASED, CHECKOUT_ERRORED], ids=["handed back", "the world was wrong"])
 async def test_ends_that_ask_for_more_than_the_rows_are_looked_at(
-    store: JobStore, looked_at: AsyncMock, outcome: Outcome
+    store: JobStore, slow_ends: AsyncMock, outcome: Outcome
 ) -> None:
     claim = await running(store)
     assert await store.finish(claim.key, outcome)
-    assert looked_at.await_count == 1
+    assert slow_ends.await_count == 1
 
 
 @pytest.mark.parametrize("wrong_by", [-3600.0, -6.0, 60.0, 3600.0])
 async def test_a_clock_that_the_database_does_not_show_decides_nothing(
-    store: JobStore, looked_at: AsyncMock, monkeypatch: pytest.MonkeyPatch, wrong_by: float
+    store: JobStore, slow_ends: AsyncMock, monkeypatch: pytest.MonkeyPatch, wrong_by: float
 ) -> None:
     claim = await running(store)
     right = EstimatedClock.now
@@ -220,7 +220,7 @@ async def test_a_clock_that_the_database_does_not_show_decides_nothing(
 
     monkeypatch.setattr(EstimatedClock, "now", wrong)
     assert await store.finish(claim.key, SUCCEEDED)
-    assert looked_at.await_count == 1
+    assert slow_ends.await_count == 1
     view = await store.job(claim.key.job_id)
     assert view is not None
     assert view.started_at is not None
@@ -229,20 +229,20 @@ async def test_a_clock_that_the_database_does_not_show_decides_nothing(
 
 
 async def test_without_a_recent_reading_the_clock_is_read(
-    store: JobStore, looked_at: AsyncMock, monkeypatch: pytest.MonkeyPatch
+    store: JobStore, slow_ends: AsyncMock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = await running(store)
     monkeypatch.setattr(EstimatedClock, "now", lambda _: None)
     assert await store.finish(claim.key, SUCCEEDED)
-    assert looked_at.await_count == 1
+    assert slow_ends.await_count == 1
 
 
 async def test_who_has_forgotten_an_attempt_looks(
-    store: JobStore, looked_at: AsyncMock, monkeypatch: pytest.MonkeyPatch
+    store: JobStore, slow_ends: AsyncMock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(finish, "REMEMBERED", 2)
     for _ in range(3):
         await planned(store, job("true"))
     for claim in await claimed(store):
         assert await store.finish(claim.key, SUCCEEDED)
-    assert looked_at.await_count == 1
+    assert slow_ends.await_count == 1

@@ -261,13 +261,13 @@ async def test_a_job_ends_also_while_another_one_holds_its_log_pipe_open(
     running = asyncio.ensure_future(harness.run(waits))
     await wait_until(lambda: processes_sleeping(seconds_asleep))
     (sleeper,) = processes_sleeping(seconds_asleep)
-    held = os.open(f"/proc/{sleeper}/fd/1", os.O_WRONLY)
+    open_pipe = os.open(f"/proc/{sleeper}/fd/1", os.O_WRONLY)
     try:
         gate.touch()
         async with asyncio.timeout(process.LAST_OUTPUT_SECONDS / 2):
             assert (await running).state is JobState.SUCCEEDED
     finally:
-        os.close(held)
+        os.close(open_pipe)
     assert harness.text.endswith("1000\nlast\n")
 
 

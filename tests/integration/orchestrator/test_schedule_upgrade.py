@@ -53,14 +53,14 @@ async def test_a_schedule_that_the_other_version_added_is_fired(
     async def head_of(branch: Branch) -> str:
         return COMMIT
 
-    own, looked = stores[runs].schedule_store, asyncio.Event()
+    own, polled = stores[runs].schedule_store, asyncio.Event()
     pause_seconds = own.pause_seconds
 
-    async def pause_after_look() -> float | None:
-        looked.set()
+    async def pause_after_poll() -> float | None:
+        polled.set()
         return await pause_seconds()
 
-    monkeypatch.setattr(own, "pause_seconds", pause_after_look)
+    monkeypatch.setattr(own, "pause_seconds", pause_after_poll)
     runner = ScheduleRunner(
         schedule_store=own,
         worker_id=runs,
@@ -71,7 +71,7 @@ async def test_a_schedule_that_the_other_version_added_is_fired(
     firing = asyncio.create_task(runner.run())
     try:
         async with own.changes() as changed, asyncio.timeout(WAIT_SECONDS):
-            await looked.wait()
+            await polled.wait()
             await added_schedule(stores[adds].schedule_store)
             clock.forward(3600)
             while not any(

@@ -56,7 +56,7 @@ def all_settings() -> list[type[SolsticeSettings]]:
     return [each for each in found if each.__module__.startswith("solstice_")]
 
 
-def looks_secret(name: str, field: FieldInfo) -> bool:
+def may_be_secret(name: str, field: FieldInfo) -> bool:
     """Whether a text of that name or description could contain a secret."""
     is_text = field.annotation in {str, Path, SecretStr} or str in get_args(field.annotation)
     return is_text and bool(SUSPECT_NAME.search(name) or SUSPECT_DESCRIPTION.search(field.description or ""))
@@ -67,20 +67,20 @@ def is_web_address(field: FieldInfo) -> bool:
 
 
 def test_every_setting_that_looks_like_a_secret_is_judged() -> None:
-    looking = {
+    suspects = {
         (model.__name__, name): field
         for model in all_settings()
         for name, field in model.model_fields.items()
-        if looks_secret(name, field)
+        if may_be_secret(name, field)
     }
-    assert len(looking) > 40
+    assert len(suspects) > 40
     unjudged = {
         place
-        for place, field in looking.items()
+        for place, field in suspects.items()
         if not may_hold_secret(field) and not is_web_address(field) and place[1] not in HARMLESS
     }
     assert unjudged == set()
-    assert {name for _, name in looking} >= HARMLESS.keys()
+    assert {name for _, name in suspects} >= HARMLESS.keys()
 
 
 def test_a_web_address_holds_no_password() -> None:

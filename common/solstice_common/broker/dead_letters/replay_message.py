@@ -74,10 +74,10 @@ def replay_message(
 
 def newest(lines: Sequence[str]) -> Sequence[str]:
     """All lines, or the last ones that fit, after a line that counts the others."""
-    room, unchanged = MAX_HISTORY - 64, 0
+    bytes_left, unchanged = MAX_HISTORY - 64, 0
     for line in reversed(lines):
-        room -= len(line.encode(errors="replace")) + 1
-        if room < 0:
+        bytes_left -= len(line.encode(errors="replace")) + 1
+        if bytes_left < 0:
             break
         unchanged += 1
     left_out = len(lines) - unchanged

@@ -49,7 +49,7 @@ class Unconfirmed:
     It is the user of that channel.
     """
 
-    has_room: Callable[[], None]
+    on_capacity: Callable[[], None]
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex)
     _by_tag: dict[int, PendingMessage[Envelope]] = field(default_factory=dict)
     _returned: dict[int, str] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Unconfirmed:
                 pending.settle(CONFIRMED)
         while self._oldest <= self._last and self._oldest not in self._by_tag:
             self._oldest += 1
-        self.has_room()
+        self.on_capacity()
 
     def lost(self, why: str) -> None:
         """The channel is lost.

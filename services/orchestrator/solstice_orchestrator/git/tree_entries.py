@@ -101,8 +101,8 @@ async def fetch_paths(
                 )
         return entries, contents
 
-    asked = _lines(f"{sha}:{name}" for sha in shas for name in names)
-    fetched = await git.run_then(fetch, _READ, input_bytes=asked, read=read)
+    requested = _lines(f"{sha}:{name}" for sha in shas for name in names)
+    fetched = await git.run_then(fetch, _READ, input_bytes=requested, read=read)
     if fetched.stdout is not None:
         _must(fetched)
         for sha in shas:

@@ -168,7 +168,7 @@ def _shortages(limits: MachineLimits, reading: SensorReading, starting: int) -> 
         short[Resource.LOAD] = (
             f"the load is {reading.load:.1f}, more than {limits.load:g} for each of {reading.processors} processors"
         )
-    room = startable(limits, reading.processors, starting)
-    if room is not None and room <= 0:
+    startable_jobs = startable(limits, reading.processors, starting)
+    if startable_jobs is not None and startable_jobs <= 0:
         short[Resource.STARTING] = f"{starting} jobs are being checked out, as many as may be at once"
     return short

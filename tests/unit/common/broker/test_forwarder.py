@@ -63,7 +63,7 @@ class Rows:
     def __init__(self, *rows: int) -> None:
         self.rows = list(rows)
         self.changed = asyncio.Event()
-        self.looks = 0
+        self.calls = 0
         self.story: list[str] = []
 
     @asynccontextmanager
@@ -73,7 +73,7 @@ class Rows:
         self.story.append("turn over")
 
     async def next_group(self, limit: int) -> Sequence[int]:
-        self.looks += 1
+        self.calls += 1
         return self.rows[:limit]
 
     def message_of(self, row: int) -> Message:
@@ -130,7 +130,7 @@ async def test_idle_forwarder_leaves_the_broker_alone_unless_it_declares_early(
     early: bool, declared: int
 ) -> None:
     rows, broker = Rows(), ScriptedBroker()
-    await run_until(forwarder_of(rows, broker, declare_early=early), lambda: rows.looks > 0)
+    await run_until(forwarder_of(rows, broker, declare_early=early), lambda: rows.calls > 0)
     assert (broker.ready_calls, broker.declared) == (declared, declared)
 
 

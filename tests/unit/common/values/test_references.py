@@ -33,7 +33,7 @@ def test_reference_to_a_whole_path_does_not_count_from_the_folder(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("reference", "told"),
+    ("reference", "shown"),
     [
         ("env:EMPTY", "the environment variable EMPTY is not set or empty: set it, or remove this"),
         ("env:NONE", "the environment variable NONE is not set or empty: set it, or remove this"),
@@ -46,8 +46,8 @@ def test_reference_to_a_whole_path_does_not_count_from_the_folder(tmp_path: Path
     ],
 )
 def test_reference_that_gives_nothing_says_what_is_missing(
-    references: References, reference: str, told: str
+    references: References, reference: str, shown: str
 ) -> None:
-    whole = re.escape(told.format(folder=references.folder))
+    whole = re.escape(shown.format(folder=references.folder))
     with pytest.raises(ValueError, match=f"^{whole}$"):
         references.value(reference)

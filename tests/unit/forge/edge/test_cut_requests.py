@@ -64,7 +64,7 @@ async def reported(kind: type[HttpToolsProtocol], pieces: Sequence[bytes]) -> tu
     answers = b"".join(socket.written).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
     assert answers.count(b"HTTP/1.1 ") <= 1, answers
     assert socket.late == []
-    return status_code(answers), counted.drawer.stored
+    return status_code(answers), counted.inbox.stored
 
 
 def test_however_a_request_is_cut_the_same_is_answered_and_kept() -> None:

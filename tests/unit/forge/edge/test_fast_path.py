@@ -59,13 +59,13 @@ class GatedInbox:
 class CountingApp:
     """The application, and the requests that came by ASGI."""
 
-    drawer: GatedInbox = field(default_factory=GatedInbox)
+    inbox: GatedInbox = field(default_factory=GatedInbox)
     by_asgi: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.app: Any = create_app(
             AppParts(
-                inbox=self.drawer,  # type: ignore[arg-type]  # nothing else of it is used here
+                inbox=self.inbox,  # type: ignore[arg-type]  # nothing else of it is used here
                 sources={"acme": Source(name="acme", forge=FORGES[Origin.FORGEJO], secrets=(SECRET,))},
                 metrics=Metrics(),
                 broker_health=lambda: BrokerHealth(connected=True),
@@ -153,7 +153,7 @@ async def spoken(
     counted = CountingApp()
     protocol, socket = connected(kind, counted)
     await feed(protocol, socket, pieces)
-    return b"".join(socket.written), socket.closed, counted.drawer.stored
+    return b"".join(socket.written), socket.closed, counted.inbox.stored
 
 
 def cut(stream: bytes, hook_owners: Sequence[int]) -> list[bytes]:
@@ -232,7 +232,7 @@ async def test_a_body_that_breaks_off_is_dropped_and_logged_as_ever() -> None:
     with structlog.testing.capture_logs() as logged:
         await feed(protocol, socket, [PLAIN[:-1]])
     assert [each["event"] for each in logged][:1] == ["webhook.aborted"]
-    assert counted.drawer.stored == []
+    assert counted.inbox.stored == []
 
 
 async def test_an_application_that_takes_nothing_whole_is_asked_by_asgi() -> None:
@@ -249,43 +249,43 @@ async def test_an_application_that_takes_nothing_whole_is_asked_by_asgi() -> Non
 
 async def waiting() -> tuple[GatedInbox, CompleteRequestProtocol, Socket]:
     """A whole webhook has arrived and is not stored yet."""
-    drawer = GatedInbox(shut=asyncio.Event())
-    protocol, socket = connected(CompleteRequestProtocol, CountingApp(drawer))
+    inbox = GatedInbox(shut=asyncio.Event())
+    protocol, socket = connected(CompleteRequestProtocol, CountingApp(inbox))
     assert isinstance(protocol, CompleteRequestProtocol)
     protocol.data_received(PLAIN)
     await loop_iterations()
     assert socket.written == []
-    return drawer, protocol, socket
+    return inbox, protocol, socket
 
 
-async def open_again(drawer: GatedInbox) -> None:
-    assert drawer.shut is not None
-    drawer.shut.set()
+async def open_again(inbox: GatedInbox) -> None:
+    assert inbox.shut is not None
+    inbox.shut.set()
     await loop_iterations()
 
 
 async def test_nothing_is_answered_before_it_is_kept() -> None:
-    drawer, _, socket = await waiting()
-    await open_again(drawer)
-    assert len(drawer.stored) == 1
+    inbox, _, socket = await waiting()
+    await open_again(inbox)
+    assert len(inbox.stored) == 1
     assert len(socket.written) == 1
 
 
 async def test_a_disconnected_sender_gets_no_answer_and_the_webhook_is_stored() -> None:
-    drawer, protocol, socket = await waiting()
+    inbox, protocol, socket = await waiting()
     socket.close()
     protocol.connection_lost(ConnectionResetError())
-    await open_again(drawer)
-    assert len(drawer.stored) == 1
+    await open_again(inbox)
+    assert len(inbox.stored) == 1
     assert socket.written == socket.late == []
 
 
 async def test_a_server_that_ends_answers_first_and_closes_then() -> None:
-    drawer, protocol, socket = await waiting()
+    inbox, protocol, socket = await waiting()
     protocol.shutdown()
     await loop_iterations()
     assert not socket.closed
-    await open_again(drawer)
+    await open_again(inbox)
     (answer,) = socket.written
     assert answer.startswith(b"HTTP/1.1 202 Accepted\r\n")
     assert b"\r\nconnection: close\r\n" in answer
@@ -293,11 +293,11 @@ async def test_a_server_that_ends_answers_first_and_closes_then() -> None:
 
 
 async def test_what_comes_behind_waits_for_its_turn() -> None:
-    drawer, protocol, socket = await waiting()
+    inbox, protocol, socket = await waiting()
     protocol.data_received(REQUESTS["probe"] + REQUESTS["forged"])
     await loop_iterations()
     assert socket.written == []
-    await open_again(drawer)
+    await open_again(inbox)
     assert [answer[:12] for answer in b"".join(socket.written).split(b"HTTP/1.1 ")[1:]] == [
         b"202 Accepted",
         b"200 OK\r\ncont",
@@ -306,9 +306,9 @@ async def test_what_comes_behind_waits_for_its_turn() -> None:
 
 
 async def test_an_idle_connection_is_closed_in_the_end_and_a_waiting_one_is_not() -> None:
-    drawer, protocol, _ = await waiting()
+    inbox, protocol, _ = await waiting()
     assert protocol.timeout_keep_alive_task is None
-    await open_again(drawer)
+    await open_again(inbox)
     assert protocol.timeout_keep_alive_task is not None
     protocol.data_received(PLAIN[:10])
     assert protocol.timeout_keep_alive_task is None

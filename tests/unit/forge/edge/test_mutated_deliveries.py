@@ -137,13 +137,13 @@ def mutated(draw: st.DrawFn) -> tuple[Origin, str, bytes]:
     return origin, other, json.dumps(document).encode()
 
 
-def answered(origin: Origin, event: str, body: bytes, drawer: CheckingInbox) -> tuple[int, dict[str, Any]]:
+def answered(origin: Origin, event: str, body: bytes, inbox: CheckingInbox) -> tuple[int, dict[str, Any]]:
     """Status and content of the answer to a genuine delivery."""
     url = "https://forge.example"
     source = Source(name="acme", forge=FORGES[origin], secrets=(SECRET,), url=url, token="t")
     app = create_app(
         AppParts(
-            inbox=drawer,  # type: ignore[arg-type]  # nothing else of it is used here
+            inbox=inbox,  # type: ignore[arg-type]  # nothing else of it is used here
             sources={"acme": source},
             metrics=Metrics(),
             broker_health=lambda: BrokerHealth(connected=True),
@@ -166,15 +166,15 @@ def answered(origin: Origin, event: str, body: bytes, drawer: CheckingInbox) -> 
 
 @given(mutated())
 def test_only_our_own_answers_and_never_a_500(case: tuple[Origin, str, bytes]) -> None:
-    drawer = CheckingInbox()
-    status, content = answered(*case, drawer)
+    inbox = CheckingInbox()
+    status, content = answered(*case, inbox)
     assert status in {200, 202, 400}, content
     if status == 400:
         assert content["reason"] == "malformed"
         assert content["error"]
-        assert drawer.stored == []
+        assert inbox.stored == []
     else:
-        (delivery,) = drawer.stored
+        (delivery,) = inbox.stored
         assert (status == 202) is (delivery.request_id is not None)
         assert (delivery.request is None) or (delivery.lookup is None)
 

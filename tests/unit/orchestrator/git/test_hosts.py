@@ -252,8 +252,8 @@ def test_the_log_says_when_a_host_fails_and_once_when_it_answers_again() -> None
         clock.forward(2.0)
         known.answered(BAD)
         known.answered(BAD)
-    told = [(event["event"], event["host"], event.get("failures")) for event in events]
-    assert told == [
+    logged = [(event["event"], event["host"], event.get("failures")) for event in events]
+    assert logged == [
         ("git_host.unreachable", WORSE, 1),
         ("git_host.unreachable", "bad.example", 1),
         ("git_host.answered", "bad.example", None),

@@ -48,7 +48,7 @@ CANDIDATES = st.lists(
     unique_by=(lambda candidate: candidate.age, lambda candidate: candidate.job_id),
 )
 FREE = st.dictionaries(st.sampled_from(LABELS), st.integers(0, 5))
-ROOM = st.builds(
+REMAINING = st.builds(
     RemainingStarts,
     repositories=st.dictionaries(st.sampled_from(REPOSITORIES), st.integers(0, 3)),
     owners=st.dictionaries(st.sampled_from(["acme", "reef"]), st.integers(0, 4)),
@@ -147,7 +147,7 @@ class TestOrder:
         assert names(list(assign(waiting, {"linux": 2, "illumos": 2}, 2))) == ["busy label", "quiet label"]
 
 
-class TestSlotsAndRoom:
+class TestSlotsAndLimits:
     def test_a_full_label_does_not_hold_up_another(self) -> None:
         candidates = [
             candidate("a", age=1),
@@ -196,7 +196,7 @@ class TestSlotsAndRoom:
             "b1"
         ]
 
-    @given(CANDIDATES, FREE, st.integers(0, 20), ROOM, OVERDUE_BEFORE)
+    @given(CANDIDATES, FREE, st.integers(0, 20), REMAINING, OVERDUE_BEFORE)
     def test_no_slot_and_no_room_is_used_twice_and_none_is_left_while_a_job_fits(
         self,
         candidates: list[Candidate],
@@ -222,7 +222,7 @@ class TestSlotsAndRoom:
                 for each in left_out
             )
 
-    @given(CANDIDATES, FREE, st.integers(0, 20), ROOM, OVERDUE_BEFORE)
+    @given(CANDIDATES, FREE, st.integers(0, 20), REMAINING, OVERDUE_BEFORE)
     def test_no_job_is_overtaken_within_a_label_by_one_without_room_where_it_had_none(
         self,
         candidates: list[Candidate],

@@ -52,7 +52,7 @@ class Sleep:
             raise SeenEnough
 
 
-async def looked(store: Store, *, days: float = 90.0) -> list[float]:
+async def pauses_of(store: Store, *, days: float = 90.0) -> list[float]:
     """The pauses that were made until all answers had been given."""
     sleep = Sleep(store)
     with pytest.raises(SeenEnough):
@@ -62,7 +62,7 @@ async def looked(store: Store, *, days: float = 90.0) -> list[float]:
 
 async def test_it_looks_about_once_an_hour_and_first_somewhere_within_the_hour() -> None:
     store = Store(*[Purged(runs=0, more=False)] * 20)
-    first, *others = await looked(store)
+    first, *others = await pauses_of(store)
     assert 0 <= first <= SWEEP_SECONDS
     assert len(others) == 20
     assert all(SWEEP_SECONDS * 0.8 <= pause <= SWEEP_SECONDS * 1.2 for pause in others)
@@ -72,7 +72,7 @@ async def test_it_looks_about_once_an_hour_and_first_somewhere_within_the_hour()
 
 async def test_what_there_is_goes_in_steps_with_a_pause_between_them() -> None:
     store = Store(Purged(runs=50, more=True), Purged(runs=0, more=True), Purged(runs=3, more=False))
-    assert (await looked(store))[1:3] == [PAUSE_SECONDS, PAUSE_SECONDS]
+    assert (await pauses_of(store))[1:3] == [PAUSE_SECONDS, PAUSE_SECONDS]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ async def test_what_there_is_goes_in_steps_with_a_pause_between_them() -> None:
 )
 async def test_trouble_ends_the_look_and_not_the_loop(trouble: Exception) -> None:
     store = Store(Purged(runs=50, more=True), trouble, Purged(runs=1, more=False))
-    pauses = await looked(store)
+    pauses = await pauses_of(store)
     assert len(store.purges) == 3
     assert pauses[2] > PAUSE_SECONDS
 

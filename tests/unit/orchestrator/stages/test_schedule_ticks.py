@@ -48,8 +48,8 @@ class ScriptedScheduleStore:
         self._claims = [*claims]
         self._pause = pause
         self.changed = asyncio.Event()
-        self.looks = 0
-        self.looked = asyncio.Event()
+        self.polls = 0
+        self.polled = asyncio.Event()
         self.calls: list[tuple[object, ...]] = []
         self.called = asyncio.Event()
 
@@ -58,8 +58,8 @@ class ScriptedScheduleStore:
         yield self.changed
 
     async def claim(self, worker_id: str, limit: int) -> ClaimedTicks:
-        self.looks += 1
-        self.looked.set()
+        self.polls += 1
+        self.polled.set()
         claim = self._claims.pop(0) if self._claims else ClaimedTicks()
         if isinstance(claim, Exception):
             raise claim
@@ -175,16 +175,16 @@ async def test_it_looks_again_at_the_next_tick_and_when_notified(
     monkeypatch.setattr(schedule_ticks, "POLL_SECONDS", 1e6)
     reported = ScriptedScheduleStore(pause=1e6)
     async with running(reported, COMMIT, Metrics()):
-        await reported.looked.wait()
-        reported.looked.clear()
+        await reported.polled.wait()
+        reported.polled.clear()
         reported.changed.set()
-        await reported.looked.wait()
-    assert reported.looks == 2
+        await reported.polled.wait()
+    assert reported.polls == 2
     soon = ScriptedScheduleStore(pause=0.05)
     async with running(soon, COMMIT, Metrics()):
-        while soon.looks < 3:
-            soon.looked.clear()
-            await soon.looked.wait()
+        while soon.polls < 3:
+            soon.polled.clear()
+            await soon.polled.wait()
 
 
 async def test_a_store_that_is_away_and_a_mistake_of_ours_end_nothing(
@@ -204,7 +204,7 @@ async def test_a_store_that_is_away_and_a_mistake_of_ours_end_nothing(
 async def test_what_is_under_way_at_the_end_is_handed_back() -> None:
     reported = ScriptedScheduleStore(ClaimedTicks(tasks=[TASK]))
     async with running(reported, "never", Metrics()):
-        await reported.looked.wait()
+        await reported.polled.wait()
     assert reported.calls == [("released", "tick")]
 
 
@@ -217,5 +217,5 @@ async def test_ticks_taken_while_it_ends_are_handed_back() -> None:
 
     reported = Slow(ClaimedTicks(tasks=[TASK]))
     async with running(reported, COMMIT, Metrics()):
-        await reported.looked.wait()
+        await reported.polled.wait()
     assert reported.calls == [("released", "tick")]

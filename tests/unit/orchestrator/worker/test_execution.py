@@ -329,9 +329,9 @@ async def test_a_holder_that_was_frozen_while_it_recorded_an_end_asks_once_more(
 
 
 def slow_clock() -> Callable[[], float]:
-    """A clock that is four minutes further at every look."""
-    looks = itertools.count()
-    return lambda: next(looks) * 240.0
+    """A clock that is four minutes further at every call."""
+    calls = itertools.count()
+    return lambda: next(calls) * 240.0
 
 
 async def test_a_lost_lease_kills_the_job_and_writes_nothing() -> None:

@@ -20,8 +20,8 @@ from solstice_common.errors import BrokerUnavailable
 ARRIVAL_SECONDS: Final = 3.0
 """Another reader of the queue holds a dead letter of which nothing has arrived by then."""
 CONFIRM_SECONDS: Final = 30.0
-RETURN_LOOKS: Final = 100
-RETURN_LOOK_SECONDS: Final = 0.02
+RETURN_POLLS: Final = 100
+RETURN_POLL_SECONDS: Final = 0.02
 IN_FLIGHT: Final = 200
 ACKS_AT_ONCE: Final = 16
 MAX_PREFETCH: Final = 65_535
@@ -129,10 +129,10 @@ class DeadLetterReader:
             await self._channel.close()
             channel = await self._connection.channel()
         counting = DeadLetterReader(self._connection, channel, self._url, self._queue)
-        for _ in range(RETURN_LOOKS):  # not without a limit: another reader may have taken some already
+        for _ in range(RETURN_POLLS):  # not without a limit: another reader may have taken some already
             if (await counting.ready() or 0) >= before + len(self._held):
                 break
-            await asyncio.sleep(RETURN_LOOK_SECONDS)
+            await asyncio.sleep(RETURN_POLL_SECONDS)
         with reported(self._url):
             await channel.close()
 

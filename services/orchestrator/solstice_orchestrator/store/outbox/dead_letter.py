@@ -86,15 +86,15 @@ def _fitting(lines: Sequence[str]) -> Sequence[str]:
 
     A line between them counts those that are left out.
     """
-    room, shown = MAX_HISTORY - 64, 0
+    bytes_left, shown = MAX_HISTORY - 64, 0
     first: list[str] = []
     last: list[str] = []
     if sum(map(_size, lines)) <= MAX_HISTORY:
         return lines
     while shown < len(lines):
         line = lines[len(first)] if len(first) <= len(last) else lines[-1 - len(last)]
-        room -= _size(line)
-        if room < 0:
+        bytes_left -= _size(line)
+        if bytes_left < 0:
             break
         (first if len(first) <= len(last) else last).append(line)
         shown += 1

@@ -96,11 +96,11 @@ async def end_at_once(
     now: float,
     group: Sequence[tuple[ends.AttemptEnd, SingleJobRun]],
     *,
-    look: bool,
+    needs_now: bool,
 ) -> float | None:
     """Record these ends, and return the database's time; None: nothing was changed.
 
-    After None the rows must be read. `look`: whether the database's clock must show `now`, within the tolerance for a
+    After None the rows must be read. `needs_now`: whether the database's clock must show `now`, within the tolerance for a
     decision.
     """
     # Changes come out in the order of the ends, and rows are locked in the order of the changes.
@@ -116,7 +116,7 @@ async def end_at_once(
     changes = unit.changes()
     if not all(answers) or not changes.rows_alone:
         return None
-    statement, arguments = statement_if_unchanged(changes, now if look else None)
+    statement, arguments = statement_if_unchanged(changes, now if needs_now else None)
     rows = await database.at_once(statement, *arguments)
     return None if rows is None else float(rows[0]["now"])
 

@@ -38,10 +38,10 @@ class _Perform(Protocol):
 class PostgreSQLScheduleStore(ScheduleOperations):
     """The schedule store of a `PostgreSQLStore`, with that store's transactions and clock."""
 
-    def __init__(self, database: PostgreSQLDatabase, write: _Perform, look: _Perform) -> None:
+    def __init__(self, database: PostgreSQLDatabase, write: _Perform, read: _Perform) -> None:
         self._database = database
         self._write = write
-        self._look = look
+        self._read = read
 
     async def schedules(
         self, *, limit: int, after: str | None = None, filters: ScheduleFilters | None = None
@@ -51,7 +51,7 @@ class PostgreSQLScheduleStore(ScheduleOperations):
                 transaction.connection, filters or {}, after=after, limit=limit
             )
 
-        return await self._look(work)
+        return await self._read(work)
 
     async def schedule(self, which: str) -> ScheduleView | None:
         async def work(transaction: PostgreSQLTransaction) -> ScheduleView | None:
@@ -62,16 +62,16 @@ class PostgreSQLScheduleStore(ScheduleOperations):
                 else await schedule_table.view_schedule(transaction.connection, schedule)
             )
 
-        return await self._look(work)
+        return await self._read(work)
 
     async def ticks(self, schedule_id: str, limit: int) -> Sequence[TickView]:
         async def work(transaction: PostgreSQLTransaction) -> Sequence[TickView]:
             return await schedule_table.newest_ticks(transaction.connection, schedule_id, limit)
 
-        return await self._look(work)
+        return await self._read(work)
 
     async def now(self) -> float:
-        return await self._look(PostgreSQLTransaction.now)
+        return await self._read(PostgreSQLTransaction.now)
 
     async def remove(self, which: str) -> bool:
         async def work(transaction: PostgreSQLTransaction) -> bool:
@@ -88,7 +88,7 @@ class PostgreSQLScheduleStore(ScheduleOperations):
             at = await schedule_table.next_at(transaction.connection)
             return None if at is None else max(0.0, at - await transaction.now())
 
-        return await self._look(work)
+        return await self._read(work)
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
         return self._database.listen(CHANNEL)

@@ -248,7 +248,7 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
         now = self._estimated_clock.now() if self._clock is None else self._clock()
         if now is None:
             return False
-        done = await end_at_once(self._database, self._rules, now, known, look=self._clock is None)
+        done = await end_at_once(self._database, self._rules, now, known, needs_now=self._clock is None)
         if done is None:
             return False
         self._estimated_clock.hear(done)

@@ -39,7 +39,7 @@ def test_password_in_a_file_is_read_at_each_connection(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "is_ours"),
+    ("url", "reads_certificates"),
     [
         ("amqp://one?cafile=/ca", False),
         ("amqps://one?cafile=/ca", True),
@@ -48,10 +48,10 @@ def test_password_in_a_file_is_read_at_each_connection(tmp_path: Path) -> None:
     ],
 )
 def test_certificates_are_read_by_us_unless_an_option_of_the_client_says_otherwise(
-    url: str, is_ours: bool
+    url: str, reads_certificates: bool
 ) -> None:
     address = rabbitmq_address(url)
-    assert (address.tls is not None) is is_ours
+    assert (address.tls is not None) is reads_certificates
     assert address.hosts[0].port == (5671 if url.startswith("amqps") else 5672)
 
 

@@ -23,8 +23,8 @@ class SentMessages:
     """Messages that were put on one channel, in order."""
 
     def __init__(self, *exchanges: str, body: bytes = b"") -> None:
-        self.rooms = 0
-        self.channel = Unconfirmed(self._made_room)
+        self.freed = 0
+        self.channel = Unconfirmed(self._on_capacity)
         future = asyncio.get_running_loop().create_future()
         self.call = PublishCall([None] * len(exchanges), len(exchanges), future)
         self.ids = []
@@ -33,8 +33,8 @@ class SentMessages:
             self.ids.append(self.channel.next_message_id())
             self.channel.add(PendingMessage(self.call, index, envelope))
 
-    def _made_room(self) -> None:
-        self.rooms += 1
+    def _on_capacity(self) -> None:
+        self.freed += 1
 
     @property
     def statuses(self) -> list[PublishStatus | None]:
@@ -48,7 +48,7 @@ async def test_a_multiple_ack_confirms_everything_up_to_it() -> None:
     wire = SentMessages("x", "x", "x", "x")
     wire.channel.confirmed(spec.Basic.Ack(3, multiple=True))
     assert wire.statuses == [CONFIRMED, CONFIRMED, CONFIRMED, None]
-    assert (len(wire.channel), wire.rooms, wire.call.done.done()) == (1, 1, False)
+    assert (len(wire.channel), wire.freed, wire.call.done.done()) == (1, 1, False)
     wire.channel.confirmed(spec.Basic.Ack(4))
     assert wire.call.done.done()
 

@@ -24,7 +24,7 @@ async def test_rows_are_locked_in_one_order_for_any_order_of_ends() -> None:
     ended = [run_of_one_job(number) for number in (3, 1, 2)]
     group = [((AttemptKey(job_id=each.job.job_id, number=1), DONE), each) for each in ended]
     rules = Rules(new_id=id_source(rng), rng=rng)
-    assert await end_at_once(database, rules, 4.0, group, look=False) == 5.0
+    assert await end_at_once(database, rules, 4.0, group, needs_now=False) == 5.0
     _, *arguments = database.at_once.await_args.args
     assert "run-1\nrun-2\nrun-3" in arguments
     assert "job-8\njob-7\njob-6" in arguments

@@ -21,10 +21,10 @@ async def sent_by(stream: EventStream, sent: list[Message]) -> None:
 
 async def test_the_head_of_an_answer_comes_after_the_first_look() -> None:
     """A client with the head gets every change from then on."""
-    looked, sent = asyncio.Event(), list[Message]()
+    waited, sent = asyncio.Event(), list[Message]()
 
     async def events() -> AsyncGenerator[Event | None, None]:
-        await looked.wait()
+        await waited.wait()
         yield None
         yield Event(name="changed", data={})
 
@@ -32,7 +32,7 @@ async def test_the_head_of_an_answer_comes_after_the_first_look() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     assert sent == []
-    looked.set()
+    waited.set()
     await sending
     assert sent[0]["type"] == "http.response.start"
     body = b"".join(message.get("body", b"") for message in sent)
