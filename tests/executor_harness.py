@@ -67,14 +67,21 @@ NEEDS_OTHER_USER = pytest.mark.skipif(
 
 
 @contextmanager
-def mounted_disk(path: Path, *, mib: int) -> Iterator[Path]:
-    """A new directory with at least so much space."""
+def mounted_disk(path: Path, *, mib: int, inodes: int = 0) -> Iterator[Path]:
+    """A new directory with at least so much space, and so many inodes; 0: without a limit."""
     path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", str(path)], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={mib}m,nr_inodes={inodes}", "none", str(path)], check=True
+    )
     try:
         yield path
     finally:
         subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def remove_nested(path: Path) -> None:
+    """Remove a tree that is too deep for pytest, which would fail to remove it in a later run."""
+    subprocess.run(["rm", "-rf", "--", str(path)], check=True)
 
 
 def unique_sleep() -> str:

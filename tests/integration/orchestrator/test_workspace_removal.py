@@ -14,6 +14,7 @@ import pytest
 
 from solstice_orchestrator.processes import workspace_removal
 from solstice_orchestrator.processes.workspace_removal import Removal
+from tests.executor_harness import remove_nested
 
 
 def removed(path: Path) -> int:
@@ -51,8 +52,11 @@ def test_a_tree_of_every_kind_of_file_is_removed(tmp_path: Path) -> None:
     (tree / "locked" / "below").chmod(0)
     (tree / "locked").chmod(0)
     tree.chmod(0o500)
-    assert removed(tree) == 0
-    assert not tree.exists()
+    try:
+        assert removed(tree) == 0
+        assert not tree.exists()
+    finally:
+        remove_nested(tree)
     assert (outside / "kept").exists()
     assert outside.stat().st_mode & 0o777 == 0o500
 

@@ -22,8 +22,11 @@ LEAST_CHARACTERS: Final = 8
 """The least length of a secret or its lines. Shorter ones match by accident."""
 MASK: Final = b"***"
 _BREAKS: Final = b"\r\n"
-_BEGINNING: Final = 4
-"""The number of first bytes that decide whether the whole form is compared."""
+_BEGINNING: Final = 64
+"""The number of first bytes that decide whether the whole form is compared.
+
+With few, a job could print the first bytes of a long secret over and over, and each place would be compared whole.
+"""
 _ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|[ -/]{1,8}[0-~])")
 """A control sequence (ECMA-48), or one that chooses a character set, as `tput sgr0` writes.
 

@@ -1,7 +1,6 @@
 """Read the machine's load, free memory, and free disk of the workspaces."""
 
 import os
-import shutil
 from pathlib import Path
 from typing import Final
 
@@ -34,13 +33,15 @@ def _load() -> float | None:
 
 
 def _disk_free(path: Path) -> float | None:
+    """Return the free percentage of the disk's space or of its inodes, the lower one."""
     try:
-        disk = shutil.disk_usage(path)
+        disk = os.statvfs(path)
     except OSError:
         return None
-    # Space reserved for root is neither free nor used: shutil leaves it out of both.
-    total = disk.used + disk.free
-    return 100.0 * disk.free / total if total else None
+    # What is reserved for root is neither free nor used. A file system without a limit on inodes reports 0 of them.
+    space = (disk.f_bavail, disk.f_blocks - disk.f_bfree + disk.f_bavail)
+    inodes = (disk.f_favail, disk.f_files - disk.f_ffree + disk.f_favail)
+    return min((100.0 * free / total for free, total in (space, inodes) if total > 0), default=None)
 
 
 def _memory(meminfo: Path) -> float | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from solstice_orchestrator.processes.control_groups import ControlGroup, left_by, our_place
+from tests.executor_harness import remove_nested
 
 V2 = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
 HYBRID = [
@@ -58,6 +59,9 @@ def test_groups_below_are_removed_however_deep_a_job_nests_them(tmp_path: Path) 
         os.close(above)
         above = below
     os.close(above)
-    assert group.remove()
-    assert not group.path.exists()
-    assert group.remove()
+    try:
+        assert group.remove()
+        assert not group.path.exists()
+        assert group.remove()
+    finally:
+        remove_nested(group.path)

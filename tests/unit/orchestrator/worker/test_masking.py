@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from solstice_orchestrator.worker import masking
 from solstice_orchestrator.worker.masking import LEAST_CHARACTERS, MASK, Masking
 
 SECRET = "heron-otter-7731"
@@ -220,3 +221,20 @@ def test_what_is_held_back_is_bounded() -> None:
     written = sum(len(piece) for piece in [b"heron" + b"\x1b[0m" * 20_000] * 10)
     shown = sum(len(masking.feed(b"heron" + b"\x1b[0m" * 20_000)) for _ in range(10))
     assert written - shown <= 200_000
+
+
+@pytest.mark.parametrize("length", [4, 16, 64])
+def test_the_first_bytes_of_a_long_secret_over_and_over_are_rarely_compared_whole(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the output of one job keeps the orchestrator from all other work."""
+    secret, places = random.Random(7731).randbytes(2000).hex(), 64 * 1024 // length
+    compared: list[bytes] = []
+
+    def begins(needle: bytes, tail: bytes) -> bool:
+        compared.append(needle)
+        return len(tail) < len(needle) and needle.startswith(tail)
+
+    monkeypatch.setattr(masking, "_begins", begins)
+    Masking([secret]).feed(secret[:length].encode() * places)
+    assert len(compared) <= len(set(compared)) * 1100

@@ -236,6 +236,14 @@ class TestSensors:
         assert (reading.disk_free, reading.memory_available) == (None, None)
 
     @NEEDS_DISKS
+    def test_a_disk_without_free_inodes_is_full(self, tmp_path: Path) -> None:
+        with mounted_disk(tmp_path / "disk", mib=8, inodes=100) as disk:
+            assert (sensors.read(disk).disk_free or 0) > 90
+            for number in range(97):
+                (disk / str(number)).touch()
+            assert (sensors.read(disk).disk_free or 0) < 5
+
+    @NEEDS_DISKS
     def test_a_full_disk_is_seen_and_refused_by_name(self, tmp_path: Path) -> None:
         with mounted_disk(tmp_path / "disk", mib=8) as disk:
             governor = Governor(

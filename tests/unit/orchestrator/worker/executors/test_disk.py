@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_orchestrator.worker.executors.disk import culprit, size_of
+from tests.executor_harness import remove_nested
 
 A, B, C = Path("/jobs/a"), Path("/jobs/b"), Path("/jobs/c")
 SIZES = st.dictionaries(st.sampled_from([A, B, C]), st.integers(0, 1000))
@@ -46,9 +47,9 @@ def test_without_a_reserve_no_job_is_ended(free: int, sizes: dict[Path, int]) ->
 
 def test_the_size_counts_the_whole_tree_and_no_link(tmp_path: Path) -> None:
     directory = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(1500):
-        os.mkdir("d", dir_fd=directory)
-        below = os.open("d", os.O_RDONLY, dir_fd=directory)
+    for name in ("tree", *("d" for _ in range(1500))):
+        os.mkdir(name, dir_fd=directory)
+        below = os.open(name, os.O_RDONLY, dir_fd=directory)
         os.close(directory)
         directory = below
     with os.fdopen(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=directory), "wb") as file:
@@ -56,5 +57,8 @@ def test_the_size_counts_the_whole_tree_and_no_link(tmp_path: Path) -> None:
         os.fsync(file)
     os.symlink("file", "link", dir_fd=directory)
     os.close(directory)
-    (tmp_path / "all").symlink_to("/")
-    assert 100_000 <= size_of(tmp_path) < 200_000
+    (tmp_path / "tree" / "all").symlink_to("/")
+    try:
+        assert 100_000 <= size_of(tmp_path) < 200_000
+    finally:
+        remove_nested(tmp_path / "tree")
