@@ -11,7 +11,7 @@ from solstice_common.broker.delivery import Refuse
 from solstice_common.broker.headers import SIGNATURE_HEADER
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, Source
 from solstice_common.signing.jws import SignatureReason, sign
-from solstice_common.signing.keys import KeyScope, Right
+from solstice_common.signing.keys import KeyScope, Right, VerifyKey
 from solstice_common.values.times import parse_timestamp
 from solstice_orchestrator.domain.signed_admission import (
     SignedExaminer,
@@ -109,6 +109,30 @@ def test_an_examiner_of_many_answers_as_of_each_alone(
                 delivery, keys, v1_trust=V1_TRUST, max_age_seconds=max_age_seconds, now=NOW
             )
             assert examiner.examine(delivery, NOW) == expected
+
+
+class CountingKeys(dict[str, VerifyKey]):
+    """Keys that count how often one of them is asked for."""
+
+    asked = 0
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked += 1
+        return super().get(name, default)
+
+
+def test_an_examiner_asks_for_the_key_of_a_group_only_until_it_knows_what_the_key_may_say() -> None:
+    batch = [job_request(trusted=True) for _ in range(8)]
+    bodies = [request.encode() for request in batch]
+    texts = sign(bodies, JobRequestV1.VERSION, PAIR.signing)
+    keys = CountingKeys(PAIR.known)
+    examiner = SignedExaminer(keys, v1_trust=V1_TRUST, max_age_seconds=None)
+    asked = []
+    for request, body, text in zip(batch, bodies, texts, strict=True):
+        assert examiner.examine(delivered(body, text), NOW) == Verified(request, "forge")
+        asked.append(keys.asked)
+    assert asked[0] > 0
+    assert set(asked) == {asked[0]}
 
 
 @given(requests, cancels)

@@ -153,6 +153,13 @@ def test_a_holder_without_a_start_has_all_of_its_time_before_it() -> None:
     assert estimated_start(replace(facts, running_of_repository=[ahead_of_the_clock])) == at(1060.0)
 
 
+def test_a_holder_lasts_as_long_as_jobs_of_its_own_repository() -> None:
+    slow = Sample(repository="acme/slow", seconds=600.0)
+    holder = Holder(run_id="o", repository="acme/slow", started_at=NOW)
+    facts = replace(WAITING, owner_cap=1, running_of_owner=[holder], recent=[*WAITING.recent, *[slow] * 5])
+    assert estimated_start(facts) == at(NOW + 600.0)
+
+
 def test_rates_count_those_ahead_that_they_limit_too() -> None:
     facts = replace(
         WAITING,
