@@ -242,7 +242,7 @@ def _sampled_starts(
 
 def _simulate_queue(slots: int, left: Iterable[float], ahead: Iterable[float]) -> float:
     """Seconds until a job behind others of these durations gets a slot, in this order."""
-    free = sorted([*left, *[0.0] * slots])[-slots:] if slots else []
+    free = sorted([*left, *[0.0] * slots])[-slots:]
     heapq.heapify(free)
     for seconds in ahead:
         heapq.heapreplace(free, free[0] + seconds)

@@ -237,3 +237,10 @@ def test_eight_of_ten_jobs_start_within_the_range_they_were_given_however_few_ar
             free = sorted([free[0] + lasts(rng), *free[1:]])
         within += check_forecast(found, NOW + free[0]).accuracy is ForecastAccuracy.WITHIN
     assert within >= 0.8 * rounds, f"{within} of {rounds}"
+
+
+def test_jobs_that_take_less_than_a_second_keep_their_range() -> None:
+    left = remaining_range("acme/app", 0.0, samples(0.1, 0.2, 0.3))
+    assert left is not None
+    assert 0.0 < left[0] < 0.1
+    assert 0.3 < left[1] < 1.0

@@ -427,3 +427,9 @@ def test_of_two_labels_the_overdue_goes_first_however_urgent_the_other_is() -> N
     assert [each.job_id for each in assign([urgent, long_waiting], free, 1, overdue_before=100.0)] == [
         "urgent"
     ]
+
+
+def test_a_job_that_is_not_known_to_wait_is_never_overdue() -> None:
+    unknown = Candidate(job_id="unknown", label="linux", priority=Priority.DEFAULT, age=1)
+    late = candidate("late", Priority.LOW, age=2, since=5.0)
+    assert names(in_order([unknown, late], overdue_before=10.0)) == ["late", "unknown"]
