@@ -6,6 +6,7 @@ SolsticeError
 ├── InvalidWorkflow          a workflow file is wrong: its author must fix it
 ├── BrokerError
 │   ├── BrokerUnavailable    no connection now: retry later
+│   │   └── RightMissing     its user may not do that: an operator grants the right, services retry until then
 │   └── TopologyMismatch     the broker holds the object with other arguments: a person must decide
 ├── StoreError
 │   ├── StoreUnavailable     the database does not answer or cannot write: retry later
@@ -18,6 +19,7 @@ A normal "no" (a duplicate, an event that no rule builds, an attempt that lost i
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 
 class SolsticeError(Exception):
@@ -68,6 +70,29 @@ class BrokerUnavailable(BrokerError):
         super().__init__(f"no connection to the broker at {url}: {detail}")
         self.url = url
         self.detail = detail
+
+
+class RightMissing(BrokerUnavailable):
+    """The user of the broker lacks a right, which an operator has to grant.
+
+    `right` is the broker's word for it: `configure`, `write`, `read`, a command or key of Redis, a subject of NATS.
+    `target` is the object with its kind.
+    """
+
+    REMEDY: Final = "'solstice topology users' prints the rights of each role"
+
+    def __init__(self, url: str, *, user: str, right: str, target: str) -> None:
+        why = self.sentence(user=user, right=right, target=target)
+        super().__init__(url, why)
+        self.args = (f"the broker at {url} refuses: {why}; {self.REMEDY}",)
+        self.user = user
+        self.right = right
+        self.target = target
+
+    @staticmethod
+    def sentence(*, user: str, right: str, target: str) -> str:
+        """What the user lacks, in words."""
+        return f"the user {user!r} lacks the right {right!r} on the {target}"
 
 
 class TopologyMismatch(BrokerError):

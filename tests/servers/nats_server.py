@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -15,6 +17,7 @@ from tests.servers.scratch import scratch_folder
 from tests.servers.server import Server
 from tests.servers.versions import NATS, nats_2_10
 
+RELOAD_SECONDS: Final = 20.0
 MAX_PAYLOAD: Final = "8MB"
 """The contract sends 1 MiB with headers; the server's default is 1 MiB for both."""
 
@@ -58,6 +61,29 @@ class NatsServer(Server):
         return int((self._directory / "pid").read_text())
 
     def start(self) -> None:
+        self._process.start(
+            [str(self._program), "-c", str(self._configured())],
+            environment=dict(os.environ),
+            answers=self._answers,
+        )
+
+    def reload(self) -> None:
+        """Have the running server read changed `settings`."""
+        before = self._loaded_at()
+        self._configured()
+        os.kill(self.pid, signal.SIGHUP)
+        until = time.monotonic() + RELOAD_SECONDS
+        while self._loaded_at() == before:
+            if time.monotonic() > until:
+                raise RuntimeError("nats-server did not read its configuration again")
+            time.sleep(0.02)
+
+    def _loaded_at(self) -> str:
+        found = httpx2.get(f"{self.monitor_url}/varz", timeout=5, trust_env=False).json()
+        return str(found["config_load_time"])
+
+    def _configured(self) -> Path:
+        """Write its configuration."""
         sync = f"sync_interval: {self.sync_interval}" if self.sync_interval else ""
         configuration = self._directory / "nats.conf"
         lines = [
@@ -73,11 +99,7 @@ class NatsServer(Server):
             *self.settings,
         ]
         configuration.write_text("\n".join(lines))
-        self._process.start(
-            [str(self._program), "-c", str(configuration)],
-            environment=dict(os.environ),
-            answers=self._answers,
-        )
+        return configuration
 
     def stop(self) -> None:
         self._process.end(b"stop\n")

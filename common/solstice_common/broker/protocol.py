@@ -78,6 +78,8 @@ class Published:
 
     status: PublishStatus
     detail: str = ""
+    lacks_right: bool = False
+    """Rejected, because the user of the broker lacks a right, which `detail` names."""
 
     @property
     def confirmed(self) -> bool:

@@ -15,6 +15,7 @@ from solstice_common.cli.completion.command_line import answer_shell
 from solstice_common.errors import (
     BrokerUnavailable,
     ConfigurationError,
+    RightMissing,
     ServiceRefused,
     ServiceUnavailable,
     SolsticeError,
@@ -137,7 +138,7 @@ def _leave_a_closed_pipe() -> None:
 def _exit_code(error: BaseException) -> Exit | None:
     """The exit code; None for a bug, whose traceback is printed."""
     match error:
-        case ConfigurationError():
+        case ConfigurationError() | RightMissing():
             return Exit.USAGE
         case ServiceRefused(status=status, code=code) if status in _CLIENT_ERRORS or code == "not_the_api":
             return Exit.USAGE

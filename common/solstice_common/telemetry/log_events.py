@@ -14,6 +14,10 @@ class LogEvent(StrEnum):
     """After a reconnect, an object differs from its declaration: kind, name, detail. Only its own consumer
     stops.
     """
+    RIGHT_MISSING = "broker.right_missing"
+    """The user of the broker may not do something, which is tried again until an operator grants it: user, right,
+    target (the object), operation, remedy.
+    """
     BROKER_DEGRADED = "broker.degraded"
     """The broker is ready, but less durable than it could be: url, detail (with the setting to change)."""
     BROKER_BLOCKED = "broker.blocked"

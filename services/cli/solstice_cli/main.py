@@ -150,7 +150,7 @@ COMMANDS: Final = (
         SET_UP,
         "topology",
         "solstice_cli.commands.topology:app",
-        "Exchanges and queues: show, declare, check, migrate.",
+        "Exchanges and queues: show, declare, check, migrate; the users for them.",
     ),
     _deferred(SET_UP, "schema", "solstice_cli.commands.schema:app", "JSON schemas of messages: show, write."),
     _deferred(SET_UP, "webhook", "solstice_cli.commands.webhook:app", "Try webhooks without a forge."),

@@ -1,6 +1,4 @@
 import dataclasses
-import re
-from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -53,18 +51,6 @@ def test_quorum_queues_dead_letter_at_least_once_which_needs_reject_publish() ->
         "x-overflow": "reject-publish",
     }
     assert topology.queue("solstice.jobs.v1.dlq").arguments == {"x-queue-type": "quorum"}
-
-
-@pytest.mark.parametrize("user", ["forge", "orchestrator"])
-def test_permissions_of_the_documentation_cover_what_the_services_declare(user: str) -> None:
-    """forge-integration declares the statuses, too, once a source has access to its forge."""
-    page = Path("docs/operations/rabbitmq.md").read_text()
-    (line,) = re.findall(rf"^\$ rabbitmqctl set_permissions -p solstice {user} (.*)$", page, re.MULTILINE)
-    patterns = re.findall(r"'([^']+)'", line)
-    topology = full_topology(BrokerSettings(amqp_priorities="split"))
-    names = [*(each.name for each in topology.exchanges), *(each.name for each in topology.queues)]
-    assert len(patterns) == 3
-    assert [name for name in names for pattern in patterns if not re.search(pattern, name)] == []
 
 
 def test_statuses_have_a_pair_of_their_own() -> None:

@@ -14,7 +14,7 @@ from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, De
 from solstice_common.broker.dead_letters.replay_message import NotReplayable, came_back, replay_message
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.broker.protocol import Broker, Message, PublishStatus
-from solstice_common.errors import BrokerUnavailable
+from solstice_common.errors import BrokerUnavailable, RightMissing
 from solstice_common.messages import Priority
 from solstice_common.topology import Route
 
@@ -110,6 +110,10 @@ class Replay:
         """
         try:
             await self._replay(watch_seconds)
+        except RightMissing as error:
+            if not self._report.sent:
+                raise
+            self._report.broken_off = str(error)
         except BrokerUnavailable as error:
             self._report.broken_off = str(error)
         return self._report
@@ -166,7 +170,9 @@ class Replay:
                 self._bodies.add(_digest(message.body))
             else:
                 words = f"{outcome.status}: {outcome.detail}"
-                if outcome.status is PublishStatus.UNKNOWN:
+                if outcome.lacks_right:
+                    self._is_cut_off = True
+                elif outcome.status is PublishStatus.UNKNOWN:
                     # No connection: the rest would fail one confirm timeout after the other.
                     self._is_cut_off = True
                     words += " (it may have arrived; another replay sends it again, and it counts once)"

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final, Self
 
 import structlog
+from nats.js.api import StreamInfo
 
 from solstice_common.addresses.hosts import HostChoice
 from solstice_common.broker.capabilities import Capabilities, Certainty, DelayedRetry
@@ -27,7 +28,12 @@ from solstice_common.broker.jetstream.jetstream_presence import held_by_consumer
 from solstice_common.broker.jetstream.jetstream_publisher import JetStreamPublisher
 from solstice_common.broker.jetstream.jetstream_routes import RoutingTable
 from solstice_common.broker.jetstream.nats_address import NatsAddress, read_address
-from solstice_common.broker.jetstream.nats_connection import NatsConnection, NatsLost, open_connection_at
+from solstice_common.broker.jetstream.nats_connection import (
+    NatsConnection,
+    NatsDenied,
+    NatsLost,
+    open_connection_at,
+)
 from solstice_common.broker.jetstream.nats_records import HEADER_BYTES, NatsRecord, record_of
 from solstice_common.broker.links.background import background
 from solstice_common.broker.links.declared_topologies import DECLARE_WAIT_SECONDS, DeclaredTopologies
@@ -39,7 +45,7 @@ from solstice_common.broker.protocol import (
     Published,
     QueueDepth,
 )
-from solstice_common.errors import BrokerUnavailable, TopologyMismatch
+from solstice_common.errors import TopologyMismatch
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Topology
 
@@ -178,7 +184,7 @@ class JetStreamBroker:
         try:
             await self.declared.declare(connection, topology)
         except NatsLost as lost:
-            raise BrokerUnavailable(self.url, str(lost)) from lost
+            raise lost.at(self.url) from lost
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
         """See `protocol.Broker.publish`."""
@@ -200,13 +206,15 @@ class JetStreamBroker:
         """See `protocol.Broker.depth`."""
         connection = await self._link.connected_within(0)
         try:
+            if await jetstream_streams.find_stream(connection, queue) is None:
+                return None
             held = await held_by_consumers(connection, queue)
             stream = await jetstream_streams.find_stream(connection, queue)
             if stream is None:
                 return None
-            oldest = await jetstream_streams.oldest_seconds(connection, stream)
+            oldest = await self._oldest_seconds(connection, stream)
         except NatsLost as lost:
-            raise BrokerUnavailable(self.url, str(lost)) from lost
+            raise lost.at(self.url) from lost
         pending = sum(each.count for each in held)
         return QueueDepth(
             ready=max(0, stream.state.messages - pending),
@@ -214,6 +222,18 @@ class JetStreamBroker:
             pending=pending,
             oldest_seconds=oldest,
         )
+
+    async def _oldest_seconds(self, connection: NatsConnection, stream: StreamInfo) -> float | None:
+        """The age of the oldest message; None where this user may not read messages."""
+        name = stream.config.name or ""
+        if name in connection.unreadable:
+            return None
+        try:
+            return await jetstream_streams.oldest_seconds(connection, stream)
+        except NatsDenied:
+            # Asked once for each connection: the server logs every refusal.
+            connection.unreadable.add(name)
+            return None
 
     async def reread(self, connection: NatsConnection) -> None:
         """Read the exchanges and bindings from the server. Raises NatsLost."""

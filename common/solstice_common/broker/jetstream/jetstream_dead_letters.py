@@ -279,6 +279,6 @@ def _reported(url: str) -> Iterator[None]:
     try:
         yield
     except NatsLost as lost:
-        raise BrokerUnavailable(url, str(lost)) from lost
+        raise lost.at(url) from lost
     except APIError as error:
         raise BrokerUnavailable(url, described(error)) from error

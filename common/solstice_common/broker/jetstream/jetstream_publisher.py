@@ -12,7 +12,7 @@ import structlog
 from nats.aio.msg import Msg
 
 from solstice_common.broker.jetstream.jetstream_routes import RoutingTable
-from solstice_common.broker.jetstream.nats_connection import NatsConnection, NatsLost, PublishDenied
+from solstice_common.broker.jetstream.nats_connection import NatsConnection, NatsDenied, NatsLost
 from solstice_common.broker.jetstream.nats_records import (
     HEADER_BYTES,
     MESSAGE_ID_HEADER,
@@ -20,6 +20,7 @@ from solstice_common.broker.jetstream.nats_records import (
     NatsRecord,
     header_bytes,
 )
+from solstice_common.broker.links.missing_rights import PUBLISHING
 from solstice_common.broker.links.publish_calls import GROUP_BYTES, PendingMessage, PublishCalls
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
@@ -81,6 +82,10 @@ class JetStreamPublisher:
                 connection = await self._link.connected()
                 try:
                     await self._send(connection)
+                except NatsDenied as refused:
+                    self._calls.wake.set()
+                    refused.log(PUBLISHING)
+                    await asyncio.sleep(REOPEN_SECONDS)
                 except NatsLost as lost:
                     # nats-py accepts nothing without a connection: unwritten messages wait for the next one.
                     self._calls.wake.set()
@@ -215,8 +220,9 @@ def _outcome_of(answer: "asyncio.Future[Msg]") -> Published:
     if answer.cancelled():
         return Published(PublishStatus.UNKNOWN, "the connection to the broker was closed")
     error = answer.exception()
-    if isinstance(error, PublishDenied):
-        return Published(PublishStatus.REJECTED, str(error))
+    if isinstance(error, NatsDenied):
+        error.log(PUBLISHING)
+        return Published(PublishStatus.REJECTED, str(error), lacks_right=True)
     if error is not None:
         return Published(PublishStatus.UNKNOWN, str(error))
     msg = answer.result()

@@ -11,9 +11,10 @@ from nats.aio.msg import Msg
 
 from solstice_common.broker.jetstream.jetstream_presence import answer_presence
 from solstice_common.broker.jetstream.jetstream_pull import Puller
-from solstice_common.broker.jetstream.nats_connection import NatsConnection, NatsLost
+from solstice_common.broker.jetstream.nats_connection import NatsConnection, NatsDenied, NatsLost
 from solstice_common.broker.jetstream.nats_records import headers_of, read_meta, text_of
 from solstice_common.broker.links.background import background
+from solstice_common.broker.links.missing_rights import CONSUMING
 
 SETTLE_SECONDS: Final = 10.0
 PARTING_SECONDS: Final = 3.0
@@ -178,6 +179,8 @@ class JetStreamSubscription:
         _, late = await asyncio.wait(acks, timeout=SETTLE_SECONDS)
         for answer in late:
             answer.cancel()
+        for refused in {str(each): each for each in (_denied(answer) for answer in acks) if each}.values():
+            refused.log(CONSUMING)
         # Without an answer a delivery is not renewed: the server delivers it again after AckWait.
         return [
             delivery
@@ -208,3 +211,9 @@ class JetStreamSubscription:
         except TimeoutError:
             # Then the server delivers them again after AckWait.
             return
+
+
+def _denied(answer: "asyncio.Future[Msg]") -> NatsDenied | None:
+    """Why the user may not settle; None where it may."""
+    error = None if answer.cancelled() or not answer.done() else answer.exception()
+    return error if isinstance(error, NatsDenied) else None

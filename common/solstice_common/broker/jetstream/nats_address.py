@@ -1,5 +1,6 @@
 """Reads the URL of a NATS server or cluster."""
 
+import re
 import ssl
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +14,8 @@ from solstice_common.errors import ConfigurationError
 
 DEFAULT_PORT: Final = 4222
 OPTIONS: Final = (*TLS_OPTIONS, "password_file", "replicas")
+INBOX: Final = "_INBOX"
+_WORD: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _FORM: Final = "must look like nats://user:password@host:4222 or tls://host,host2:4222"
 
 
@@ -33,6 +36,12 @@ class NatsAddress:
     """Servers of a cluster that keep each stream that we make."""
     shown: str
     """The URL without password, token and options, for messages and logs."""
+
+    @property
+    def inbox_prefix(self) -> str:
+        """Where this user gets its answers: another user's rights need not include them."""
+        own = self.user or ""
+        return f"{INBOX}.{own}" if _WORD.fullmatch(own) else INBOX
 
     def check(self) -> None:
         """Raise ConfigurationError that names a file which cannot be used."""

@@ -1,11 +1,10 @@
 """One connection to a NATS server, whose requests end with it."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import nats.errors
 from nats.aio.client import Client
@@ -16,6 +15,8 @@ from nats.js.errors import APIError, ServiceUnavailableError
 from solstice_common.addresses.hosts import Host
 from solstice_common.addresses.tls import explained, with_remedy
 from solstice_common.broker.jetstream.nats_address import NatsAddress
+from solstice_common.broker.jetstream.nats_denials import denied_subject
+from solstice_common.broker.links.missing_rights import RightRefused
 from solstice_common.broker.links.supervised_link import CONNECT_SECONDS, ConnectionLost, open_at_any
 from solstice_common.errors import ConfigurationError
 from solstice_common.runtime.public_interfaces import public_only
@@ -36,27 +37,33 @@ NO_JETSTREAM: Final = (
 PING_SECONDS: Final = 5
 PINGS_OUTSTANDING: Final = 2
 """With these settings, we give up a frozen server after about a quarter of a minute."""
-_DENIED: Final = re.compile(r"permissions violation for publish to \"([^\"]+)\"", re.IGNORECASE)
 
 
 class NatsLost(ConnectionLost):
     """The connection is gone, or does not answer; the text says why."""
 
 
-class PublishDenied(Exception):
-    """The server forbids a publish to that subject, and does not have the message."""
+class NatsDenied(RightRefused, NatsLost):
+    """The user may not publish or subscribe to a subject; the server does not have the message."""
 
 
 class NatsConnection:
     """An open connection. `ended` is done, with the reason, when the connection is lost."""
 
-    def __init__(self, client: Client, ended: "asyncio.Future[str]") -> None:
+    def __init__(self, client: Client, ended: "asyncio.Future[str]", user: str | None = None) -> None:
         self.client = client
+        self._user = user or ""
         self.ended = ended
         self.jetstream: JetStreamContext = client.jetstream(timeout=API_SECONDS)
         self._prefix = client.new_inbox()
+        self.refused: NatsDenied | None = None
+        """Set when the user may not receive answers, which ends the connection."""
+        self.unreadable: set[str] = set()
+        """The streams whose messages this user may not read."""
         self._requests: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
         self._number = 0
+        self._calls: dict[asyncio.Future[Any], NatsDenied | None] = {}
+        """The calls of nats-py that wait, and why each may not be made."""
         ended.add_done_callback(self._fail_all)
 
     @property
@@ -76,7 +83,7 @@ class NatsConnection:
     ) -> "asyncio.Future[Msg]":
         """Write a request; the future has its answer.
 
-        NatsLost, raised here or by the future, when the connection is lost; PublishDenied by the future.
+        NatsLost, raised here or by the future, when the connection is lost; NatsDenied by the future.
         """
         if self.ended.done():
             raise NatsLost(self.ended.result())
@@ -93,13 +100,20 @@ class NatsConnection:
         return future
 
     async def call(self, answer: Awaitable[T]) -> T:
-        """Wait for a call of nats-py; NatsLost when the server does not answer it.
+        """Wait for a call of nats-py; NatsLost when the server does not answer it, NatsDenied when it forbids it.
 
         An answer of JetStream that says no raises its APIError.
         """
+        calling = asyncio.ensure_future(answer)
+        self._calls[calling] = None
         try:
-            async with asyncio.timeout(API_SECONDS + 1):
-                return await answer
+            either: set[asyncio.Future[Any]] = {calling, self.ended}
+            await asyncio.wait(either, timeout=API_SECONDS + 1, return_when=asyncio.FIRST_COMPLETED)
+            if (refused := self._calls[calling] or self.refused) is not None:
+                raise refused
+            if not calling.done():
+                raise NatsLost(self.ended.result() if self.ended.done() else "no answer in time")
+            return calling.result()
         except ServiceUnavailableError as error:
             why = described(error) if error.description else NO_JETSTREAM
             raise NatsLost(f"JetStream is not available: {why}") from None
@@ -108,13 +122,42 @@ class NatsConnection:
         except (nats.errors.Error, OSError, TimeoutError) as error:
             why = self.ended.result() if self.ended.done() else described(error)
             raise NatsLost(why) from None
+        finally:
+            del self._calls[calling]
+            calling.cancel()
 
     def denied(self, error: Exception) -> None:
-        """Fail the publishes to a subject that the server has just forbidden."""
-        found = _DENIED.search(str(error))
-        for subject, future in list(self._requests.values()) if found else ():
-            if found is not None and subject.lower() == found[1].lower() and not future.done():
-                _fail(future, PublishDenied(described(error)))
+        """Fail the requests to a subject that the server has just forbidden.
+
+        The error does not say which call of nats-py made a request of JetStream: it fails all that wait, each of which is
+        tried again.
+        """
+        found = denied_subject(str(error))
+        if found is None:
+            return
+        right, denied = found
+        refused = [
+            (subject, future)
+            for subject, future in self._requests.values()
+            if right == "publish" and subject.lower() == denied.lower() and not future.done()
+        ]
+        for subject, future in refused:
+            _fail(future, self._denied(right, subject))
+        if refused:
+            return
+        if right == "subscribe" and denied.lower().startswith(self._prefix.lower()):
+            self.refused = self._denied(right, denied)
+            self.ended.set_result(str(self.refused))
+            return
+        if self._calls and denied.startswith("$"):
+            for calling in self._calls:
+                self._calls[calling] = self._denied(right, denied)
+                calling.cancel()
+        else:
+            self._denied(right, denied).log("using NATS")
+
+    def _denied(self, right: str, subject: str) -> NatsDenied:
+        return NatsDenied(user=self._user, right=right, target=f"subject {subject}")
 
     def notice_closed(self) -> None:
         """End when nats-py has closed.
@@ -188,6 +231,7 @@ async def open_connection_at(address: NatsAddress, host: Host, name: str) -> Asy
                 await client.connect(
                     servers=[f"{scheme}://{host}"],
                     name=name,
+                    inbox_prefix=address.inbox_prefix,
                     user=address.user,
                     password=password,
                     token=address.token,
@@ -206,7 +250,7 @@ async def open_connection_at(address: NatsAddress, host: Host, name: str) -> Asy
                     # unknown.
                     pending_size=-1,
                 )
-                connection = NatsConnection(client, ended)
+                connection = NatsConnection(client, ended, address.user)
                 connections.append(connection)
                 await connection.listen()
         except TimeoutError:

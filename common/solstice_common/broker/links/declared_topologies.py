@@ -5,6 +5,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
+from solstice_common.broker.links.missing_rights import DECLARING, RightRefused
 from solstice_common.errors import TopologyMismatch
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Queue, Topology
@@ -27,7 +28,11 @@ class DeclaredTopologies(Generic[C]):
 
     async def declare(self, connection: C, topology: Topology) -> None:
         """Declare a topology, now and after every reconnect. Raises what `declare_on` raises."""
-        await self._declare_on(connection, topology)
+        try:
+            await self._declare_on(connection, topology)
+        except RightRefused as refused:
+            refused.log(DECLARING)
+            raise
         if topology not in self._topologies:
             self._topologies.append(topology)
         for queue in topology.queues:
@@ -36,12 +41,15 @@ class DeclaredTopologies(Generic[C]):
     async def again(self, connection: C) -> None:
         """Declare everything again: a restarted server may be empty.
 
-        A changed object stops only its own consumer; any other error of `declare_on` is raised.
+        A changed object stops only its own consumer, and an object that the user may not declare only those who need
+        it; any other error of `declare_on` is raised.
         """
         mismatches: dict[str, TopologyMismatch] = {}
         for topology in self._topologies:
             try:
                 await self._declare_on(connection, topology)
+            except RightRefused as refused:
+                refused.log(DECLARING)
             except TopologyMismatch as mismatch:
                 mismatches[mismatch.name] = mismatch
                 self._log.error(

@@ -10,6 +10,7 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from solstice_common.broker.links.declared_topologies import DeclaredTopologies
+from solstice_common.broker.links.missing_rights import CONSUMING, RightRefused
 from solstice_common.broker.links.supervised_link import BrokerConnection, ConnectionLost, SupervisedLink
 from solstice_common.errors import TopologyMismatch
 from solstice_common.runtime.backoff import backoff_seconds
@@ -86,7 +87,7 @@ class Resubscriber(Generic[C]):
             except (ConnectionLost, SubscriptionEnded) as lost:
                 missing_since = None
                 if not ended():
-                    self._log_interrupted(str(lost))
+                    self._log_interrupted(lost)
             if self._mismatch is not None:
                 self.arrived.set()  # for `batch` to raise it
             failures = 0 if time.monotonic() - began > BACKOFF_CAP_SECONDS else failures + 1
@@ -104,7 +105,10 @@ class Resubscriber(Generic[C]):
         try:
             await self._declared.again(connection)
         except ConnectionLost as lost:
-            self._log_interrupted(str(lost))
+            self._log_interrupted(lost)
 
-    def _log_interrupted(self, why: str) -> None:
-        log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=why)
+    def _log_interrupted(self, why: ConnectionLost | SubscriptionEnded) -> None:
+        if isinstance(why, RightRefused):
+            why.log(CONSUMING)
+        else:
+            log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(why))

@@ -27,6 +27,13 @@ log = structlog.get_logger(__name__)
 class ConnectionLost(Exception):
     """The connection is lost, or the broker does not answer; the text says why."""
 
+    def at(self, url: str, detail: str = "") -> BrokerUnavailable:
+        """The error of a broker's method that this ended; `detail` is what is known beside it."""
+        return BrokerUnavailable(url, detail or str(self))
+
+    def log(self, operation: str) -> None:
+        """Log what an operator has to grant before the operation can succeed: of a lost link, nothing."""
+
 
 class BrokerConnection(Protocol):
     """One connection, which never comes back once it is lost."""
@@ -56,7 +63,8 @@ async def open_at_any(
             except ConnectionLost as lost:
                 why = tried.failed(host, str(lost))
                 if number == len(hosts):
-                    raise type(lost)(why) from None
+                    lost.args = (why,)
+                    raise
         yield connection
 
 
@@ -84,6 +92,7 @@ class SupervisedLink(Generic[C]):
         self._connected_at = math.inf
         self.host = ""
         """The host of the last connection, as `name:port`."""
+        self._lost = ConnectionLost()
         self.detail = "not connected yet"
         """The reason while there is no connection."""
 
@@ -106,7 +115,7 @@ class SupervisedLink(Generic[C]):
             async with asyncio.timeout(timeout_seconds):
                 return await self.connected()
         except TimeoutError:
-            raise BrokerUnavailable(self._shown_url, self.detail) from None
+            raise self._lost.at(self._shown_url, self.detail) from None
 
     async def run(self) -> None:
         """Connect, wait until the connection is lost, and connect again, until cancelled."""
@@ -116,8 +125,11 @@ class SupervisedLink(Generic[C]):
             host = self._hosts.current
             try:
                 await self._one_connection(host)
-            except (ConnectionLost, ConfigurationError) as lost:
-                why = str(lost)
+            except ConnectionLost as lost:
+                why, self._lost = str(lost), lost
+                lost.log("connecting")
+            except ConfigurationError as wrong:
+                why, self._lost = str(wrong), ConnectionLost()
             except Exception as mistake:
                 # A bug; without this handler, there would never be a connection again.
                 why = f"an internal error: {mistake}"

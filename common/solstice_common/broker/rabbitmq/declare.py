@@ -4,25 +4,23 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from aiormq.exceptions import (
-    ChannelAccessRefused,
-    ChannelLockedResource,
-    ChannelNotFoundEntity,
-    ChannelPreconditionFailed,
-)
+from aiormq.exceptions import ChannelLockedResource, ChannelNotFoundEntity, ChannelPreconditionFailed
 
 from solstice_common.broker.protocol import QueueDepth
 from solstice_common.broker.rabbitmq.wire import (
     CLOSE_SECONDS,
     RPC_SECONDS,
-    LinkLost,
+    TO_BIND,
+    TO_DECLARE,
+    TO_DECLARE_EXCHANGE,
+    AccessRefused,
     Wire,
     WireChannel,
     describe,
     link_errors,
 )
 from solstice_common.errors import TopologyMismatch
-from solstice_common.topology import Exchange, Queue, Topology
+from solstice_common.topology import Binding, Exchange, Queue, Topology
 
 
 class IgnoringUser:
@@ -36,24 +34,86 @@ class IgnoringUser:
 
 
 async def declare(wire: Wire, topology: Topology) -> None:
-    """Make sure everything exists, on a separate channel, which a refusal closes.
+    """Make sure everything exists, on a separate channel.
 
-    Raises TopologyMismatch when an object exists with other properties, LinkLost when the broker does not answer or
-    does not allow it.
+    A user who may not declare passes where everything exists; its arguments and bindings are not compared then.
+
+    Raises TopologyMismatch when an object exists with other properties, AccessRefused when one is missing and the user
+    may not declare it, LinkLost when the broker does not answer.
     """
-    channel = await wire.open_channel(IgnoringUser())
+    declaration = _Declaration(wire)
     try:
         for exchange in topology.exchanges:
-            await _declare_exchange(channel, exchange)
+            await declaration.ensure(exchange)
         for queue in topology.queues:
-            await _declare_queue(channel, queue)
+            await declaration.ensure(queue)
         for binding in topology.bindings:
-            with link_errors():
-                await channel.calls.queue_bind(
-                    binding.queue, binding.exchange, binding.routing_key, timeout=RPC_SECONDS
-                )
+            await declaration.bind(binding)
     finally:
-        await close_channel(channel)
+        await declaration.close()
+
+
+class _Declaration:
+    """One run over a topology.
+
+    Once the broker has refused a declaration, each further object is looked for first: a refusal closes the channel,
+    and the server logs it as an error.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._channel: WireChannel | None = None
+        self._is_refused = False
+        self._made: set[str] = set()
+
+    async def ensure(self, wanted: Exchange | Queue) -> None:
+        if self._is_refused and await self._exists(wanted):
+            return
+        try:
+            await self._declare(wanted)
+        except AccessRefused:
+            if self._is_refused or not await self._exists(wanted):
+                raise
+            self._is_refused = True
+        else:
+            self._made.add(wanted.name)
+
+    async def bind(self, binding: Binding) -> None:
+        """Bind, unless the user may not declare: whoever made the queue has bound it."""
+        if binding.queue not in self._made and self._is_refused:
+            return
+        channel = await self._open()
+        with link_errors(TO_BIND):
+            await channel.calls.queue_bind(
+                binding.queue, binding.exchange, binding.routing_key, timeout=RPC_SECONDS
+            )
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await close_channel(self._channel)
+
+    async def _open(self) -> WireChannel:
+        """The channel, opened again after a refusal."""
+        if self._channel is None or self._channel.ended.done():
+            self._channel = await self._wire.open_channel(IgnoringUser())
+        return self._channel
+
+    async def _declare(self, wanted: Exchange | Queue) -> None:
+        channel = await self._open()
+        if isinstance(wanted, Exchange):
+            await _declare_exchange(channel, wanted)
+        else:
+            await _declare_queue(channel, wanted)
+
+    async def _exists(self, wanted: Exchange | Queue) -> bool:
+        calls = (await self._open()).calls
+        look = calls.exchange_declare if isinstance(wanted, Exchange) else calls.queue_declare
+        with link_errors():
+            try:
+                await look(wanted.name, passive=True, timeout=RPC_SECONDS)
+            except ChannelNotFoundEntity:
+                return False
+        return True
 
 
 async def depth(wire: Wire, queue: str) -> QueueDepth | None:
@@ -84,20 +144,18 @@ async def close_channel(channel: WireChannel) -> None:
 
 async def _declare_exchange(channel: WireChannel, exchange: Exchange) -> None:
     declared: Mapping[str, Any] = {"type": exchange.kind, "durable": True}
-    with link_errors():
+    with link_errors(TO_DECLARE_EXCHANGE):
         try:
             await channel.calls.exchange_declare(
                 exchange.name, exchange_type=exchange.kind, durable=True, timeout=RPC_SECONDS
             )
         except ChannelPreconditionFailed as refused:
             raise TopologyMismatch("exchange", exchange.name, declared, describe(refused)) from None
-        except ChannelAccessRefused as refused:
-            raise LinkLost(describe(refused)) from None
 
 
 async def _declare_queue(channel: WireChannel, queue: Queue) -> None:
     arguments = dict(queue.arguments)
-    with link_errors():
+    with link_errors(TO_DECLARE):
         try:
             await channel.calls.queue_declare(
                 queue.name, durable=True, arguments=dict(arguments), timeout=RPC_SECONDS

@@ -11,12 +11,20 @@ import pamqp.frame
 import structlog
 from pamqp import commands as spec
 
+from solstice_common.broker.links.missing_rights import PUBLISHING
 from solstice_common.broker.links.publish_calls import GROUP_BYTES, PendingMessage, PublishCalls
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
 from solstice_common.broker.rabbitmq.frames import BODY, HEADER, UnreadHeader, content_header, frame
 from solstice_common.broker.rabbitmq.properties import Encode
-from solstice_common.broker.rabbitmq.wire import LinkLost, Wire, WireChannel
+from solstice_common.broker.rabbitmq.wire import (
+    TO_PUBLISH,
+    AccessRefused,
+    LinkLost,
+    Wire,
+    WireChannel,
+    lost_link,
+)
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.values.value import Value
 
@@ -108,9 +116,11 @@ class Unconfirmed:
         self._by_tag.clear()
         self._returned.clear()
         self._oldest = self._last + 1
-        blamed = set(self._blamed(pending, why))
+        blamed, lost = set(self._blamed(pending, why)), lost_link(why, TO_PUBLISH)
+        rejected = Published(PublishStatus.REJECTED, str(lost), lacks_right=isinstance(lost, AccessRefused))
+        unknown = Published(PublishStatus.UNKNOWN, why)
         for each in pending:
-            each.settle(Published(PublishStatus.REJECTED if each in blamed else PublishStatus.UNKNOWN, why))
+            each.settle(rejected if each in blamed else unknown)
 
     def _blamed(
         self, pending: Sequence[PendingMessage[Envelope]], why: str
@@ -147,6 +157,9 @@ class Publisher:
                 wire = await self._link.connected()
                 try:
                     await self._one_channel(wire)
+                except AccessRefused as refused:
+                    refused.log(PUBLISHING)
+                    await asyncio.sleep(REOPEN_SECONDS)
                 except LinkLost as lost:
                     log.warning(LogEvent.PUBLISHER_INTERRUPTED, detail=str(lost))
                     await asyncio.sleep(REOPEN_SECONDS)
@@ -161,7 +174,7 @@ class Publisher:
                 sending = group.create_task(self._send(wire, channel, unconfirmed), name="broker-send")
                 await asyncio.wait([channel.ended])
                 sending.cancel()
-            raise LinkLost(channel.ended.result())
+            raise lost_link(channel.ended.result(), TO_PUBLISH)
         finally:
             why = (
                 channel.ended.result() if channel.ended.done() else "the connection to the broker was closed"

@@ -30,7 +30,6 @@ from solstice_common.broker.rabbitmq.properties import of_message
 from solstice_common.broker.rabbitmq.publisher import Envelope, Publisher
 from solstice_common.broker.rabbitmq.rabbitmq_address import rabbitmq_address
 from solstice_common.broker.rabbitmq.wire import LinkLost, open_wire_at
-from solstice_common.errors import BrokerUnavailable
 from solstice_common.topology import Topology
 
 CAPABILITIES: Final = Capabilities(
@@ -130,7 +129,7 @@ class RabbitMQBroker:
         try:
             await self.declared.declare(wire, topology)
         except LinkLost as lost:
-            raise BrokerUnavailable(self._url, str(lost)) from lost
+            raise lost.at(self._url) from lost
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
         """See `protocol.Broker.publish`."""
@@ -153,7 +152,7 @@ class RabbitMQBroker:
         try:
             return await topology_declaration.depth(wire, queue)
         except LinkLost as lost:
-            raise BrokerUnavailable(self._url, str(lost)) from lost
+            raise lost.at(self._url) from lost
 
 
 def _envelope(message: Message) -> Envelope:

@@ -14,7 +14,15 @@ from solstice_common.broker.links.resubscribing import QueueMissing
 from solstice_common.broker.rabbitmq.acks import AckAction, AckLedger, encode
 from solstice_common.broker.rabbitmq.declare import close_channel
 from solstice_common.broker.rabbitmq.frames import UnreadHeader
-from solstice_common.broker.rabbitmq.wire import RPC_SECONDS, LinkLost, Wire, WireChannel, link_errors
+from solstice_common.broker.rabbitmq.wire import (
+    RPC_SECONDS,
+    TO_READ,
+    LinkLost,
+    Wire,
+    WireChannel,
+    link_errors,
+    lost_link,
+)
 
 PARTING_SECONDS: Final = 3.0
 
@@ -87,7 +95,7 @@ class Subscription:
 
     async def _consume(self, channel: WireChannel, queue: str, consumer_tag: str, prefetch: int) -> None:
         channel.calls.on_consumer_cancel_callbacks.add(lambda _: self._cancelled.set())
-        with link_errors():
+        with link_errors(TO_READ):
             await channel.calls.basic_qos(prefetch_count=prefetch, timeout=RPC_SECONDS)
             try:
                 await channel.calls.basic_consume(
@@ -105,7 +113,7 @@ class Subscription:
             writing.cancel()
             cancelled.cancel()
         if channel.ended.done():
-            raise LinkLost(channel.ended.result())
+            raise lost_link(channel.ended.result(), TO_READ)
         raise LinkLost("the broker cancelled the consumer")
 
     async def _write(self, channel: WireChannel) -> None:

@@ -33,6 +33,7 @@ from solstice_common.broker.redis_streams.redis_replies import info, pairs
 from solstice_common.broker.redis_streams.redis_scripts import DEDUPE_SECONDS
 from solstice_common.broker.redis_streams.redis_url import RedisAddress, redis_address
 from solstice_common.broker.redis_streams.redis_wire import (
+    RedisDenied,
     RedisLost,
     RedisRefusal,
     RedisWire,
@@ -162,8 +163,8 @@ class RedisBroker:
         wire = await self.control.connected_within(DECLARE_WAIT_SECONDS)
         try:
             await self.declared.declare(wire, topology)
-        except RedisLost as lost:
-            raise BrokerUnavailable(self.url, str(lost)) from lost
+        except (RedisLost, RedisDenied) as lost:
+            raise lost.at(self.url) from lost
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
         """See `protocol.Broker.publish`."""
@@ -191,8 +192,10 @@ class RedisBroker:
             found = await wire.call(
                 DEPTH, self._address.prefix, queue, str(int(self._address.lease_seconds * 1000))
             )
-        except (RedisLost, RedisRefusal) as lost:
-            raise BrokerUnavailable(self.url, str(lost)) from lost
+        except (RedisLost, RedisDenied) as lost:
+            raise lost.at(self.url) from lost
+        except RedisRefusal as refused:
+            raise BrokerUnavailable(self.url, str(refused)) from refused
         if not found:
             return None
         ready, pending, consumers, oldest_ms, lease_ms = found
@@ -225,6 +228,8 @@ class RedisBroker:
         counts = [str(len(rows)) for rows in (topology.exchanges, topology.queues, topology.bindings)]
         try:
             differs = await wire.call(DECLARE, self._address.prefix, *counts, *exchanges, *queues, *bindings)
+        except RedisDenied:
+            raise
         except RedisRefusal as refused:
             raise RedisLost(str(refused)) from None
         if not differs:
@@ -264,7 +269,7 @@ class RedisBroker:
             wire = await self.control.connected()
             try:
                 await self._check(wire)
-            except RedisLost as lost:
+            except (RedisLost, RedisDenied) as lost:
                 wire.end(str(lost))
 
     def _note(self, durability: Durability) -> None:
@@ -307,7 +312,7 @@ async def _info(wire: RedisWire) -> Mapping[str, str]:
     try:
         return info(await wire.command("INFO"))
     except ResponseError:
-        return {}  # not allowed: only the answers of commands show the state
+        return {}  # only the answers of commands show the state
 
 
 async def _config(wire: RedisWire) -> Mapping[str, str] | None:
@@ -316,7 +321,7 @@ async def _config(wire: RedisWire) -> Mapping[str, str] | None:
     for name in SETTINGS_READ:
         try:
             settings.update(pairs(await wire.command("CONFIG", "GET", name)))
-        except ResponseError:
+        except (ResponseError, RedisDenied):
             return None
     return settings
 

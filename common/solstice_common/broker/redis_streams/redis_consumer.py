@@ -14,13 +14,14 @@ from redis.exceptions import ResponseError
 
 from solstice_common.broker.delivery import Refuse, Verdict
 from solstice_common.broker.links.declared_topologies import DeclaredTopologies
+from solstice_common.broker.links.missing_rights import CONSUMING
 from solstice_common.broker.links.resubscribing import QueueMissing, Resubscriber, SubscriptionEnded
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import Delivery
 from solstice_common.broker.redis_streams.redis_scripts import LEAVE, TAKE
 from solstice_common.broker.redis_streams.redis_settling import RedisSettling, RedisSettlingBroker
 from solstice_common.broker.redis_streams.redis_url import RedisAddress
-from solstice_common.broker.redis_streams.redis_wire import RedisLost, RedisRefusal, RedisWire
+from solstice_common.broker.redis_streams.redis_wire import RedisDenied, RedisLost, RedisRefusal, RedisWire
 from solstice_common.broker.redis_streams.stream_entries import DELIVERED_BYTES, StreamDelivery
 from solstice_common.telemetry.log_events import LogEvent
 
@@ -104,13 +105,15 @@ class RedisConsumer:
         """End reading, and wake a blocked read for that; `run` returns soon after."""
         self._leaving = True
         self._wake.set()
-        with suppress(RedisLost, ResponseError):
+        with suppress(RedisLost, RedisDenied, ResponseError):
             if self._client_id is not None and (wire := self._broker.control.connection) is not None:
                 await wire.command("CLIENT", "UNBLOCK", self._client_id, "TIMEOUT", seconds=LEAVE_SECONDS)
 
     async def _subscribe(self, wire: RedisWire) -> None:
         try:
             await self._read(wire)
+        except RedisDenied:
+            raise
         except (RedisRefusal, ResponseError) as refused:
             if str(refused).startswith(("NOGROUP", "UNBLOCKED")):
                 raise QueueMissing(self._queue) from None
@@ -119,7 +122,7 @@ class RedisConsumer:
             self._begin("")
 
     async def _read(self, wire: RedisWire) -> None:
-        with suppress(ResponseError):  # not allowed: leaving waits for the end of a read
+        with suppress(ResponseError, RedisDenied):  # not allowed: leaving waits for the end of a read
             self._client_id = await wire.command("CLIENT", "ID")
         await self._give_back(wire)
         self._begin(f"{self._broker.name}-{uuid.uuid4().hex}")
@@ -145,7 +148,7 @@ class RedisConsumer:
             self._sweep_at = time.monotonic() + SWEEP_SECONDS
         with self._settling.acks() as acks:
             # Acked entries make room in the same call.
-            lease_had_ended, entries, swept, may_be_poison = await wire.call(
+            lease_had_ended, entries, swept, may_be_poison, denied = await wire.call(
                 TAKE,
                 self._prefix,
                 self._queue,
@@ -163,6 +166,9 @@ class RedisConsumer:
                 owner=consumer.decode("utf-8", "replace"),
                 returned=returned,
             )
+        if denied:
+            right, _, key = denied.decode().partition(" ")
+            wire.denied(right, f"key {key}").log(CONSUMING)
         if lease_had_ended and not first:
             # This process was frozen for too long: other consumers have its entries by now.
             self._forget_held()
@@ -235,6 +241,8 @@ class RedisConsumer:
                 await wire.call(LEAVE, self._prefix, self._queue, self._former[0])
             except RedisLost:
                 return
+            except RedisDenied as refused:
+                refused.log(CONSUMING)
             except RedisRefusal as refused:
                 log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(refused))
             self._former.pop(0)

@@ -24,6 +24,7 @@ from solstice_common.broker.redis_streams.redis_replies import client_names
 from solstice_common.broker.redis_streams.redis_scripts import LEAVE, SETTLE, TAKE
 from solstice_common.broker.redis_streams.redis_url import RedisAddress, redis_address
 from solstice_common.broker.redis_streams.redis_wire import (
+    RedisDenied,
     RedisLost,
     RedisRefusal,
     RedisWire,
@@ -142,7 +143,7 @@ class RedisDeadLetterQueue:
     async def _hold(self, consumer: str, count: int) -> list[tuple[bytes, DeadLetter]]:
         """Have up to `count` entries delivered to the consumer."""
         with _reported(self._address.shown):
-            _, entries, _, _ = await self._wire.call(
+            _, entries, *_ = await self._wire.call(
                 TAKE, self._prefix, self._name, consumer, self._lease_ms, count, "", WHOLE_BYTES
             )
         return [(entry_id, self._dead_letter(entry_id, fields)) for entry_id, _, _, fields, _ in entries]
@@ -163,7 +164,7 @@ class RedisDeadLetterQueue:
                 yield consumer
         finally:
             # Without an answer the next reader returns them, since our connection will be closed.
-            with suppress(RedisLost, RedisRefusal):
+            with suppress(RedisLost), _reported(self._address.shown, lost=False):
                 await self._wire.call(LEAVE, self._prefix, self._name, consumer, seconds=LEAVE_SECONDS)
 
     async def _renew(self, consumer: str) -> None:
@@ -184,7 +185,7 @@ class RedisDeadLetterQueue:
             return
         try:
             living = client_names(await self._wire.command("CLIENT", "LIST"))
-        except ResponseError:
+        except (ResponseError, RedisDenied):
             return  # not allowed: their leases have to end
         for reader in readers:
             if reader.removeprefix(READER).partition(":")[0] not in living:
@@ -198,8 +199,15 @@ class RedisDeadLetterQueue:
 
 
 @contextmanager
-def _reported(url: str) -> Iterator[None]:
+def _reported(url: str, *, lost: bool = True) -> Iterator[None]:
+    """Turn what the server refuses, and unless `lost` is false a lost connection, into errors of the contract."""
     try:
         yield
-    except (RedisLost, RedisRefusal, ResponseError) as error:
+    except RedisLost as error:
+        if not lost:
+            raise
+        raise error.at(url) from error
+    except RedisDenied as error:
+        raise error.at(url) from error
+    except (RedisRefusal, ResponseError) as error:
         raise BrokerUnavailable(url, str(error)) from error

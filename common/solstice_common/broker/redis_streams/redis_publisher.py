@@ -10,11 +10,12 @@ from typing import Final
 
 import structlog
 
+from solstice_common.broker.links.missing_rights import PUBLISHING
 from solstice_common.broker.links.publish_calls import GROUP_BYTES, PendingMessage, PublishCalls
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import CONFIRMED, Message, Published, PublishStatus, new_message_id
 from solstice_common.broker.redis_streams.redis_scripts import DEDUPE_SECONDS, PUBLISH
-from solstice_common.broker.redis_streams.redis_wire import RedisLost, RedisRefusal, RedisWire
+from solstice_common.broker.redis_streams.redis_wire import RedisDenied, RedisLost, RedisRefusal, RedisWire
 from solstice_common.broker.redis_streams.stream_entries import Entry, entry_of
 from solstice_common.telemetry.log_events import LogEvent
 
@@ -110,9 +111,13 @@ class RedisPublisher:
         except RedisLost as lost:
             log.warning(LogEvent.PUBLISHER_INTERRUPTED, detail=str(lost))
             return [Published(PublishStatus.UNKNOWN, str(lost))] * len(entries)
+        except RedisDenied as refused:
+            return [_denied(refused)] * len(entries)
         except RedisRefusal as refused:
             return [Published(PublishStatus.REJECTED, str(refused))] * len(entries)
-        return [_outcome(entry, answer) for entry, answer in zip(entries, answers, strict=True)]
+        if len(answers) > len(entries):
+            _refusal_in(wire, answers.pop()).log(PUBLISHING)
+        return [_outcome(wire, entry, answer) for entry, answer in zip(entries, answers, strict=True)]
 
     def _why_overdue(self) -> str:
         if self._link.connection is None:
@@ -140,9 +145,22 @@ def _is_enough(messages: int, of_next_call: int) -> bool:
     return messages >= ENOUGH_MESSAGES or messages + of_next_call > MOST_MESSAGES
 
 
-def _outcome(entry: Entry, answer: bytes) -> Published:
+def _refusal_in(wire: RedisWire, answer: bytes) -> RedisDenied:
+    """What the user may not do, as the script names it: the command and its key."""
+    right, _, key = answer.decode("utf-8", "replace").partition(" ")
+    return wire.denied(right, f"key {key}")
+
+
+def _denied(refused: RedisDenied) -> Published:
+    refused.log(PUBLISHING)
+    return Published(PublishStatus.REJECTED, str(refused), lacks_right=True)
+
+
+def _outcome(wire: RedisWire, entry: Entry, answer: bytes) -> Published:
     if not answer:
         return CONFIRMED
+    if answer.startswith(b"denied "):
+        return _denied(_refusal_in(wire, answer.removeprefix(b"denied ")))
     what, _, detail = answer.decode("utf-8", "replace").partition(" ")
     match what:
         case "unroutable":

@@ -30,11 +30,24 @@ for _, row in ipairs(queues) do
   local found = redis.call('HGET', topology, 'q:' .. row[1])
   if found and found ~= row[2] then return {'queue', row[1], found} end
 end
-for _, row in ipairs(exchanges) do redis.call('HSET', topology, 'x:' .. row[1], row[2]) end
+-- Only what is missing: a user who may not declare passes where everything exists.
+local function note(field, value)
+  local found = redis.call('HGET', topology, field)
+  if found == value then return false end
+  redis.call('HSET', topology, field, value)
+  return true
+end
+for _, row in ipairs(exchanges) do note('x:' .. row[1], row[2]) end
 for _, row in ipairs(queues) do
-  redis.call('HSET', topology, 'q:' .. row[1], row[2])
-  local made = redis.pcall('XGROUP', 'CREATE', prefix .. row[1], GROUP, '0', 'MKSTREAM')
-  if type(made) == 'table' and made.err and not string.find(made.err, 'BUSYGROUP') then return made end
+  local is_new = note('q:' .. row[1], row[2])
+  local key = prefix .. row[1]
+  local made = redis.pcall('XGROUP', 'CREATE', key, GROUP, '0', 'MKSTREAM')
+  if type(made) == 'table' and made.err and is_denial(made.err) then
+    local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
+    if is_new or exists.err and not is_denial(exists.err) then return redis.error_reply('DENIED xgroup|create ' .. key) end
+  elseif type(made) == 'table' and made.err and not string.find(made.err, 'BUSYGROUP') then
+    return made
+  end
 end
 for _, row in ipairs(bindings) do
   local kind = redis.call('HGET', topology, 'x:' .. row[1])
@@ -60,15 +73,17 @@ DEPTH: Final = Script(
 local queue, key, now = ARGV[2], prefix .. ARGV[2], now_ms()
 if redis.call('HEXISTS', topology, 'q:' .. queue) == 0 then return {} end
 local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
+if exists.err and is_denial(exists.err) then redis.call('XINFO', 'CONSUMERS', key, GROUP) end
 if exists.err then return {0, 0, 0, -1, -1} end
-sweep(queue, tonumber(ARGV[3]))
+-- Who only counts need not be able to return what dead consumers hold, nor to read messages.
+pcall(sweep, queue, tonumber(ARGV[3]))
 local pending, returned = redis.call('XPENDING', key, GROUP), 0
 for _, each in ipairs(pending[4] or {}) do
   if each[1] == RETURNED then returned = tonumber(each[2]) end
 end
 local held = pending[1] - returned
-local oldest, age = redis.call('XRANGE', key, '-', '+', 'COUNT', 1), -1
-if #oldest > 0 then age = math.max(0, now - tonumber(string.match(oldest[1][1], '^%d+'))) end
+local oldest, age = redis.pcall('XRANGE', key, '-', '+', 'COUNT', 1), -1
+if not oldest.err and #oldest > 0 then age = math.max(0, now - tonumber(string.match(oldest[1][1], '^%d+'))) end
 local first, lease = redis.call('ZRANGE', key .. ':consumers', 0, 0, 'WITHSCORES'), -1
 if #first > 0 then lease = tonumber(first[2]) - now end
 local consumers = redis.call('ZCOUNT', key .. ':consumers', now, '+inf')
@@ -83,6 +98,7 @@ BROWSE: Final = Script(
 -- Returns the entries that no living consumer holds (id, fields), and the id of the last one looked at.
 local queue, key, start = ARGV[2], prefix .. ARGV[2], ARGV[4]
 local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
+if exists.err and is_denial(exists.err) then redis.call('XINFO', 'CONSUMERS', key, GROUP) end
 if exists.err then return {{}, ''} end
 if start == '-' then sweep(queue, tonumber(ARGV[3])) end
 local found = redis.call('XRANGE', key, start, '+', 'COUNT', ARGV[5])
@@ -103,7 +119,9 @@ CONSUMERS: Final = Script(
     + """
 -- ARGV: prefix, queue
 -- Returns the names of the consumers that the queue knows.
-local names, exists = {}, redis.pcall('XINFO', 'CONSUMERS', prefix .. ARGV[2], GROUP)
+local key = prefix .. ARGV[2]
+local names, exists = {}, redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
+if exists.err and is_denial(exists.err) then redis.call('XINFO', 'CONSUMERS', key, GROUP) end
 if exists.err then return names end
 for _, info in ipairs(exists) do
   for index = 1, #info, 2 do

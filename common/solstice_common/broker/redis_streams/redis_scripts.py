@@ -42,6 +42,16 @@ local function now_ms()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+local function is_denial(why) return string.find(why, 'user executing') or string.find(why, 'ACL failure') end
+
+-- The first command that the user may not run, of those whose failure is no reason to fail.
+local denied = ''
+local function optional(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if denied == '' and type(reply) == 'table' and reply.err and is_denial(reply.err) then denied = command .. ' ' .. key end
+  return reply
+end
+
 -- `unpack` of some thousand values fails, so they go in chunks.
 local function in_chunks(ids, act)
   for first = 1, #ids, 500 do
@@ -156,14 +166,15 @@ end
 local function is_stored(queue, idempotency)
   if stored_keys[queue] and stored_keys[queue][idempotency] then return true end
   for spans_ago = 0, math.ceil(window / SPAN) do
-    if redis.pcall('SISMEMBER', keys_of(queue, spans_ago), idempotency) == 1 then return true end
+    if optional('SISMEMBER', keys_of(queue, spans_ago), idempotency) == 1 then return true end
   end
   return false
 end
 
 
-local stored = {}
+local stored, doing = {}, ''
 local function store(exchange, key, idempotency, is_repeat, meta, body)
+  doing = 'HGET ' .. topology
   local queues = route(exchange, key)
   if queues == false then return 'no exchange' end
   if #queues == 0 then return 'unroutable' end
@@ -172,6 +183,7 @@ local function store(exchange, key, idempotency, is_repeat, meta, body)
   end
   for _, queue in ipairs(queues) do
     if not (is_repeat and idempotency ~= '' and is_stored(queue, idempotency)) then
+      doing = 'XADD ' .. prefix .. queue
       redis.call('XADD', prefix .. queue, '*', 'body', body, 'meta', meta)
       stored[queue] = true
       if idempotency ~= '' then
@@ -187,18 +199,22 @@ local outcomes = {}
 for at = 3, #ARGV, 6 do
   local done, outcome =
     pcall(store, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] ~= '', ARGV[at + 4], ARGV[at + 5])
-  if not done then outcome = 'error ' .. tostring(type(outcome) == 'table' and outcome.err or outcome) end
+  if not done then
+    local why = tostring(type(outcome) == 'table' and outcome.err or outcome)
+    outcome = is_denial(why) and 'denied ' .. doing or 'error ' .. why
+  end
   outcomes[#outcomes + 1] = outcome
 end
 -- Wakes one waiting consumer of each queue, which wakes another one if it cannot take all.
-for queue in pairs(stored) do redis.pcall('ZADD', prefix .. queue .. ':new', 0, '1') end
+for queue in pairs(stored) do optional('ZADD', prefix .. queue .. ':new', 0, '1') end
 for queue, keys in pairs(stored_keys) do
   local names = {}
   for name in pairs(keys) do names[#names + 1] = name end
   -- Without its key a repeat is stored twice, which the reader recognises: no reason to call this a failure.
-  in_chunks(names, function(chunk) redis.pcall('SADD', keys_of(queue, 0), unpack(chunk)) end)
-  redis.pcall('PEXPIRE', keys_of(queue, 0), window + SPAN)
+  in_chunks(names, function(chunk) optional('SADD', keys_of(queue, 0), unpack(chunk)) end)
+  optional('PEXPIRE', keys_of(queue, 0), window + SPAN)
 end
+if denied ~= '' then outcomes[#outcomes + 1] = denied end
 return outcomes
 """
 )
@@ -208,7 +224,8 @@ TAKE: Final = Script(
     + """
 -- ARGV: prefix, queue, consumer, lease in ms, count, whether to sweep ('1' or ''), most bytes of an entry, then the ids of entries to ack
 -- Returns whether the lease had ended, the entries (id, deliveries, returned, fields, bytes of an omitted body), what was
--- swept, and whether the queue has a dead-letter exchange: without one, what was delivered too often would be lost.
+-- swept, whether the queue has a dead-letter exchange (without one, what was delivered too often would be lost), and the
+-- command and key that the user may not use.
 -- Of an entry with more bytes only `meta` is delivered, and that only within half of them.
 local queue, consumer, lease_ms, count, most_bytes = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[7])
 local function within(fields)
@@ -222,6 +239,7 @@ local function within(fields)
 end
 local key = prefix .. queue
 local exists = redis.pcall('XPENDING', key, GROUP, '-', '+', 1, RETURNED)
+if exists.err and is_denial(exists.err) then redis.call('XPENDING', key, GROUP, '-', '+', 1, RETURNED) end
 if exists.err then return redis.error_reply('NOGROUP there is no stream ' .. key .. ' with the group ' .. GROUP) end
 local swept = ARGV[6] ~= '' and sweep(queue, lease_ms) or {}
 local lost, entries = redis.call('ZADD', key .. ':consumers', now_ms() + lease_ms, consumer), {}
@@ -249,8 +267,8 @@ if count > #entries then
     for _, entry in ipairs(read[1][2]) do entries[#entries + 1] = {entry[1], 1, 0, within(entry[2])} end
   end
 end
-if count > 0 and #entries >= count then redis.pcall('ZADD', key .. ':new', 0, '1') end
-return {lost, entries, swept, arguments(queue)['x-dead-letter-exchange'] and 1 or 0}
+if count > 0 and #entries >= count then optional('ZADD', key .. ':new', 0, '1') end
+return {lost, entries, swept, arguments(queue)['x-dead-letter-exchange'] and 1 or 0, denied}
 """
 )
 
@@ -318,7 +336,9 @@ LEAVE: Final = Script(
     COMMON
     + """
 -- ARGV: prefix, queue, consumer
-local exists = redis.pcall('XINFO', 'CONSUMERS', prefix .. ARGV[2], GROUP)
+local key = prefix .. ARGV[2]
+local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
+if exists.err and is_denial(exists.err) then redis.call('XINFO', 'CONSUMERS', key, GROUP) end
 if exists.err then return 0 end
 return give_back(ARGV[2], ARGV[3], 0)
 """

@@ -16,10 +16,11 @@ import structlog
 from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict, retry_seconds
 from solstice_common.broker.dropping import OnDropped, drop
 from solstice_common.broker.headers import refusal_headers
+from solstice_common.broker.links.missing_rights import CONSUMING
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import Delivered, Delivery, new_message_id
 from solstice_common.broker.redis_streams.redis_scripts import SETTLE
-from solstice_common.broker.redis_streams.redis_wire import RedisLost, RedisRefusal, RedisWire
+from solstice_common.broker.redis_streams.redis_wire import RedisDenied, RedisLost, RedisRefusal, RedisWire
 from solstice_common.broker.redis_streams.stream_entries import StreamDelivery, dead_meta
 from solstice_common.runtime.backoff import backoff_seconds
 from solstice_common.telemetry.log_events import LogEvent
@@ -157,7 +158,10 @@ class RedisSettling:
             try:
                 homeless, dropped, _ = await wire.call(SETTLE, self._prefix, self._queue, name, *arguments)
             except (RedisLost, RedisRefusal) as failed:
-                log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(failed))
+                if isinstance(failed, RedisDenied):
+                    failed.log(CONSUMING)
+                else:
+                    log.warning(LogEvent.CONSUMER_INTERRUPTED, queue=self._queue, detail=str(failed))
                 failures += 1
                 await asyncio.sleep(
                     backoff_seconds(

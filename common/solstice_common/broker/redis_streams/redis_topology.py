@@ -6,7 +6,7 @@ from redis.exceptions import ResponseError
 
 from solstice_common.broker.redis_streams.redis_replies import pairs
 from solstice_common.broker.redis_streams.redis_url import redis_address
-from solstice_common.broker.redis_streams.redis_wire import RedisLost, open_redis_wire
+from solstice_common.broker.redis_streams.redis_wire import RedisDenied, RedisLost, open_redis_wire
 from solstice_common.broker.topology_check import FoundExchange, FoundQueue, FoundTopology
 from solstice_common.errors import BrokerUnavailable
 from solstice_common.topology import Binding
@@ -24,7 +24,9 @@ async def found_topology(url: str) -> FoundTopology:
             rows = pairs(await wire.command("HGETALL", f"{address.prefix}solstice:topology"))
             named = [field.removeprefix("q:") for field in rows if field.startswith("q:")]
             there = {name for name in named if await wire.command("EXISTS", address.prefix + name)}
-    except (RedisLost, ResponseError) as error:
+    except (RedisLost, RedisDenied) as error:
+        raise error.at(address.shown) from None
+    except ResponseError as error:
         raise BrokerUnavailable(address.shown, str(error)) from None
     return FoundTopology(
         exchanges={

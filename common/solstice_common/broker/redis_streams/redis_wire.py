@@ -15,13 +15,15 @@ import hiredis
 from redis.asyncio import Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoPermissionError, NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from solstice_common.addresses.hosts import Host
 from solstice_common.addresses.tls import TlsFiles, explained, with_remedy
 from solstice_common.broker.links.background import background
+from solstice_common.broker.links.missing_rights import RightRefused
 from solstice_common.broker.links.supervised_link import CONNECT_SECONDS, ConnectionLost, open_at_any
+from solstice_common.broker.redis_streams.redis_denials import denied_command, denied_in_script, is_denied
 from solstice_common.broker.redis_streams.redis_scripts import Script
 from solstice_common.broker.redis_streams.redis_url import RedisAddress
 from solstice_common.errors import ConfigurationError
@@ -45,14 +47,19 @@ class RedisRefusal(Exception):
     """The server refused a command, and changed nothing; the text is the server's."""
 
 
+class RedisDenied(RightRefused, RedisRefusal):
+    """The user may not run a command, or not on its key."""
+
+
 class RedisWire:
     """One connection for several calls at a time, which the server runs in order.
 
     An overdue call ends it.
     """
 
-    def __init__(self, connection: Connection, ended: "asyncio.Future[str]") -> None:
+    def __init__(self, connection: Connection, ended: "asyncio.Future[str]", user: str | None = None) -> None:
         self._connection = connection
+        self._user = user or "default"
         self._sending = asyncio.Lock()
         self._last_reply: asyncio.Future[None] | None = None
         """Done when the reply of the newest call was read; None before the first call."""
@@ -62,7 +69,7 @@ class RedisWire:
     async def call(
         self, script: Script, *arguments: bytes | str | float, seconds: float = CALL_SECONDS
     ) -> Any:
-        """Run a script; RedisLost, or RedisRefusal."""
+        """Run a script; RedisLost, RedisDenied, or RedisRefusal."""
         try:
             try:
                 return await self.command("EVALSHA", script.sha, 0, *arguments, seconds=seconds)
@@ -71,10 +78,17 @@ class RedisWire:
                 await self.command("SCRIPT", "LOAD", script.source)
                 return await self.command("EVALSHA", script.sha, 0, *arguments, seconds=seconds)
         except ResponseError as error:
+            if is_denied(str(error)):
+                right, target = denied_in_script(str(error), script, arguments)
+                raise RedisDenied(user=self._user, right=right, target=target) from None
             raise RedisRefusal(str(error)) from None
 
+    def denied(self, right: str, target: str) -> RedisDenied:
+        """The error for a command that a script could not run for this user."""
+        return RedisDenied(user=self._user, right=right.lower(), target=target)
+
     async def command(self, *words: bytes | str | float, seconds: float = CALL_SECONDS) -> Any:
-        """Run one command; RedisLost, or the ResponseError of a refusal.
+        """Run one command; RedisLost, RedisDenied, or the ResponseError of another refusal.
 
         The reply is what the server sent: bytes, numbers, lists of them, None. A cancelled caller does not cancel
         the command: a half-read reply would end the connection for all others.
@@ -100,7 +114,10 @@ class RedisWire:
                 if self.ended.done():
                     raise RedisLost(self.ended.result())
                 return await self._connection.read_response()
-        except ResponseError:
+        except ResponseError as error:
+            if isinstance(error, NoPermissionError):
+                right, target = denied_command(str(error), words)
+                raise self.denied(right, target) from None
             raise
         except (RedisTimeoutError, TimeoutError):
             raise RedisLost(self.end(f"the server did not answer within {seconds:g} s")) from None
@@ -121,7 +138,7 @@ class RedisWire:
             while not (await asyncio.wait([self.ended], timeout=PING_SECONDS))[0]:
                 try:
                     await self.command("PING")
-                except ResponseError as error:
+                except (ResponseError, RedisDenied) as error:
                     self.end(describe(error))
 
     async def close_wire(self) -> None:
@@ -155,7 +172,7 @@ async def open_redis_wire_at(address: RedisAddress, host: Host, name: str) -> As
     except ConfigurationError as error:
         # A file that existed at the start is being replaced, or was removed.
         raise RedisLost(str(error)) from None
-    wire = RedisWire(connection, asyncio.get_running_loop().create_future())
+    wire = RedisWire(connection, asyncio.get_running_loop().create_future(), address.username)
     try:
         try:
             await wire.command("PING", seconds=CONNECT_SECONDS)

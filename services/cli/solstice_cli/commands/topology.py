@@ -28,6 +28,8 @@ from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import AsJson, note_when_slow, print_json, print_rows
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError
+from solstice_common.rights.role_users import users_of_roles
+from solstice_common.rights.roles import Role
 from solstice_common.runtime.hidden_secrets import SecretUrl
 from solstice_common.settings import (
     BROKER_URL_DESCRIPTION,
@@ -38,7 +40,7 @@ from solstice_common.settings import (
 from solstice_common.topology import Topology, full_topology
 
 app = typer.Typer(
-    help="Exchanges and queues: show, declare, check, migrate.",
+    help="Exchanges and queues: show, declare, check, migrate; the users for them.",
     no_args_is_help=True,
     context_settings=CONTEXT_SETTINGS,
 )
@@ -166,6 +168,36 @@ def check(
         typer.echo(f"not checked: {sentence}", err=True)
     if differences:
         raise typer.Exit(1)
+
+
+@app.command()
+@with_settings(LocalBrokerSettings)
+def users(
+    settings: BrokerSettings,
+    *,
+    role: Annotated[
+        list[Role] | None, typer.Option("--role", help="Only this role; may be repeated.", show_default="all")
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="One user with all of these roles.", show_default="one for each"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the commands that make users with no more rights than their roles need.
+
+    The broker is not contacted.
+    """
+    roles = role or list(Role)
+    named = [(user, roles)] if user else [(each.value, [each]) for each in roles]
+    made = [users_of_roles(settings, name, theirs) for name, theirs in named]
+    if as_json:
+        print_json({"users": [each.document() for each in made]})
+        return
+    for each in made:
+        for purpose in each.purposes:
+            typer.echo(f"# {purpose}")
+        typer.echo("\n".join(each.lines))
 
 
 @app.command()

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from solstice_common.broker import Published, PublishStatus, open_broker
 from solstice_common.cli.local_repository import as_url
-from solstice_common.errors import ConfigurationError, InvalidMessage
+from solstice_common.errors import ConfigurationError, InvalidMessage, RightMissing
 from solstice_common.messages import JobRequestV1, derive_request_id
 from solstice_common.messages.fields import RESERVED_IDS
 from solstice_common.settings import BrokerSettings, ClientSettings, SigningSettings
@@ -104,7 +104,7 @@ def job_request(request_input: EnqueueInput, *, now: datetime, new_id: uuid.UUID
 async def publish(request: JobRequestV1, settings: EnqueueSettings) -> Published:
     """Declare the topology and publish; retry an unknown outcome with the same key.
 
-    Raises BrokerUnavailable, TopologyMismatch.
+    Raises BrokerUnavailable, RightMissing, TopologyMismatch.
     """
     async with open_broker(
         settings.amqp_url,
@@ -135,6 +135,8 @@ def advice(published: Published, request: JobRequestV1, settings: BrokerSettings
                 f"{route.routing_key!r}, so the broker dropped the request{detail}. "
                 "'solstice topology show' says what is expected; check AMQP_EXCHANGE and AMQP_ROUTING_KEY."
             )
+        case PublishStatus.REJECTED if published.lacks_right:
+            return f"rejected: {published.detail}; {RightMissing.REMEDY}."
         case PublishStatus.REJECTED:
             return (
                 f"rejected: the broker did not take the request{detail}. The queue {route.queue!r} may be "

@@ -161,7 +161,7 @@ def _report(
         typer.echo(f"confirmed: request {request.request_id} is with the broker")
     if not published.confirmed:
         typer.secho(f"error: {words}", err=True, fg=typer.colors.RED)
-    raise typer.Exit(PUBLISH_EXIT[published.status])
+    raise typer.Exit(Exit.USAGE if published.lacks_right else PUBLISH_EXIT[published.status])
 
 
 class _Watch:

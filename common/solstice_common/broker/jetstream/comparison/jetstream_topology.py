@@ -44,7 +44,7 @@ async def found_topology(url: str, topology: Topology) -> FoundTopology:
                     queues[queue.name] = found
             drifts += await _bucket(opened)
     except NatsLost as lost:
-        raise BrokerUnavailable(address.shown, str(lost)) from None
+        raise lost.at(address.shown) from None
     except APIError as refused:
         raise BrokerUnavailable(address.shown, f"JetStream refused: {refused.description}") from None
     return FoundTopology(

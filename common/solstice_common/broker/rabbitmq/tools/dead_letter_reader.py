@@ -14,7 +14,15 @@ from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError, PublishErr
 
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
 from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, reported
-from solstice_common.broker.rabbitmq.wire import CLOSE_SECONDS, RPC_SECONDS, LinkLost, link_errors
+from solstice_common.broker.rabbitmq.wire import (
+    CLOSE_SECONDS,
+    RPC_SECONDS,
+    TO_PUBLISH,
+    TO_READ,
+    AccessRefused,
+    LinkLost,
+    link_errors,
+)
 from solstice_common.errors import BrokerUnavailable
 
 ARRIVAL_SECONDS: Final = 3.0
@@ -61,7 +69,7 @@ class DeadLetterReader:
         if not count:
             return []
         arrived: asyncio.Queue[Received] = asyncio.Queue()
-        with reported(self._url):
+        with reported(self._url, TO_READ):
             await self._channel.set_qos(
                 prefetch_count=count if count <= MAX_PREFETCH else UNLIMITED, timeout=RPC_SECONDS
             )
@@ -137,7 +145,7 @@ class DeadLetterReader:
             await channel.close()
 
     async def purge(self) -> int:
-        with reported(self._url):
+        with reported(self._url, TO_READ):
             try:
                 queue = await self._channel.get_queue(self._queue, ensure=False)
                 return (await queue.purge(timeout=RPC_SECONDS)).message_count or 0
@@ -154,7 +162,7 @@ class DeadLetterReader:
 
     async def _publish_one(self, message: Message) -> Published:
         try:
-            with link_errors():
+            with link_errors(TO_PUBLISH):
                 try:
                     await self._channel.default_exchange.publish(
                         message, routing_key=self._queue, mandatory=True, timeout=CONFIRM_SECONDS
@@ -163,6 +171,8 @@ class DeadLetterReader:
                     return Published(PublishStatus.UNROUTABLE, f"there is no queue {self._queue!r}")
                 except DeliveryError as refused:
                     return Published(PublishStatus.REJECTED, str(refused))
+        except AccessRefused as refused:
+            raise refused.at(self._url) from refused
         except LinkLost as lost:
             return Published(PublishStatus.UNKNOWN, str(lost))
         return CONFIRMED

@@ -9,8 +9,9 @@ import contextlib
 import struct
 import time
 from asyncio import StreamReader
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from types import MappingProxyType
 from typing import Any, Final
 
 import aio_pika
@@ -34,7 +35,6 @@ from solstice_common.broker.rabbitmq.frames import (
 from solstice_common.broker.rabbitmq.rabbitmq_address import RabbitMQAddress, rabbitmq_address
 from solstice_common.broker.rabbitmq.received_properties import publishable
 from solstice_common.broker.rabbitmq.wire import HEARTBEAT_SECONDS, FilteredTransport, LinkLost, link_errors
-from solstice_common.errors import BrokerUnavailable
 
 CONNECT_SECONDS: Final = 10.0
 NO_PROPERTIES: Final = b"\0\0"
@@ -76,13 +76,16 @@ async def tool_connection(url: str, name: str) -> AsyncIterator[tuple[ToolConnec
 
 
 @contextmanager
-def reported(url: str) -> Iterator[None]:
-    """Turn every error about a dead link into BrokerUnavailable."""
+def reported(url: str, needed: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
+    """Turn every error about a dead link into BrokerUnavailable, a refusal into RightMissing.
+
+    `needed` are the rights of the call, see `lost_link`.
+    """
     try:
-        with link_errors():
+        with link_errors(needed):
             yield
     except LinkLost as lost:
-        raise BrokerUnavailable(url, str(lost)) from lost
+        raise lost.at(url) from lost
 
 
 async def _connect(address: RabbitMQAddress, name: str) -> ToolConnection:

@@ -1,0 +1,1 @@
+"""The rights that each role needs at the broker, as tables."""

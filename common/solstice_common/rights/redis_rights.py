@@ -1,0 +1,145 @@
+"""The commands and keys of Redis that each role needs, and the ACL that grants them. Pure.
+
+Source: redis.io/docs/latest/operate/oss_and_stack/management/security/acl; selectors need Redis 7.0 or Valkey.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from solstice_common.rights.roles import Role
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import CANCELS, STATUSES, Route, full_topology, jobs_route
+
+TOPOLOGY: Final = "solstice:topology"
+CONNECT: Final = ("client|setname", "evalsha", "info", "ping", "script|load")
+"""What every connection runs, on no key."""
+READ: Final = (
+    *("xack", "xclaim", "xdel", "xgroup|delconsumer", "xinfo|consumers", "xpending", "xrange", "xreadgroup"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Commands that a user may run, all on the same keys."""
+
+    commands: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+
+    def rule(self, prefix: str) -> str:
+        """The rule of an ACL; on keys, a selector."""
+        commands = " ".join(f"+{each}" for each in self.commands)
+        keys = " ".join(f"~{prefix}{each}" for each in self.keys)
+        return f"({commands} {keys})" if keys else commands
+
+
+@dataclass(frozen=True, slots=True)
+class RedisRights:
+    """The grants of one user."""
+
+    grants: tuple[Grant, ...]
+
+    def __or__(self, other: "RedisRights") -> "RedisRights":
+        """The rights of both."""
+        return RedisRights(tuple(dict.fromkeys((*self.grants, *other.grants))))
+
+    def names(self) -> Mapping[str, Sequence[str]]:
+        """The keys under the commands that may be run on them."""
+        return {" ".join(grant.commands): grant.keys for grant in self.grants}
+
+    def rules(self, prefix: str = "") -> Sequence[str]:
+        """The rules after `ACL SETUSER NAME`, without the password."""
+        return ["resetkeys", "resetchannels", "-@all", *(grant.rule(prefix) for grant in self.grants)]
+
+    def commands(self, user: str, prefix: str) -> Sequence[str]:
+        """The command that makes such a user."""
+        quoted = " ".join(f"'{rule}'" if "(" in rule else rule for rule in self.rules(prefix))
+        return [f"redis-cli ACL SETUSER {user} reset on '>PASSWORD' {quoted}"]
+
+
+def redis_rights(role: Role, settings: BrokerSettings) -> RedisRights:
+    """The rights of one role under the names that the settings give.
+
+    Services do not declare: the admin has done so. With the rights of `admin` as well they do it themselves.
+    """
+    jobs = _with_classes(jobs_route(settings))
+    requests, dead = tuple(each.queue for each in jobs), tuple(each.dlq for each in jobs)
+    declared = tuple(each.name for each in full_topology(settings).queues)
+    look = Grant(("hexists", "hget"), (TOPOLOGY,))
+    match role:
+        case Role.FORGE_INTEGRATION:
+            grants = (
+                # A service reads how durable the server is.
+                Grant((*CONNECT, "config|get", "time")),
+                look,
+                *_publishing(*requests, CANCELS.queue),
+                *_counting(*requests),
+                *_reading(STATUSES.queue),
+                Grant(("xadd",), (STATUSES.dlq,)),
+            )
+        case Role.ORCHESTRATOR:
+            grants = (
+                Grant((*CONNECT, "config|get", "time")),
+                look,
+                *_reading(*requests, CANCELS.queue),
+                *_publishing(STATUSES.queue, *dead),
+                Grant(("xadd",), (CANCELS.dlq,)),
+                *_counting(*declared, reads=(*requests, CANCELS.queue)),
+            )
+        case Role.PUBLISHER:
+            grants = (Grant((*CONNECT, "time")), look, *_publishing(*requests))
+        case Role.OPERATOR:
+            everything = (*dead, CANCELS.dlq, STATUSES.dlq)
+            grants = (
+                Grant((*CONNECT, "time")),
+                look,
+                *_publishing(*requests, CANCELS.queue, STATUSES.queue),
+                *_reading(*everything)[:2],
+                *_counting(*everything, reads=everything),
+                Grant(("xadd",), everything),
+            )
+        case Role.ADMIN:
+            grants = (
+                Grant(CONNECT),
+                Grant(("hexists", "hget", "hgetall", "hset"), (TOPOLOGY,)),
+                Grant(("exists", "xgroup|create"), declared),
+            )
+        case Role.MONITORING:
+            grants = (
+                Grant(("client|setname", "ping")),
+                Grant(("hgetall",), (TOPOLOGY,)),
+                Grant(("exists",), declared),
+            )
+    return RedisRights(grants)
+
+
+def _publishing(*queues: str) -> tuple[Grant, ...]:
+    """Messages, the sign that wakes a reader, and the keys by which a repeat is recognised."""
+    return (
+        Grant(("xadd",), queues),
+        Grant(("zadd",), tuple(f"{name}:new" for name in queues)),
+        Grant(("pexpire", "sadd", "sismember"), tuple(f"{name}:idemp:*" for name in queues)),
+    )
+
+
+def _reading(*queues: str) -> tuple[Grant, ...]:
+    """Entries, the leases of consumers, and the sign that wakes a reader."""
+    return (
+        Grant(READ, queues),
+        Grant(("zadd", "zrangebyscore", "zrem", "zscore"), tuple(f"{name}:consumers" for name in queues)),
+        Grant(("bzpopmin", "zadd"), tuple(f"{name}:new" for name in queues)),
+    )
+
+
+def _counting(*queues: str, reads: Sequence[str] = ()) -> tuple[Grant, ...]:
+    """What measures queues; who `reads` one may do some of it anyway."""
+    others = tuple(name for name in queues if name not in reads)
+    return (
+        Grant(("xlen",), queues),
+        *([Grant(("xinfo|consumers", "xpending"), others)] if others else []),
+        Grant(("zcount", "zrange"), tuple(f"{name}:consumers" for name in queues)),
+    )
+
+
+def _with_classes(route: Route) -> Sequence[Route]:
+    return [route, *route.classes.values()]

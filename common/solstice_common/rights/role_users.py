@@ -1,0 +1,64 @@
+"""The user of one or more roles at the broker of a URL: its rights, and how to make it. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from solstice_common.errors import ConfigurationError
+from solstice_common.rights.nats_rights import nats_rights
+from solstice_common.rights.rabbitmq_rights import rabbitmq_rights
+from solstice_common.rights.redis_rights import redis_rights
+from solstice_common.rights.roles import PURPOSES, Role
+from solstice_common.settings import BrokerSettings, known_broker_url
+
+NO_USERS: Final = "AMQP_URL: the embedded broker has no users: the mode of its file decides"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleUser:
+    """A user with exactly the rights of its roles."""
+
+    user: str
+    roles: Sequence[Role]
+    rights: Mapping[str, Sequence[str]]
+    """Names of objects, commands, keys or subjects under each kind of right."""
+    lines: Sequence[str]
+    """The commands, or the part of a configuration, that make the user."""
+
+    @property
+    def purposes(self) -> Sequence[str]:
+        return [f"{role}: {PURPOSES[role]}" for role in self.roles]
+
+    def document(self) -> Mapping[str, object]:
+        """As JSON shows it."""
+        return {
+            "user": self.user,
+            "roles": list(self.roles),
+            "rights": {kind: list(names) for kind, names in self.rights.items()},
+            "lines": list(self.lines),
+        }
+
+
+def users_of_roles(settings: BrokerSettings, user: str, roles: Sequence[Role]) -> RoleUser:
+    """The user `user` with the rights of all these roles; ConfigurationError for a broker without users."""
+    transport = known_broker_url(settings.amqp_url)
+    if transport == "rabbitmq":
+        rabbitmq = reduce(or_, (rabbitmq_rights(role, settings) for role in roles))
+        vhost = unquote(urlsplit(settings.amqp_url).path.removeprefix("/")) or "/"
+        return RoleUser(
+            user=user,
+            roles=roles,
+            rights={**rabbitmq.names(), "tags": sorted(rabbitmq.tags)},
+            lines=rabbitmq.commands(user, vhost),
+        )
+    if transport == "redis":
+        redis = reduce(or_, (redis_rights(role, settings) for role in roles))
+        prefix = dict(parse_qsl(urlsplit(settings.amqp_url).query)).get("prefix", "")
+        return RoleUser(user=user, roles=roles, rights=redis.names(), lines=redis.commands(user, prefix))
+    if transport == "nats":
+        nats = reduce(or_, (nats_rights(role, settings) for role in roles))
+        return RoleUser(user=user, roles=roles, rights=nats.names(user), lines=nats.lines(user))
+    raise ConfigurationError(NO_USERS)

@@ -1,0 +1,57 @@
+"""The users of roles on each broker, as a table and as what an operator types."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from solstice_common.errors import ConfigurationError
+from solstice_common.rights.nats_rights import user_entry
+from solstice_common.rights.role_users import users_of_roles
+from solstice_common.rights.roles import Role
+from solstice_common.settings import BrokerSettings
+
+URLS = ("amqp://host/ci", "redis://host/0", "nats://host")
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_user_of_two_roles_has_the_rights_of_both(url: str) -> None:
+    settings = BrokerSettings(amqp_url=url)
+    both = users_of_roles(settings, "otter", [Role.PUBLISHER, Role.MONITORING])
+    for role in (Role.PUBLISHER, Role.MONITORING):
+        one = users_of_roles(settings, "otter", [role]).rights
+        assert all({*names} <= {*both.rights[kind]} for kind, names in one.items())
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_classes_of_priority_bring_their_names(url: str) -> None:
+    split = BrokerSettings(amqp_url=url, amqp_priorities="split")
+    lines = "\n".join(users_of_roles(split, "otter", [Role.ORCHESTRATOR]).lines)
+    assert "jobs.v1.critical" in lines.replace("\\", "")
+    one = "\n".join(users_of_roles(BrokerSettings(amqp_url=url), "otter", [Role.ORCHESTRATOR]).lines)
+    assert "jobs.v1.critical" not in one
+
+
+def test_prefix_stands_before_every_key_of_redis() -> None:
+    settings = BrokerSettings(amqp_url="redis://host/0?prefix=ci:")
+    (line,) = users_of_roles(settings, "otter", [Role.ORCHESTRATOR]).lines
+    assert line.startswith("redis-cli ACL SETUSER otter reset on '>PASSWORD' resetkeys")
+    assert line.count("~") == line.count("~ci:") > 0
+
+
+def test_user_of_nats_without_a_subject_may_use_none() -> None:
+    assert '    publish: { deny: ">" },' in user_entry("otter", "p", {"publish": [], "subscribe": ["a"]})
+
+
+def test_embedded_broker_has_no_users() -> None:
+    with pytest.raises(ConfigurationError, match="no users"):
+        users_of_roles(BrokerSettings(amqp_url="sqlite:///broker.db"), "otter", [Role.ADMIN])
+
+
+def test_commands_of_the_documentation_are_those_that_are_printed() -> None:
+    page = Path("docs/operations/rabbitmq.md").read_text()
+    shown = re.findall(r"^rabbitmqctl set_permissions -p solstice (\S+) .*$", page, re.MULTILINE)
+    settings = BrokerSettings(amqp_url="amqp://HOST/solstice")
+    assert shown == ["orchestrator", "publisher"]
+    for role in map(Role, shown):
+        assert "\n".join(users_of_roles(settings, role.value, [role]).lines) in page
