@@ -68,7 +68,7 @@ NEEDS_OTHER_USER = pytest.mark.skipif(
 
 @contextmanager
 def mounted_disk(path: Path, *, mib: int, inodes: int = 0) -> Iterator[Path]:
-    """A new directory with at least so much space, and so many inodes; 0: without a limit."""
+    """A new directory with at least so much space, and so many inodes (0: any)."""
     path.mkdir()
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={mib}m,nr_inodes={inodes}", "none", str(path)], check=True
@@ -80,7 +80,7 @@ def mounted_disk(path: Path, *, mib: int, inodes: int = 0) -> Iterator[Path]:
 
 
 def remove_nested(path: Path) -> None:
-    """Remove a tree that is too deep for pytest, which would fail to remove it in a later run."""
+    """Remove a tree that is too deep for pytest to remove it later."""
     subprocess.run(["rm", "-rf", "--", str(path)], check=True)
 
 
