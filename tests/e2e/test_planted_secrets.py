@@ -1,9 +1,13 @@
 """No service or command prints, logs, serves or stores a planted secret."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,18 +16,26 @@ from urllib.parse import quote, urlsplit
 import httpx2
 import pytest
 
+from solstice_cli.up import UpSettings
 from solstice_common.http.tokens import TokenScope
+from solstice_common.runtime.hidden_secrets import may_hold_secret
+from tests.executor_harness import AS_OTHER_USER, NEEDS_OTHER_USER, NEEDS_PROC, NOBODY_UID
 from tests.polling import wait_until_true
+from tests.repositories import Repository
+from tests.servers.git_servers import git_backend, http_server
+from tests.servers.http_proxy import http_proxy
 from tests.servers.ports import free_ports
 from tests.servers.postgresql import ScratchDatabase
 from tests.servers.rabbitmq import DEFAULT, Vhost
 from tests.servers.service_process import base_environment
 from tests.servers.tokens import bearer, make_token
+from tests.signing import KeyPair
 
 MARK = "plaNted"
 """Stands in every piece of every secret, so that no part of one passes unseen."""
 STRANGE = "#{0}[{0}]{0}?{0}/{0}%{0}"
 PASSWORD = MARK + STRANGE.format(MARK)
+GITLAB_TOKEN = f"whsec_{b64encode(MARK.encode() * 6).decode()}"
 SECRET = f"webhook-{MARK}{STRANGE.format(MARK)}"
 PROGRAMS = {
     "solstice": "solstice_cli.main",
@@ -31,9 +43,12 @@ PROGRAMS = {
     "orchestrator": "solstice_orchestrator.cli",
 }
 PLACES = ["127.0.0.1:9/x", "127.0.0.1:port/x", "[::1/x", f"127.0.0.1:9/x?password={MARK}"]
+BROKERS = ["amqps", "redis", "rediss", "nats", "tls"]
 PASSWORDS = {"raw": PASSWORD, "quoted": quote(PASSWORD, safe="")}
 PAGES = ["/", "/workers", "/schedules", "/deliveries", "/metrics", "/readyz", "/healthz", "/openapi.json"]
 API = ["runs", "jobs", "workers", "schedules", "scale", "deliveries", "deliveries/1"]
+
+CHANGE = ("--repo-url", "https://forge.invalid/a/b.git", "--ref", "refs/heads/main", "--sha", "c" * 40)
 
 pytestmark = [
     pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session"),
@@ -45,10 +60,12 @@ def program(*words: str) -> list[str]:
     return [sys.executable, "-c", f"from {PROGRAMS[words[0]]} import main; main()", *words[1:]]
 
 
-def printed(environment: dict[str, str], *words: str, seconds: float = 60.0) -> str:
+def printed(
+    environment: dict[str, str], *words: str, seconds: float = 60.0, before: Sequence[str] = ()
+) -> str:
     """The output of a command; a service that does not end by itself is ended."""
     with subprocess.Popen(
-        program(*words),
+        [*before, *program(*words)],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -119,6 +136,15 @@ def planted_role(database: ScratchDatabase) -> Iterator[str]:
         database.query(f"DROP ROLE {name}")
 
 
+def all_rows(database: ScratchDatabase) -> list[str]:
+    """The rows of each table, as text."""
+    tables = database.query(
+        "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables "
+        "WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
+    )
+    return [str(database.query(f"SELECT each::text FROM {name[0]} AS each")) for name in tables]  # noqa: S608  names of our own tables
+
+
 def seen(reported: str, *more: str) -> list[str]:
     """The lines that hold a planted word, or one of `more`."""
     words = [MARK.lower(), *(word.lower() for word in more)]
@@ -162,18 +188,13 @@ async def test_what_works_says_nothing_of_it(
                 async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30) as http:
                     await wait_until_true(f"{base} is ready", lambda http=http: answers(http))  # type: ignore[misc]  # mypy does not infer a lambda with a default
             options = ("--repo-url", "https://forge.invalid/a/b.git", "--commit-sha", "c" * 40)
-            commit = (
-                "--repo-url",
-                "https://forge.invalid/a/b.git",
-                "--ref",
-                "refs/heads/main",
-                "--sha",
-                "c" * 40,
-            )
             commands = [
-                ("solstice", "webhook", "send", *commit, "--secret", SECRET, forge),
-                ("solstice", "webhook", "send", *commit, "--secret", f"not {SECRET}", forge),
+                ("solstice", "webhook", "send", *CHANGE, "--secret", SECRET, forge),
+                ("solstice", "webhook", "send", *CHANGE, "--secret", f"not {SECRET}", forge),
                 ("solstice", "enqueue", *options),
+                ("solstice", "dlq", "list"),
+                ("solstice", "keys", "list"),
+                ("solstice", "topology", "check"),
                 ("solstice", "topology", "show"),
                 ("solstice", "topology", "declare"),
                 ("solstice", "runs"),
@@ -208,6 +229,9 @@ async def test_what_works_says_nothing_of_it(
 
 
 def wrong_urls() -> Iterator[tuple[str, dict[str, str]]]:
+    for scheme in BROKERS:
+        where = f"{scheme}://joe:{PASSWORDS['quoted']}@127.0.0.1:9,127.0.0.1:9/?token={MARK}&auth={MARK}"
+        yield scheme, {"AMQP_URL": where, "SOLSTICE_URL": f"http://joe:{PASSWORDS['quoted']}@127.0.0.1:9"}
     for kind, password in PASSWORDS.items():
         for shared_files in PLACES:
             where = f"joe:{password}@{shared_files}"
@@ -242,6 +266,7 @@ def test_errors_never_contain_the_value(rabbitmq_flavour: str, tmp_path: Path, u
         (environment, ("solstice", "topology", "declare")),
         (environment, ("solstice", "enqueue", *options)),
         (environment, ("solstice", "runs")),
+        (environment, ("solstice", "webhook", "send", *CHANGE, "--secret", SECRET, urls["SOLSTICE_URL"])),
         (environment, ("solstice", "store", "check")),
         (environment, ("forge-integration", "deliveries", "list")),
         (environment, ("forge-integration", "serve")),
@@ -254,3 +279,134 @@ def test_errors_never_contain_the_value(rabbitmq_flavour: str, tmp_path: Path, u
     for text in reported:
         assert seen(text) == [], text
         assert "Traceback" not in text
+
+
+SEARCH = """
+env
+cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -a -e @MARK@ -e left-in-the-open
+for each in /proc/[0-9]*; do (exec 3< $each/mem) 2>/dev/null && readlink $each/exe; done
+ls core* 2>/dev/null
+true
+"""
+"""A job that searches for secrets in all processes of its user."""
+
+
+@contextmanager
+def up_as_other_user(environment: dict[str, str], folder: Path) -> Iterator[dict[str, str]]:
+    """`solstice up` as an unprivileged user; what it prints once it is ready."""
+    with (
+        (folder / "up.log").open("w") as output,
+        subprocess.Popen(
+            [*AS_OTHER_USER, *program("solstice", "up", "--json")],
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            text=True,
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line, (folder / "up.log").read_text()
+            yield json.loads(line)
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            finally:
+                process.kill()
+
+
+@contextmanager
+def open_process(text: str) -> Iterator[None]:
+    """A process of that user which hides nothing."""
+    with subprocess.Popen([*AS_OTHER_USER, "sleep", "1000"], env={**os.environ, "OPEN": text}) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+@contextmanager
+def recorded_git(folder: Path) -> Iterator[str]:
+    """A PATH whose git records its environment, and its children's, in `folder`."""
+    (folder / "bin").mkdir()
+    shim = folder / "bin" / "git"
+    shim.write_text(f'#!/bin/sh\nenv >> {folder}/of-git\nPATH="{os.environ["PATH"]}" exec git "$@"\n')
+    shim.chmod(0o755)
+    yield f"{folder / 'bin'}:{os.environ['PATH']}"
+
+
+@NEEDS_PROC
+@NEEDS_OTHER_USER
+def test_every_secret_of_up_is_found_nowhere(
+    rabbitmq_vhost: Vhost, postgresql_database: ScratchDatabase
+) -> None:
+    """Jobs, git, commands, pages, logs, files and rows show none of them."""
+    key = KeyPair()
+    forge_port, orchestrator_port = map(str, free_ports(2))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        repository = Repository(folder / "root" / "app")
+        script = SEARCH.replace("@MARK@", f"{MARK[:-1]}[{MARK[-1]}]")  # it does not find itself
+        sha = repository.commit(
+            {".solstice/workflow.kdl": f'job "look" {{ step run=#"""\n{script}\n"""# }}\n'}
+        )
+        token = make_token(folder / "tokens.json", "all", *TokenScope)
+        with (
+            planted_user(rabbitmq_vhost) as amqp_url,
+            planted_role(postgresql_database) as database,
+            http_proxy(user=f"joe {MARK}", password=PASSWORD) as proxy,
+            http_server(git_backend(folder / "root")) as port,
+            recorded_git(folder) as path,
+        ):
+            urls = {
+                "amqp_url": amqp_url,
+                "database_url": database,
+                "forge_inbox_url": database,
+                "signing_keys": key.text,
+                "gitlab_signing_token": GITLAB_TOKEN,
+            }
+            judged = [name for name, field in UpSettings.model_fields.items() if may_hold_secret(field)]
+            environment = {
+                **base_environment(),
+                **{setting.upper(): urls.get(setting, SECRET) for setting in judged},
+                "PATH": path,
+                "HOME": name,
+                "SOLSTICE_HOME": str(folder / "state"),
+                "SOLSTICE_TOKENS": str(folder / "tokens.json"),
+                "SOLSTICE_TOKEN": token,
+                "SOLSTICE_URL": f"http://127.0.0.1:{orchestrator_port}",
+                "FORGE_PORT": forge_port,
+                "ORCHESTRATOR_PORT": orchestrator_port,
+                "LOG_LEVEL": "debug",
+                "http_proxy": proxy.url(),
+                "HTTPS_PROXY": proxy.url(),
+            }
+            for each in (folder, *folder.glob("*.json"), folder / "bin", folder / "bin" / "git"):
+                os.chown(each, NOBODY_UID, NOBODY_UID)
+            options = ("--repo-url", f"http://127.0.0.1:{port}/app/.git", "--commit-sha", sha, "--follow")
+            with open_process("left-in-the-open"), up_as_other_user(environment, folder) as ready:
+                followed = printed(environment, "solstice", "enqueue", *options, before=AS_OTHER_USER)
+                found = [followed, json.dumps(ready)]
+                for base in (f"http://127.0.0.1:{forge_port}", ready["page"]):
+                    with httpx2.Client(base_url=base, trust_env=False, timeout=30) as http:
+                        for route in [*PAGES, *(f"/api/v1/{route}" for route in API)]:
+                            answer = http.get(route, headers=bearer(token))
+                            found.append(f"{route}: {dict(answer.headers)} {answer.text}")
+            assert set(proxy.authorizations) == {proxy.authorization}
+            rows = all_rows(postgresql_database)
+        of_git = (folder / "of-git").read_text()
+        files = [each for each in folder.rglob("*") if each.is_file() and folder / "root" not in each.parents]
+        found += [each.read_bytes().decode(errors="replace") for each in files]
+    assert "OPEN=left-in-the-open" in followed
+    assert "SOLSTICE_JOB_ID" in followed
+    assert "http_proxy=http://solstice:" in of_git
+    assert len(rows) > 5
+    assert not [each for each in files if each.name.startswith("core")]
+    for text in (*found, *rows):
+        assert seen(text, token, json.loads(key.text)["d"], proxy.authorization, GITLAB_TOKEN) == [], text[
+            :200
+        ]

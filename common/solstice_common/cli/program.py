@@ -99,6 +99,8 @@ def run(app: typer.Typer) -> None:
     process's environment from here on.
     """
     make_undumpable()
+    # Older versions of typer show them beside a traceback, and secrets are among them.
+    app.pretty_exceptions_show_locals = False
     _open_missing_streams()
     if "structlog" in sys.modules:
         silence_logs()

@@ -70,7 +70,9 @@ def shareable(url: str) -> str | None:
     options = dict(parse_qsl(parts.query))
     is_token = parts.scheme in {"nats", "tls"} and parts.username is not None
     odd = odd or (is_token and "password_file" not in options)
-    return None if parts.password or "password" in options or odd else url
+    # PostgreSQL has an option for the password of a key, too (sslpassword).
+    odd = odd or any("password" in name for name in options.keys() - {"password_file"})
+    return None if parts.password or odd else url
 
 
 def reachable(url: str) -> str:

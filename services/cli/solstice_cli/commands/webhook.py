@@ -21,6 +21,7 @@ from solstice_common.cli.output import json_option, note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import Source
+from solstice_common.settings import without_password
 from solstice_common.values.repo_urls import from_scp, full_name_of
 
 app = typer.Typer(
@@ -86,9 +87,8 @@ def send(
         delivery_id=delivery_id or str(uuid.uuid4()),
         now=time.time(),
     )
-    url = url or _running_here()
-    target = url if urlsplit(url).path not in {"", "/"} else f"{url.rstrip('/')}/webhooks/{source.value}"
-    with note_when_slow(f"forge-integration at {target}"):
+    target = _target(url or _running_here(), source)
+    with note_when_slow(f"forge-integration at {without_password(target)}"):
         response = asyncio.run(_post(target, delivery))
     answer = _answer(response)
     if as_json:
@@ -98,6 +98,19 @@ def send(
         for name, value in answer.items():
             typer.echo(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
     raise typer.Exit(Exit.OK if response.is_success else Exit.FAILED)
+
+
+def _target(url: str, source: Source) -> str:
+    try:
+        has_path = urlsplit(url).path not in {"", "/"}
+    except ValueError:
+        raise _no_url(url) from None
+    return url if has_path else f"{url.rstrip('/')}/webhooks/{source.value}"
+
+
+def _no_url(url: str) -> ConfigurationError:
+    # The value and a library's words about it are not repeated: they may hold a password.
+    return ConfigurationError(f"{without_password(url)} is no URL: write http://HOST:PORT")
 
 
 def _running_here() -> str:
@@ -112,12 +125,12 @@ async def _post(url: str, delivery: SignedDelivery) -> httpx2.Response:
     except httpx2.HTTPError as error:
         raise ServiceUnavailable(
             "forge-integration",
-            url,
+            without_password(url),
             cause_in_words(error),
             "start one with 'solstice up', or give its URL",
         ) from error
-    except httpx2.InvalidURL as error:
-        raise ConfigurationError(f"{url!r} is no URL: {error}") from None
+    except httpx2.InvalidURL:
+        raise _no_url(url) from None
 
 
 def _answer(response: httpx2.Response) -> dict[str, object]:

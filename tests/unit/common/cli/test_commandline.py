@@ -1,3 +1,4 @@
+import subprocess
 import sys
 from typing import Annotated
 
@@ -220,3 +221,21 @@ class TestErrors:
         structlog.get_logger("test_commandline").warning("nest.flooded")
         captured = capsys.readouterr()
         assert captured.out + captured.err == ""
+
+
+BUG = """
+import typer
+from solstice_common.cli.program import run
+app = typer.Typer(pretty_exceptions_show_locals=True)
+@app.command()
+def build() -> None:
+    secret = "heron"[::-1]
+    raise RuntimeError("a bug")
+run(app)
+"""
+
+
+def test_the_traceback_of_a_bug_shows_no_values() -> None:
+    ended = subprocess.run([sys.executable, "-c", BUG], capture_output=True, text=True, check=False)
+    assert "a bug" in ended.stderr
+    assert "noreh" not in ended.stdout + ended.stderr

@@ -21,6 +21,7 @@ def test_a_url_without_a_password_is_written_as_it_is(url: str) -> None:
     [
         "amqp://guest:guest@127.0.0.1:5672/%2f",
         "postgresql://db.example/solstice?password=s",
+        "postgresql://db.example/solstice?sslkey=/k&sslpassword=s",
         "amqp://a:[b@rabbit.example/",
         "postgresql://a:b#c@db.example/solstice",
         "postgresql://a:b/c@db.example/solstice",
