@@ -515,3 +515,30 @@ class TestExpectedStart:
     )
     def test_there_is_no_forecast_without_knowledge(self, changes: dict[str, object]) -> None:
         assert found(**changes).expected_start is None
+
+
+LAST = ("acme/app",)
+
+
+def test_while_a_worker_takes_other_repositories_alone_it_says_until_when() -> None:
+    alone = worker(repositories_last=LAST, others_alone_until=NOW + 5)
+    why = found(repository="acme/app", workers=(alone,))
+    assert (why.reason, why.until) == (WaitReason.OTHERS_FIRST, NOW + 5)
+    later = worker("quay", repositories_last=LAST, others_alone_until=NOW + 9)
+    assert found(repository="acme/app", workers=(alone, later)).until == NOW + 5
+    for other in (worker("quay"), worker("quay", repositories_last=LAST)):
+        assert found(repository="acme/app", workers=(alone, other)).reason is WaitReason.SLOTS_BUSY
+    assert found(repository="reef/tide", workers=(alone,)).reason is WaitReason.SLOTS_BUSY
+
+
+def test_while_all_slots_are_busy_it_says_that_others_go_first_and_expects_no_start() -> None:
+    full = worker(jobs=2, repositories_last=LAST)
+    why = found(repository="acme/app", workers=(full,), running=[running(1), running(2)])
+    assert why.reason is WaitReason.SLOTS_BUSY
+    assert why.detail.startswith("Others have all 2 slots of linux; ")
+    assert (
+        " Jobs of other repositories go first, since jobs of acme/app failed there before moor" in why.detail
+    )
+    assert why.expected_start is None
+    other = found(repository="reef/tide", workers=(full,), running=[running(1), running(2)])
+    assert "go first" not in other.detail

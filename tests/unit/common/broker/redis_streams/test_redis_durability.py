@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from solstice_common.broker.capabilities import Certainty
-from solstice_common.broker.redis_streams.redis_durability import judged, unusable
+from solstice_common.broker.redis_streams.redis_durability import Durability, judged, unusable
 
 ALWAYS: Mapping[str, str] = {
     "appendonly": "yes",
@@ -17,6 +17,7 @@ ALWAYS: Mapping[str, str] = {
 def test_only_an_aof_that_is_always_synced_is_durable() -> None:
     judgement = judged(ALWAYS, {"aof_enabled": 1})
     assert (judgement.durable, judgement.degraded, judgement.blocked) == (Certainty.YES, None, None)
+    assert Durability(durable=Certainty.YES) == judgement
 
 
 @pytest.mark.parametrize(
