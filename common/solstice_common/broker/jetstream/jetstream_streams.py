@@ -46,6 +46,7 @@ ARGUMENTS_KEY: Final = "solstice-arguments"
 MAX_PENDING: Final = 1000
 """Messages that are delivered and not settled; a consumer has as many as its prefetch."""
 _NAME_IN_USE: Final = 10058
+_SECONDS_OF_TIME: Final = len("2026-01-31T12:00:00")
 _CONSUMER: Final[Mapping[str, object]] = {
     "ack_policy": "explicit",
     "deliver_policy": "all",
@@ -114,15 +115,12 @@ async def oldest_seconds(connection: NatsConnection, stream: StreamInfo) -> floa
     """
     if not stream.state.messages:
         return None
-    try:
-        found = await connection.call(
-            connection.jetstream.get_msg(stream.config.name or "", seq=stream.state.first_seq)
-        )
-    except NotFoundError:
+    # nats-py reads the time of a first message only with its whole body.
+    state = (await _ask(connection, f"STREAM.INFO.{stream.config.name}", {})).get("state", {})
+    if not state.get("messages"):
         return None  # it was settled in the meantime
-    except APIError as error:
-        raise NatsLost(f"the oldest message cannot be read: {error.description}") from None
-    return None if found.time is None else max(0.0, (datetime.now(UTC) - found.time).total_seconds())
+    stored_at = datetime.fromisoformat(state["first_ts"][:_SECONDS_OF_TIME]).replace(tzinfo=UTC)
+    return max(0.0, (datetime.now(UTC) - stored_at).total_seconds())
 
 
 async def ensure_consumer(connection: NatsConnection, queue: str, *, ack_wait_seconds: float) -> float:
