@@ -25,14 +25,14 @@ def system_words(text: str) -> str:
 
 def cause_in_words(error: Exception) -> str:
     """What the system said, where a library has put other words around it."""
-    said: BaseException = error
+    system_error: BaseException = error
     inner: BaseException | None = first_of(error)
     while inner is not None:
         if isinstance(inner, OSError) and inner.errno is not None:
-            said = inner
+            system_error = inner
         cause = inner.__cause__ or inner.__context__
         inner = None if cause is None else first_of(cause)
-    return system_words(str(said)) or type(error).__name__
+    return system_words(str(system_error)) or type(error).__name__
 
 
 def _named(found: "re.Match[str]") -> str:
