@@ -1,4 +1,4 @@
-"""Users of a broker with the rights of a role, and what each role does there.
+"""Users of a broker with a role's rights, and what each role does.
 
 A step is one thing that users do. It succeeds, or names the right that its user lacks: `refusals` returns which.
 """
@@ -103,7 +103,10 @@ class RoleBroker(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One try at a step, by the user of `url`; `logs` shows what was refused meanwhile."""
+    """One try at a step, by the user of `url`.
+
+    `logs` shows what was refused meanwhile.
+    """
 
     at: RoleBroker
     url: str
@@ -141,7 +144,7 @@ class Attempt:
                     assert await broker.depth(each.name) is None
 
     async def settle(self, route: Route, verdict: Verdict) -> None:
-        """Take a message, which a user who may has published, leave, take it again and settle it."""
+        """Take a message that another user published, leave, and settle it."""
         async with self.broker(self.at.url) as other:
             (outcome,) = await other.publish([_message(route.exchange, route.routing_key)])
             assert outcome.confirmed
@@ -150,19 +153,19 @@ class Attempt:
             for prefetch, decided in ((1, []), (1000, [verdict])):
                 async with broker.consume(route.queue, prefetch=prefetch) as consumer:
                     taking = asyncio.create_task(consumer.batch())
-                    await self._taken_or_refused(taking)
+                    await self._wait_or_raise(taking)
                     if taking.done():
                         settled = [(each, one) for each in taking.result() for one in decided]
                         settling = asyncio.create_task(consumer.settle(settled))
                         # A refused settlement is tried again until it is allowed.
-                        await self._taken_or_refused(settling)
+                        await self._wait_or_raise(settling)
                         settling.cancel()
                         if decided:
                             await wait_until(lambda: refused_in(self.logs) or self.at.waits())
                     taking.cancel()
                     await asyncio.wait([taking])
 
-    async def _taken_or_refused(self, task: "asyncio.Task[Any]") -> None:
+    async def _wait_or_raise(self, task: "asyncio.Task[Any]") -> None:
         await wait_until(lambda: task.done() or refused_in(self.logs))
 
     async def dead(self, route: Route, work: Callable[[Any], Awaitable[object]]) -> None:
@@ -187,14 +190,14 @@ REFUSE: Final = Refuse(reason="invalid_field", detail="a test")
 
 
 async def _take_and_put_back(queue: Any) -> None:
-    kept: list[Any] = []
+    dead_letters: list[Any] = []
 
     async def handle(group: Sequence[Any]) -> Sequence[str]:
-        kept.extend(group)
+        dead_letters.extend(group)
         return [each.id for each in group]
 
     await queue.take(handle, 1000)
-    outcomes = await queue.put_back(kept)
+    outcomes = await queue.put_back(dead_letters)
     assert all(each.confirmed for each in outcomes), outcomes
 
 
@@ -251,7 +254,10 @@ WORK: Final[Mapping[Role, frozenset[str]]] = {
 
 
 async def refusals(at: RoleBroker, url: str, step: str) -> list[Refusal]:
-    """Try a step; return the rights that its user lacks, each once. Any other failure is raised."""
+    """Try a step; return the rights that its user lacks, each once.
+
+    Any other failure is raised.
+    """
     at.forget()
     with capture_logs() as logs:
         try:
@@ -285,7 +291,10 @@ def _message(exchange: str, key: str, *, repeat: bool = False) -> Message:
 
 
 async def does_its_work_and_nothing_else(at: RoleBroker, role: Role) -> None:
-    """Assert that a user with the rights of a role can do its steps, and is refused all others by name."""
+    """Assert that a role's user can do its steps, and nothing else.
+
+    Each refusal names the right.
+    """
     await at.declared()
     url = at.user(at.rights(role))
     for step in STEPS:

@@ -1,4 +1,4 @@
-"""Users with the rights of a role, on real brokers: enough for its work, nothing more, and none to spare."""
+"""The rights of a role suffice for its work on real brokers; none is spare."""
 
 import asyncio
 import gc

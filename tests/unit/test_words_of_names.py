@@ -29,12 +29,12 @@ TERMS: Final[Mapping[str, str]] = {
     "subscription token transport url web wire",
     "programs": "app application byte call chunk clock command control database entry error event file filter "
     "frame git input limit line local log mode node note option operation orchestrator output page process "
-    "protocol reader reading record result script secret service setting signature text timeout tool trace user value",
+    "protocol reader reading record result right role script secret service setting signature text timeout tool trace user value",
     "scheduling and CI": "backlog bucket cancel check comparison count demand depth dispatch "
     "estimate execution forecast health metric order plan planning rate reason repeat replay report rerun "
     "retention rule schedule simulation start stop supervisor workflow workspace",
-    "English": "answer bound decision declared dropping embedded enqueue fact family finding found invalid keep kind "
-    "left lost missed move named need new next not planned pushed question refusal refused round running scale "
+    "English": "answer bound decision declared denied dropping embedded enqueue fact family finding found invalid keep kind "
+    "left lost missed missing move named need new next not planned pushed question refusal refused round running scale "
     "scope scripted settling signed signing simulated spec unavailable wait waiting whole",
 }
 """Words that a reader knows from elsewhere, by where from."""

@@ -1,4 +1,4 @@
-"""The subjects of NATS that each role needs, and the part of a server's configuration that grants them. Pure.
+"""The subjects of NATS that each role needs, as a server's configuration. Pure.
 
 Source: docs.nats.io/running-a-nats-service/configuration/securing_nats/authorization,
 docs.nats.io/reference/reference-protocols/nats_api_reference.

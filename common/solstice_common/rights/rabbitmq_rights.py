@@ -24,7 +24,7 @@ NOTHING: Final = "^$"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RabbitMQRights:
-    """The names of exchanges and queues that a user may configure, write and read, and its tags."""
+    """The exchanges and queues that a user may configure, write and read."""
 
     configure: frozenset[str] = field(default=NONE)
     write: frozenset[str] = field(default=NONE)
@@ -103,7 +103,10 @@ def rabbitmq_rights(role: Role, settings: BrokerSettings) -> RabbitMQRights:
 
 
 def _declaring(settings: BrokerSettings) -> RabbitMQRights:
-    """Who binds a queue writes to it and reads its exchange; a dead-letter exchange needs both the other way round."""
+    """The rights to bind a queue.
+
+    Who binds a queue writes to it and reads its exchange; a dead-letter exchange needs both the other way round.
+    """
     topology = full_topology(settings)
     queues, exchanges = {each.name for each in topology.queues}, {each.name for each in topology.exchanges}
     with_dlx = {each.name for each in topology.queues if each.dead_letter_exchange is not None}

@@ -1,4 +1,4 @@
-"""The commands and keys of Redis that each role needs, and the ACL that grants them. Pure.
+"""The commands and keys of Redis that each role needs, as an ACL. Pure.
 
 Source: redis.io/docs/latest/operate/oss_and_stack/management/security/acl; selectors need Redis 7.0 or Valkey.
 """
@@ -65,13 +65,13 @@ def redis_rights(role: Role, settings: BrokerSettings) -> RedisRights:
     jobs = _with_classes(jobs_route(settings))
     requests, dead = tuple(each.queue for each in jobs), tuple(each.dlq for each in jobs)
     declared = tuple(each.name for each in full_topology(settings).queues)
-    look = Grant(("hexists", "hget"), (TOPOLOGY,))
+    read_topology = Grant(("hexists", "hget"), (TOPOLOGY,))
     match role:
         case Role.FORGE_INTEGRATION:
             grants = (
                 # A service reads how durable the server is.
                 Grant((*CONNECT, "config|get", "time")),
-                look,
+                read_topology,
                 *_publishing(*requests, CANCELS.queue),
                 *_counting(*requests),
                 *_reading(STATUSES.queue),
@@ -80,19 +80,19 @@ def redis_rights(role: Role, settings: BrokerSettings) -> RedisRights:
         case Role.ORCHESTRATOR:
             grants = (
                 Grant((*CONNECT, "config|get", "time")),
-                look,
+                read_topology,
                 *_reading(*requests, CANCELS.queue),
                 *_publishing(STATUSES.queue, *dead),
                 Grant(("xadd",), (CANCELS.dlq,)),
                 *_counting(*declared, reads=(*requests, CANCELS.queue)),
             )
         case Role.PUBLISHER:
-            grants = (Grant((*CONNECT, "time")), look, *_publishing(*requests))
+            grants = (Grant((*CONNECT, "time")), read_topology, *_publishing(*requests))
         case Role.OPERATOR:
             everything = (*dead, CANCELS.dlq, STATUSES.dlq)
             grants = (
                 Grant((*CONNECT, "time")),
-                look,
+                read_topology,
                 *_publishing(*requests, CANCELS.queue, STATUSES.queue),
                 *_reading(*everything)[:2],
                 *_counting(*everything, reads=everything),
@@ -114,7 +114,7 @@ def redis_rights(role: Role, settings: BrokerSettings) -> RedisRights:
 
 
 def _publishing(*queues: str) -> tuple[Grant, ...]:
-    """Messages, the sign that wakes a reader, and the keys by which a repeat is recognised."""
+    """The keys of messages, of notifications, and of what recognises a repeat."""
     return (
         Grant(("xadd",), queues),
         Grant(("zadd",), tuple(f"{name}:new" for name in queues)),

@@ -1,4 +1,4 @@
-"""The user of one or more roles at the broker of a URL: its rights, and how to make it. Pure."""
+"""The rights of the users of roles at a broker, and how to make them. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,10 @@ class RoleUser:
 
 
 def users_of_roles(settings: BrokerSettings, user: str, roles: Sequence[Role]) -> RoleUser:
-    """The user `user` with the rights of all these roles; ConfigurationError for a broker without users."""
+    """The user with the rights of all these roles.
+
+    Raises ConfigurationError for a broker without users.
+    """
     transport = known_broker_url(settings.amqp_url)
     if transport == "rabbitmq":
         rabbitmq = reduce(or_, (rabbitmq_rights(role, settings) for role in roles))

@@ -44,7 +44,10 @@ class NatsLost(ConnectionLost):
 
 
 class NatsDenied(RightRefused, NatsLost):
-    """The user may not publish or subscribe to a subject; the server does not have the message."""
+    """The user may not publish or subscribe to a subject.
+
+    The server does not have the message.
+    """
 
 
 class NatsConnection:
@@ -100,7 +103,9 @@ class NatsConnection:
         return future
 
     async def call(self, answer: Awaitable[T]) -> T:
-        """Wait for a call of nats-py; NatsLost when the server does not answer it, NatsDenied when it forbids it.
+        """Wait for a call of nats-py.
+
+        Raises NatsLost when the server does not answer it, NatsDenied when it forbids it.
 
         An answer of JetStream that says no raises its APIError.
         """

@@ -1,4 +1,4 @@
-"""Rights that the user of a broker lacks: told apart from a lost link, and logged."""
+"""Logs rights that a broker's user lacks, which are no lost link."""
 
 from typing import Final
 

@@ -28,11 +28,14 @@ class ConnectionLost(Exception):
     """The connection is lost, or the broker does not answer; the text says why."""
 
     def at(self, url: str, detail: str = "") -> BrokerUnavailable:
-        """The error of a broker's method that this ended; `detail` is what is known beside it."""
+        """The error of a broker's method that this ended.
+
+        `detail` is what is known beside it.
+        """
         return BrokerUnavailable(url, detail or str(self))
 
     def log(self, operation: str) -> None:
-        """Log what an operator has to grant before the operation can succeed: of a lost link, nothing."""
+        """Log what an operator has to grant; of a lost link, nothing."""
 
 
 class BrokerConnection(Protocol):

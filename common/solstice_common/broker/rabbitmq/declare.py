@@ -107,10 +107,10 @@ class _Declaration:
 
     async def _exists(self, wanted: Exchange | Queue) -> bool:
         calls = (await self._open()).calls
-        look = calls.exchange_declare if isinstance(wanted, Exchange) else calls.queue_declare
+        declare_passively = calls.exchange_declare if isinstance(wanted, Exchange) else calls.queue_declare
         with link_errors():
             try:
-                await look(wanted.name, passive=True, timeout=RPC_SECONDS)
+                await declare_passively(wanted.name, passive=True, timeout=RPC_SECONDS)
             except ChannelNotFoundEntity:
                 return False
         return True

@@ -200,7 +200,10 @@ class RedisDeadLetterQueue:
 
 @contextmanager
 def _reported(url: str, *, lost: bool = True) -> Iterator[None]:
-    """Turn what the server refuses, and unless `lost` is false a lost connection, into errors of the contract."""
+    """Turn refusals and a lost connection into errors of the contract.
+
+    A lost connection is left as it is when `lost` is false.
+    """
     try:
         yield
     except RedisLost as error:

@@ -28,7 +28,10 @@ def is_denied(why: str) -> bool:
 
 
 def denied_command(why: str, words: Sequence[Word]) -> tuple[str, str]:
-    """The right and the target of a refused command, which has its key, if any, in front."""
+    """The right and the target of a refused command.
+
+    The command has its key, if any, in front.
+    """
     first, *rest = (word.decode() if isinstance(word, bytes) else str(word) for word in words)
     # A new connection first sends commands of its own, such as CLIENT SETNAME.
     named = _COMMAND.search(why)
@@ -38,7 +41,10 @@ def denied_command(why: str, words: Sequence[Word]) -> tuple[str, str]:
 
 
 def denied_in_script(why: str, script: Script, arguments: Sequence[Word]) -> tuple[str, str]:
-    """The right and the target of a refusal by a line of a script, whose arguments begin with prefix and queue."""
+    """The right and the target of a refusal by a line of a script.
+
+    The script's arguments begin with prefix and queue.
+    """
     if named := _NAMED.match(why):
         return named[1].lower(), f"key {named[2]}"
     number, lines = _LINE.search(why), script.source.splitlines()

@@ -146,7 +146,7 @@ def _is_enough(messages: int, of_next_call: int) -> bool:
 
 
 def _refusal_in(wire: RedisWire, answer: bytes) -> RedisDenied:
-    """What the user may not do, as the script names it: the command and its key."""
+    """The command that the user may not send, and its key."""
     right, _, key = answer.decode("utf-8", "replace").partition(" ")
     return wire.denied(right, f"key {key}")
 

@@ -190,7 +190,7 @@ def users(
     """
     roles = role or list(Role)
     named = [(user, roles)] if user else [(each.value, [each]) for each in roles]
-    made = [users_of_roles(settings, name, theirs) for name, theirs in named]
+    made = [users_of_roles(settings, name, its_roles) for name, its_roles in named]
     if as_json:
         print_json({"users": [each.document() for each in made]})
         return

@@ -1,4 +1,4 @@
-"""The users of roles on each broker, as a table and as what an operator types."""
+"""The users of roles on each broker, as a table and as commands."""
 
 import re
 from pathlib import Path
