@@ -15,7 +15,7 @@ from nats.js.errors import APIError, ServiceUnavailableError
 from solstice_common.addresses.hosts import Host
 from solstice_common.addresses.tls import explained, with_remedy
 from solstice_common.broker.jetstream.nats_address import NatsAddress
-from solstice_common.broker.jetstream.nats_denials import denied_subject
+from solstice_common.broker.jetstream.nats_records import denied_subject
 from solstice_common.broker.links.missing_rights import RightRefused
 from solstice_common.broker.links.supervised_link import CONNECT_SECONDS, ConnectionLost, open_at_any
 from solstice_common.errors import ConfigurationError

@@ -1,4 +1,4 @@
-"""Writes a message as a NATS message, and reads it again. Pure.
+"""Writes a message as a NATS message, and reads it and refusals again. Pure.
 
 The body is the payload, byte for byte. Everything else is in one header, `Solstice-Meta`, as one JSON object
 in ASCII: the client library changes spaces and newlines in headers. A message without this header is valid,
@@ -8,6 +8,7 @@ docs/messages.md describes the layout for publishers in other languages.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
@@ -165,3 +166,48 @@ def headers_of(meta: Mapping[str, Any]) -> dict[str, object]:
 
 def _size(headers: Mapping[str, object], name: str) -> int:
     return len(json.dumps({name: headers[name]}))
+
+
+_DENIED: Final = re.compile(
+    r"permissions violation for (publish|subscription) to \"([^\"]+)\"", re.IGNORECASE
+)
+_OWN: Final = re.compile(r"^(\$js\.|\$kv\.|_inbox\.)", re.IGNORECASE)
+_WORDS: Final = frozenset(
+    {
+        *(
+            "$js",
+            "$kv",
+            "_inbox",
+            "ack",
+            "api",
+            "consumer",
+            "create",
+            "delete",
+            "direct",
+            "durable",
+            "get",
+            "info",
+        ),
+        *("list", "msg", "names", "next", "purge", "stream", "update"),
+    }
+)
+
+
+def denied_subject(error: str) -> tuple[str, str] | None:
+    """The right, `publish` or `subscribe`, and the subject; None for another error.
+
+    nats-py makes the whole refusal lower case; the subjects of JetStream's own API are written back as they are.
+    """
+    found = _DENIED.search(error)
+    if found is None:
+        return None
+    right = "publish" if found[1].lower() == "publish" else "subscribe"
+    return right, restored(found[2])
+
+
+def restored(subject: str) -> str:
+    """A subject of JetStream with the case that it has; others as they are."""
+    if _OWN.match(subject) is None:
+        return subject
+    words = [word.upper() if word in _WORDS else word for word in subject.split(".")]
+    return ".".join(re.sub("^kv_", "KV_", word) for word in words)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from solstice_common.broker.jetstream.nats_denials import denied_subject
+from solstice_common.broker.jetstream.nats_records import denied_subject
 
 
 @pytest.mark.parametrize(
