@@ -79,7 +79,7 @@ class _Declaration:
             self._made.add(wanted.name)
 
     async def bind(self, binding: Binding) -> None:
-        """Bind, unless the user may not declare: the user who made the queue has bound it."""
+        """Bind, unless the user may not declare: the admin has done it then."""
         if binding.queue not in self._made and self._is_refused:
             return
         channel = await self._open()
