@@ -20,7 +20,7 @@ from tests.polling import wait_until
 pytestmark = pytest.mark.timeout(300)
 
 MODULE = "solstice_common/toy.py"
-MODULE = """
+SOURCE = """
     ANSWERS = {1} | {2}
 
 
@@ -186,7 +186,7 @@ def lives(pid: int) -> bool:
 
 
 def test_a_change_that_no_test_notices_is_shown_and_counted(project: Make) -> None:
-    weak = project(MODULE, WEAK)
+    weak = project(SOURCE, WEAK)
     before = weak.files()
     printed, code = weak.mutated("--at-least", "90")
     assert code == 1, printed
@@ -198,7 +198,7 @@ def test_a_change_that_no_test_notices_is_shown_and_counted(project: Make) -> No
 
 
 def test_changes_that_a_test_notices_are_killed(project: Make) -> None:
-    printed, code = project(MODULE, GOOD).mutated("--at-least", "100")
+    printed, code = project(SOURCE, GOOD).mutated("--at-least", "100")
     found = row(printed)
     assert (code, found["killed"]) == (0, found["mutants"]), printed
 
@@ -216,13 +216,13 @@ def test_a_change_that_never_ends_is_given_up_and_no_other_is_begun_when_time_is
 
 
 def test_without_time_nothing_is_shown_to_be_killed(project: Make) -> None:
-    printed, code = project(MODULE, GOOD).mutated("--seconds", "0", "--at-least", "1")
+    printed, code = project(SOURCE, GOOD).mutated("--seconds", "0", "--at-least", "1")
     found = row(printed)
     assert (code, found["not tried"]) == (1, found["mutants"]), printed
 
 
 def test_a_test_that_fails_unchanged_is_named(project: Make) -> None:
-    printed, code = project(MODULE, FAILING).mutated("--at-least", "1")
+    printed, code = project(SOURCE, FAILING).mutated("--at-least", "1")
     assert code == 1
     assert "fails unchanged, and is not asked: tests/unit/test_toy.py::test_there_is_room" in printed
 

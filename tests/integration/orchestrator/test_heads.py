@@ -7,7 +7,7 @@ import pytest
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.heads import Branch, head_of
-from tests.repositories import Repository
+from tests.repositories import Repository, emptied
 
 FILES = GitPolicy(protocols=("file",))
 
@@ -26,7 +26,7 @@ async def test_it_is_what_was_pushed_last(tmp_path: Path, object_format: str) ->
     assert await head(repository, "refs/heads/main", tmp_path) == first
     second = repository.commit({"a": "2"})
     assert await head(repository, "refs/heads/main", tmp_path) == second
-    assert list((tmp_path / "scratch").iterdir()) == []
+    await emptied(tmp_path / "scratch")
 
 
 async def test_a_ref_is_meant_by_its_whole_name(tmp_path: Path) -> None:

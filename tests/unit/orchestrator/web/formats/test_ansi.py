@@ -43,7 +43,7 @@ def html_of(*pieces: str) -> list[str]:
         pytest.param("\x1b[30;41mx", ['<span class="f-panel b1">x</span>'], id="black on red"),
         pytest.param("\x1b[103mx", ['<span class="b11">x</span>'], id="bright background"),
         pytest.param(
-            "\x1b[1;2;3;4;9mx", ['<span class="bold dim italic inject underline">x</span>'], id="flags"
+            "\x1b[1;2;3;4;9mx", ['<span class="bold dim italic strike underline">x</span>'], id="flags"
         ),
         pytest.param("\x1b[1;2mx\x1b[22my", ['<span class="bold dim">x</span>y'], id="22 ends bold and dim"),
         pytest.param("\x1b[4mx\x1b[4:0my", ['<span class="underline">x</span>y'], id="4:0 ends underline"),
