@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -21,6 +22,7 @@ from solstice_common.http.tokens import TokenScope
 from solstice_common.runtime.hidden_secrets import may_hold_secret
 from tests.executor_harness import AS_OTHER_USER, NEEDS_OTHER_USER, NEEDS_PROC, NOBODY_UID
 from tests.polling import wait_until_true
+from tests.recorded_git import recorded_git
 from tests.repositories import Repository
 from tests.servers.git_servers import git_backend, http_server
 from tests.servers.http_proxy import http_proxy
@@ -91,15 +93,22 @@ def serving(environment: dict[str, str], log: Path, *words: str) -> Iterator[Non
         subprocess.Popen(
             program(*words), env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         ) as process,
+        ended_after(process),
     ):
+        yield
+
+
+@contextmanager
+def ended_after(process: "subprocess.Popen[Any]") -> Iterator[None]:
+    """End the process in order, and kill it when it does not end."""
+    try:
+        yield
+    finally:
+        process.terminate()
         try:
-            yield
+            process.wait(60)
         finally:
-            process.terminate()
-            try:
-                process.wait(60)
-            finally:
-                process.kill()
+            process.kill()
 
 
 def with_password(url: str, user: str, password: str) -> str:
@@ -305,18 +314,12 @@ def up_as_other_user(environment: dict[str, str], folder: Path) -> Iterator[dict
             stderr=output,
             text=True,
         ) as process,
+        ended_after(process),
     ):
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line, (folder / "up.log").read_text()
-            yield json.loads(line)
-        finally:
-            process.terminate()
-            try:
-                process.wait(60)
-            finally:
-                process.kill()
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, (folder / "up.log").read_text()
+        yield json.loads(line)
 
 
 @contextmanager
@@ -327,16 +330,6 @@ def open_process(text: str) -> Iterator[None]:
             yield
         finally:
             process.kill()
-
-
-@contextmanager
-def recorded_git(folder: Path) -> Iterator[str]:
-    """A PATH whose git records its environment, and its children's, in `folder`."""
-    (folder / "bin").mkdir()
-    shim = folder / "bin" / "git"
-    shim.write_text(f'#!/bin/sh\nenv >> {folder}/of-git\nPATH="{os.environ["PATH"]}" exec git "$@"\n')
-    shim.chmod(0o755)
-    yield f"{folder / 'bin'}:{os.environ['PATH']}"
 
 
 @NEEDS_PROC
@@ -360,7 +353,6 @@ def test_every_secret_of_up_is_found_nowhere(
             planted_role(postgresql_database) as database,
             http_proxy(user=f"joe {MARK}", password=PASSWORD) as proxy,
             http_server(git_backend(folder / "root")) as port,
-            recorded_git(folder) as path,
         ):
             urls = {
                 "amqp_url": amqp_url,
@@ -373,7 +365,7 @@ def test_every_secret_of_up_is_found_nowhere(
             environment = {
                 **base_environment(),
                 **{setting.upper(): urls.get(setting, SECRET) for setting in judged},
-                "PATH": path,
+                "PATH": recorded_git(folder),
                 "HOME": name,
                 "SOLSTICE_HOME": str(folder / "state"),
                 "SOLSTICE_TOKENS": str(folder / "tokens.json"),

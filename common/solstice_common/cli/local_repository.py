@@ -1,5 +1,6 @@
 """Reads a local repository: its commit, branch, remote and uncommitted changes."""
 
+import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,17 @@ from solstice_common.values.repo_urls import REPO_URL_SCHEMES, from_scp, without
 
 GIT_SECONDS: Final = 30
 _REMOTE_SCHEMES: Final = REPO_URL_SCHEMES - {"file"}
+_OF_GIT: Final = frozenset(
+    {
+        *("PATH", "HOME", "XDG_CONFIG_HOME", "TMPDIR", "LANG", "LANGUAGE"),
+        *("LD_LIBRARY_PATH", "DEVELOPER_DIR"),  # how some systems find git's own programs
+        "SUDO_UID",  # whose repositories root may read under sudo
+        *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_EXEC_PATH"),
+        *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
+        *("GIT_CEILING_DIRECTORIES", "GIT_DISCOVERY_ACROSS_FILESYSTEM"),
+    }
+)
+_OF_GIT_PREFIXES: Final = ("GIT_CONFIG", "LC_")
 _INSTEAD: Final = "name a repository with --repo-url, and its commit with --commit-sha"
 
 
@@ -89,10 +101,24 @@ def remote_url(commit: Commit) -> str | None:
     return url
 
 
+def git_environment() -> dict[str, str]:
+    """The variables that git needs to read a local repository.
+
+    Other processes of this user can read git's environment, and a repository's configuration may name programs that
+    git starts. So git gets none of our secrets; to a remote it does not connect.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _OF_GIT or name.startswith(_OF_GIT_PREFIXES)
+    }
+
+
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],
+            env=git_environment(),
             capture_output=True,
             text=True,
             errors="replace",

@@ -16,7 +16,7 @@ from solstice_cli.demo.deliveries import Change, EventName, SignedDelivery, sign
 from solstice_cli.secrets import stored_secret
 from solstice_common.addresses.system_errors import cause_in_words
 from solstice_common.cli import running_up
-from solstice_common.cli.local_repository import as_url
+from solstice_common.cli.local_repository import as_url, git_environment
 from solstice_common.cli.output import json_option, note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError, ServiceUnavailable
@@ -174,7 +174,12 @@ def _change(repo_url: str, ref: str | None, sha: str | None, full_name: str | No
 def _git(folder: Path, *arguments: str) -> str:
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False, timeout=30
+            ["git", "-C", str(folder), *arguments],
+            env=git_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
         )
     except FileNotFoundError:
         raise ConfigurationError(

@@ -24,6 +24,7 @@ from solstice_cli.up import UpSettings
 from solstice_common.broker import open_broker
 from solstice_common.broker.delivery import Ack
 from solstice_common.cli.api_client import Document, OrchestratorClient
+from solstice_common.cli.local_repository import git_environment
 from solstice_common.messages import JobStatusV1, Source
 from solstice_common.topology import STATUSES
 from solstice_orchestrator.processes.children import child, exit_code, pipe_reader, start, wait_for_exit
@@ -128,7 +129,7 @@ async def make_repository(checkout: Path, bare: Path) -> Change:
 
 
 async def _git(*arguments: str) -> str:
-    async with child(("git", *arguments), Path(), os.environ, b"") as git:
+    async with child(("git", *arguments), Path(), git_environment(), b"") as git:
         out, problem = await asyncio.gather(git.stdout.read(), git.stderr.read())
         failed = await git.wait()
     if failed:
