@@ -273,6 +273,20 @@ async def test_a_job_that_fills_the_disk_and_stays_is_ended_and_the_others_are_n
 
 
 @NEEDS_DISKS
+async def test_a_job_that_uses_up_the_inodes_is_ended(
+    tmp_path: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "CHECK_SECONDS", 0.05)
+    files = "for i in {1..3000}; do : > file$i || break; done; sleep 60"
+    with mounted_disk(tmp_path / "disk", mib=64, inodes=2000) as path:
+        async with open_harness(path, repository) as harness:
+            replace_executor(harness, disk=disk.DiskWatch(4 * disk.MIB))
+            outcome = await harness.run(files, timeout_seconds=15)
+            assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
+            assert "the disk has hardly any inodes left" in harness.text
+
+
+@NEEDS_DISKS
 @pytest.mark.parametrize(
     ("runs", "state"),
     [

@@ -1,6 +1,6 @@
-"""Watch the disk of the workspaces, and end the job that fills it.
+"""Watch the disk of the workspaces, and end the job that fills it with data or with files.
 
-A full disk would harm the other jobs and the store.
+A full disk would harm the other jobs and the store. So would one without a free inode: each file and directory needs one.
 """
 
 import asyncio
@@ -9,24 +9,59 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 
 CHECK_SECONDS: Final = 1.0
 MIB: Final = 1024 * 1024
+BYTES_PER_INODE: Final = 16 * 1024
+"""The reserve of bytes for each inode of the reserve, as ext4 makes one inode for so many bytes: mke2fs.conf(5)."""
 
 
-def culprit(free_bytes: int, reserve_bytes: int, sizes: Mapping[Path, int]) -> Path | None:
+class DiskAmount(NamedTuple):
+    """An amount of disk space, and of inodes."""
+
+    size_bytes: int
+    inodes: int
+
+
+NO_LIMIT: Final = DiskAmount(1 << 62, 1 << 62)
+
+
+def culprit(free: int, reserve: int, sizes: Mapping[Path, int]) -> Path | None:
     """Return the largest workspace once less than the reserve is free, else None.
 
     Also None when no workspace is as large as the reserve: then no job fills the disk, and ending one would not help.
+    All are bytes, or all are inodes.
     """
-    if free_bytes >= reserve_bytes or not sizes:
+    if free >= reserve or not sizes:
         return None
     largest = max(sizes, key=lambda root: sizes[root])
-    return largest if sizes[largest] >= reserve_bytes else None
+    return largest if sizes[largest] >= reserve else None
+
+
+def outcome_of_culprit(
+    free: DiskAmount, reserve: DiskAmount, sizes: Mapping[Path, DiskAmount]
+) -> tuple[Path, Outcome] | None:
+    """Return the workspace whose job must end, and its outcome; None when no job must."""
+    in_bytes = {root: size.size_bytes for root, size in sizes.items()}
+    if guilty := culprit(free.size_bytes, reserve.size_bytes, in_bytes):
+        return guilty, _failed(
+            f"the disk is nearly full, and the job's workspace is the largest: {in_bytes[guilty] / MIB:.0f} MiB"
+        )
+    in_inodes = {root: size.inodes for root, size in sizes.items()}
+    if guilty := culprit(free.inodes, reserve.inodes, in_inodes):
+        return guilty, _failed(
+            "the disk has hardly any inodes left, and the job's workspace has the most files and directories: "
+            f"{in_inodes[guilty]}"
+        )
+    return None
+
+
+def _failed(detail: str) -> Outcome:
+    return Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, detail=detail)
 
 
 class DiskWatch:
@@ -34,14 +69,14 @@ class DiskWatch:
 
     def __init__(self, reserve_bytes: int = 0) -> None:
         """With a reserve of 0 no job is ended."""
-        self._reserve = reserve_bytes
-        self._jobs: dict[Path, asyncio.Future[int]] = {}
+        self._reserve = DiskAmount(reserve_bytes, reserve_bytes // BYTES_PER_INODE)
+        self._jobs: dict[Path, asyncio.Future[Outcome]] = {}
         self._checking = asyncio.Lock()
 
     @asynccontextmanager
-    async def watching(self, root: Path) -> AsyncIterator["asyncio.Future[int]"]:
-        """Watch a workspace; the future gets its size in bytes when its job must end."""
-        job_to_end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    async def watching(self, root: Path) -> AsyncIterator["asyncio.Future[Outcome]"]:
+        """Watch a workspace; the future gets the outcome of its job when that must end."""
+        job_to_end: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._jobs[root] = job_to_end
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -53,12 +88,15 @@ class DiskWatch:
             job_to_end.cancel()
 
     async def _watch(self, root: Path) -> None:
-        while self._reserve > 0:
+        while self._reserve.size_bytes > 0:
             await asyncio.sleep(CHECK_SECONDS)
             async with self._checking:
                 # A job is being ended: the space that it frees may be enough.
-                if _free(root) < self._reserve and not any(future.done() for future in self._jobs.values()):
+                if self._is_short(_free(root)) and not any(future.done() for future in self._jobs.values()):
                     await self._blame(root)
+
+    def _is_short(self, free: DiskAmount) -> bool:
+        return free.size_bytes < self._reserve.size_bytes or free.inodes < self._reserve.inodes
 
     async def _blame(self, root: Path) -> None:
         roots = list(self._jobs)
@@ -67,44 +105,40 @@ class DiskWatch:
         except RuntimeError:
             # No thread could be started: a job has taken all processes too. The next check may succeed.
             return
-        guilty = culprit(_free(root), self._reserve, sizes)
-        future = None if guilty is None else self._jobs.get(guilty)
+        guilty = outcome_of_culprit(_free(root), self._reserve, sizes)
+        future = None if guilty is None else self._jobs.get(guilty[0])
         if guilty is not None and future is not None and not future.done():
-            future.set_result(sizes[guilty])
+            future.set_result(guilty[1])
 
 
-def overfull(size_bytes: int) -> Outcome:
-    """Return the outcome of a job that filled the disk."""
-    return Outcome(
-        state=JobState.FAILED,
-        reason=Reason.STEP_FAILED,
-        detail=f"the disk is nearly full, and the job's workspace is the largest: {size_bytes / MIB:.0f} MiB",
-    )
-
-
-def _free(root: Path) -> int:
+def _free(root: Path) -> DiskAmount:
     try:
         disk = os.statvfs(root)
     except OSError:
         # The job has removed its workspace, and its files with it.
-        return 1 << 62
-    return disk.f_bavail * disk.f_frsize
+        return NO_LIMIT
+    # A file system without a limit on inodes reports 0 of them.
+    return DiskAmount(disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else NO_LIMIT.inodes)
 
 
-def _sizes(roots: list[Path]) -> list[int]:
+def _sizes(roots: list[Path]) -> list[DiskAmount]:
     return [size_of(root) for root in roots]
 
 
-def size_of(root: Path) -> int:
-    """Return the disk space of the files below `root`; unreadable ones count nothing."""
-    total, directories = 0, [str(root)]
+def size_of(root: Path) -> DiskAmount:
+    """Return what the files and directories below `root` use; unreadable directories count nothing.
+
+    Each link of a file counts.
+    """
+    total, inodes, directories = 0, 0, [str(root)]
     while directories:
         # Not os.walk, which calls itself for each level and holds all names of a directory.
         with contextlib.suppress(OSError), os.scandir(directories.pop()) as entries:
             for entry in entries:
+                inodes += 1
                 if entry.is_dir(follow_symlinks=False):
                     directories.append(entry.path)
                 else:
                     with contextlib.suppress(OSError):
                         total += entry.stat(follow_symlinks=False).st_blocks * 512
-    return total
+    return DiskAmount(total, inodes)

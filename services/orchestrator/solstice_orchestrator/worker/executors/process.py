@@ -26,7 +26,7 @@ from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.git.repository import directory_bytes
 from solstice_orchestrator.git.visits import SILENT_SECONDS, Visit
 from solstice_orchestrator.log_events import LogEvent
-from solstice_orchestrator.worker.executors.disk import DiskWatch, overfull
+from solstice_orchestrator.worker.executors.disk import DiskWatch
 from solstice_orchestrator.worker.executors.job_environment import environment
 from solstice_orchestrator.worker.executors.limited_log import LimitedLog
 from solstice_orchestrator.worker.executors.output_silence import OutputSilence
@@ -218,7 +218,7 @@ class ProcessExecutor:
         supervisor: SupervisorHandle,
         log: LimitedLog,
         stop: asyncio.Event,
-        filling: asyncio.Future[int],
+        filling: asyncio.Future[Outcome],
     ) -> Outcome:
         """Pass on output until the job ends, and return the outcome.
 
@@ -246,7 +246,7 @@ class ProcessExecutor:
             if stop.is_set():
                 requested = CANCELLED
             elif filling.done():
-                requested = overfull(filling.result())
+                requested = filling.result()
             elif hearing.done():
                 requested = silent(quiet)
             for task in (asking, stopping, hearing, beginning):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.worker.executors.disk import culprit, size_of
+from solstice_orchestrator.worker.executors.disk import DiskAmount, culprit, outcome_of_culprit, size_of
 from tests.executor_harness import remove_nested
 
 A, B, C = Path("/jobs/a"), Path("/jobs/b"), Path("/jobs/c")
@@ -40,6 +40,28 @@ def test_no_connection_is_closed_for_a_larger_one_or_while_there_is_room(
         assert free >= reserve or all(size < reserve for size in sizes.values())
 
 
+PLENTY = 10**9
+
+
+@pytest.mark.parametrize(
+    ("free", "detail"),
+    [
+        (DiskAmount(99, PLENTY), "the job's workspace is the largest"),
+        (DiskAmount(PLENTY, 9), "the job's workspace has the most files and directories: 70"),
+        (DiskAmount(100, 10), None),
+    ],
+    ids=["short of space", "short of inodes", "room"],
+)
+def test_a_disk_can_lack_space_or_inodes(free: DiskAmount, detail: str | None) -> None:
+    sizes = {A: DiskAmount(500, 60), B: DiskAmount(400, 70)}
+    guilty = outcome_of_culprit(free, DiskAmount(100, 10), sizes)
+    if detail is None:
+        assert guilty is None
+    else:
+        assert guilty is not None
+        assert (guilty[0], detail in guilty[1].detail) == (A if free.inodes == PLENTY else B, True)
+
+
 @given(st.integers(0, 2000), SIZES)
 def test_without_a_reserve_no_job_is_ended(free: int, sizes: dict[Path, int]) -> None:
     assert culprit(free, 0, sizes) is None
@@ -59,6 +81,8 @@ def test_the_size_counts_the_whole_tree_and_no_link(tmp_path: Path) -> None:
     os.close(directory)
     (tmp_path / "tree" / "all").symlink_to("/")
     try:
-        assert 100_000 <= size_of(tmp_path) < 200_000
+        size = size_of(tmp_path)
+        assert 100_000 <= size.size_bytes < 200_000
+        assert size.inodes == 1504
     finally:
         remove_nested(tmp_path / "tree")
