@@ -1,6 +1,6 @@
-"""Watch the disk of the workspaces, and end the job that fills it with data or with files.
+"""Watch the disk of the workspaces, and end the job that fills it.
 
-A full disk would harm the other jobs and the store. So would one without a free inode: each file and directory needs one.
+A full disk would harm the other jobs and the store, and so would one without free inodes.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ BYTES_PER_INODE: Final = 16 * 1024
 """The reserve of bytes for each inode of the reserve, as ext4 makes one inode for so many bytes: mke2fs.conf(5)."""
 
 
-class DiskAmount(NamedTuple):
+class SpaceAndInodes(NamedTuple):
     """An amount of disk space, and of inodes."""
 
     size_bytes: int
     inodes: int
 
 
-NO_LIMIT: Final = DiskAmount(1 << 62, 1 << 62)
+NO_LIMIT: Final = SpaceAndInodes(1 << 62, 1 << 62)
 
 
 def culprit(free: int, reserve: int, sizes: Mapping[Path, int]) -> Path | None:
@@ -43,7 +43,7 @@ def culprit(free: int, reserve: int, sizes: Mapping[Path, int]) -> Path | None:
 
 
 def outcome_of_culprit(
-    free: DiskAmount, reserve: DiskAmount, sizes: Mapping[Path, DiskAmount]
+    free: SpaceAndInodes, reserve: SpaceAndInodes, sizes: Mapping[Path, SpaceAndInodes]
 ) -> tuple[Path, Outcome] | None:
     """Return the workspace whose job must end, and its outcome; None when no job must."""
     in_bytes = {root: size.size_bytes for root, size in sizes.items()}
@@ -69,7 +69,7 @@ class DiskWatch:
 
     def __init__(self, reserve_bytes: int = 0) -> None:
         """With a reserve of 0 no job is ended."""
-        self._reserve = DiskAmount(reserve_bytes, reserve_bytes // BYTES_PER_INODE)
+        self._reserve = SpaceAndInodes(reserve_bytes, reserve_bytes // BYTES_PER_INODE)
         self._jobs: dict[Path, asyncio.Future[Outcome]] = {}
         self._checking = asyncio.Lock()
 
@@ -95,7 +95,7 @@ class DiskWatch:
                 if self._is_short(_free(root)) and not any(future.done() for future in self._jobs.values()):
                     await self._blame(root)
 
-    def _is_short(self, free: DiskAmount) -> bool:
+    def _is_short(self, free: SpaceAndInodes) -> bool:
         return free.size_bytes < self._reserve.size_bytes or free.inodes < self._reserve.inodes
 
     async def _blame(self, root: Path) -> None:
@@ -111,21 +111,21 @@ class DiskWatch:
             future.set_result(guilty[1])
 
 
-def _free(root: Path) -> DiskAmount:
+def _free(root: Path) -> SpaceAndInodes:
     try:
         disk = os.statvfs(root)
     except OSError:
         # The job has removed its workspace, and its files with it.
         return NO_LIMIT
     # A file system without a limit on inodes reports 0 of them.
-    return DiskAmount(disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else NO_LIMIT.inodes)
+    return SpaceAndInodes(disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else NO_LIMIT.inodes)
 
 
-def _sizes(roots: list[Path]) -> list[DiskAmount]:
+def _sizes(roots: list[Path]) -> list[SpaceAndInodes]:
     return [size_of(root) for root in roots]
 
 
-def size_of(root: Path) -> DiskAmount:
+def size_of(root: Path) -> SpaceAndInodes:
     """Return what the files and directories below `root` use; unreadable directories count nothing.
 
     Each link of a file counts.
@@ -141,4 +141,4 @@ def size_of(root: Path) -> DiskAmount:
                 else:
                     with contextlib.suppress(OSError):
                         total += entry.stat(follow_symlinks=False).st_blocks * 512
-    return DiskAmount(total, inodes)
+    return SpaceAndInodes(total, inodes)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.worker.executors.disk import DiskAmount, culprit, outcome_of_culprit, size_of
+from solstice_orchestrator.worker.executors.disk import SpaceAndInodes, culprit, outcome_of_culprit, size_of
 from tests.executor_harness import remove_nested
 
 A, B, C = Path("/jobs/a"), Path("/jobs/b"), Path("/jobs/c")
@@ -46,15 +46,15 @@ PLENTY = 10**9
 @pytest.mark.parametrize(
     ("free", "detail"),
     [
-        (DiskAmount(99, PLENTY), "the job's workspace is the largest"),
-        (DiskAmount(PLENTY, 9), "the job's workspace has the most files and directories: 70"),
-        (DiskAmount(100, 10), None),
+        (SpaceAndInodes(99, PLENTY), "the job's workspace is the largest"),
+        (SpaceAndInodes(PLENTY, 9), "the job's workspace has the most files and directories: 70"),
+        (SpaceAndInodes(100, 10), None),
     ],
     ids=["short of space", "short of inodes", "room"],
 )
-def test_a_disk_can_lack_space_or_inodes(free: DiskAmount, detail: str | None) -> None:
-    sizes = {A: DiskAmount(500, 60), B: DiskAmount(400, 70)}
-    guilty = outcome_of_culprit(free, DiskAmount(100, 10), sizes)
+def test_a_disk_can_lack_space_or_inodes(free: SpaceAndInodes, detail: str | None) -> None:
+    sizes = {A: SpaceAndInodes(500, 60), B: SpaceAndInodes(400, 70)}
+    guilty = outcome_of_culprit(free, SpaceAndInodes(100, 10), sizes)
     if detail is None:
         assert guilty is None
     else:
