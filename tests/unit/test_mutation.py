@@ -5,9 +5,9 @@ from textwrap import dedent
 import pytest
 from typer.testing import CliRunner
 
-from tests.mutation.__main__ import app
+from tests.mutation.__main__ import app, judged
 from tests.mutation.changes import mutants
-from tests.mutation.choosing import decisions, files_of_tests, named
+from tests.mutation.choosing import decisions, files_of_tests, named, path_of
 
 SOURCE = dedent('''
     """A sentence."""
@@ -115,3 +115,13 @@ def test_the_tests_to_ask_can_be_named() -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1
     assert "No unit or contract test imports these modules" in result.output
+
+
+def test_each_judged_change_is_of_lines_that_its_module_still_has() -> None:
+    outdated = [
+        (module, was)
+        for module, was, _ in judged()
+        if not (path := path_of(module))
+        or not set(was.splitlines()) <= {line.strip() for line in path.read_text().splitlines()}
+    ]
+    assert outdated == []

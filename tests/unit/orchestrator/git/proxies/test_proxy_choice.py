@@ -63,6 +63,10 @@ def test_what_cannot_be_used_is_said_without_the_password(url: str) -> None:
     assert MARK not in str(raised.value)
 
 
+def test_proxies_that_can_be_used_are_accepted() -> None:
+    check_proxies({"HTTPS_PROXY": "http://joe:pass@proxy:1", "http_proxy": "proxy:1", "PATH": "/a@b"})
+
+
 @given(ANY_TEXT, ANY_TEXT)
 def test_any_account_arrives_whole(user: str, password: str) -> None:
     assert account(f"http://{quote(user, safe='')}:{quote(password, safe='')}@p:1") == f"{user}:{password}"
