@@ -1,7 +1,8 @@
 """A pytest plugin that runs the collected tests again for each mutant.
 
 Each run is a fork. A change in a function is put into the function object itself, so that every importer gets it; any
-other change gets a fresh process. The first fork runs the tests unchanged, and records which of them ran which line.
+other change gets a process that has imported none of our modules. The first fork runs the tests unchanged, and records
+which of them ran which line.
 """
 
 import functools
@@ -11,22 +12,21 @@ import math
 import os
 import resource
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import coverage
 import pytest
 
 from tests.mutation.changes import Mutant
-from tests.mutation.choosing import ROOT, path_of, unit_tests
+from tests.mutation.choosing import path_of, unit_tests
+from tests.mutation.forks import forked
+from tests.mutation.prepared import PreparedProcess
 from tests.mutation.swapped import steady_examples
 
 ELSEWHERE: Final = frozenset({"postgresql", "rabbitmq", "rabbitmq-4", "rabbitmq-3"})
@@ -78,7 +78,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     plan = json.loads(Path(os.environ["SOLSTICE_MUTATION_PLAN"]).read_text())
     changes = [Mutant(**each) for each in plan["mutants"]]
     items = {item.nodeid: item for item in session.items}
-    with Path(plan["results"]).open("a", buffering=1) as reported:
+    with Path(plan["results"]).open("a", buffering=1) as reported, PreparedProcess() as prepared:
         unchanged = _run_unchanged(items, {mutant.module for mutant in changes})
         reported.write(json.dumps({"failed_unchanged": unchanged.failed}) + "\n")
         ends_at = time.monotonic() + plan["seconds"]
@@ -87,7 +87,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
             if time.monotonic() > ends_at:
                 break
             tests = _tests_of(mutant, unchanged)
-            end = _try(mutant, tests, items, functions, unchanged) if tests else "survived"
+            end = _try(mutant, tests, items, functions, unchanged, prepared) if tests else "survived"
             reported.write(json.dumps({"number": number, "end": end, "tests": len(tests)}) + "\n")
     return True
 
@@ -122,7 +122,7 @@ def _tests_of(mutant: Mutant, unchanged: Unchanged) -> Sequence[str]:
 
 def _run_unchanged(items: Mapping[str, pytest.Item], modules: set[str]) -> Unchanged:
     with tempfile.NamedTemporaryFile() as file:
-        if _forked(lambda: _note_unchanged(items, modules, Path(file.name)), math.inf):
+        if forked(lambda: _note_unchanged(items, modules, Path(file.name)), math.inf):
             message = "the tests of the unchanged module ended the process that ran them"
             raise pytest.UsageError(message)
         return Unchanged(**_with_numbers(json.loads(Path(file.name).read_text())))
@@ -172,100 +172,23 @@ def _try(
     items: Mapping[str, pytest.Item],
     functions: Mapping[tuple[str, str], Sequence[FunctionType]],
     unchanged: Unchanged,
+    prepared: PreparedProcess,
 ) -> str:
     timeout_seconds = 10 + TIMEOUT_FACTOR * sum(unchanged.seconds[test] for test in tests)
     old = functions.get((mutant.module, mutant.function)) if mutant.function else None
     new = _code_of(mutant) if old else None
     if not old or new is None or any(len(each.__code__.co_freevars) != len(new.co_freevars) for each in old):
-        return _try_fresh(mutant, tests, timeout_seconds + 20)
+        status = prepared.run(mutant.module, mutant.source, tests, timeout_seconds + 20)
+    else:
 
-    def try_it() -> bool:
-        for each in old:
-            each.__code__ = new
-        _forget_what_was_cached()
-        return _passes([items[test] for test in tests])
+        def try_it() -> bool:
+            for each in old:
+                each.__code__ = new
+            _forget_what_was_cached()
+            return _passes([items[test] for test in tests])
 
-    status = _forked(try_it, timeout_seconds)
+        status = forked(try_it, timeout_seconds)
     return "timed out" if status is None else "killed" if status else "survived"
-
-
-def _forked(work: Callable[[], bool], seconds: float) -> int | None:
-    """The result of the work in a fork; None: it ran out of time.
-
-    All its processes end, also when we are interrupted.
-    """
-    process = os.fork()
-    if process == 0:
-        os.setpgid(0, 0)
-        _child(work)
-    try:
-        return _status(process, time.monotonic() + seconds)
-    finally:
-        for kill in (os.killpg, os.kill):
-            with suppress(ProcessLookupError, PermissionError):
-                kill(process, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            os.waitpid(process, 0)
-
-
-def _status(process: int, ends_at: float) -> int | None:
-    pause = 0.002
-    while time.monotonic() < ends_at:
-        # It stays a zombie until its group was ended, so that its number is not used again.
-        if ended := os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            return ended.si_status
-        time.sleep(pause)
-        pause = min(0.05, pause * 1.5)
-    return None
-
-
-def _try_fresh(mutant: Mutant, tests: Sequence[str], seconds: float) -> str:
-    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
-        file.write(mutant.source)
-        file.flush()
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-x",
-                "-q",
-                "-p",
-                "tests.mutation.swapped",
-                "-p",
-                "no:cacheprovider",
-                *tests,
-            ],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "SOLSTICE_MUTATED_MODULE": mutant.module,
-                "SOLSTICE_MUTATED_SOURCE": file.name,
-            },
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            return "survived" if process.wait(seconds) == 0 else "killed"
-        except subprocess.TimeoutExpired:
-            return "timed out"
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def _child(work: Any) -> NoReturn:
-    """Run the work in this fork, silently, and end."""
-    with Path(os.devnull).open("r+b") as nothing:
-        os.dup2(nothing.fileno(), 1)
-        os.dup2(nothing.fileno(), 2)
-    good = False
-    try:
-        good = work()
-    finally:
-        os._exit(0 if good else 1)
 
 
 class _Failures:

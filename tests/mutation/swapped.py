@@ -1,39 +1,45 @@
 """A pytest plugin that imports one module from another text.
 
-For changes that act while the module is imported. It runs in a fresh process, whose environment names module and text
-(`SOLSTICE_MUTATED_MODULE`, `_SOURCE`).
+For changes that act while the module is imported. It runs in a process that has imported none of our modules.
 """
 
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import os
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import CodeType, ModuleType
 
 from hypothesis import Phase, settings
 
 
-class _Swapped(importlib.abc.MetaPathFinder):
+class Swapped(importlib.abc.MetaPathFinder):
+    """Finds one module, and gives it another text."""
+
+    def __init__(self, module: str, source: str) -> None:
+        self._module = module
+        self._source = source
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != os.environ.get("SOLSTICE_MUTATED_MODULE"):
+        if fullname != self._module:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.origin is None:
             return None
-        loader = _Loader(fullname, spec.origin)
+        loader = _Loader(fullname, spec.origin, self._source)
         return importlib.util.spec_from_file_location(
             fullname, spec.origin, loader=loader, submodule_search_locations=spec.submodule_search_locations
         )
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, fullname: str, path: str, source: str) -> None:
+        super().__init__(fullname, path)
+        self._source = source
+
     def get_code(self, fullname: str) -> CodeType:
-        return compile(Path(os.environ["SOLSTICE_MUTATED_SOURCE"]).read_text(), self.path, "exec")
+        return compile(self._source, self.path, "exec")
 
 
 def steady_examples() -> None:
@@ -50,7 +56,3 @@ def steady_examples() -> None:
 
 def pytest_sessionstart() -> None:
     steady_examples()
-
-
-if "SOLSTICE_MUTATED_MODULE" in os.environ:
-    sys.meta_path.insert(0, _Swapped())

@@ -146,7 +146,7 @@ def test_classes_are_named_after_what_the_settings_name_within_amqp_s_limit(
     for name in ("EXCHANGE", "QUEUE", "ROUTING_KEY", "DLX", "DLQ"):
         monkeypatch.setenv(f"AMQP_{name}", longest)
     critical = split_jobs_route(BrokerSettings()).of(Priority.CRITICAL)
-    assert critical.queue == critical.dlx == critical.routing_key == f"{longest}.critical"
+    assert critical.queue == critical.dlx == critical.dlq == critical.routing_key == f"{longest}.critical"
     assert len(critical.queue) == 255
     monkeypatch.setenv("AMQP_QUEUE", longest + "q")
     with pytest.raises(ValidationError, match="at most 246 characters"):

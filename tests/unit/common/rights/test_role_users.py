@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from solstice_common.broker.jetstream.jetstream_names import presence_subject, stream_of
 from solstice_common.errors import ConfigurationError
 from solstice_common.rights.nats_rights import user_entry
 from solstice_common.rights.role_users import users_of_roles
 from solstice_common.rights.roles import Role
 from solstice_common.settings import BrokerSettings
+from solstice_common.topology import CANCELS, STATUSES, jobs_route, split_jobs_route
 
 URLS = ("amqp://host/ci", "redis://host/0", "nats://host")
+JOBS = jobs_route(BrokerSettings())
 
 
 @pytest.mark.parametrize("url", URLS)
@@ -30,6 +33,51 @@ def test_classes_of_priority_bring_their_names(url: str) -> None:
     assert "jobs.v1.critical" in lines.replace("\\", "")
     one = "\n".join(users_of_roles(BrokerSettings(amqp_url=url), "otter", [Role.ORCHESTRATOR]).lines)
     assert "jobs.v1.critical" not in one
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_no_two_roles_have_the_same_rights(url: str) -> None:
+    users = [users_of_roles(BrokerSettings(amqp_url=url), "otter", [role]) for role in Role]
+    assert len({str(user.rights) for user in users}) == len(Role)
+    assert all(any(user.rights.values()) for user in users)
+
+
+@pytest.mark.parametrize(
+    ("role", "queues"),
+    [
+        (Role.FORGE_INTEGRATION, {STATUSES.queue}),
+        (Role.ORCHESTRATOR, {JOBS.queue, CANCELS.queue}),
+        (Role.PUBLISHER, set()),
+        (Role.OPERATOR, {JOBS.dlq, CANCELS.dlq, STATUSES.dlq}),
+        (Role.ADMIN, set()),
+        (Role.MONITORING, set()),
+    ],
+)
+def test_queues_that_a_role_reads(role: Role, queues: set[str]) -> None:
+    nats = users_of_roles(BrokerSettings(amqp_url="nats://host"), "otter", [role]).rights["subscribe"]
+    assert {*nats} == {"_INBOX.otter.>", *(presence_subject(name) for name in queues)}
+    redis = users_of_roles(BrokerSettings(amqp_url="redis://host/0"), "otter", [role]).rights
+    read = [keys for commands, keys in redis.items() if "xreadgroup" in commands]
+    assert {name for keys in read for name in keys} == queues
+
+
+@pytest.mark.parametrize("role", [Role.FORGE_INTEGRATION, Role.ORCHESTRATOR])
+def test_services_see_queues_of_classes_that_another_setting_left(role: Role) -> None:
+    settings = BrokerSettings(amqp_url="nats://host")
+    seen = {each.rpartition(".")[2] for each in users_of_roles(settings, "otter", [role]).rights["publish"]}
+    left = split_jobs_route(settings).classes.values()
+    assert {stream_of(each.queue) for each in left} <= seen
+    assert seen.isdisjoint(stream_of(each.dlq) for each in left)
+
+
+def test_operator_waits_for_no_dead_letter() -> None:
+    settings = BrokerSettings(amqp_url="redis://host/0")
+    waits = {
+        role
+        for role in Role
+        if any("bzpopmin" in commands for commands in users_of_roles(settings, "otter", [role]).rights)
+    }
+    assert waits == {Role.FORGE_INTEGRATION, Role.ORCHESTRATOR}
 
 
 def test_prefix_stands_before_every_key_of_redis() -> None:

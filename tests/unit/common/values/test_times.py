@@ -82,6 +82,7 @@ def test_what_is_no_age_is_reported_with_examples(text: str) -> None:
         (3600.0, "1 h 0 min"),
         (7500.0, "2 h 5 min"),
         (86_399.0, "23 h 59 min"),
+        (86_400.0, "1 d 0 h"),
         (90_061.0, "1 d 1 h"),
     ],
 )

@@ -25,6 +25,7 @@ from solstice_common.broker.dead_letters.replay_message import (
 from solstice_common.broker.dead_letters.selection import Selection, condition, died_since
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
+from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import CANCELS, STATUSES, jobs_route, split_jobs_route
 
@@ -101,6 +102,18 @@ class TestFindings:
         found = facts_of(dead(headers={"x-death": [death, {"reason": "rejected"}]}))
         assert found.reason == "delivery_limit"
         assert found.dead_since == datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+
+    @pytest.mark.parametrize(
+        ("reason", "extra_bytes", "expected"),
+        [("rejected", 1, "oversize"), ("rejected", 0, "rejected"), ("expired", 1, "expired")],
+    )
+    def test_a_rejected_body_that_no_service_reads_is_too_large(
+        self, reason: str, extra_bytes: int, expected: str
+    ) -> None:
+        body = b" " * (MAX_MESSAGE_BYTES + extra_bytes)
+        found = facts_of(dead(body, headers={"x-death": [{"reason": reason}]}))
+        assert found.reason == expected
+        assert (str(len(body)) in found.detail) == (expected == "oversize")
 
     def test_without_any_word_the_reason_is_unknown_and_the_time_the_publishers(self) -> None:
         found = facts_of(dead(b"\xff", headers={}))

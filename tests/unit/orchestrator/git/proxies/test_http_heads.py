@@ -1,4 +1,4 @@
-"""What the proxy between git and a proxy passes on of the heads of requests and answers."""
+"""The heads of requests and answers that our proxy passes on."""
 
 import pytest
 
