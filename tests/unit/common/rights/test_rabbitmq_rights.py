@@ -38,6 +38,14 @@ def test_only_the_admin_may_configure() -> None:
     assert may == {Role.ADMIN}
 
 
+def test_admin_reads_of_queues_those_with_a_dead_letter_exchange() -> None:
+    read = rabbitmq_rights(Role.ADMIN, BrokerSettings()).read
+    queues = full_topology(BrokerSettings()).queues
+    assert {each.name for each in queues} & read == {
+        each.name for each in queues if not each.name.endswith(".dlq")
+    }
+
+
 def test_classes_of_priority_bring_their_queues() -> None:
     split = rabbitmq_rights(Role.ORCHESTRATOR, BrokerSettings(amqp_priorities="split"))
     assert "solstice.jobs.v1.critical" in split.read

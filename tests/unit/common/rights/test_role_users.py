@@ -85,6 +85,19 @@ def test_prefix_stands_before_every_key_of_redis() -> None:
     (line,) = users_of_roles(settings, "otter", [Role.ORCHESTRATOR]).lines
     assert line.startswith("redis-cli ACL SETUSER otter reset on '>PASSWORD' resetkeys")
     assert line.count("~") == line.count("~ci:") > 0
+    (line,) = users_of_roles(BrokerSettings(amqp_url="redis://host/0"), "otter", [Role.ORCHESTRATOR]).lines
+    assert " ~solstice.jobs.v1 " in line
+
+
+@pytest.mark.parametrize("role", [Role.ORCHESTRATOR, Role.OPERATOR, Role.FORGE_INTEGRATION])
+def test_role_that_counts_a_stream_sees_what_of_it_is_pending(role: Role) -> None:
+    rights = users_of_roles(BrokerSettings(amqp_url="redis://host/0"), "otter", [role]).rights
+    keys = {
+        command: {key for commands, names in rights.items() if command in commands.split() for key in names}
+        for command in ("xlen", "xpending")
+    }
+    assert keys["xlen"]
+    assert keys["xlen"] <= keys["xpending"]
 
 
 def test_user_of_nats_without_a_subject_may_use_none() -> None:
