@@ -36,6 +36,8 @@ class Commit:
     """The branch whose newest commit it is, when that branch is checked out."""
     dirty: bool
     """Whether files differ from what is committed."""
+    untracked: int
+    """The number of files that git neither tracks nor ignores; counted only beside such changes."""
 
 
 def commit_of(folder: Path, revision: str | None) -> Commit:
@@ -51,12 +53,28 @@ def commit_of(folder: Path, revision: str | None) -> Commit:
         what = "no commit yet" if revision is None else f"no commit {revision!r}, or several that begin so"
         raise ConfigurationError(f"{folder.resolve()} has {what}")
     at_head = sha == _git(folder, "rev-parse", "HEAD")
+    top = top_folder(folder)
+    dirty = at_head and bool(_git(top, "status", "--porcelain", "--untracked-files=no"))
+    new = _git(top, "ls-files", "-z", "--others", "--exclude-standard") if dirty else None
     return Commit(
-        folder=top_folder(folder),
+        folder=top,
         sha=sha,
         ref=_git(folder, "symbolic-ref", "--quiet", "HEAD") if at_head else None,
-        dirty=at_head and bool(_git(folder, "status", "--porcelain", "--untracked-files=no")),
+        dirty=dirty,
+        untracked=(new or "").count("\0"),
     )
+
+
+def check_ref(commit: Commit, ref: str) -> None:
+    """ConfigurationError when the repository has no branch and no tag of that name, nor of its remotes."""
+    places = [ref] if ref.startswith("refs/") else [f"refs/heads/{ref}", f"refs/tags/{ref}"]
+    names = (_git(commit.folder, "remote") or "").splitlines()
+    branch = ref.removeprefix("refs/heads/")
+    places += [f"refs/remotes/{name}/{branch}" for name in names]
+    if all(_git(commit.folder, "show-ref", "--verify", "--quiet", "--", place) is None for place in places):
+        raise ConfigurationError(
+            f"--ref {ref!r}: {commit.folder} has no such branch or tag; 'git branch' and 'git tag' list those there are"
+        )
 
 
 def top_folder(folder: Path) -> Path:

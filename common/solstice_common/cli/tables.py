@@ -1,6 +1,6 @@
 """Prints tables that fit a terminal.
 
-Ids and states are shown whole; the least informative columns make columns_left.
+Ids and states are shown whole; the least informative columns are left out.
 """
 
 from collections.abc import Collection, Sequence
@@ -46,7 +46,7 @@ def print_table(
     left_out = [column for place, column in enumerate(columns) if place not in shown]
     if left_out:
         console.print(
-            f"No columns_left for {', '.join(left_out)}: widen the terminal, or --json",
+            f"Not enough width for {', '.join(left_out)}: widen the terminal, or use --json",
             style="dim",
             markup=False,
         )

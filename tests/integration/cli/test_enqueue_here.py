@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from solstice_common.cli.local_repository import commit_of, remote_url
+from solstice_common.cli.local_repository import check_ref, commit_of, remote_url
+from solstice_common.errors import ConfigurationError
 from tests.servers.service_process import base_environment
 from tests.servers.solstice_up import Repository, repository
 
@@ -46,7 +47,10 @@ def made(tmp_path: Path) -> Repository:
 
 def test_without_arguments_it_is_the_head_with_its_branch(tmp_path: Path) -> None:
     project = made(tmp_path)
-    assert enqueue(project.folder).stderr == ""
+    home = tmp_path / "home"
+    assert enqueue(project.folder).stderr == (
+        f"stored in {home}/broker.sqlite: no 'solstice up' is ready there; start one to build it\n"
+    )
     (request,) = requests(project.folder)
     assert (request["commit_sha"], request["ref"]) == (project.head, "refs/heads/main")
     assert request["repo_url"] == project.folder.as_uri()
@@ -55,10 +59,74 @@ def test_without_arguments_it_is_the_head_with_its_branch(tmp_path: Path) -> Non
 def test_a_short_id_is_resolved_and_a_change_that_is_not_committed_is_reported(tmp_path: Path) -> None:
     project = made(tmp_path)
     (project.folder / "a").write_text("2")
-    done = enqueue(project.folder, "--commit-sha", project.head[:8])
+    done = enqueue(project.folder, "--commit-sha", project.head[:8], "--json")
     assert done.stderr == "warning: there are changes that are not committed: they are not built\n"
     (request,) = requests(project.folder)
     assert request["commit_sha"] == project.head
+
+
+def test_untracked_files_are_counted_beside_changes_that_are_not_committed(tmp_path: Path) -> None:
+    project = repository(tmp_path / "anvil", {"a": "1", ".gitignore": "*.log"})
+    (tmp_path / "home").mkdir()
+    for name in ("new", "folder/newer", "ignored.log"):
+        (project.folder / name).parent.mkdir(exist_ok=True)
+        (project.folder / name).write_text("3")
+    assert not commit_of(project.folder, None).dirty
+    (project.folder / "a").write_text("2")
+    done = enqueue(project.folder / "folder", "--json", SOLSTICE_HOME=str(tmp_path / "home"))
+    assert done.stderr == (
+        "warning: there are changes that are not committed, and 2 files that git does not track: they are not built\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        "main",
+        "v1",
+        "feature/otter",
+        "refs/heads/main",
+        "refs/tags/v1",
+        "refs/pull/3/head",
+        "far",
+        "refs/heads/far",
+    ],
+)
+def test_a_branch_or_tag_of_the_folder_and_of_its_remotes_is_found(tmp_path: Path, ref: str) -> None:
+    project = made(tmp_path)
+    project.git("tag", "v1")
+    project.git("branch", "feature/otter")
+    project.git("update-ref", "refs/pull/3/head", "HEAD")
+    project.git("remote", "add", "origin", "https://forge.example/river/otter.git")
+    project.git("update-ref", "refs/remotes/origin/far", "HEAD")
+    check_ref(commit_of(project.folder, None), ref)
+
+
+@pytest.mark.parametrize(
+    "ref", ["nobranch", "refs/heads/nobranch", "feature", "HEAD", "-q", "", "main^{commit}"]
+)
+def test_a_ref_that_the_folder_does_not_have_is_refused(tmp_path: Path, ref: str) -> None:
+    project = made(tmp_path)
+    project.git("branch", "feature/otter")
+    with pytest.raises(ConfigurationError, match="has no such branch or tag"):
+        check_ref(commit_of(project.folder, None), ref)
+
+
+def test_a_ref_that_the_folder_does_not_have_is_never_published(tmp_path: Path) -> None:
+    project = made(tmp_path)
+    assert enqueue(project.folder, "--ref", "nobranch", check=2).stderr == (
+        f"error: --ref 'nobranch': {project.folder} has no such branch or tag; "
+        "'git branch' and 'git tag' list those there are\n"
+    )
+    assert not (tmp_path / "home" / "broker.sqlite").exists()
+
+
+def test_a_ref_of_a_repository_elsewhere_cannot_be_known(tmp_path: Path) -> None:
+    project = made(tmp_path)
+    url = "https://forge.example/river/otter.git"
+    enqueue(project.folder, "--repo-url", url, "--commit-sha", "c" * 40, "--ref", "nobranch")
+    (request,) = requests(project.folder)
+    assert request["ref"] == "nobranch"
 
 
 def test_a_folder_that_is_no_repository_is_refused_at_once(tmp_path: Path) -> None:

@@ -18,14 +18,14 @@ from solstice_common.broker import Published, PublishStatus
 from solstice_common.cli import running_up
 from solstice_common.cli.api_client import Document, OrchestratorClient
 from solstice_common.cli.following import Wait, follow_run, once_per_reason
-from solstice_common.cli.local_repository import commit_of, remote_url
+from solstice_common.cli.local_repository import Commit, check_ref, commit_of, remote_url
 from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import json_option, note_when_slow, print_json
 from solstice_common.cli.program import Exit
 from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import JobRequestV1, Priority
 from solstice_common.messages.states import FINAL, JobState, RunState
-from solstice_common.settings import without_password
+from solstice_common.settings import sqlite_path, state_directory, without_password
 from solstice_forge.commands.enqueue import EnqueueInput, EnqueueSettings, advice, job_request, publish
 
 ADMISSION_POLL_SECONDS = 0.2
@@ -141,13 +141,18 @@ def _commit(
         return repo_url, commit_sha, ref
     commit = commit_of(Path(repo_url or "."), commit_sha)
     url = remote_url(commit) if repo_url is None and not here else None
+    if ref is not None:
+        check_ref(commit, ref)
     if commit.dirty:
-        typer.secho(
-            "warning: there are changes that are not committed: they are not built",
-            err=True,
-            fg=typer.colors.YELLOW,
-        )
+        typer.secho(f"warning: {_not_built(commit)}: they are not built", err=True, fg=typer.colors.YELLOW)
     return url or str(commit.folder), commit.sha, ref or commit.ref
+
+
+def _not_built(commit: Commit) -> str:
+    changes = "there are changes that are not committed"
+    if not commit.untracked:
+        return changes
+    return f"{changes}, and {commit.untracked} file{'' if commit.untracked == 1 else 's'} that git does not track"
 
 
 def _report(
@@ -159,9 +164,18 @@ def _report(
         print_json(_outcome(request, published))
     elif published.confirmed:
         typer.echo(f"confirmed: request {request.request_id} is with the broker")
+        _hint_when_nothing_runs(settings)
     if not published.confirmed:
         typer.secho(f"error: {words}", err=True, fg=typer.colors.RED)
     raise typer.Exit(Exit.USAGE if published.lacks_right else PUBLISH_EXIT[published.status])
+
+
+def _hint_when_nothing_runs(settings: EnqueueSettings) -> None:
+    """Say what will build the request while no `solstice up` runs for this broker."""
+    is_local = settings.amqp_url.startswith("sqlite:")
+    if is_local and sqlite_path(settings.amqp_url).parent == state_directory() and running_up.read() is None:
+        file = sqlite_path(settings.amqp_url)
+        typer.echo(f"stored in {file}: no 'solstice up' is ready there; start one to build it", err=True)
 
 
 class _Watch:
