@@ -66,7 +66,7 @@ def commit_of(folder: Path, revision: str | None) -> Commit:
 
 
 def check_ref(commit: Commit, ref: str) -> None:
-    """ConfigurationError when the repository has no branch and no tag of that name, nor of its remotes."""
+    """ConfigurationError when neither the repository nor a remote has such a branch or tag."""
     places = [ref] if ref.startswith("refs/") else [f"refs/heads/{ref}", f"refs/tags/{ref}"]
     names = (_git(commit.folder, "remote") or "").splitlines()
     branch = ref.removeprefix("refs/heads/")

@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
@@ -106,6 +107,7 @@ def run(app: typer.Typer) -> None:
         silence_logs()
     answer_shell(app)
     try:
+        _check_arguments(sys.argv)
         app()
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -119,6 +121,15 @@ def run(app: typer.Typer) -> None:
             raise
         typer.secho(f"error: {_sentence(error)}", err=True, fg=typer.colors.RED)
         sys.exit(code)
+
+
+def _check_arguments(arguments: Sequence[str]) -> None:
+    """ConfigurationError when an argument is not UTF-8: messages, requests and settings could not hold it."""
+    for each in arguments:
+        if any("\ud800" <= character <= "\udfff" for character in each):
+            raise ConfigurationError(
+                f"the argument {each!r} is not UTF-8: write it in UTF-8, or give the file another name"
+            )
 
 
 def _open_missing_streams() -> None:

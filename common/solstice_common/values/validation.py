@@ -29,6 +29,7 @@ _WORDS: Final[Mapping[str, Callable[[Context], str]]] = MappingProxyType(
         "finite_number": lambda _: "must be a finite number",
         "bool_parsing": lambda _: "must be true or false",
         "bool_type": lambda _: "must be true or false",
+        "string_unicode": lambda _: "must be text in UTF-8",
         "string_type": lambda _: "must be text",
         "greater_than": lambda context: f"must be more than {context['gt']:g}",
         "greater_than_equal": lambda context: f"must be at least {context['ge']:g}",

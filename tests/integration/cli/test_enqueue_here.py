@@ -112,6 +112,11 @@ def test_a_ref_that_the_folder_does_not_have_is_refused(tmp_path: Path, ref: str
         check_ref(commit_of(project.folder, None), ref)
 
 
+@pytest.mark.parametrize("flag", ["--repo-url", "--commit-sha"])
+def test_an_empty_value_does_not_mean_what_is_here(tmp_path: Path, flag: str) -> None:
+    assert enqueue(made(tmp_path).folder, f"{flag}=", check=2).stderr == f"error: {flag} must not be empty\n"
+
+
 def test_a_ref_that_the_folder_does_not_have_is_never_published(tmp_path: Path) -> None:
     project = made(tmp_path)
     assert enqueue(project.folder, "--ref", "nobranch", check=2).stderr == (

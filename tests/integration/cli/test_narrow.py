@@ -99,7 +99,7 @@ found = [DeliveryEntry(row_id=each, source_name="forgejo-of-the-tide-club", deli
     received_at=time.time() - 90000, repo_full_name="a-very-long-owner-name/a-very-long-repository-name",
     decision=Decision.DUPLICATE, reason="same_event_of_another_hook", detail="", request_ids=("r" * 36,), repeats=7,
     published=None, attempts=1, last_failure=None) for each in {numbers}]
-deliveries_command._print_list(found, 12345, time.time())
+deliveries_command._print_list(found, 12345, time.time(), has_filters=False)
 """
 
 

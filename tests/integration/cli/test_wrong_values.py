@@ -136,6 +136,46 @@ def test_a_wrong_value_is_a_mistake_of_the_command_line(
     assert not PYDANTICS_WORDS.search(reported.err), reported.err
 
 
+SENT = (
+    "solstice",
+    "webhook",
+    "send",
+    "--secret",
+    "x",
+    "--repo-url",
+    "https://forge.example/a/b.git",
+    "--ref",
+    "main",
+)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("line", "reported"),
+    [
+        ((*SENT, "--sha", "c" * 40, "forge.example"), "forge.example is no URL: write http://HOST:PORT"),
+        (
+            (*SENT, "--sha", "c" * 40, "ftp://forge.example"),
+            "ftp://forge.example is no URL: write http://HOST:PORT",
+        ),
+        (
+            (*SENT, "--sha", "c0ffee"),
+            "--sha 'c0ffee': the full commit id is needed, 40 or 64 hexadecimal digits",
+        ),
+        (("solstice", "simulate", "generate", "--out="), "--out must name a file"),
+        (("solstice", "simulate", "record", "--out=."), "--out must name a file"),
+    ],
+    ids=["a host", "another scheme", "a short commit", "no file", "a folder"],
+)
+def test_what_no_type_checks_is_explained_too(
+    line: tuple[str, ...], reported: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", list(line))
+    with pytest.raises(SystemExit) as ended:
+        program.run(PROGRAMS[line[0]])
+    assert (ended.value.code, capsys.readouterr().err) == (2, f"error: {reported}\n")
+
+
 def test_the_tree_of_commands_was_walked() -> None:
     assert len(LINES) > 150
     assert {line[0] for line in LINES} == set(PROGRAMS)

@@ -144,14 +144,15 @@ def attempts(
 ) -> None:
     """List every try at a job, oldest first."""
 
-    async def request(api: OrchestratorClient) -> list[Document]:
-        return await api.attempts((await find(api, job, ("job",)))[1]["job_id"])
+    async def request(api: OrchestratorClient) -> tuple[Document, list[Document]]:
+        _, found = await find(api, job, ("job",))
+        return found, await api.attempts(found["job_id"])
 
-    documents = answered(settings, request)
+    of_job, documents = answered(settings, request)
     if as_json:
         print_json({"attempts": documents})
     else:
-        display.print_attempts(documents, now=display.now_utc())
+        display.print_attempts(documents, now=display.now_utc(), state=of_job["state"])
 
 
 @with_settings(ClientSettings)

@@ -1,6 +1,7 @@
 """`solstice webhook send`: a signed fake delivery, for trying things without a forge."""
 
 import asyncio
+import re
 import subprocess
 import time
 import uuid
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
+COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @app.callback()
@@ -102,15 +104,19 @@ def send(
 
 def _target(url: str, source: Source) -> str:
     try:
-        has_path = urlsplit(url).path not in {"", "/"}
+        parts = urlsplit(url)
     except ValueError:
         raise _no_url(url) from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise _no_url(url)
+    has_path = parts.path not in {"", "/"}
     return url if has_path else f"{url.rstrip('/')}/webhooks/{source.value}"
 
 
 def _no_url(url: str) -> ConfigurationError:
     # The value and a library's words about it are not repeated: they may hold a password.
-    return ConfigurationError(f"{without_password(url)} is no URL: write http://HOST:PORT")
+    shown = url if re.fullmatch(r"[\w.:/-]*", url) else without_password(url)
+    return ConfigurationError(f"{shown} is no URL: write http://HOST:PORT")
 
 
 def _running_here() -> str:
@@ -161,6 +167,8 @@ def _change(repo_url: str, ref: str | None, sha: str | None, full_name: str | No
         repo_url = as_url(str(folder))
     if not ref or not sha:
         raise ConfigurationError("--ref and --sha are needed when --repo-url is not a folder of this machine")
+    if not COMMIT.fullmatch(sha):
+        raise ConfigurationError(f"--sha {sha!r}: the full commit id is needed, 40 or 64 hexadecimal digits")
     if not ref.startswith("refs/"):
         ref = f"refs/heads/{ref}"
     return Change(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
@@ -14,7 +15,7 @@ from rich.text import Text
 from solstice_common.cli import output
 from solstice_common.cli.api_client import Document
 from solstice_common.cli.tables import Layout, print_table
-from solstice_common.messages.states import JobState
+from solstice_common.messages.states import FINAL, JobState
 from solstice_common.values.times import age, ahead, duration, parse_timestamp
 
 SHORT_SHA: Final = 10
@@ -123,8 +124,8 @@ def print_jobs(
     )
 
 
-def print_attempts(attempts: Sequence[Document], *, now: datetime) -> None:
-    """One line per attempt, in the order given."""
+def print_attempts(attempts: Sequence[Document], *, now: datetime, state: str) -> None:
+    """One line per attempt, in the order given, of a job in that state."""
     print_rows(
         ("ATTEMPT", "STATE", "REASON", "WORKER", "EXIT", "STEP", "AGE", "TOOK", "DETAIL"),
         [
@@ -142,7 +143,9 @@ def print_attempts(attempts: Sequence[Document], *, now: datetime) -> None:
             for attempt in attempts
         ],
         now=now,
-        nothing="No attempts yet: the job waits ('solstice why').",
+        nothing=f"No attempts: the job is {state}."
+        if state in FINAL
+        else "No attempts yet: the job waits ('solstice why').",
     )
 
 
@@ -269,14 +272,14 @@ def print_rows(
 ) -> None:
     """Rows under their columns; in a pipe the whole values without columns.
 
-    `nothing` says what a person may do when there are no rows.
+    `nothing` says what a person may do when there are no rows; in a pipe on standard error.
     """
     console = Console()
+    if not rows:
+        typer.echo(nothing, err=not console.is_terminal)
+        return
     if not console.is_terminal:
         output.print_rows(rows)
-        return
-    if not rows:
-        console.print(nothing, markup=False)
         return
     cells = [
         [_cell(column, output.one_line(value), now) for column, value in zip(columns, row, strict=True)]

@@ -107,7 +107,7 @@ def list_(
     if as_json:
         print_json({"deliveries": [fields_of(entry) for entry in found], "next": following})
     else:
-        _print_list(found, following, now)
+        _print_list(found, following, now, has_filters=filters != DeliveryFilter() or before is not None)
 
 
 @app.command()
@@ -273,16 +273,19 @@ def _whole(details: DeliveryDetails) -> dict[str, Any]:
     }
 
 
-def _print_list(entries: Sequence[DeliveryEntry], following: int | None, now: float) -> None:
+def _print_list(
+    entries: Sequence[DeliveryEntry], following: int | None, now: float, *, has_filters: bool
+) -> None:
     console = Console()
+    if not entries:
+        none = "No delivery matches." if has_filters else "No deliveries yet."
+        typer.echo(
+            f"{none} One that never came, or was refused for its signature, is not here.",
+            err=not console.is_terminal,
+        )
+        return
     if not console.is_terminal:
         print_rows(map(_row, entries))
-        return
-    if not entries:
-        console.print(
-            "No delivery matches. One that never came, or was refused for its signature, is not here.",
-            markup=False,
-        )
         return
     print_table(console, COLUMNS, [_cells(entry, now) for entry in entries], LAYOUT)
     if following is not None:

@@ -135,6 +135,10 @@ def _commit(
 
     They are completed from the folder where it is one of this machine.
     """
+    for flag, value in (("--repo-url", repo_url), ("--commit-sha", commit_sha)):
+        # An empty variable in a script must not build what happens to be here.
+        if value == "":
+            raise ConfigurationError(f"{flag} must not be empty")
     if repo_url is not None and ":" in repo_url and not Path(repo_url).is_dir():
         if commit_sha is None:
             raise ConfigurationError("--commit-sha is needed when --repo-url is not a folder of this machine")

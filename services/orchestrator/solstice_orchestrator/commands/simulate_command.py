@@ -238,6 +238,8 @@ def _runs(trace: Path, report: ReportProgress) -> Iterator[TraceRun]:
 @contextmanager
 def _written(path: Path) -> Iterator[BinaryIO]:
     """A file that appears whole, or not at all."""
+    if not path.name:
+        raise ConfigurationError("--out must name a file")
     fresh = path.with_name(f"{path.name}.part")
     try:
         # For its owner alone, as the store is.

@@ -82,9 +82,30 @@ def test_only_what_knows_of_pipes_makes_tables() -> None:
     assert makers == {"tables.py", "simulation_tables.py", "statuses_command.py"}
 
 
-def test_a_pipe_gets_nothing_when_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_nothing_when_there_is_nothing_and_standard_error_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     display.print_runs([], now=NOW)
-    assert capsys.readouterr().out == ""
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("No runs yet. Push to a repository")
+
+
+@pytest.mark.parametrize(
+    ("state", "reported"),
+    [
+        *(
+            ("waiting", "No attempts yet: the job waits ('solstice why').\n"),
+            ("skipped", "No attempts: the job is skipped.\n"),
+        ),
+        ("cancelled", "No attempts: the job is cancelled.\n"),
+    ],
+)
+def test_a_job_without_attempts_waits_only_before_its_end(
+    state: str, reported: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    display.print_attempts([], now=NOW, state=state)
+    assert capsys.readouterr().err == reported
 
 
 def test_a_terminal_gets_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

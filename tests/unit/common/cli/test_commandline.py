@@ -76,6 +76,15 @@ def command_line(monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     return CommandLine(monkeypatch)
 
 
+@pytest.mark.parametrize("arguments", [("caf\udce9",), ("--nest-name", "caf\udce9"), ("--nest-name=\udce9",)])
+def test_an_argument_that_is_not_utf_8_is_refused_before_anything_happens(
+    command_line: CommandLine, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    assert command_line(*arguments) == Exit.USAGE
+    assert capsys.readouterr().err.startswith(f"error: the argument {arguments[-1]!r} is not UTF-8: write it")
+    assert command_line.seen == []
+
+
 def test_a_note_of_an_error_is_a_sentence_of_its_own(
     command_line: CommandLine, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,6 +63,7 @@ def words(**given: Any) -> str:
         ({"gift": "perhaps"}, "must be true or false"),
         ({"gift": []}, "must be true or false"),
         ({"name": 7}, "must be text"),
+        ({"name": "caf\udce9"}, "must be text in UTF-8"),
         ({"name": ""}, "must not be empty"),
         ({"name": "longer"}, "must have at most 5 characters"),
         ({"code": "ab"}, "must have at least 3 characters"),
