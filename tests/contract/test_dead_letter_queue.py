@@ -1,8 +1,10 @@
 """What every broker promises about its dead-letter queues (`broker/dead_letter_queue.py`)."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 
 import pytest
 
@@ -16,15 +18,19 @@ from solstice_common.broker import (
     open_broker,
     open_dead_letter_queues,
 )
+from solstice_common.broker.dead_letters.hashed_bodies import GROUP_BYTES, HEAD_BYTES
 from solstice_common.broker.delivery import Ack, Refuse
 from solstice_common.topology import Route, Topology
+from tests.browsing import browse
 from tests.contract.test_broker import collect, drain, message, publish, ready_count
 
 EVERY_VERSION = True
 """See `tests.brokers`."""
 WHY = Refuse(reason="invalid_field", detail="commit_sha: must be 40 hexadecimal digits")
 EVERYTHING = 10_000
-BROWSES = 100
+LOOKS = 100
+LARGE_BYTES = 7 << 20
+"""Less than NATS takes in the tests, and too large for a consumer to hold."""
 
 
 @pytest.fixture
@@ -55,6 +61,13 @@ async def refuse(broker: Broker, route: Route, *messages: Message) -> None:
     async with broker.consume(route.queue, prefetch=len(messages)) as consumer:
         await collect(consumer, len(messages), WHY)
     await ready_count(broker, route.dlq, before.ready + len(messages))
+
+
+async def bury(broker: Broker, route: Route, *bodies: bytes) -> None:
+    """Publish dead letters in this order: RabbitMQ itself makes those of large messages, and later."""
+    for body in bodies:
+        await publish(broker, message(body, exchange=route.dlx))
+    await ready_count(broker, route.dlq, len(bodies))
 
 
 async def some(broker: Broker, route: Route, count: int) -> None:
@@ -96,7 +109,7 @@ class TestBrowsing:
             timestamp=datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC),
         )
         await refuse(declared, route, sent)
-        (found,) = await dead.browse(EVERYTHING)
+        (found,) = await browse(dead, EVERYTHING)
         assert (found.queue, found.body, found.type) == (route.dlq, sent.body, sent.type)
         assert (found.correlation_id, found.priority) == ("c-1", 7)
         assert found.timestamp == sent.timestamp
@@ -110,19 +123,19 @@ class TestBrowsing:
         self, declared: Broker, dead: DeadLetterQueue, route: Route
     ) -> None:
         await some(declared, route, 30)
-        assert bodies(await dead.browse(7)) == list(range(7))
-        assert bodies(await dead.browse(EVERYTHING)) == list(range(30))
+        assert bodies(await browse(dead, 7)) == list(range(7))
+        assert bodies(await browse(dead, EVERYTHING)) == list(range(30))
 
     async def test_a_hundred_looks_change_nothing(
         self, declared: Broker, dead: DeadLetterQueue, route: Route
     ) -> None:
         await some(declared, route, 12)
-        first = await dead.browse(EVERYTHING)
-        for browse in range(BROWSES):
-            limit = EVERYTHING if browse % 2 else 5
-            found = await dead.browse(limit)
-            assert [each.id for each in found] == [each.id for each in first][:limit], f"browse {browse}"
-        last = await dead.browse(EVERYTHING)
+        first = await browse(dead, EVERYTHING)
+        for look in range(LOOKS):
+            limit = EVERYTHING if look % 2 else 5
+            found = await browse(dead, limit)
+            assert [each.id for each in found] == [each.id for each in first][:limit], f"look {look}"
+        last = await browse(dead, EVERYTHING)
         assert [(each.body, each.message_id, each.timestamp) for each in last] == [
             (each.body, each.message_id, each.timestamp) for each in first
         ]
@@ -137,9 +150,9 @@ class TestBrowsing:
     ) -> None:
         await some(declared, route, 3)
         for _ in range(8):
-            await dead.browse(EVERYTHING)
+            await browse(dead, EVERYTHING)
         await refuse(declared, route, message(b"3"))
-        assert bodies(await dead.browse(EVERYTHING)) == [0, 1, 2, 3]
+        assert bodies(await browse(dead, EVERYTHING)) == [0, 1, 2, 3]
 
     async def test_messages_that_differ_in_their_id_alone_are_two(
         self, declared: Broker, dead: DeadLetterQueue, route: Route
@@ -150,22 +163,76 @@ class TestBrowsing:
         )
         await refuse(declared, route, one)
         await refuse(declared, route, one)
-        assert len({each.id for each in await dead.browse(EVERYTHING)}) == 2
+        assert len({each.id for each in await browse(dead, EVERYTHING)}) == 2
 
     async def test_an_empty_queue_and_a_missing_one_have_none(
         self, declared: Broker, queues: DeadLetterQueues, dead: DeadLetterQueue
     ) -> None:
         assert await dead.count() == 0
-        assert list(await dead.browse(EVERYTHING)) == []
+        assert list(await browse(dead, EVERYTHING)) == []
         missing = queues.queue("nothing.of.that.name")
         assert await missing.count() is None
-        assert list(await missing.browse(EVERYTHING)) == []
+        assert list(await browse(missing, EVERYTHING)) == []
         assert await missing.take(RecordingHandler(), EVERYTHING) == 0
         assert await missing.purge() == 0
         assert await dead.count() == 0, "the connection still works"
 
+    async def test_of_a_large_one_the_beginning_is_shown_and_all_of_it_where_it_is_wanted(
+        self, declared: Broker, dead: DeadLetterQueue, route: Route
+    ) -> None:
+        large = random.Random(1).randbytes(LARGE_BYTES)
+        await bury(declared, route, b"0", large, b"2")
+        shown, whole = await browse(dead, EVERYTHING), await browse(dead, EVERYTHING, whole=True)
+        assert [each.body for each in whole] == [b"0", large, b"2"]
+        assert [each.id for each in shown] == [each.id for each in whole]
+        assert [each.size for each in shown] == [1, LARGE_BYTES, 1]
+        assert shown[1].body == large[:HEAD_BYTES]
+        assert shown[1].digest == sha256(large).digest() == whole[1].digest
+
+    async def test_large_ones_survive_many_looks(
+        self, declared: Broker, dead: DeadLetterQueue, route: Route
+    ) -> None:
+        """Of RabbitMQ's quorum queues they are copied meanwhile."""
+        sent = [random.Random(number).randbytes(LARGE_BYTES) for number in range(5)]
+        await bury(declared, route, *sent)
+        first = await browse(dead, EVERYTHING)
+        for _ in range(7):
+            assert [each.id for each in await browse(dead, EVERYTHING)] == [each.id for each in first]
+        assert [each.body for each in await browse(dead, EVERYTHING, whole=True)] == sent
+
+    async def test_an_error_of_who_looks_ends_the_look_and_changes_nothing(
+        self, declared: Broker, dead: DeadLetterQueue, route: Route
+    ) -> None:
+        await some(declared, route, 3)
+
+        def broken(dead_letter: DeadLetter) -> None:
+            raise ValueError(f"a mistake about {dead_letter.id}")
+
+        with pytest.raises(ValueError, match="a mistake"):
+            await dead.browse(EVERYTHING, broken)
+        await ready_count(declared, route.dlq, 3)
+        assert bodies(await browse(dead, EVERYTHING)) == [0, 1, 2]
+
 
 class TestTaking:
+    async def test_large_ones_are_taken_in_their_places_and_cut(
+        self, declared: Broker, dead: DeadLetterQueue, route: Route
+    ) -> None:
+        large = [bytes([number]) * LARGE_BYTES for number in range(3)]
+        await bury(declared, route, b"a", *large, b"b")
+        seen: list[DeadLetter] = []
+
+        async def first_and_last_large(group: Sequence[DeadLetter]) -> Collection[str]:
+            assert sum(len(each.body) for each in group) <= GROUP_BYTES
+            seen.extend(group)
+            return [each.id for each in group if each.body[:1] in {b"\x00", b"\x02"}]
+
+        shown = await browse(dead, EVERYTHING)
+        assert await dead.take(first_and_last_large, EVERYTHING) == 2
+        assert [(each.id, each.size) for each in seen] == [(each.id, each.size) for each in shown]
+        await ready_count(declared, route.dlq, 3)
+        assert [each.body[:1] for each in await browse(dead, EVERYTHING)] == [b"a", b"\x01", b"b"]
+
     async def test_what_the_handler_chose_is_removed_and_the_rest_stays_in_its_place(
         self, declared: Broker, dead: DeadLetterQueue, route: Route
     ) -> None:
@@ -174,7 +241,7 @@ class TestTaking:
         assert await dead.take(handler, EVERYTHING) == 3
         assert handler.seen == list(range(10))
         await ready_count(declared, route.dlq, 7)
-        assert bodies(await dead.browse(EVERYTHING)) == [0, 2, 3, 5, 6, 7, 8]
+        assert bodies(await browse(dead, EVERYTHING)) == [0, 2, 3, 5, 6, 7, 8]
 
     async def test_many_come_in_groups(self, declared: Broker, dead: DeadLetterQueue, route: Route) -> None:
         await some(declared, route, 250)
@@ -200,7 +267,7 @@ class TestTaking:
         with pytest.raises(ValueError, match="a mistake"):
             await dead.take(broken, EVERYTHING)
         await ready_count(declared, route.dlq, 5)
-        assert bodies(await dead.browse(EVERYTHING)) == list(range(5))
+        assert bodies(await browse(dead, EVERYTHING)) == list(range(5))
 
     async def test_a_cancelled_take_returns_what_it_held(
         self, declared: Broker, dead: DeadLetterQueue, route: Route
@@ -215,12 +282,12 @@ class TestTaking:
 
         taking = asyncio.create_task(dead.take(endless, EVERYTHING))
         await begun.wait()
-        assert list(await dead.browse(EVERYTHING)) == [], "what another reader holds is not seen"
+        assert list(await browse(dead, EVERYTHING)) == [], "what another reader holds is not seen"
         taking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await taking
         await ready_count(declared, route.dlq, 5)
-        assert bodies(await dead.browse(EVERYTHING)) == list(range(5))
+        assert bodies(await browse(dead, EVERYTHING)) == list(range(5))
 
     async def test_purging_removes_all(self, declared: Broker, dead: DeadLetterQueue, route: Route) -> None:
         await some(declared, route, 5)
@@ -238,12 +305,12 @@ class TestPuttingBack:
             route,
             *(message(b"%d" % n, headers={"k": n}, correlation_id=f"c{n}", priority=n) for n in range(4)),
         )
-        before = await dead.browse(EVERYTHING)
+        before = await browse(dead, EVERYTHING)
         assert await dead.purge() == 4
         outcomes = await dead.put_back(before)
         assert [outcome.status for outcome in outcomes] == [PublishStatus.CONFIRMED] * 4
         await ready_count(declared, route.dlq, 4)
-        after = await dead.browse(EVERYTHING)
+        after = await browse(dead, EVERYTHING)
         assert sorted(each.id for each in after) == sorted(each.id for each in before)
         assert {each.id: each.headers for each in after} == {each.id: each.headers for each in before}
 
@@ -251,7 +318,7 @@ class TestPuttingBack:
         self, declared: Broker, queues: DeadLetterQueues, dead: DeadLetterQueue, route: Route
     ) -> None:
         await some(declared, route, 1)
-        (outcome,) = await queues.queue("nothing.of.that.name").put_back(await dead.browse(1))
+        (outcome,) = await queues.queue("nothing.of.that.name").put_back(await browse(dead, 1))
         assert outcome.status is PublishStatus.UNROUTABLE
         assert "nothing.of.that.name" in outcome.detail
         assert await dead.count() == 1
@@ -260,7 +327,7 @@ class TestPuttingBack:
         self, declared: Broker, dead: DeadLetterQueue, route: Route
     ) -> None:
         await some(declared, route, 1)
-        found = await dead.browse(EVERYTHING)
+        found = await browse(dead, EVERYTHING)
         await dead.purge()
         await dead.put_back(found)
         async with declared.consume(route.dlq, prefetch=1) as consumer:

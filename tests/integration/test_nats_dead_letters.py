@@ -15,6 +15,7 @@ from solstice_common.broker import (
     open_dead_letter_queues,
 )
 from solstice_common.topology import STATUSES, QueueType
+from tests.browsing import browse
 from tests.servers.nats_server import NatsServer
 
 TOPOLOGY = STATUSES.topology(QueueType.QUORUM)
@@ -66,7 +67,7 @@ async def test_a_look_leaves_no_trace_at_the_stream_and_its_consumer(
     before = await jetstream.consumer_info(STREAM, "solstice")
     async with open_dead_letter_queues(server.url, name="test") as queues:
         for _ in range(100):
-            assert len(await queues.queue(STATUSES.dlq).browse(ALL)) == 5
+            assert len(await browse(queues.queue(STATUSES.dlq), ALL)) == 5
     after = await jetstream.consumer_info(STREAM, "solstice")
     stream = await jetstream.stream_info(STREAM)
     await client.close()
@@ -120,7 +121,7 @@ async def test_a_long_gap_between_dead_letters_is_skipped(broker: Broker, server
     async with open_dead_letter_queues(server.url, name="test") as queues:
         dead = queues.queue(STATUSES.dlq)
         assert await dead.take(all_but_the_ends, ALL) == 2098
-        assert {each.body for each in await dead.browse(ALL)} == ends
+        assert {each.body for each in await browse(dead, ALL)} == ends
         assert await dead.take(ids, ALL) == 2
 
 
@@ -143,7 +144,7 @@ async def test_large_ones_are_shown_and_what_is_too_large_is_not_put_back(
     await fill(broker, b"x" * MIB)
     async with open_dead_letter_queues(server.url, name="test") as queues:
         dead = queues.queue(STATUSES.dlq)
-        (found,) = await dead.browse(ALL)
+        (found,) = await browse(dead, ALL)
         assert found.body == b"x" * MIB
         outcomes = await dead.put_back(
             [

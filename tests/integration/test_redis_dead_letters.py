@@ -15,6 +15,7 @@ from solstice_common.broker import (
     open_dead_letter_queues,
 )
 from solstice_common.topology import STATUSES, QueueType
+from tests.browsing import browse
 from tests.contract.test_broker import ready_count
 from tests.servers.proxy import fault_proxy
 from tests.servers.redis_server import RedisServer
@@ -75,7 +76,7 @@ async def test_what_a_reader_held_whose_connection_is_gone_comes_back_at_once(
     async with open_dead_letter_queues(url, name="test") as queues:
         dead = queues.queue(STATUSES.dlq)
         async with asyncio.timeout(10):  # the lease is 30 s
-            while len(found := await dead.browse(ALL)) < 3:  # noqa: ASYNC110  asks a server
+            while len(found := await browse(dead, ALL)) < 3:  # noqa: ASYNC110  asks a server
                 await asyncio.sleep(0.01)
     assert [each.body for each in found] == [b"0", b"1", b"2"]
     await ready_count(broker, STATUSES.dlq, 3)
@@ -97,7 +98,7 @@ async def test_without_the_permission_to_list_clients_it_comes_back_when_its_lea
         try:
             await read_by_a_cut_off_reader(restricted)
             async with asyncio.timeout(10), open_dead_letter_queues(restricted, name="test") as queues:
-                while len(await queues.queue(STATUSES.dlq).browse(ALL)) < 3:  # noqa: ASYNC110  asks a server
+                while len(await browse(queues.queue(STATUSES.dlq), ALL)) < 3:  # noqa: ASYNC110  asks a server
                     await asyncio.sleep(0.01)
         finally:
             admin.acl_deluser("operator")
@@ -135,4 +136,4 @@ async def test_what_redis_cannot_carry_is_rejected_and_the_rest_put_back(broker:
             ]
         )
         assert [each.status for each in outcomes] == [PublishStatus.REJECTED, PublishStatus.CONFIRMED]
-        assert [each.body for each in await dead.browse(ALL)] == [b"0", b"1", b"2", b"3"]
+        assert [each.body for each in await browse(dead, ALL)] == [b"0", b"1", b"2", b"3"]

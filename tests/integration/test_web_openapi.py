@@ -36,6 +36,7 @@ from solstice_orchestrator.web.api.openapi import PREFIX, document, render
 from solstice_orchestrator.web.api.operations import EVENTS, OPERATIONS
 from solstice_orchestrator.web.app import create_app
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
+from tests.browsing import browse
 from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.orchestrator_web import WebServer, serve_web, spec
 from tests.servers.postgresql import PostgreSQLServer
@@ -80,7 +81,7 @@ async def dead_letter(broker: Broker) -> str:
     dlx, dlq = BrokerSettings().amqp_dlx, BrokerSettings().amqp_dlq
     await broker.publish([Message(exchange=dlx, routing_key="", body=b"no JSON", type="jobrequest.v1")])
     async with open_dead_letter_queues(broker.url, name="test") as queues:
-        (found,) = await queues.queue(dlq).browse(1)
+        (found,) = await browse(queues.queue(dlq), 1)
     return found.id
 
 

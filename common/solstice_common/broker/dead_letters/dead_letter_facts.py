@@ -3,8 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
@@ -15,6 +15,8 @@ from solstice_common.values.times import format_timestamp, parse_timestamp
 
 UNKNOWN: Final = "unknown"
 """The reason where neither we nor the broker gave one."""
+BRIEF_CHARACTERS: Final = 2048
+"""How much of a text a brief finding has: a stranger may have written 128 KiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +24,9 @@ class DeadLetterFacts:
     """A dead letter and its facts; empty or None where they are unknown."""
 
     dead_letter: DeadLetter
+    id: str
+    size: int
+    """The bytes of its body."""
     reason: str
     """One word: ours (`invalid_field`), else the broker's (`rejected`, `delivery_limit`), else `unknown`."""
     detail: str
@@ -37,9 +42,18 @@ class DeadLetterFacts:
     attempt: int
     history: Sequence[str]
 
-    @property
-    def id(self) -> str:
-        return self.dead_letter.id
+    def brief(self) -> "DeadLetterFacts":
+        """What a list shows, and so little that a service can hold it for thousands."""
+        return replace(
+            self,
+            dead_letter=DeadLetter(
+                queue=self.dead_letter.queue,
+                body=b"",
+                type=(self.dead_letter.type or "")[:BRIEF_CHARACTERS] or None,
+            ),
+            history=(),
+            **{name: getattr(self, name)[:BRIEF_CHARACTERS] for name in _TEXTS},
+        )
 
     def document(self) -> dict[str, Any]:
         """One line of a list, as JSON."""
@@ -55,7 +69,7 @@ class DeadLetterFacts:
             "run_id": self.run_id or None,
             "type": self.dead_letter.type,
             "attempt": self.attempt,
-            "bytes": len(self.dead_letter.body),
+            "bytes": self.size,
         }
 
     def whole_document(self) -> dict[str, Any]:
@@ -67,21 +81,33 @@ class DeadLetterFacts:
             "content_type": self.dead_letter.content_type,
             "headers": dict(self.dead_letter.headers),
             "body": self.dead_letter.body.decode("utf-8", "backslashreplace"),
+            "body_omitted_bytes": self.omitted_bytes,
         }
+
+    @property
+    def omitted_bytes(self) -> int:
+        """How much of the body is not held."""
+        return self.size - len(self.dead_letter.body)
+
+
+_TEXTS: Final = ("reason", "detail", "repository", "request_id", "run_id", "refused_by")
 
 
 def facts_of(dead_letter: DeadLetter) -> DeadLetterFacts:
     """Read a dead letter; never fails for any content."""
-    headers, fields = dead_letter.headers, _fields(dead_letter.body)
+    headers, size = dead_letter.headers, dead_letter.size
+    fields = _fields(dead_letter.body) if dead_letter.large is None else {}
     death = _first_death(headers)
     reason = _text(headers.get("x-solstice-reason")) or _text(death.get("reason")) or UNKNOWN
     detail = _text(headers.get("x-solstice-detail"))
-    if reason == "rejected" and len(dead_letter.body) > MAX_MESSAGE_BYTES:
+    if reason == "rejected" and size > MAX_MESSAGE_BYTES:
         # No service reads so large a body, not even to publish it with a reason.
         reason = "oversize"
-        detail = f"{len(dead_letter.body)} bytes, at most {MAX_MESSAGE_BYTES} are allowed"
+        detail = f"{size} bytes, at most {MAX_MESSAGE_BYTES} are allowed"
     return DeadLetterFacts(
         dead_letter=dead_letter,
+        id=dead_letter.id,
+        size=size,
         reason=reason,
         detail=detail,
         dead_since=_moment(headers.get("x-solstice-refused-at"))
@@ -95,14 +121,6 @@ def facts_of(dead_letter: DeadLetter) -> DeadLetterFacts:
         attempt=attempt if isinstance(attempt := headers.get("x-solstice-attempt"), int) else 1,
         history=_text(headers.get("x-solstice-history")).splitlines(),
     )
-
-
-def facts_of_each(dead_letters: Sequence[DeadLetter]) -> list[DeadLetterFacts]:
-    """Read dead letters, the oldest first; copies of one count once."""
-    distinct = {each.id: each for each in reversed(dead_letters)}
-    oldest = datetime.min.replace(tzinfo=UTC)
-    in_order = [distinct[each] for each in dict.fromkeys(one.id for one in dead_letters)]
-    return sorted(map(facts_of, in_order), key=lambda found: found.dead_since or oldest)
 
 
 def _fields(body: bytes) -> Mapping[str, Any]:

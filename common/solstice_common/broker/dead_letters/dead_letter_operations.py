@@ -1,21 +1,26 @@
 """Lists dead letters, removes selected ones and puts exported ones back."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Final, TypeVar
 
-from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts, facts_of, facts_of_each
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts, facts_of
 from solstice_common.broker.dead_letters.dead_letter_queue import (
     DeadLetter,
     DeadLetterQueue,
     DeadLetterQueues,
 )
 from solstice_common.broker.dead_letters.dead_letter_routes import DeadLetterRoute
+from solstice_common.broker.dead_letters.hashed_bodies import in_groups
 from solstice_common.broker.dead_letters.selection import Selection
 
+T = TypeVar("T")
+
 EVERYTHING: Final = 1_000_000
-AT_ONCE: Final = 500
-"""How many dead letters an import adds at once."""
+OLDEST: Final = datetime.min.replace(tzinfo=UTC)
+"""Stands for an unknown time."""
 
 Progress = Callable[[int], None]
 """Called with the number of dead letters that are done."""
@@ -42,14 +47,36 @@ async def existing(queues: DeadLetterQueues, routes: Iterable[DeadLetterRoute]) 
 
 
 async def browse(
-    queues: DeadLetterQueues, names: Iterable[str], selection: Selection
-) -> list[DeadLetterFacts]:
-    """The selected dead letters of each of these queues, the oldest first; changes nothing."""
-    found: list[DeadLetterFacts] = []
+    queues: DeadLetterQueues,
+    names: Iterable[str],
+    selection: Selection,
+    keep: Callable[[DeadLetterFacts], T],
+    *,
+    whole: bool = False,
+) -> list[T]:
+    """What `keep` returns for the selected dead letters of these queues; changes nothing.
+
+    Of each queue the oldest come first, and copies count once. `keep` gets one after the other, and only what it
+    returns is held: see `DeadLetterFacts.brief`. With `whole`, large bodies are whole.
+    """
+    kept: list[T] = []
     for name in names:
-        dead_letters = facts_of_each(await queues.queue(name).browse(EVERYTHING))
-        found += [each for each in dead_letters if selection.fits(each)]
-    return found
+        kept += await _kept(queues.queue(name), selection, keep, whole=whole)
+    return kept
+
+
+async def _kept(
+    queue: DeadLetterQueue, selection: Selection, keep: Callable[[DeadLetterFacts], T], *, whole: bool
+) -> list[T]:
+    kept: dict[str, tuple[datetime, T]] = {}
+
+    def see(dead_letter: DeadLetter) -> None:
+        found = facts_of(dead_letter)
+        if found.id not in kept and selection.fits(found):
+            kept[found.id] = found.dead_since or OLDEST, keep(found)
+
+    await queue.browse(EVERYTHING, see, whole=whole)
+    return [each for _, each in sorted(kept.values(), key=itemgetter(0))]
 
 
 async def drop(
@@ -71,13 +98,26 @@ async def drop(
 async def put_back(
     queue: DeadLetterQueue, dead_letters: Iterable[DeadLetter], *, on_progress: Progress = no_progress
 ) -> Added:
-    """Add dead letters to a queue that it does not hold already; safe to repeat."""
-    present = {each.id for each in await queue.browse(EVERYTHING)}
-    given = list(dead_letters)
-    missing = list({each.id: each for each in given if each.id not in present}.values())
+    """Add dead letters to a queue that it does not hold already; safe to repeat.
+
+    They are added as they come, so that no more than a few have to be in memory.
+    """
+    present: set[str] = set()
+    await queue.browse(EVERYTHING, lambda dead_letter: present.add(dead_letter.id))
+    added, given = 0, 0
     failed: list[str] = []
-    for start in range(0, len(missing), AT_ONCE):
-        outcomes = await queue.put_back(missing[start : start + AT_ONCE])
+
+    def missing() -> Iterator[DeadLetter]:
+        nonlocal given
+        for each in dead_letters:
+            given += 1
+            if each.id not in present:
+                present.add(each.id)
+                yield each
+
+    for group in in_groups(missing(), lambda dead_letter: dead_letter.size):
+        outcomes = await queue.put_back(group)
+        added += sum(each.confirmed for each in outcomes)
         failed += [f"{each.status}: {each.detail}" for each in outcomes if not each.confirmed]
-        on_progress(min(start + AT_ONCE, len(missing)))
-    return Added(added=len(missing) - len(failed), present=len(given) - len(missing), failed=failed)
+        on_progress(added + len(failed))
+    return Added(added=added, present=given - added - len(failed), failed=failed)

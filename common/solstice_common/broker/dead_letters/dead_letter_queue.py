@@ -1,7 +1,7 @@
 """The contract of dead-letter queues: look at dead letters, take them out, put them back.
 
 It is separate from `protocol.Broker`, because only tools for people need it: the services only publish and
-consume.
+consume. A stranger may have published many large messages, so no implementation holds all bodies at once.
 """
 
 import json
@@ -13,8 +13,9 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final, Protocol
 
+from solstice_common.broker.dead_letters.hashed_bodies import LargeBody
 from solstice_common.broker.headers import without_broker_headers
-from solstice_common.broker.protocol import NO_HEADERS, Published
+from solstice_common.broker.protocol import HELD_BODY_BYTES, NO_HEADERS, Published
 from solstice_common.values.times import format_timestamp
 
 ID_DIGITS: Final = 16
@@ -30,6 +31,9 @@ class DeadLetter:
 
     queue: str
     body: bytes
+    """Of a body above HELD_BODY_BYTES only the beginning, unless it was asked for whole."""
+    large: LargeBody | None = None
+    """The facts of a body that `body` only begins."""
     headers: Mapping[str, Any] = field(default_factory=lambda: NO_HEADERS)
     type: str | None = None
     correlation_id: str | None = None
@@ -57,9 +61,23 @@ class DeadLetter:
             without_broker_headers(self.headers),
         ]
         facts = json.dumps(parts, sort_keys=True, ensure_ascii=True).encode()
-        return sha256(len(facts).to_bytes(8) + facts + self.body).hexdigest()[:ID_DIGITS]
+        # Of a large one the digest stands for the body, which is not there to be read behind the facts.
+        content = self.digest if self.size > HELD_BODY_BYTES else self.body
+        return sha256(len(facts).to_bytes(8) + facts + content).hexdigest()[:ID_DIGITS]
+
+    @property
+    def size(self) -> int:
+        """The bytes of the whole body."""
+        return len(self.body) if self.large is None else self.large.size
+
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 of the whole body."""
+        return sha256(self.body).digest() if self.large is None else self.large.digest
 
 
+See = Callable[[DeadLetter], None]
+"""Is shown a dead letter, and may keep what it needs of it."""
 Handle = Callable[[Sequence[DeadLetter]], Awaitable[Collection[str]]]
 """Handles a group of dead letters; returns the ids of those that may be removed now."""
 
@@ -74,17 +92,21 @@ class DeadLetterQueue(Protocol):
         """How many dead letters wait; None when there is no such queue."""
         ...
 
-    async def browse(self, limit: int) -> Sequence[DeadLetter]:
-        """Return up to `limit` dead letters, in the queue's order; all stay there.
+    async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:
+        """Show up to `limit` dead letters to `see`, one by one, in order.
+
+        All stay in the queue. With `whole`, large bodies are whole, too; each has to fit into memory.
 
         Repeated calls lose no dead letter, and change no place, id or content. A copy that an interrupted
         `take` or `browse` left behind has the id of its original. Messages that another reader holds are not
-        returned.
+        shown. An exception of `see` ends the call.
         """
         ...
 
     async def take(self, handle: Handle, limit: int) -> int:
-        """Pass up to `limit` dead letters to `handle`, in groups; return how many were removed.
+        """Pass up to `limit` dead letters to `handle`; return how many were removed.
+
+        They come in small groups.
 
         A dead letter is removed after `handle` returned its id, never before. Interrupted at any moment, even by
         SIGKILL, it loses none: those whose removal did not reach the broker come again. The rest keep their places.

@@ -22,7 +22,10 @@ class InvalidLine(ValueError):
 
 
 def exported(found: DeadLetterFacts) -> str:
-    """One line, without its end. The body is text where it is UTF-8, else `body_base64`."""
+    """One line, without its end, of a dead letter whose body is whole.
+
+    The body is text where it is UTF-8, else `body_base64`.
+    """
     dead_letter = found.dead_letter
     try:
         body = {"body": dead_letter.body.decode()}
@@ -71,7 +74,11 @@ def imported(line: str) -> DeadLetter:
         headers=headers,
         priority=_priority(document),
         timestamp=_timestamp(document),
-        **{name: _text(document, name) for name in _TEXTS},
+        type=_text(document, "type"),
+        correlation_id=_text(document, "correlation_id"),
+        message_id=_text(document, "message_id"),
+        content_type=_text(document, "content_type"),
+        app_id=_text(document, "app_id"),
     )
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, plain
+from solstice_common.broker.dead_letters.hashed_bodies import LargeBody
 from solstice_common.broker.headers import BROKER_COUNTERS
 from solstice_common.values.times import format_timestamp, parse_timestamp
 
@@ -13,7 +14,14 @@ HIGHEST_PRIORITY: Final = 255
 """AMQP's, an octet."""
 
 
-def dead_letter_of(queue: str, body: bytes, meta: Mapping[str, Any], *, message_id: str | None) -> DeadLetter:
+def dead_letter_of(
+    queue: str,
+    body: bytes,
+    meta: Mapping[str, Any],
+    *,
+    message_id: str | None,
+    large: LargeBody | None = None,
+) -> DeadLetter:
     """The dead letter of a message; `message_id` stands in for a missing one.
 
     A foreign publisher may have written anything: properties that cannot be read are absent.
@@ -22,6 +30,7 @@ def dead_letter_of(queue: str, body: bytes, meta: Mapping[str, Any], *, message_
     return DeadLetter(
         queue=queue,
         body=body,
+        large=large,
         headers=_without_counters(plain(headers)) if isinstance(headers, dict) else {},
         type=_text(meta, "type"),
         correlation_id=_text(meta, "correlation_id"),

@@ -8,7 +8,8 @@ from typing import Final
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
 from solstice_common.broker.headers import without_broker_headers
-from solstice_common.broker.protocol import Message
+from solstice_common.broker.protocol import HELD_BODY_BYTES, Message
+from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
 from solstice_common.messages.priorities import class_in
 from solstice_common.topology import Route
 from solstice_common.values.times import format_timestamp
@@ -41,10 +42,8 @@ def replay_message(
     It keeps its idempotency key and every other header that our messages can carry (texts, numbers,
     booleans); the broker's headers and those of the refusal are left out. `x-solstice-attempt` counts on.
     """
-    if found.run_id:
-        return NotReplayable(
-            why=f"its request is run {found.run_id} already, so it would be a duplicate: 'solstice rerun {found.run_id}' builds it again"
-        )
+    if why := reason_to_stay(found):
+        return NotReplayable(why=why)
     dead_letter = found.dead_letter
     of_class = route.of(class_in(dead_letter.body))
     line = f"replayed {format_timestamp(at)} by {by}: {found.reason}" + _since(found) + _because(found)
@@ -70,6 +69,21 @@ def replay_message(
         app_id=dead_letter.app_id or "solstice-ci",
         timestamp=dead_letter.timestamp or at,
     )
+
+
+def reason_to_stay(found: DeadLetterFacts) -> str:
+    """Why a replay would have no effect; empty when it would have one.
+
+    It says what to do instead.
+    """
+    if found.run_id:
+        return f"its request is run {found.run_id} already, so it would be a duplicate: 'solstice rerun {found.run_id}' builds it again"
+    if found.size > HELD_BODY_BYTES:
+        return (
+            f"it has {found.size} bytes, and every service refuses more than {MAX_MESSAGE_BYTES}: drop it, or write "
+            "it to a file with 'solstice dlq export'"
+        )
+    return ""
 
 
 def newest(lines: Sequence[str]) -> Sequence[str]:

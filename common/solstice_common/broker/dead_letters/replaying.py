@@ -8,8 +8,13 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final
 
-from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts, facts_of, facts_of_each
-from solstice_common.broker.dead_letters.dead_letter_operations import EVERYTHING, Progress, no_progress
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts, facts_of
+from solstice_common.broker.dead_letters.dead_letter_operations import (
+    EVERYTHING,
+    Progress,
+    browse,
+    no_progress,
+)
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, DeadLetterQueues
 from solstice_common.broker.dead_letters.replay_message import NotReplayable, came_back, replay_message
 from solstice_common.broker.dead_letters.selection import Selection
@@ -167,7 +172,7 @@ class Replay:
         for (dead_letter_id, message), outcome in zip(messages.items(), outcomes, strict=True):
             if outcome.confirmed:
                 confirmed.add(dead_letter_id)
-                self._bodies.add(_digest(message.body))
+                self._bodies.add(sha256(message.body).digest())
             else:
                 words = f"{outcome.status}: {outcome.detail}"
                 if outcome.lacks_right:
@@ -187,18 +192,16 @@ class Replay:
     async def _watch(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         for name in sorted(self._may_come_back_to):
-            queue = self._queues.queue(name)
-            if await queue.count():
-                found = facts_of_each(await queue.browse(EVERYTHING))
-                self._report.came_back += filter(self._is_of_this_replay, found)
+            if await self._queues.queue(name).count():
+                found = await browse(self._queues, [name], Selection(), self._if_it_came_back)
+                self._report.came_back += filter(None, found)
+
+    def _if_it_came_back(self, found: DeadLetterFacts) -> DeadLetterFacts | None:
+        return found.brief() if self._is_of_this_replay(found) else None
 
     def _is_of_this_replay(self, found: DeadLetterFacts) -> bool:
         """Whether it came back: by its body, and its header or time."""
-        return _digest(found.dead_letter.body) in self._bodies and (
+        return found.dead_letter.digest in self._bodies and (
             came_back(found.dead_letter, self._report.replay_id)
             or (found.dead_since is not None and found.dead_since >= self._began)
         )
-
-
-def _digest(body: bytes) -> bytes:
-    return sha256(body).digest()

@@ -4,47 +4,70 @@ import json
 import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
+from solstice_common.broker.dead_letters.hashed_bodies import HashedBody, LargeBody
 from solstice_common.broker.headers import BROKER_COUNTERS
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
 
 _QUEUE_ID = "(SELECT queue_id FROM queues WHERE name = ?)"
 _FREE = "NOT EXISTS (SELECT 1 FROM deliveries WHERE deliveries.message = messages.message)"
 _OF_QUEUE = f"FROM messages WHERE queue_id = {_QUEUE_ID} AND {_FREE}"
-_COLUMNS = "body, headers, type, correlation_id, message_id, priority, published_at, content_type, app_id"
-_WAITING = f"SELECT message, {_COLUMNS} {_OF_QUEUE} ORDER BY message LIMIT ?"
+_PROPERTIES = "headers, type, correlation_id, message_id, priority, published_at, content_type, app_id"
+_COLUMNS = f"body, {_PROPERTIES}"
+_WAITING = f"SELECT message, length(body) {_OF_QUEUE} ORDER BY message LIMIT ?"
+_READ = f"SELECT {_PROPERTIES} FROM messages WHERE message = ?"  # noqa: S608  constants only
 _PURGE = f"DELETE {_OF_QUEUE}"
 _INSERT = f"INSERT INTO messages (queue_id, exchange, routing_key, {_COLUMNS}) VALUES ({_QUEUE_ID}, '', ?{', ?' * 9})"  # noqa: S608  constants only
+_PIECE_BYTES = 1 << 20
 
-Numbered = tuple[int, DeadLetter]
-"""A dead letter, and its message's number."""
+Numbered = tuple[int, int]
+"""A dead letter's number, and the size of its body."""
 
 
 def waiting(connection: sqlite3.Connection, queue: str, limit: int) -> list[Numbered]:
     """Up to `limit` dead letters that no consumer holds, the oldest first."""
-    rows = connection.execute(
-        _WAITING,
-        (queue, limit),
-    ).fetchall()
+    return connection.execute(_WAITING, (queue, limit)).fetchall()
+
+
+def read(
+    connection: sqlite3.Connection, queue: str, numbers: Collection[int], *, whole: bool
+) -> list[tuple[int, DeadLetter]]:
+    """Those of these dead letters that still exist.
+
+    Large bodies are cut, unless they are wanted `whole`.
+    """
     return [
-        (
-            message,
-            DeadLetter(
-                queue=queue,
-                body=body,
-                headers=json.loads(headers),
-                type=kind,
-                correlation_id=correlation_id,
-                message_id=message_id,
-                priority=priority,
-                timestamp=datetime.fromtimestamp(published_at, UTC),
-                content_type=content_type,
-                app_id=app_id,
-            ),
-        )
-        for message, body, headers, kind, correlation_id, message_id, priority, published_at, content_type, app_id in rows
+        (number, _dead_letter(queue, row, *_body(connection, number, whole=whole)))
+        for number in numbers
+        for row in connection.execute(_READ, (number,))
     ]
+
+
+def _dead_letter(queue: str, row: tuple[Any, ...], body: bytes, large: LargeBody | None) -> DeadLetter:
+    headers, kind, correlation_id, message_id, priority, published_at, content_type, app_id = row
+    return DeadLetter(
+        queue=queue,
+        body=body,
+        large=large,
+        headers=json.loads(headers),
+        type=kind,
+        correlation_id=correlation_id,
+        message_id=message_id,
+        priority=priority,
+        timestamp=datetime.fromtimestamp(published_at, UTC),
+        content_type=content_type,
+        app_id=app_id,
+    )
+
+
+def _body(connection: sqlite3.Connection, number: int, *, whole: bool) -> tuple[bytes, LargeBody | None]:
+    with connection.blobopen("messages", "body", number, readonly=True) as blob:
+        body = HashedBody(len(blob), whole=whole)
+        while not body.is_complete:
+            body.add(blob.read(_PIECE_BYTES))
+    return body.read()
 
 
 def hold(connection: sqlite3.Connection, queue: str, consumer_id: int, limit: int) -> list[Numbered]:

@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final, Self, TypeVar
+from typing import Self, TypeVar
 
-from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, See
+from solstice_common.broker.dead_letters.hashed_bodies import in_groups
 from solstice_common.broker.embedded import dead_letter_rows
 from solstice_common.broker.embedded.embedded_broker import EmbeddedBroker
 from solstice_common.broker.protocol import Published
@@ -13,9 +14,6 @@ from solstice_common.errors import BrokerUnavailable, StoreUnavailable
 from solstice_common.storage.sqlite import Work
 
 T = TypeVar("T")
-
-GROUP: Final = 100
-"""How many dead letters `take` passes on at once."""
 
 
 class EmbeddedDeadLetters:
@@ -53,11 +51,13 @@ class EmbeddedDeadLetterQueue:
         depth = await self._broker.depth(self._name)
         return None if depth is None else depth.ready
 
-    async def browse(self, limit: int) -> Sequence[DeadLetter]:
+    async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:
         """See `dead_letter_queue.DeadLetterQueue.browse`."""
         await self._broker.requeue_of_dead_processes()
         found = await self._run(partial(dead_letter_rows.waiting, queue=self._name, limit=limit))
-        return [dead_letter for _, dead_letter in found]
+        for group in in_groups(found, _size):
+            for _, dead_letter in await self._read(group, whole=whole):
+                see(dead_letter)
 
     async def take(self, handle: Handle, limit: int) -> int:
         """See `dead_letter_queue.DeadLetterQueue.take`."""
@@ -67,8 +67,8 @@ class EmbeddedDeadLetterQueue:
             held = await self._run(
                 partial(dead_letter_rows.hold, queue=self._name, consumer_id=consumer_id, limit=limit)
             )
-            for start in range(0, len(held), GROUP):
-                group = held[start : start + GROUP]
+            for numbered in in_groups(held, _size):
+                group = await self._read(numbered)
                 chosen = await handle([dead_letter for _, dead_letter in group])
                 numbers = [number for number, dead_letter in group if dead_letter.id in chosen]
                 removed += await self._run(
@@ -88,8 +88,18 @@ class EmbeddedDeadLetterQueue:
         self._broker.notifier.notify()
         return outcomes
 
+    async def _read(
+        self, numbered: Sequence[dead_letter_rows.Numbered], *, whole: bool = False
+    ) -> list[tuple[int, DeadLetter]]:
+        numbers = [number for number, _ in numbered]
+        return await self._run(partial(dead_letter_rows.read, queue=self._name, numbers=numbers, whole=whole))
+
     async def _run(self, work: Work[T]) -> T:
         try:
             return await self._broker.submit(work)
         except StoreUnavailable as error:
             raise BrokerUnavailable(self._broker.url, error.detail) from error
+
+
+def _size(numbered: dead_letter_rows.Numbered) -> int:
+    return numbered[1]

@@ -17,7 +17,8 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.errors import APIError, NotFoundError
 
-from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, take_all
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, See, take_all
+from solstice_common.broker.dead_letters.hashed_bodies import HashedBody, in_groups
 from solstice_common.broker.dead_letters.meta_records import dead_letter_of, meta_of_dead_letter
 from solstice_common.broker.jetstream.jetstream_names import stream_of
 from solstice_common.broker.jetstream.jetstream_presence import answer_presence, held_by_consumers
@@ -34,10 +35,10 @@ from solstice_common.broker.jetstream.nats_records import META_HEADER, header_by
 from solstice_common.broker.protocol import Published, PublishStatus
 from solstice_common.errors import BrokerUnavailable
 
-GROUP: Final = 100
-"""How many dead letters `take` passes on, and `put_back` publishes, at once."""
 WINDOW: Final = 500
-"""How many sequences are read at once; each window of a `take` asks the other readers first."""
+"""Each window of so many sequences of a `take` asks the other readers first."""
+READ_BYTES: Final = 16 << 20
+"""How many bytes are read at once."""
 ANSWER_SECONDS: Final = 10.0
 
 Numbered = tuple[int, DeadLetter]
@@ -121,27 +122,29 @@ class JetStreamDeadLetterQueue:
             stream = await find_stream(self._connection, self._name)
         return None if stream is None else max(0, stream.state.messages - sum(each.count for each in held))
 
-    async def browse(self, limit: int) -> Sequence[DeadLetter]:
+    async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:
         """See `dead_letter_queue.DeadLetterQueue.browse`."""
-        found: list[DeadLetter] = []
         with _reported(self._url):
-            start, last = await self._bounds()
+            start, last, at_once = await self._bounds()
             held = frozenset[int]().union(
                 *(each.sequences for each in await held_by_consumers(self._connection, self._name))
             )
-            while start <= last and len(found) < limit:
-                window = range(start, min(start + WINDOW, last + 1))
-                messages = await self._read(window)
-                found += [dead_letter for sequence, dead_letter in messages if sequence not in held]
-                start = window.stop if messages else await self._next(window.stop, last)
-        return found[:limit]
+        while start <= last and limit > 0:
+            part = range(start, min(start + at_once, last + 1))
+            with _reported(self._url):
+                messages = await self._read(part, whole=whole)
+                start = part.stop if messages else await self._next(part.stop, last)
+            for sequence, dead_letter in messages:
+                if sequence not in held and limit > 0:
+                    limit -= 1
+                    see(dead_letter)
 
     async def take(self, handle: Handle, limit: int) -> int:
         """See `dead_letter_queue.DeadLetterQueue.take`."""
         removed = 0
         with _reported(self._url):
             # A later call takes the messages that arrive from now on: a handler may cause new dead letters.
-            start, last = await self._bounds()
+            start, last, at_once = await self._bounds()
         if start > last:
             return 0
         async with self._holding() as hold:
@@ -149,18 +152,31 @@ class JetStreamDeadLetterQueue:
                 window = range(start, min(start + WINDOW, last + 1))
                 with _reported(self._url):
                     # Hold first, then read: a message that another reader removed in between is not read.
-                    messages = (await self._read(await hold.claim(window)))[:limit]
+                    claimed = await hold.claim(window)
+                found = 0
+                for at in range(0, len(claimed), at_once):
+                    if limit <= 0:
+                        break
+                    part = claimed[at : at + at_once]
+                    with _reported(self._url):
+                        messages = (await self._read(part))[:limit]
                     hold.sequences.difference_update(
-                        set(window).difference(sequence for sequence, _ in messages)
+                        set(part).difference(sequence for sequence, _ in messages)
                     )
-                    start = window.stop if messages else await self._next(window.stop, last)
-                limit -= len(messages)
-                for at in range(0, len(messages), GROUP):
-                    group = messages[at : at + GROUP]
-                    chosen = await handle([dead_letter for _, dead_letter in group])
-                    gone = [sequence for sequence, dead_letter in group if dead_letter.id in chosen]
-                    removed += await self._remove(gone)
-                    hold.sequences.difference_update(gone)
+                    limit -= len(messages)
+                    found += len(messages)
+                    for group in in_groups(messages, _size):
+                        removed += await self._passed_on(hold, group, handle)
+                with _reported(self._url):
+                    start = window.stop if found else await self._next(window.stop, last)
+        return removed
+
+    async def _passed_on(self, hold: _Hold, group: Sequence[Numbered], handle: Handle) -> int:
+        """Pass held messages to the handler, and remove what it chooses; return how many."""
+        chosen = await handle([dead_letter for _, dead_letter in group])
+        gone = [sequence for sequence, dead_letter in group if dead_letter.id in chosen]
+        removed = await self._remove(gone)
+        hold.sequences.difference_update(gone)
         return removed
 
     async def purge(self) -> int:
@@ -174,35 +190,44 @@ class JetStreamDeadLetterQueue:
                 missing = Published(PublishStatus.UNROUTABLE, f"there is no queue {self._name!r}")
                 return [missing] * len(dead_letters)
             outcomes: list[Published] = []
-            for at in range(0, len(dead_letters), GROUP):
-                outcomes += await self._publish(dead_letters[at : at + GROUP])
+            for group in in_groups(dead_letters, lambda dead_letter: dead_letter.size):
+                outcomes += await self._publish(group)
             return outcomes
 
-    async def _bounds(self) -> tuple[int, int]:
-        """The first and the last sequence; the last is the smaller one without messages."""
+    async def _bounds(self) -> tuple[int, int, int]:
+        """The first and the last sequence, and how many messages may be read at once.
+
+        The last is the smaller one without messages. Of a message nothing is known before it is read, so each may
+        have as many bytes as the server allows.
+        """
         stream = await find_stream(self._connection, self._name)
         if stream is None or not stream.state.messages:
-            return 1, 0
-        return max(1, stream.state.first_seq), stream.state.last_seq
+            return 1, 0, 1
+        largest = min(self._connection.client.max_payload, stream.state.bytes)
+        at_once = max(1, min(WINDOW, READ_BYTES // max(1, largest)))
+        return max(1, stream.state.first_seq), stream.state.last_seq, at_once
 
-    async def _read(self, sequences: Collection[int]) -> list[Numbered]:
+    async def _read(self, sequences: Collection[int], *, whole: bool = False) -> list[Numbered]:
         """The messages of these sequences that exist, in order."""
-        read = await asyncio.gather(*map(self._message, sequences))
+        read = await asyncio.gather(*(self._message(sequence, whole=whole) for sequence in sequences))
         return [
             (sequence, dead_letter)
             for sequence, dead_letter in zip(sequences, read, strict=True)
             if dead_letter is not None
         ]
 
-    async def _message(self, sequence: int) -> DeadLetter | None:
+    async def _message(self, sequence: int, *, whole: bool = False) -> DeadLetter | None:
         try:
             found = await self._connection.call(
                 self._connection.jetstream.get_msg(self._stream, seq=sequence)
             )
         except NotFoundError:
             return None
-        meta = read_meta(found.headers)
-        return dead_letter_of(self._name, found.data or b"", meta, message_id=f"{self._name}/{sequence}")
+        meta, data = read_meta(found.headers), found.data or b""
+        body = HashedBody(len(data), whole=whole)
+        body.add(data)
+        held, large = body.read()
+        return dead_letter_of(self._name, held, meta, message_id=f"{self._name}/{sequence}", large=large)
 
     async def _next(self, sequence: int, last: int) -> int:
         """The sequence of the first message from here on; beyond `last` without one."""
@@ -272,6 +297,10 @@ class JetStreamDeadLetterQueue:
             yield hold
         finally:
             await hold.let_go()
+
+
+def _size(numbered: Numbered) -> int:
+    return len(numbered[1].body)
 
 
 @contextmanager

@@ -54,10 +54,10 @@ def content_header(properties: bytes, body_size: int) -> bytes:
 class UnreadHeader:
     """The content header of a message, read up to its body's size."""
 
-    __slots__ = ("_data", "body_size")
+    __slots__ = ("body_size", "data")
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
+        self.data = data
         (self.body_size,) = _BODY_SIZE.unpack_from(data)
 
     def read(self) -> spec.Basic.Properties:
@@ -67,21 +67,21 @@ class UnreadHeader:
         and again.
         """
         try:
-            return read_properties(self._data)
+            return read_properties(self.data)
         except Exception:  # noqa: BLE001  a bug in reading must not end the process either
             return spec.Basic.Properties()
 
     def read_headers(self) -> Mapping[str, object]:
         """Read only the table of headers, as far as that is possible."""
         try:
-            return read_headers(self._data)
+            return read_headers(self.data)
         except Exception:  # noqa: BLE001  a bug in reading must not end the process either
             return {}
 
     def read_header(self, name: str) -> object:
         """Read one header alone; None without it, and where it cannot be read."""
         try:
-            return read_header(self._data, name)
+            return read_header(self.data, name)
         except Exception:  # noqa: BLE001  a bug in reading must not end the process either
             return None
 

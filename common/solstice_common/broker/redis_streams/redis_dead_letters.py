@@ -9,17 +9,25 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from operator import itemgetter
 from typing import Final, Self
 
 import orjson
 from redis.exceptions import ResponseError
 
-from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, take_all
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, See, take_all
+from solstice_common.broker.dead_letters.hashed_bodies import GROUP, HashedBody, in_groups
 from solstice_common.broker.dead_letters.meta_records import dead_letter_of, meta_of_dead_letter
 from solstice_common.broker.links.background import background
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
 from solstice_common.broker.redis_streams.redis_consumer import LEAVE_SECONDS, RENEWALS
-from solstice_common.broker.redis_streams.redis_queue_scripts import BROWSE, CONSUMERS, DEPTH, PUT_BACK
+from solstice_common.broker.redis_streams.redis_queue_scripts import (
+    BROWSE,
+    CONSUMERS,
+    DEPTH,
+    PART,
+    PUT_BACK,
+)
 from solstice_common.broker.redis_streams.redis_replies import client_names
 from solstice_common.broker.redis_streams.redis_scripts import LEAVE, SETTLE, TAKE
 from solstice_common.broker.redis_streams.redis_url import RedisAddress, redis_address
@@ -31,15 +39,21 @@ from solstice_common.broker.redis_streams.redis_wire import (
     client_name,
     open_redis_wire,
 )
-from solstice_common.broker.redis_streams.stream_entries import meta_of
+from solstice_common.broker.redis_streams.stream_entries import HEADERS_BYTES, meta_of
 from solstice_common.errors import BrokerUnavailable
 
-GROUP: Final = 100
-"""How many dead letters are read, and passed on by `take`, at once."""
-WHOLE_BYTES: Final = 1 << 40
-"""More than an entry can have."""
+AT_ONCE_BYTES: Final = 4 << 20
+"""After so many bytes no further entry is read together with others."""
+PART_BYTES: Final = 16 << 20
+"""The largest entry that is read at once, since the server copies a whole entry for every part of it."""
+NO_BYTES: Final = 0
+MOST_META_BYTES: Final = 2 * HEADERS_BYTES
+"""A larger `meta`, which only a stranger can write, is not read."""
 READER: Final = "$dead-letters:"
 """The prefix of our consumers' names, before the connection's name."""
+
+Entry = tuple[bytes, Sequence[bytes], int]
+"""An entry's id, its fields, and its bytes; above SMALL_BYTES the fields are read in parts."""
 
 
 class RedisDeadLetters:
@@ -88,19 +102,18 @@ class RedisDeadLetterQueue:
             depth = await self._wire.call(DEPTH, self._prefix, self._name, self._lease_ms)
         return depth[0] if depth else None
 
-    async def browse(self, limit: int) -> Sequence[DeadLetter]:
+    async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:
         """See `dead_letter_queue.DeadLetterQueue.browse`."""
-        found: list[DeadLetter] = []
-        start = b"-"
         with _reported(self._address.shown):
             await self._return_of_dead_readers()
-            while start and len(found) < limit:
-                entries, last = await self._wire.call(
-                    BROWSE, self._prefix, self._name, self._lease_ms, start, GROUP
-                )
-                found += [self._dead_letter(entry_id, fields) for entry_id, fields in entries]
-                start = b"(" + last if last else b""
-        return found[:limit]
+        start = b"-"
+        while start and limit > 0:
+            entries, start = await self._next(start, limit)
+            for entry in entries:
+                dead_letter = await self._read(entry, whole=whole)
+                if dead_letter is not None:
+                    limit -= 1
+                    see(dead_letter)
 
     async def take(self, handle: Handle, limit: int) -> int:
         """See `dead_letter_queue.DeadLetterQueue.take`."""
@@ -108,14 +121,24 @@ class RedisDeadLetterQueue:
         left, removed = min(limit, await self.count() or 0), 0
         if not left:
             return 0
+        start = b"-"
         async with self._consuming() as consumer:
-            while left > 0 and (group := await self._hold(consumer, min(GROUP, left))):
-                left -= len(group)
-                chosen = await handle([dead_letter for _, dead_letter in group])
-                removed += await self._remove(
-                    consumer, [entry_id for entry_id, dead_letter in group if dead_letter.id in chosen]
-                )
+            while left > 0 and start:
+                entries, start = await self._next(start, left)
+                held = await self._hold(consumer, entries) if entries else []
+                left -= len(held)
+                for part in in_groups(held, itemgetter(2)):
+                    removed += await self._passed_on(consumer, part, handle)
         return removed
+
+    async def _passed_on(self, consumer: str, entries: Sequence[Entry], handle: Handle) -> int:
+        """Pass held entries to the handler, and remove what it chooses; return how many."""
+        read = [(entry[0], await self._read(entry)) for entry in entries]
+        group = {entry_id: dead_letter for entry_id, dead_letter in read if dead_letter is not None}
+        chosen = await handle(list(group.values()))
+        return await self._remove(
+            consumer, [entry_id for entry_id, each in group.items() if each.id in chosen]
+        )
 
     async def purge(self) -> int:
         """See `dead_letter_queue.DeadLetterQueue.purge`."""
@@ -140,13 +163,57 @@ class RedisDeadLetterQueue:
             case _:
                 return CONFIRMED
 
-    async def _hold(self, consumer: str, count: int) -> list[tuple[bytes, DeadLetter]]:
-        """Have up to `count` entries delivered to the consumer."""
+    async def _next(self, start: bytes, most: int) -> tuple[list[Entry], bytes]:
+        """Some entries that no consumer holds, from `start` on, and the next start."""
         with _reported(self._address.shown):
-            _, entries, *_ = await self._wire.call(
-                TAKE, self._prefix, self._name, consumer, self._lease_ms, count, "", WHOLE_BYTES
+            entries, last = await self._wire.call(
+                *(BROWSE, self._prefix, self._name, self._lease_ms, start),
+                *(min(GROUP, most), PART_BYTES, AT_ONCE_BYTES),
             )
-        return [(entry_id, self._dead_letter(entry_id, fields)) for entry_id, _, _, fields, _ in entries]
+        return [tuple(entry) for entry in entries], b"(" + last if last else b""
+
+    async def _hold(self, consumer: str, entries: Sequence[Entry]) -> list[Entry]:
+        """Have so many entries delivered; others than these if another reader was faster."""
+        with _reported(self._address.shown):
+            _, held, *_ = await self._wire.call(
+                TAKE, self._prefix, self._name, consumer, self._lease_ms, len(entries), "", NO_BYTES
+            )
+        known = {entry[0]: entry for entry in entries}
+        return [known.get(entry_id, (entry_id, (), size)) for entry_id, _, _, _, size in held]
+
+    async def _read(self, entry: Entry, *, whole: bool = False) -> DeadLetter | None:
+        """The dead letter of an entry; None if it is gone."""
+        entry_id, fields, size = entry
+        named = dict(zip(fields[::2], fields[1::2], strict=True))
+        if size and not fields:
+            body = await self._read_in_parts(entry_id, whole=whole)
+            meta = await self._part(entry_id, "meta", 0, MOST_META_BYTES)
+            if body is None or meta is None:
+                return None
+            named[b"meta"] = meta[1] if meta[0] <= MOST_META_BYTES else b""
+        else:
+            body = HashedBody(len(named.get(b"body", b"")), whole=whole)
+            body.add(named.get(b"body", b""))
+        held, large = body.read()
+        return dead_letter_of(self._name, held, meta_of(named), message_id=entry_id.decode(), large=large)
+
+    async def _read_in_parts(self, entry_id: bytes, *, whole: bool) -> HashedBody | None:
+        """The body of an entry; None if it is gone."""
+        found, at = await self._part(entry_id, "body", 0, PART_BYTES), 0
+        body = None if found is None else HashedBody(found[0], whole=whole)
+        while body is not None and found is not None:
+            body.add(found[1])
+            at += len(found[1])
+            if body.is_complete:
+                return body
+            found = await self._part(entry_id, "body", at, PART_BYTES)
+        return None
+
+    async def _part(self, entry_id: bytes, field: str, start: int, count: int) -> tuple[int, bytes] | None:
+        """The size of an entry's field, and a part of it; None without the entry."""
+        with _reported(self._address.shown):
+            found = await self._wire.call(PART, self._prefix, self._name, entry_id, field, start, count)
+        return None if found is None else (found[0], found[1])
 
     async def _remove(self, consumer: str, entries: Sequence[bytes]) -> int:
         """Remove entries that the consumer still holds; return how many."""
@@ -174,7 +241,7 @@ class RedisDeadLetterQueue:
             # An error shows in the next call of the handler's group as well.
             with suppress(RedisLost, RedisRefusal):
                 await self._wire.call(
-                    TAKE, self._prefix, self._name, consumer, self._lease_ms, 0, "", WHOLE_BYTES
+                    TAKE, self._prefix, self._name, consumer, self._lease_ms, 0, "", NO_BYTES
                 )
 
     async def _return_of_dead_readers(self) -> None:
@@ -190,12 +257,6 @@ class RedisDeadLetterQueue:
         for reader in readers:
             if reader.removeprefix(READER).partition(":")[0] not in living:
                 await self._wire.call(LEAVE, self._prefix, self._name, reader)
-
-    def _dead_letter(self, entry_id: bytes, fields: Sequence[bytes]) -> DeadLetter:
-        named = dict(zip(fields[::2], fields[1::2], strict=True))
-        return dead_letter_of(
-            self._name, named.get(b"body", b""), meta_of(named), message_id=entry_id.decode()
-        )
 
 
 @contextmanager

@@ -94,14 +94,25 @@ return {math.max(0, redis.call('XLEN', key) - held), held, consumers, age, lease
 BROWSE: Final = Script(
     COMMON
     + """
--- ARGV: prefix, queue, lease in ms, where to start, count
--- Returns the entries that no living consumer holds (id, fields), and the id of the last one looked at.
+-- ARGV: prefix, queue, lease in ms, where to start, count, most bytes of an entry, most bytes of all
+-- Returns the entries that no living consumer holds (id, fields, bytes), and the id of the last one looked at.
+-- The fields of a larger entry are left out: PART reads it. All are as many as have `most bytes of all`, or one more.
 local queue, key, start = ARGV[2], prefix .. ARGV[2], ARGV[4]
+local count, most_bytes, left = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local exists = redis.pcall('XINFO', 'CONSUMERS', key, GROUP)
 if exists.err and is_denial(exists.err) then redis.call('XINFO', 'CONSUMERS', key, GROUP) end
 if exists.err then return {{}, ''} end
 if start == '-' then sweep(queue, tonumber(ARGV[3])) end
-local found = redis.call('XRANGE', key, start, '+', 'COUNT', ARGV[5])
+local found, last = {}, start
+-- One by one: the server would hold all that one command returns, too.
+while #found < count and left > 0 do
+  local entry = redis.call('XRANGE', key, last, '+', 'COUNT', 1)[1]
+  if not entry then break end
+  local id, fields, size = entry[1], entry[2], 0
+  for index = 1, #fields do size = size + #fields[index] end
+  found[#found + 1] = {id, size <= most_bytes and fields or {}, size}
+  last, left = '(' .. id, left - size
+end
 if #found == 0 then return {{}, ''} end
 local held, free = {}, {}
 for _, entry in ipairs(redis.call('XPENDING', key, GROUP, found[1][1], found[#found][1], 1000000)) do
@@ -111,6 +122,21 @@ for _, entry in ipairs(found) do
   if not held[entry[1]] then free[#free + 1] = entry end
 end
 return {free, found[#found][1]}
+"""
+)
+
+PART: Final = Script(
+    """
+-- ARGV: prefix, queue, id of an entry, name of a field, where to start (from 0), how many bytes
+-- Returns the size of the field, and these bytes of it; false without the entry. Of two fields of one name the last counts.
+local found = redis.call('XRANGE', ARGV[1] .. ARGV[2], ARGV[3], ARGV[3])
+if #found == 0 then return false end
+local fields, value = found[1][2], ''
+for index = 1, #fields, 2 do
+  if fields[index] == ARGV[4] then value = fields[index + 1] end
+end
+local start = tonumber(ARGV[5])
+return {#value, string.sub(value, start + 1, start + tonumber(ARGV[6]))}
 """
 )
 

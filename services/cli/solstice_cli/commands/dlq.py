@@ -3,7 +3,8 @@
 import asyncio
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -13,17 +14,17 @@ import typer
 from solstice_cli.commands.dlq_options import Chosen, DryRun, OneQueue, Queues, Yes, choose, with_choice
 from solstice_cli.commands.topology import LocalBrokerSettings
 from solstice_cli.output import dead_letters as shown
+from solstice_cli.output.dead_letter_lines import lines_to_export, lines_to_import
 from solstice_common.broker import DeadLetter, DeadLetterQueues, open_broker, open_dead_letter_queues
 from solstice_common.broker.dead_letters.counting import counts
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_operations import browse, existing, put_back
 from solstice_common.broker.dead_letters.dead_letter_operations import drop as drop_from
 from solstice_common.broker.dead_letters.dead_letter_routes import chosen_routes, import_queue
-from solstice_common.broker.dead_letters.export_lines import InvalidLine, exported, imported
-from solstice_common.broker.dead_letters.replay_message import NotReplayable, replay_message
+from solstice_common.broker.dead_letters.replay_message import reason_to_stay
 from solstice_common.broker.dead_letters.replaying import Replay, Replayed
 from solstice_common.broker.dead_letters.selection import Selection
-from solstice_common.cli.options import read_text, with_settings
+from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import AsJson, note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError
@@ -56,7 +57,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters and count them; changes nothing. In a pipe: tab-separated, whole values."""
-    found = _found(settings, chosen)
+    found = _found(settings, chosen, DeadLetterFacts.brief)
     now = datetime.now(UTC)
     if as_json:
         documents = [each.document() for each in found[:limit]]
@@ -75,7 +76,15 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one dead letter whole: reason, history, headers and body; changes nothing."""
-    found = _found(settings, choose(ids=[dead_letter], queue=queue))
+    one: list[DeadLetterFacts] = []
+
+    def keep(finding: DeadLetterFacts) -> DeadLetterFacts:
+        # Thousands may begin alike, and only one is shown.
+        kept = finding.brief() if one else finding
+        one[:] = [kept]
+        return kept
+
+    found = _found(settings, choose(ids=[dead_letter], queue=queue), keep)
     if len(found) != 1:
         raise ConfigurationError(shown.not_one(dead_letter, found))
     if as_json:
@@ -113,7 +122,7 @@ def replay(
         _replay_plan(settings, chosen, as_json=as_json)
         return
     if chosen.selection.ids:
-        _name_unknown(chosen, _found(settings, chosen))
+        _name_unknown(chosen, _found(settings, chosen, DeadLetterFacts.brief))
     routes = chosen.routes(settings)
     replay_id = uuid.uuid4().hex
 
@@ -164,7 +173,7 @@ def drop(
         raise ConfigurationError(
             "drop: say which: ids, --reason, --repository, --priority, --since or --where; 'purge' removes all"
         )
-    found = _found(settings, chosen)
+    found = _found(settings, chosen, DeadLetterFacts.brief)
     _name_unknown(chosen, found)
     if dry_run or not found:
         shown.print_dropped([each.id for each in found] if dry_run else [], dry_run=dry_run, as_json=as_json)
@@ -222,15 +231,15 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write dead letters to a file, one line of JSON each; all stay."""
-    found = _found(settings, chosen)
-    text = "".join(f"{exported(each)}\n" for each in found)
-    if str(file) == "-":
-        sys.stdout.buffer.write(text.encode())
-        return
-    # For its owner alone, as the queue is: it names private repositories and people.
-    with open(file, "w", encoding="utf-8", opener=private_opener) as written:
-        written.write(text)
-    shown.print_exported(file, len(found), as_json=as_json)
+    with lines_to_export() as lines:
+        places = _found(settings, chosen, lines.add, whole=True)
+        if str(file) == "-":
+            lines.copy(places, sys.stdout.buffer)
+            return
+        # For its owner alone, as the queue is: it names private repositories and people.
+        with open(file, "wb", opener=private_opener) as written:
+            lines.copy(places, written)
+    shown.print_exported(file, len(places), as_json=as_json)
 
 
 @app.command("import")
@@ -244,30 +253,41 @@ def import_(
     as_json: AsJson = False,
 ) -> None:
     """Put exported dead letters back; those that are there already are not added again."""
-    by_queue: dict[str, list[DeadLetter]] = {}
-    for each in _read(file):
-        by_queue.setdefault(import_queue(settings, queue or each.queue), []).append(each)
-    if dry_run:
-        shown.print_imported({name: {"read": len(each)} for name, each in by_queue.items()}, as_json=as_json)
-        return
+    with lines_to_import(file) as lines:
 
-    async def add(queues: DeadLetterQueues) -> dict[str, dict[str, Any]]:
-        done: dict[str, dict[str, Any]] = {}
-        for name, dead_letters in by_queue.items():
-            with shown.progress(f"added to {name}", as_json=as_json) as progress:
-                added = await put_back(queues.queue(name), dead_letters, on_progress=progress)
-            done[name] = {"added": added.added, "present": added.present, "failed": list(added.failed)}
-        return done
+        def of(name: str) -> Iterator[DeadLetter]:
+            return (each for each in lines.read() if import_queue(settings, queue or each.queue) == name)
 
-    done = _answer(settings, add)
+        # All are read once before any is added: nothing is added of a file with a wrong line.
+        numbers = Counter(import_queue(settings, queue or each.queue) for each in lines.read())
+        if dry_run:
+            read = {name: {"read": number} for name, number in numbers.items()}
+            shown.print_imported(read, as_json=as_json)
+            return
+
+        async def add(queues: DeadLetterQueues) -> dict[str, dict[str, Any]]:
+            done: dict[str, dict[str, Any]] = {}
+            for name in numbers:
+                with shown.progress(f"added to {name}", as_json=as_json) as progress:
+                    added = await put_back(queues.queue(name), of(name), on_progress=progress)
+                done[name] = {"added": added.added, "present": added.present, "failed": list(added.failed)}
+            return done
+
+        done = _answer(settings, add)
     shown.print_imported(done, as_json=as_json)
     if any(each["failed"] for each in done.values()):
         raise typer.Exit(Exit.FAILED)
 
 
-def _found(settings: BrokerSettings, chosen: Chosen) -> list[DeadLetterFacts]:
-    routes = chosen.routes(settings)
-    return _answer(settings, lambda queues: browse(queues, [each.dlq for each in routes], chosen.selection))
+def _found(
+    settings: BrokerSettings,
+    chosen: Chosen,
+    keep: Callable[[DeadLetterFacts], T],
+    *,
+    whole: bool = False,
+) -> list[T]:
+    names = [each.dlq for each in chosen.routes(settings)]
+    return _answer(settings, lambda queues: browse(queues, names, chosen.selection, keep, whole=whole))
 
 
 def _name_unknown(chosen: Chosen, found: Sequence[DeadLetterFacts]) -> None:
@@ -291,24 +311,6 @@ def _answer(settings: BrokerSettings, ask: Callable[[DeadLetterQueues], Awaitabl
 
 
 def _replay_plan(settings: BrokerSettings, chosen: Chosen, *, as_json: bool) -> None:
-    routes = {each.dlq: each.replays for each in chosen.routes(settings)}
-    plan: list[tuple[DeadLetterFacts, str]] = []
-    found = _found(settings, chosen)
+    found = _found(settings, chosen, DeadLetterFacts.brief)
     _name_unknown(chosen, found)
-    for each in found:
-        message = replay_message(
-            each, routes[each.dead_letter.queue], replay_id="dry-run", by=NAME, at=datetime.now(UTC)
-        )
-        plan.append((each, message.why if isinstance(message, NotReplayable) else ""))
-    shown.print_plan(plan, as_json=as_json)
-
-
-def _read(file: Path) -> Sequence[DeadLetter]:
-    dead_letters: list[DeadLetter] = []
-    for number, line in enumerate(read_text("FILE", file).split("\n"), start=1):
-        if line.strip():
-            try:
-                dead_letters.append(imported(line))
-            except InvalidLine as error:
-                raise ConfigurationError(f"{file}: line {number} {error}") from None
-    return dead_letters
+    shown.print_plan([(each, reason_to_stay(each)) for each in found], as_json=as_json)

@@ -94,6 +94,11 @@ def print_dead_letter(found: DeadLetterFacts) -> None:
     )
     typer.echo()
     typer.echo(HarmlessText().feed(dead_letter.body.decode("utf-8", "backslashreplace")))
+    if found.omitted_bytes:
+        typer.echo(
+            f"{found.omitted_bytes} further bytes are not shown: 'solstice dlq export' writes them to a file",
+            err=True,
+        )
 
 
 def print_plan(plan: Sequence[tuple[DeadLetterFacts, str]], *, as_json: bool) -> None:

@@ -51,7 +51,7 @@ async def dead_statuses(queues: DeadLetterQueues, limit: int) -> Sequence[DeadSt
 
     Raises BrokerUnavailable.
     """
-    return [dead_status(facts) for facts in (await browse(queues, [STATUSES.dlq], Selection()))[:limit]]
+    return (await browse(queues, [STATUSES.dlq], Selection(), dead_status))[:limit]
 
 
 async def replay(
@@ -61,7 +61,7 @@ async def replay(
 
     `reason`: only those with this reason. Raises BrokerUnavailable before anything is sent.
     """
-    oldest = (await browse(queues, [STATUSES.dlq], Selection(reason=reason)))[:limit]
+    oldest = (await browse(queues, [STATUSES.dlq], Selection(reason=reason), DeadLetterFacts.brief))[:limit]
     if not oldest:
         return ReplayedStatuses(sent=0, left=0)
     one = Replay(
@@ -79,17 +79,18 @@ async def replay(
     )
 
 
-def dead_status(facts: DeadLetterFacts) -> DeadStatus:
+def dead_status(finding: DeadLetterFacts) -> DeadStatus:
     """Return the contents of a dead letter."""
     try:
-        status = JobStatusV1.decode(facts.dead_letter.body)
+        status = JobStatusV1.decode(finding.dead_letter.body)
     except InvalidMessage:
         status = None
+    brief = finding.brief()
     return DeadStatus(
-        reason=facts.reason,
-        detail=facts.detail,
-        refused_at="" if facts.dead_since is None else format_timestamp(facts.dead_since),
-        attempts=facts.attempt,
+        reason=brief.reason,
+        detail=brief.detail,
+        refused_at="" if finding.dead_since is None else format_timestamp(finding.dead_since),
+        attempts=finding.attempt,
         source_name=(status and status.source_name) or "",
         repository=(status and (status.repo_full_name or status.repo_url)) or "",
         commit_sha=status.commit_sha if status else "",

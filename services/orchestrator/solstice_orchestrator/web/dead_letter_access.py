@@ -5,16 +5,14 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final
 
 from solstice_common.broker import Broker, DeadLetterQueues, open_dead_letter_queues
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_operations import browse, drop
 from solstice_common.broker.dead_letters.dead_letter_routes import DeadLetterRoute, chosen_routes
-from solstice_common.broker.dead_letters.replay_message import NotReplayable, replay_message
 from solstice_common.broker.dead_letters.replaying import Replay, Replayed
-from solstice_common.broker.dead_letters.selection import Selection
+from solstice_common.broker.dead_letters.selection import LEAST_OF_AN_ID, Selection
 from solstice_common.errors import BrokerUnavailable, ConfigurationError
 from solstice_common.settings import BrokerSettings
 from solstice_orchestrator.web.formats.refusals import HttpRefusal
@@ -76,14 +74,40 @@ class DeadLetterAccess:
             self._turn.release()
 
     async def browse(self, routes: Iterable[DeadLetterRoute], selection: Selection) -> list[DeadLetterFacts]:
-        """The selected dead letters, by queue and age.
+        """The selected dead letters in brief, by queue and age.
 
         Changes nothing. Raises HttpRefusal 503.
         """
+        return await self._browse(routes, selection, DeadLetterFacts.brief)
+
+    async def find(self, routes: Iterable[DeadLetterRoute], dead_letter_id: str) -> DeadLetterFacts | None:
+        """The only dead letter whose id begins so; None for none or several.
+
+        Changes nothing. Raises HttpRefusal 503.
+        """
+        if len(dead_letter_id) < LEAST_OF_AN_ID:
+            return None
+        first: list[DeadLetterFacts] = []
+
+        def keep(found: DeadLetterFacts) -> DeadLetterFacts:
+            # A stranger can publish thousands whose ids begin alike.
+            kept = found.brief() if first else found
+            first[:] = [kept]
+            return kept
+
+        found = await self._browse(routes, Selection(ids=(dead_letter_id,)), keep)
+        return found[0] if len(found) == 1 else None
+
+    async def _browse(
+        self,
+        routes: Iterable[DeadLetterRoute],
+        selection: Selection,
+        keep: Callable[[DeadLetterFacts], DeadLetterFacts],
+    ) -> list[DeadLetterFacts]:
         async with self.queues() as queues:
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
-                    return await browse(queues, [each.dlq for each in routes], selection)
+                    return await browse(queues, [each.dlq for each in routes], selection, keep)
             except TimeoutError:
                 raise BrokerUnavailable(queues.url, f"no answer within {ANSWER_SECONDS:.0f} s") from None
 
@@ -160,10 +184,3 @@ class DeadLetterWork:
             self.done = before + done
 
         return count
-
-
-def reason_to_stay(access: DeadLetterAccess, found: DeadLetterFacts) -> str:
-    """Why a replay would keep a dead letter; empty when it would not."""
-    (route,) = chosen_routes(access.settings, [found.dead_letter.queue])
-    message = replay_message(found, route.replays, replay_id="dry-run", by="", at=datetime.now(UTC))
-    return message.why if isinstance(message, NotReplayable) else ""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from aio_pika.abc import AbstractChannel
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from aio_pika.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
 from aiormq.exceptions import AMQPError, ChannelLockedResource
 
@@ -21,7 +21,7 @@ from solstice_common.broker.rabbitmq.migration.migration_plan import (
     plan,
     refusals,
 )
-from solstice_common.broker.rabbitmq.tools.dead_letter_reader import DeadLetterReader, Received
+from solstice_common.broker.rabbitmq.tools.dead_letter_reader import DeadLetterReader
 from solstice_common.broker.rabbitmq.tools.rabbitmq_dead_letters import unchanged_copy
 from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, reported, tool_connection
 from solstice_common.broker.rabbitmq.wire import RPC_SECONDS
@@ -206,7 +206,7 @@ class _Work:
 
         Each is removed once its copy is confirmed.
         """
-        arrived: asyncio.Queue[Received] = asyncio.Queue()
+        arrived: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
         source, target = (
             DeadLetterReader(self._connection, channel, self._shown, name)
             for name in (step.queue.name, step.into)
@@ -235,9 +235,13 @@ class _Work:
         if not arrived.empty():
             raise _Changed
 
-    async def _copy(self, target: DeadLetterReader, step: Step, group: Sequence[Received]) -> None:
+    async def _copy(
+        self, target: DeadLetterReader, step: Step, group: Sequence[AbstractIncomingMessage]
+    ) -> None:
         for part in _with_different_ids(group):
-            outcomes = await target.publish([unchanged_copy(message) for message in part])
+            outcomes = await target.publish(
+                [unchanged_copy(message.properties, message.body) for message in part]
+            )
             for outcome in outcomes:
                 if not outcome.confirmed:
                     raise BrokerError(
@@ -317,9 +321,9 @@ async def _after_a_moment(began: float) -> bool:
     return time.monotonic() - began >= UNBOUND_SECONDS
 
 
-async def _next_group(arrived: "asyncio.Queue[Received]") -> list[Received]:
+async def _next_group(arrived: "asyncio.Queue[AbstractIncomingMessage]") -> list[AbstractIncomingMessage]:
     """The arrived messages, in the queue's order; empty when none arrives for a moment."""
-    group: list[Received] = []
+    group: list[AbstractIncomingMessage] = []
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(IDLE_SECONDS):
             group.append(await arrived.get())
@@ -328,9 +332,9 @@ async def _next_group(arrived: "asyncio.Queue[Received]") -> list[Received]:
     return sorted(group, key=lambda message: message.delivery_tag or 0)
 
 
-def _with_different_ids(group: Sequence[Received]) -> list[list[Received]]:
+def _with_different_ids(group: Sequence[AbstractIncomingMessage]) -> list[list[AbstractIncomingMessage]]:
     """The messages in parts without a repeated id: aiormq identifies returned messages by their id."""
-    parts: list[list[Received]] = []
+    parts: list[list[AbstractIncomingMessage]] = []
     times: dict[str, int] = {}
     for message in group:
         place = 0

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -13,6 +13,7 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMe
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError, PublishError
 
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
+from solstice_common.broker.rabbitmq.tools.spooled_messages import NoRoom, Receiver
 from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, reported
 from solstice_common.broker.rabbitmq.wire import (
     CLOSE_SECONDS,
@@ -35,9 +36,8 @@ ACKS_AT_ONCE: Final = 16
 MAX_PREFETCH: Final = 65_535
 UNLIMITED: Final = 0
 UNCOUNTED_SINCE: Final = (4, 3)
-
-
-Received = AbstractIncomingMessage
+CANCEL_SECONDS: Final = 60.0
+"""The broker's answer comes behind all messages that it has sent: after an error, many may be on their way."""
 
 
 class DeadLetterReader:
@@ -48,7 +48,8 @@ class DeadLetterReader:
         self._channel = channel
         self._url = url
         self._queue = queue
-        self._held: dict[int, Received] = {}
+        self._held: set[int] = set()
+        """The delivery tags of messages that are not settled."""
 
     async def ready(self) -> int | None:
         """How many messages wait; None ends this channel: there is no such queue."""
@@ -59,65 +60,61 @@ class DeadLetterReader:
                 return None
         return found.declaration_result.message_count or 0
 
-    async def hold(self) -> list[Received]:
-        """Have every waiting message delivered, in the queue's order; hold all until settled.
+    async def hold(self, receiver: Receiver) -> None:
+        """Have every waiting message delivered to `receiver`, in the queue's order; hold all until settled.
 
         One consumer must hold all of them: a quorum queue puts returned messages behind those that were
-        returned before.
+        returned before. Raises the error of `receiver`.
         """
         count = await self.ready()
         if not count:
-            return []
-        arrived: asyncio.Queue[Received] = asyncio.Queue()
-        with reported(self._url, TO_READ):
+            return
+        with reported(self._url):
+            number = (await self._channel.get_underlay_channel()).number
+        with self._connection.receiving(number, receiver) as arrivals, reported(self._url):
             await self._channel.set_qos(
                 prefetch_count=count if count <= MAX_PREFETCH else UNLIMITED, timeout=RPC_SECONDS
             )
             queue = await self._channel.get_queue(self._queue, ensure=False)
-            tag = await queue.consume(arrived.put, timeout=RPC_SECONDS)
-            held: list[Received] = []
-            while len(held) < count:
-                try:
-                    async with asyncio.timeout(ARRIVAL_SECONDS):
-                        held.append(await arrived.get())
-                except TimeoutError:
-                    # A large one may still be arriving.
-                    if self._connection.silent_seconds >= ARRIVAL_SECONDS:
-                        break
-            await queue.cancel(tag, timeout=RPC_SECONDS)
-        while not arrived.empty():
-            held.append(arrived.get_nowait())
-        if not held:
+            tag = await queue.consume(_never_called, timeout=RPC_SECONDS)
+            # A large one may still be arriving.
+            while not await arrivals.wait(count, ARRIVAL_SECONDS) and (
+                arrivals.error is None and self._connection.silent_seconds < ARRIVAL_SECONDS
+            ):
+                pass
+            await queue.cancel(tag, timeout=CANCEL_SECONDS)
+        self._held.update(arrivals.tags)
+        if isinstance(arrivals.error, NoRoom):
+            raise BrokerUnavailable(self._url, str(arrivals.error)) from arrivals.error
+        if arrivals.error is not None:
+            raise arrivals.error
+        if not arrivals.tags:
             # Not an empty queue: who sees one would believe that nothing is dead.
             raise BrokerUnavailable(
                 self._url,
                 f"{count} dead letters of {self._queue} wait, and none came within {ARRIVAL_SECONDS:g} s: "
                 "another command has just taken them, or they are very large",
             )
-        held.sort(key=lambda message: message.delivery_tag or 0)
-        self._held |= {message.delivery_tag or 0: message for message in held}
-        return held
 
-    async def remove(self, messages: Sequence[Received]) -> None:
+    async def remove(self, tags: Collection[int]) -> None:
         """Remove held messages; return when the broker has processed that.
 
         A quorum queue's channel sets acks aside when more than 32 are pending, and forgets those when it
         ends: the messages would come back. So one ack removes the first held messages, and others are removed
         in small groups.
         """
-        chosen = {message.delivery_tag or 0: message for message in messages}
-        first = list(itertools.takewhile(chosen.__contains__, sorted(self._held)))
-        others = sorted(chosen.keys() - set(first))
+        first = list(itertools.takewhile(set(tags).__contains__, sorted(self._held)))
+        others = sorted(set(tags).difference(first))
         with reported(self._url):
+            channel = await self._channel.get_underlay_channel()
             if first:
-                await chosen[first[-1]].ack(multiple=True)
+                await channel.basic_ack(first[-1], multiple=True)
         for start in range(0, len(others), ACKS_AT_ONCE):
             with reported(self._url):
                 for tag in others[start : start + ACKS_AT_ONCE]:
-                    await chosen[tag].ack()
+                    await channel.basic_ack(tag)
             await self.ready()
-        for tag in chosen:
-            self._held.pop(tag)
+        self._held.difference_update(tags)
         await self.ready()
 
     async def give_back(self) -> None:
@@ -130,19 +127,20 @@ class DeadLetterReader:
         before = await self.ready() or 0
         with reported(self._url):
             if _nack_is_uncounted(self._connection):
-                for message in self._held.values():
-                    await message.nack(requeue=True)
+                channel = await self._channel.get_underlay_channel()
+                for tag in sorted(self._held):
+                    await channel.basic_nack(tag, requeue=True)
             # Else the channel's end returns them: before 4.0, a quorum queue puts nacked messages behind all
             # others.
             await self._channel.close()
-            channel = await self._connection.channel()
-        counting = DeadLetterReader(self._connection, channel, self._url, self._queue)
+            another = await self._connection.channel()
+        counting = DeadLetterReader(self._connection, another, self._url, self._queue)
         for _ in range(RETURN_POLLS):  # not without a limit: another reader may have taken some already
             if (await counting.ready() or 0) >= before + len(self._held):
                 break
             await asyncio.sleep(RETURN_POLL_SECONDS)
         with reported(self._url):
-            await channel.close()
+            await another.close()
 
     async def purge(self) -> int:
         with reported(self._url, TO_READ):
@@ -202,3 +200,7 @@ def _nack_is_uncounted(connection: AbstractConnection) -> bool:
     properties = {} if transport is None else transport.connection.server_properties
     version = re.match(r"(\d+)\.(\d+)", str(properties.get("version", "")))
     return version is not None and (int(version[1]), int(version[2])) >= UNCOUNTED_SINCE
+
+
+async def _never_called(message: AbstractIncomingMessage) -> None:
+    """Deliveries do not go through aio-pika."""

@@ -6,22 +6,25 @@ message that was returned more than 20 times. `docs/decisions/0047-reading-dead-
 measurements, and explains why we copy a queue before its counts are too high.
 """
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
 import aio_pika
+from pamqp import commands as spec
 
-from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, plain
+from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, See, plain
+from solstice_common.broker.dead_letters.hashed_bodies import HashedBody, LargeBody, in_groups
 from solstice_common.broker.headers import BROKER_COUNTERS
 from solstice_common.broker.protocol import Published
+from solstice_common.broker.rabbitmq.frames import UnreadHeader
 from solstice_common.broker.rabbitmq.received_properties import publishable
-from solstice_common.broker.rabbitmq.tools.dead_letter_reader import DeadLetterReader, Received, reading
+from solstice_common.broker.rabbitmq.tools.dead_letter_reader import DeadLetterReader, reading
+from solstice_common.broker.rabbitmq.tools.spooled_messages import BegunMessage, Spool, Spooled
 from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, tool_connection
 
-GROUP: Final = 100
-"""How many dead letters `take` passes on at once."""
 RENEW_AT: Final = 5
 """Returns after which a quorum queue is copied.
 
@@ -61,28 +64,28 @@ class RabbitMQDeadLetterQueue:
         async with self._reading() as reader:
             return await reader.ready()
 
-    async def browse(self, limit: int) -> Sequence[DeadLetter]:
+    async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:
         """See `dead_letter_queue.DeadLetterQueue.browse`."""
+        look = _Look(self._name, limit, see, whole=whole)
         async with self._reading() as reader:
-            held = await reader.hold()
-            await self._renew_if_due(reader, held)
-            return [self._dead_letter(message) for message in held[:limit]]
+            await reader.hold(look)
+        if look.is_renewal_due:
+            await self._renewed()
 
     async def take(self, handle: Handle, limit: int) -> int:
         """See `dead_letter_queue.DeadLetterQueue.take`."""
-        async with self._reading() as reader:
-            # Before anything else: if we are killed while we hold these, some might be returned once too
-            # often.
-            await self._renew_if_due(reader, await reader.hold())
+        # Renew before anything else: if we are killed while we hold these, some might be returned once too often.
+        await self.browse(0, _see_nothing)
         removed = 0
         async with self._reading() as reader:
-            held = (await reader.hold())[:limit]
-            for start in range(0, len(held), GROUP):
-                group = [(self._dead_letter(each), each) for each in held[start : start + GROUP]]
-                chosen = await handle([dead_letter for dead_letter, _ in group])
-                gone = [each for dead_letter, each in group if dead_letter.id in chosen]
-                await reader.remove(gone)
-                removed += len(gone)
+            with Spool() as spool:
+                await reader.hold(spool)
+                for group in in_groups(spool.messages[:limit], lambda each: each.body_bytes):
+                    dead_letters = {each.tag: self._spooled(spool, each) for each in group}
+                    chosen = await handle(list(dead_letters.values()))
+                    gone = [tag for tag, dead_letter in dead_letters.items() if dead_letter.id in chosen]
+                    await reader.remove(gone)
+                    removed += len(gone)
         return removed
 
     async def purge(self) -> int:
@@ -98,62 +101,135 @@ class RabbitMQDeadLetterQueue:
     def _reading(self) -> contextlib.AbstractAsyncContextManager[DeadLetterReader]:
         return reading(self._connection, self._url, self._name)
 
-    async def _renew_if_due(self, reader: DeadLetterReader, held: Sequence[Received]) -> None:
-        """Copy the whole queue when a message was returned often already.
+    async def _renewed(self) -> None:
+        """Copy the whole queue, also when we are cancelled meanwhile.
 
-        Each message is copied to the end, in order, and the original removed once its copy is confirmed.
-        After a kill in between, copies remain beside their originals, with the same id.
+        Each message is copied to the end, in order, and the originals are removed once the copies are confirmed.
+        After a kill in between, copies remain beside their originals, with the same id. A cancelled look that
+        left them there would let the queue grow with every further one.
         """
-        if not any(map(_often_returned, held)):
-            return
-        # All messages are held at once: a length limit counts only messages that no consumer holds, so that
-        # no copy pushes another message out.
-        held = [*held, *await reader.hold()]
-        outcomes = await reader.publish([unchanged_copy(message) for message in held])
-        await reader.remove(
-            [message for message, outcome in zip(held, outcomes, strict=True) if outcome.confirmed]
-        )
+        renewing = asyncio.ensure_future(self._renew())
+        renewing.add_done_callback(_look_at)
+        try:
+            await asyncio.shield(renewing)
+        finally:
+            await asyncio.wait([renewing])
 
-    def _dead_letter(self, message: Received) -> DeadLetter:
-        headers = {str(name): plain(value) for name, value in message.headers.items()}
-        if not message.redelivered:
-            # A publisher may have set it; the broker counts only returned messages.
-            headers = {name: value for name, value in headers.items() if name not in BROKER_COUNTERS}
-        return DeadLetter(
-            queue=self._name,
-            body=message.body,
-            headers=headers,
-            type=message.type,
-            correlation_id=message.correlation_id,
-            message_id=message.message_id,
-            priority=message.priority,
-            timestamp=message.timestamp,
-            content_type=message.content_type,
-            app_id=message.app_id,
-        )
+    async def _renew(self) -> None:
+        async with self._reading() as reader:
+            with Spool(whole=True) as spool:
+                await reader.hold(spool)
+                # All messages are held at once: a length limit counts only messages that no consumer holds, so
+                # that no copy pushes another message out.
+                await reader.hold(spool)
+                copied: list[int] = []
+                for group in in_groups(spool.messages, lambda each: each.body_bytes):
+                    outcomes = await reader.publish([_spooled_copy(spool, each) for each in group])
+                    copied += [
+                        each.tag for each, outcome in zip(group, outcomes, strict=True) if outcome.confirmed
+                    ]
+                    if not all(outcome.confirmed for outcome in outcomes):
+                        break
+                await reader.remove(copied)
+
+    def _spooled(self, spool: Spool, message: Spooled) -> DeadLetter:
+        header, body = spool.read(message)
+        return _dead_letter(self._name, header, body, message.large, redelivered=message.redelivered)
 
 
-def _often_returned(message: Received) -> bool:
+class _Look:
+    """Shows the messages of a queue as they arrive.
+
+    It notes whether the queue has to be copied.
+    """
+
+    def __init__(self, queue: str, limit: int, see: See, *, whole: bool) -> None:
+        self.is_renewal_due = False
+        self._queue = queue
+        self._left = limit
+        self._see = see
+        self._whole = whole
+        self._arrival: BegunMessage | None = None
+        self._body = HashedBody(0)
+
+    def begin(self, arrival: BegunMessage) -> None:
+        self.is_renewal_due |= _was_often_returned(arrival)
+        self._arrival = arrival
+        self._body = HashedBody(arrival.header.body_size, whole=self._whole)
+
+    def add(self, piece: bytes) -> None:
+        if self._left > 0:
+            self._body.add(piece)
+
+    def end(self) -> None:
+        arrival, self._arrival = self._arrival, None
+        if arrival is not None and self._left > 0:
+            self._left -= 1
+            body, large = self._body.read()
+            self._see(_dead_letter(self._queue, arrival.header, body, large, redelivered=arrival.redelivered))
+
+
+def _look_at(renewing: "asyncio.Future[None]") -> None:
+    # Its caller may have been cancelled: asyncio would log an unretrieved error as a bug.
+    if not renewing.cancelled():
+        renewing.exception()
+
+
+def _see_nothing(_dead_letter: DeadLetter) -> None:
+    """Keep nothing."""
+
+
+def _dead_letter(
+    queue: str, header: UnreadHeader, body: bytes, large: LargeBody | None, *, redelivered: bool
+) -> DeadLetter:
+    properties = header.read()
+    headers = {str(name): plain(value) for name, value in _publishable(properties.headers or {}).items()}
+    if not redelivered:
+        # A publisher may have set it; the broker counts only returned messages.
+        headers = {name: value for name, value in headers.items() if name not in BROKER_COUNTERS}
+    return DeadLetter(
+        queue=queue,
+        body=body,
+        large=large,
+        headers=headers,
+        # Of an empty text aio-pika publishes none, and a copy must have the id of its original.
+        type=properties.message_type or None,
+        correlation_id=properties.correlation_id or None,
+        message_id=properties.message_id or None,
+        priority=properties.priority,
+        timestamp=properties.timestamp,
+        content_type=properties.content_type,
+        app_id=properties.app_id,
+    )
+
+
+def _was_often_returned(arrival: BegunMessage) -> bool:
     """Whether a quorum queue has counted too many returns of the message."""
-    count = message.headers.get("x-delivery-count")
-    return bool(message.redelivered) and isinstance(count, int) and count >= RENEW_AT
+    count = arrival.header.read_header("x-delivery-count") if arrival.redelivered else None
+    return isinstance(count, int) and count >= RENEW_AT
 
 
-def unchanged_copy(message: Received) -> aio_pika.Message:
+def _spooled_copy(spool: Spool, message: Spooled) -> aio_pika.Message:
+    header, body = spool.read(message)
+    return unchanged_copy(header.read(), body)
+
+
+def unchanged_copy(properties: spec.Basic.Properties, body: bytes) -> aio_pika.Message:
     """The same message, without counters, time to live and user, who may be another."""
+    headers = properties.headers or {}
     return aio_pika.Message(
-        message.body,
-        headers=_publishable({k: v for k, v in message.headers.items() if k not in BROKER_COUNTERS}),
-        content_type=message.content_type,
-        content_encoding=message.content_encoding,
+        body,
+        headers=_publishable({k: v for k, v in headers.items() if k not in BROKER_COUNTERS}),
+        content_type=properties.content_type,
+        content_encoding=properties.content_encoding,
         delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
-        priority=message.priority,
-        correlation_id=message.correlation_id,
-        reply_to=message.reply_to,
-        message_id=message.message_id,
-        timestamp=message.timestamp,
-        type=message.type,
-        app_id=message.app_id,
+        priority=properties.priority,
+        correlation_id=properties.correlation_id,
+        reply_to=properties.reply_to,
+        message_id=properties.message_id,
+        timestamp=properties.timestamp,
+        type=properties.message_type,
+        app_id=properties.app_id,
     )
 
 
@@ -172,6 +248,6 @@ def _message(dead_letter: DeadLetter) -> aio_pika.Message:
     )
 
 
-def _publishable(headers: dict[str, Any]) -> dict[str, Any]:
+def _publishable(headers: Mapping[str, Any]) -> dict[str, Any]:
     carried = {name: publishable(value) for name, value in headers.items()}
     return {name: value for name, value in carried.items() if value is not None}

@@ -34,6 +34,7 @@ from solstice_common.broker.rabbitmq.frames import (
 )
 from solstice_common.broker.rabbitmq.rabbitmq_address import RabbitMQAddress, rabbitmq_address
 from solstice_common.broker.rabbitmq.received_properties import publishable
+from solstice_common.broker.rabbitmq.tools.spooled_messages import ChannelDeliveries, Receiver
 from solstice_common.broker.rabbitmq.wire import HEARTBEAT_SECONDS, FilteredTransport, LinkLost, link_errors
 
 CONNECT_SECONDS: Final = 10.0
@@ -47,14 +48,27 @@ class ToolConnection(aio_pika.Connection):
         super().__init__(url, **options)
         self.kwargs["transport_factory"] = FilteredTransport(self.url.scheme, self._readable)
         self._frames: _ReadableFrames | None = None
+        self._arrivals: dict[int, ChannelDeliveries] = {}
 
     @property
     def silent_seconds(self) -> float:
         """For how long no part of a message has arrived."""
         return float("inf") if self._frames is None else time.monotonic() - self._frames.content_at
 
+    @contextmanager
+    def receiving(self, channel: int, receiver: Receiver) -> Iterator[ChannelDeliveries]:
+        """Pass the deliveries of a channel to `receiver`, and none to aio-pika.
+
+        It would hold whole bodies. After an error or a cancellation it gets none either, until the channel has another receiver.
+        """
+        arrivals = self._arrivals[channel] = ChannelDeliveries(receiver)
+        try:
+            yield arrivals
+        finally:
+            arrivals.stop()
+
     def _readable(self, reader: StreamReader) -> FrameFilter:
-        self._frames = _ReadableFrames(reader)
+        self._frames = _ReadableFrames(reader, self._arrivals)
         return self._frames
 
 
@@ -110,17 +124,23 @@ async def _connect(address: RabbitMQAddress, name: str) -> ToolConnection:
 
 
 class _ReadableFrames(FrameFilter):
-    """Passes every frame on, and of messages what pamqp can read."""
+    """Passes frames on, and of messages what pamqp can read."""
 
-    def __init__(self, reader: StreamReader) -> None:
+    def __init__(self, reader: StreamReader, arrivals: Mapping[int, ChannelDeliveries]) -> None:
+        """`arrivals` take the deliveries of their channels."""
         super().__init__(reader, lambda _channel, _frame: False)
         self.content_at = time.monotonic()
         """When the last part of a message arrived."""
+        self._arrivals = arrivals
 
     def _left(self, frames: Sequence[Received]) -> bytes:
         if any(not raw for _, _, raw in frames):
             self.content_at = time.monotonic()
-        return b"".join([_readable(*received) for received in frames])
+        return b"".join([_readable(*received) for received in frames if not self._is_taken(*received)])
+
+    def _is_taken(self, channel: int, received: object, raw: bytes) -> bool:
+        arrivals = self._arrivals.get(channel)
+        return arrivals is not None and not raw and arrivals.take(received)
 
 
 def _readable(channel: int, received: object, raw: bytes) -> bytes:

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from solstice_common.broker.dead_letters.counting import counts
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
-from solstice_common.broker.dead_letters.selection import LEAST_OF_AN_ID, Selection, condition, died_since
+from solstice_common.broker.dead_letters.selection import Selection, condition, died_since
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess, DeadLetterWork
 from solstice_orchestrator.web.formats.query_parameters import DeadLettersQuery, NoParameters, parse_query
 from solstice_orchestrator.web.formats.refusals import HttpRefusal, not_found
@@ -41,7 +41,10 @@ class DeadLettersApi:
         return _answer({"dead_letters": documents, "counts": counts(found, datetime.now(UTC)).document()})
 
     async def dead_letter(self, request: Request) -> Response:
-        """A whole dead letter: reason, history, headers and body; changes nothing."""
+        """A whole dead letter: reason, history, headers and body; changes nothing.
+
+        Of a body above 512 KiB it is the beginning.
+        """
         parse_query(request, NoParameters)
         access = self._available()
         return _answer((await _known(access, request.path_params["dead_letter"])).whole_document())
@@ -87,11 +90,10 @@ def _answer(document: dict[str, Any], *, status: int = 200) -> Response:
 
 
 async def _known(access: DeadLetterAccess, dead_letter_id: str) -> DeadLetterFacts:
-    if len(dead_letter_id) >= LEAST_OF_AN_ID:
-        found = await access.browse(access.routes(), Selection(ids=(dead_letter_id,)))
-        if len(found) == 1:
-            return found[0]
-    raise not_found("dead letter", dead_letter_id)
+    found = await access.find(access.routes(), dead_letter_id)
+    if found is None:
+        raise not_found("dead letter", dead_letter_id)
+    return found
 
 
 def _refuse_unsent(work: DeadLetterWork, dead_letter_id: str) -> None:

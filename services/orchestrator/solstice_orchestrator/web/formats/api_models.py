@@ -219,7 +219,9 @@ class WholeDeadLetter(DeadLetterSummary):
     content_type: str | None
     headers: dict[str, Any]
     body: str
-    """As text; bytes that are not UTF-8 are escaped."""
+    """As text; bytes that are not UTF-8 are escaped. Of a body above 512 KiB its beginning."""
+    body_omitted_bytes: int
+    """How many bytes of the body follow."""
 
 
 class DeadLetterCounts(_Answer):

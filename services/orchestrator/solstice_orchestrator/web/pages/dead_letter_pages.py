@@ -21,11 +21,12 @@ from solstice_common.broker.dead_letters.counting import counts
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_queue import ID_DIGITS
 from solstice_common.broker.dead_letters.reasons import advice
-from solstice_common.broker.dead_letters.selection import LEAST_OF_AN_ID, Selection
+from solstice_common.broker.dead_letters.replay_message import reason_to_stay
+from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.messages import Priority
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.web.api.runs import stream
-from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess, DeadLetterWork, reason_to_stay
+from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess, DeadLetterWork
 from solstice_orchestrator.web.formats.form_tokens import form_token, remember, submitted
 from solstice_orchestrator.web.formats.masked_text import masked, shown_body, shown_header, visible
 from solstice_orchestrator.web.formats.query_parameters import DeadLetterPageQuery, NoParameters, parse_query
@@ -126,17 +127,14 @@ class DeadLetterPages:
         access = self._available()
         query = parse_query(request, DeadLetterPageQuery, others=True)
         dead_letter_id = request.path_params["dead_letter"]
-        found = []
-        if len(dead_letter_id) >= LEAST_OF_AN_ID:
-            found = await access.browse(access.routes(query.queues), Selection(ids=(dead_letter_id,)))
-        if len(found) != 1:
+        one = await access.find(access.routes(query.queues), dead_letter_id)
+        if one is None:
             raise not_found("dead letter", dead_letter_id)
-        (one,) = found
         return self._page(
             "dead_letter.html",
             one=one,
             queue=access.kind(one),
-            kept=reason_to_stay(access, one),
+            kept=reason_to_stay(one),
             headers=[
                 (name, shown_header(name, value)) for name, value in sorted(one.dead_letter.headers.items())
             ],
@@ -155,7 +153,7 @@ class DeadLetterPages:
         routes = access.routes(query.queues)
         found = await access.browse(routes, query.selection(datetime.now(UTC)))
         handling = _handling(request)
-        why = {each.id: reason_to_stay(access, each) if handling == "replay" else "" for each in found}
+        why = {each.id: reason_to_stay(each) if handling == "replay" else "" for each in found}
         chosen = [each for each in found if not why[each.id]]
         token = form_token(request)
         answer = self._page(

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from solstice_common.broker import DeadLetter, Message
 from solstice_common.broker.dead_letters.counting import counts
-from solstice_common.broker.dead_letters.dead_letter_facts import facts_of, facts_of_each
+from solstice_common.broker.dead_letters.dead_letter_facts import BRIEF_CHARACTERS, facts_of
 from solstice_common.broker.dead_letters.dead_letter_queue import plain
 from solstice_common.broker.dead_letters.dead_letter_routes import chosen_routes, import_queue
 from solstice_common.broker.dead_letters.export_lines import InvalidLine, exported, imported
+from solstice_common.broker.dead_letters.hashed_bodies import HashedBody, LargeBody
 from solstice_common.broker.dead_letters.replay_message import (
     MAX_HISTORY,
     NotReplayable,
@@ -23,6 +24,7 @@ from solstice_common.broker.dead_letters.replay_message import (
     replay_message,
 )
 from solstice_common.broker.dead_letters.selection import Selection, condition, died_since
+from solstice_common.broker.protocol import HELD_BODY_BYTES
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
 from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
@@ -128,14 +130,6 @@ class TestFindings:
     ) -> None:
         assert facts_of(dead(b"{}", priority=priority)).priority == expected
 
-    def test_copies_are_listed_once_and_the_longest_dead_first(self) -> None:
-        young, old = dead(), dead(headers={"x-solstice-refused-at": "2026-02-01T00:00:00.000Z"})
-        assert [each.id for each in facts_of_each([young, old, young])] == [old.id, young.id]
-
-    def test_what_died_at_an_unknown_time_stands_before_all_others(self) -> None:
-        known, unknown = dead(), dead(headers={}, timestamp=None)
-        assert [each.id for each in facts_of_each([known, unknown])] == [unknown.id, known.id]
-
     def test_the_request_is_named_by_its_body_where_the_message_names_none(self) -> None:
         found = facts_of(dead(correlation_id=None, headers={}))
         assert (found.request_id, found.attempt) == ("r-1", 1)
@@ -167,10 +161,29 @@ class TestFindings:
             "content_type": "application/json",
             "headers": headers,
             "body": json.dumps(REQUEST),
+            "body_omitted_bytes": 0,
         }
         bare = facts_of(dead(b"{}", headers={}, timestamp=None, correlation_id=None)).whole_document()
         empty = ("repository", "request_id", "run_id", "refused_by", "dead_since")
         assert [bare[name] for name in empty] == [None] * len(empty)
+
+    def test_a_brief_one_lists_the_same_and_holds_neither_body_nor_headers(self) -> None:
+        found = facts_of(dead(headers={**REFUSAL, "x": "y" * 100_000}))
+        brief = found.brief()
+        assert brief.document() == found.document()
+        assert (brief.dead_letter.body, brief.dead_letter.headers) == (b"", {})
+        long = facts_of(dead(headers={**REFUSAL, "x-solstice-detail": "d" * 100_000})).brief()
+        assert long.detail == "d" * BRIEF_CHARACTERS
+
+    def test_a_large_body_is_measured_whole_and_shown_in_part(self) -> None:
+        large = LargeBody(size=15 << 20, digest=b"d" * 32)
+        found = facts_of(
+            dead(b'{"repo_full_name": "a/b"}', large=large, headers={"x-death": [{"reason": "rejected"}]})
+        )
+        assert (found.reason, found.detail) == ("oversize", f"{15 << 20} bytes, at most 262144 are allowed")
+        assert found.document()["bytes"] == 15 << 20
+        assert found.whole_document()["body_omitted_bytes"] == (15 << 20) - 25
+        assert found.repository == "", "what follows may name another"
 
     @given(dead_letters)
     def test_nothing_that_a_message_holds_makes_reading_fail(self, dead_letter: DeadLetter) -> None:
@@ -180,6 +193,18 @@ class TestFindings:
 
 
 class TestIdentity:
+    @pytest.mark.parametrize("size", [HELD_BODY_BYTES, HELD_BODY_BYTES + 1])
+    def test_a_body_has_one_id_whole_or_cut(self, size: int) -> None:
+        body = bytes(size)
+        arriving = HashedBody(size)
+        arriving.add(body)
+        held, large = arriving.read()
+        assert dead(held, large=large).id == dead(body).id
+
+    def test_large_bodies_that_begin_alike_are_two(self) -> None:
+        large = [LargeBody(size=15 << 20, digest=bytes([number])) for number in range(2)]
+        assert dead(b"x", large=large[0]).id != dead(b"x", large=large[1]).id
+
     def test_the_brokers_counters_are_no_part_of_it(self) -> None:
         counted = dead(headers={**dead().headers, "x-delivery-count": 3, "x-acquired-count": 4})
         assert counted.id == dead().id

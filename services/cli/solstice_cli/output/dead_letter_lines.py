@@ -1,0 +1,86 @@
+"""Files of exported dead letters, of which one line at a time is in memory."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO
+
+from solstice_common.broker import DeadLetter
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
+from solstice_common.broker.dead_letters.export_lines import InvalidLine, exported, imported
+from solstice_common.errors import ConfigurationError
+
+Place = tuple[int, int]
+"""Where a line begins, and its length."""
+
+
+class LinesToExport:
+    """Lines in a file of their own until all are there.
+
+    A queue is not held while a slow reader of our output waits, and an error leaves the old file as it was.
+    """
+
+    def __init__(self, lines: IO[bytes]) -> None:
+        self._lines = lines
+
+    def add(self, found: DeadLetterFacts) -> Place:
+        """Write a dead letter; return where."""
+        start = self._lines.tell()
+        self._lines.write(exported(found).encode())
+        self._lines.write(b"\n")
+        return start, self._lines.tell() - start
+
+    def copy(self, places: list[Place], to: IO[bytes]) -> None:
+        """Write the lines in this order."""
+        for start, length in places:
+            self._lines.seek(start)
+            to.write(self._lines.read(length))
+
+
+@contextmanager
+def lines_to_export() -> Iterator[LinesToExport]:
+    """No lines yet; they are removed at the end."""
+    with tempfile.TemporaryFile() as lines:
+        yield LinesToExport(lines)
+
+
+class LinesToImport:
+    """The lines of an exported file, which can be read several times."""
+
+    def __init__(self, path: Path, lines: IO[bytes]) -> None:
+        self._path = path
+        self._lines = lines
+
+    def read(self) -> Iterator[DeadLetter]:
+        """The dead letters, one by one; ConfigurationError names the first wrong line."""
+        self._lines.seek(0)
+        for number, line in enumerate(self._lines, start=1):
+            if line.strip():
+                yield self._imported(number, line)
+
+    def _imported(self, number: int, line: bytes) -> DeadLetter:
+        try:
+            return imported(line.decode())
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(
+                f"{self._path}: line {number}: byte {error.start} is not UTF-8"
+            ) from None
+        except InvalidLine as error:
+            raise ConfigurationError(f"{self._path}: line {number} {error}") from None
+
+
+@contextmanager
+def lines_to_import(path: Path) -> Iterator[LinesToImport]:
+    """Open an exported file or a pipe; ConfigurationError when it cannot be read."""
+    with ExitStack() as stack:
+        try:
+            lines: IO[bytes] = stack.enter_context(path.open("rb"))
+            if not lines.seekable():
+                copy = stack.enter_context(tempfile.TemporaryFile())
+                shutil.copyfileobj(lines, copy)
+                lines = copy
+        except OSError as error:
+            raise ConfigurationError(f"FILE: {path}: {error.strerror or error}") from None
+        yield LinesToImport(path, lines)

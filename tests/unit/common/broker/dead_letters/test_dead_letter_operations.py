@@ -1,0 +1,75 @@
+"""Dead letters are looked at one by one, and put back without further copies."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from solstice_common.broker import DeadLetter, Published
+from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
+from solstice_common.broker.dead_letters.dead_letter_operations import browse, put_back
+from solstice_common.broker.dead_letters.dead_letter_queue import Handle, See
+from solstice_common.broker.dead_letters.selection import Selection
+from solstice_common.broker.protocol import CONFIRMED
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def dead(body: bytes = b"", *, hours: int | None = None) -> DeadLetter:
+    """A dead letter that was published so many hours ago; at an unknown time without."""
+    return DeadLetter(queue="q", body=body, timestamp=None if hours is None else NOW - timedelta(hours=hours))
+
+
+class QueueInMemory:
+    """A queue and its only connection."""
+
+    url = "memory:"
+
+    def __init__(self, *dead_letters: DeadLetter) -> None:
+        self.dead_letters = list(dead_letters)
+        self.groups: list[int] = []
+
+    def queue(self, _name: str) -> "QueueInMemory":
+        return self
+
+    async def count(self) -> int:
+        return len(self.dead_letters)
+
+    async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:
+        assert not whole
+        for each in self.dead_letters[:limit]:
+            see(each)
+
+    async def take(self, handle: Handle, limit: int) -> int:
+        raise NotImplementedError
+
+    async def purge(self) -> int:
+        raise NotImplementedError
+
+    async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
+        self.groups.append(len(dead_letters))
+        self.dead_letters += dead_letters
+        return [CONFIRMED] * len(dead_letters)
+
+
+async def bodies(*dead_letters: DeadLetter) -> list[bytes]:
+    def keep(found: DeadLetterFacts) -> bytes:
+        return found.dead_letter.body
+
+    return await browse(QueueInMemory(*dead_letters), ["q"], Selection(), keep)
+
+
+async def test_copies_are_listed_once_and_the_longest_dead_first() -> None:
+    young, old = dead(b"young", hours=1), dead(b"old", hours=2)
+    assert await bodies(young, old, young) == [b"old", b"young"]
+
+
+async def test_what_died_at_an_unknown_time_stands_before_all_others() -> None:
+    assert await bodies(dead(b"known", hours=1), dead(b"unknown")) == [b"unknown", b"known"]
+
+
+async def test_what_is_there_is_not_put_back_and_large_ones_go_one_by_one() -> None:
+    there, large = dead(b"there"), [dead(bytes([number]) * (3 << 20)) for number in range(3)]
+    queue = QueueInMemory(there)
+    added = await put_back(queue, [there, *large, large[0], dead(b"small")])
+    assert (added.added, added.present, added.failed) == (4, 2, [])
+    assert queue.groups == [1, 1, 2]
+    assert await queue.count() == 5
