@@ -28,7 +28,7 @@ EVERY_VERSION = True
 """See `tests.brokers`."""
 WHY = Refuse(reason="invalid_field", detail="commit_sha: must be 40 hexadecimal digits")
 EVERYTHING = 10_000
-LOOKS = 100
+BROWSED_TIMES = 100
 LARGE_BYTES = 7 << 20
 """Less than NATS takes in the tests, and too large for a consumer to hold."""
 
@@ -63,7 +63,7 @@ async def refuse(broker: Broker, route: Route, *messages: Message) -> None:
     await ready_count(broker, route.dlq, before.ready + len(messages))
 
 
-async def bury(broker: Broker, route: Route, *bodies: bytes) -> None:
+async def publish_dead(broker: Broker, route: Route, *bodies: bytes) -> None:
     """Publish dead letters in this order: RabbitMQ itself makes those of large messages, and later."""
     for body in bodies:
         await publish(broker, message(body, exchange=route.dlx))
@@ -131,10 +131,10 @@ class TestBrowsing:
     ) -> None:
         await some(declared, route, 12)
         first = await browse(dead, EVERYTHING)
-        for look in range(LOOKS):
-            limit = EVERYTHING if look % 2 else 5
+        for number in range(BROWSED_TIMES):
+            limit = EVERYTHING if number % 2 else 5
             found = await browse(dead, limit)
-            assert [each.id for each in found] == [each.id for each in first][:limit], f"look {look}"
+            assert [each.id for each in found] == [each.id for each in first][:limit], f"number {number}"
         last = await browse(dead, EVERYTHING)
         assert [(each.body, each.message_id, each.timestamp) for each in last] == [
             (each.body, each.message_id, each.timestamp) for each in first
@@ -181,7 +181,7 @@ class TestBrowsing:
         self, declared: Broker, dead: DeadLetterQueue, route: Route
     ) -> None:
         large = random.Random(1).randbytes(LARGE_BYTES)
-        await bury(declared, route, b"0", large, b"2")
+        await publish_dead(declared, route, b"0", large, b"2")
         shown, whole = await browse(dead, EVERYTHING), await browse(dead, EVERYTHING, whole=True)
         assert [each.body for each in whole] == [b"0", large, b"2"]
         assert [each.id for each in shown] == [each.id for each in whole]
@@ -194,7 +194,7 @@ class TestBrowsing:
     ) -> None:
         """Of RabbitMQ's quorum queues they are copied meanwhile."""
         sent = [random.Random(number).randbytes(LARGE_BYTES) for number in range(5)]
-        await bury(declared, route, *sent)
+        await publish_dead(declared, route, *sent)
         first = await browse(dead, EVERYTHING)
         for _ in range(7):
             assert [each.id for each in await browse(dead, EVERYTHING)] == [each.id for each in first]
@@ -219,7 +219,7 @@ class TestTaking:
         self, declared: Broker, dead: DeadLetterQueue, route: Route
     ) -> None:
         large = [bytes([number]) * LARGE_BYTES for number in range(3)]
-        await bury(declared, route, b"a", *large, b"b")
+        await publish_dead(declared, route, b"a", *large, b"b")
         seen: list[DeadLetter] = []
 
         async def first_and_last_large(group: Sequence[DeadLetter]) -> Collection[str]:

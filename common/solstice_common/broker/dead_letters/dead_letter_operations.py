@@ -59,24 +59,24 @@ async def browse(
     Of each queue the oldest come first, and copies count once. `keep` gets one after the other, and only what it
     returns is held: see `DeadLetterFacts.brief`. With `whole`, large bodies are whole.
     """
-    kept: list[T] = []
+    selected: list[T] = []
     for name in names:
-        kept += await _kept(queues.queue(name), selection, keep, whole=whole)
-    return kept
+        selected += await _selected_of(queues.queue(name), selection, keep, whole=whole)
+    return selected
 
 
-async def _kept(
+async def _selected_of(
     queue: DeadLetterQueue, selection: Selection, keep: Callable[[DeadLetterFacts], T], *, whole: bool
 ) -> list[T]:
-    kept: dict[str, tuple[datetime, T]] = {}
+    selected: dict[str, tuple[datetime, T]] = {}
 
     def see(dead_letter: DeadLetter) -> None:
         found = facts_of(dead_letter)
-        if found.id not in kept and selection.fits(found):
-            kept[found.id] = found.dead_since or OLDEST, keep(found)
+        if found.id not in selected and selection.fits(found):
+            selected[found.id] = found.dead_since or OLDEST, keep(found)
 
     await queue.browse(EVERYTHING, see, whole=whole)
-    return [each for _, each in sorted(kept.values(), key=itemgetter(0))]
+    return [each for _, each in sorted(selected.values(), key=itemgetter(0))]
 
 
 async def drop(

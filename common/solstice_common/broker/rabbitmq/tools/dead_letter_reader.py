@@ -13,7 +13,7 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMe
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError, PublishError
 
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
-from solstice_common.broker.rabbitmq.tools.spooled_messages import NoRoom, Receiver
+from solstice_common.broker.rabbitmq.tools.spooled_messages import DeliveryHandler, NoRoom
 from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, reported
 from solstice_common.broker.rabbitmq.wire import (
     CLOSE_SECONDS,
@@ -60,7 +60,7 @@ class DeadLetterReader:
                 return None
         return found.declaration_result.message_count or 0
 
-    async def hold(self, receiver: Receiver) -> None:
+    async def hold(self, receiver: DeliveryHandler) -> None:
         """Have every waiting message delivered to `receiver`, in the queue's order; hold all until settled.
 
         One consumer must hold all of them: a quorum queue puts returned messages behind those that were

@@ -66,10 +66,10 @@ class RabbitMQDeadLetterQueue:
 
     async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:
         """See `dead_letter_queue.DeadLetterQueue.browse`."""
-        look = _Look(self._name, limit, see, whole=whole)
+        browsed = _BrowsedQueue(self._name, limit, see, whole=whole)
         async with self._reading() as reader:
-            await reader.hold(look)
-        if look.is_renewal_due:
+            await reader.hold(browsed)
+        if browsed.is_renewal_due:
             await self._renewed()
 
     async def take(self, handle: Handle, limit: int) -> int:
@@ -105,11 +105,11 @@ class RabbitMQDeadLetterQueue:
         """Copy the whole queue, also when we are cancelled meanwhile.
 
         Each message is copied to the end, in order, and the originals are removed once the copies are confirmed.
-        After a kill in between, copies remain beside their originals, with the same id. A cancelled look that
+        After a kill in between, copies remain beside their originals, with the same id. A cancelled call that
         left them there would let the queue grow with every further one.
         """
         renewing = asyncio.ensure_future(self._renew())
-        renewing.add_done_callback(_look_at)
+        renewing.add_done_callback(_note_as_read)
         try:
             await asyncio.shield(renewing)
         finally:
@@ -119,7 +119,7 @@ class RabbitMQDeadLetterQueue:
         async with self._reading() as reader:
             with Spool(whole=True) as spool:
                 await reader.hold(spool)
-                # All messages are held at once: a length limit counts only messages that no consumer holds, so
+                # Those that came meanwhile, too: a length limit counts only messages that no consumer holds, so
                 # that no copy pushes another message out.
                 await reader.hold(spool)
                 copied: list[int] = []
@@ -137,7 +137,7 @@ class RabbitMQDeadLetterQueue:
         return _dead_letter(self._name, header, body, message.large, redelivered=message.redelivered)
 
 
-class _Look:
+class _BrowsedQueue:
     """Shows the messages of a queue as they arrive.
 
     It notes whether the queue has to be copied.
@@ -169,7 +169,7 @@ class _Look:
             self._see(_dead_letter(self._queue, arrival.header, body, large, redelivered=arrival.redelivered))
 
 
-def _look_at(renewing: "asyncio.Future[None]") -> None:
+def _note_as_read(renewing: "asyncio.Future[None]") -> None:
     # Its caller may have been cancelled: asyncio would log an unretrieved error as a bug.
     if not renewing.cancelled():
         renewing.exception()

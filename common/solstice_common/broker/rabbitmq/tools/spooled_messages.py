@@ -28,7 +28,7 @@ class BegunMessage:
     header: UnreadHeader
 
 
-class Receiver(Protocol):
+class DeliveryHandler(Protocol):
     """Gets each message of a channel: `begin`, the pieces of its body, `end`."""
 
     def begin(self, arrival: BegunMessage) -> None: ...
@@ -41,11 +41,11 @@ class Receiver(Protocol):
 class ChannelDeliveries:
     """The messages that have arrived on one channel, by their delivery tags."""
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver: DeliveryHandler) -> None:
         self.tags: list[int] = []
         self.error: Exception | None = None
         """The receiver's; after it, further messages are only counted."""
-        self._receiver: Receiver | None = receiver
+        self._receiver: DeliveryHandler | None = receiver
         self._deliver: spec.Basic.Deliver | None = None
         self._missing: int | None = None
         self._changed = asyncio.Event()
@@ -88,7 +88,7 @@ class ChannelDeliveries:
             self._changed.set()
         return True
 
-    def _pass_on(self, work: Callable[[Receiver], None]) -> None:
+    def _pass_on(self, work: Callable[[DeliveryHandler], None]) -> None:
         if self._receiver is not None and self.error is None:
             try:
                 work(self._receiver)

@@ -34,7 +34,7 @@ from solstice_common.broker.rabbitmq.frames import (
 )
 from solstice_common.broker.rabbitmq.rabbitmq_address import RabbitMQAddress, rabbitmq_address
 from solstice_common.broker.rabbitmq.received_properties import publishable
-from solstice_common.broker.rabbitmq.tools.spooled_messages import ChannelDeliveries, Receiver
+from solstice_common.broker.rabbitmq.tools.spooled_messages import ChannelDeliveries, DeliveryHandler
 from solstice_common.broker.rabbitmq.wire import HEARTBEAT_SECONDS, FilteredTransport, LinkLost, link_errors
 
 CONNECT_SECONDS: Final = 10.0
@@ -56,7 +56,7 @@ class ToolConnection(aio_pika.Connection):
         return float("inf") if self._frames is None else time.monotonic() - self._frames.content_at
 
     @contextmanager
-    def receiving(self, channel: int, receiver: Receiver) -> Iterator[ChannelDeliveries]:
+    def receiving(self, channel: int, receiver: DeliveryHandler) -> Iterator[ChannelDeliveries]:
         """Pass the deliveries of a channel to `receiver`, and none to aio-pika.
 
         It would hold whole bodies. After an error or a cancellation it gets none either, until the channel has another receiver.

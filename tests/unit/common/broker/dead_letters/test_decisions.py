@@ -198,8 +198,8 @@ class TestIdentity:
         body = bytes(size)
         arriving = HashedBody(size)
         arriving.add(body)
-        held, large = arriving.read()
-        assert dead(held, large=large).id == dead(body).id
+        beginning, large = arriving.read()
+        assert dead(beginning, large=large).id == dead(body).id
 
     def test_large_bodies_that_begin_alike_are_two(self) -> None:
         large = [LargeBody(size=15 << 20, digest=bytes([number])) for number in range(2)]

@@ -33,8 +33,8 @@ def test_a_small_body_is_held_whole(size: int) -> None:
 @pytest.mark.parametrize("piece_bytes", [1000, HEAD_BYTES, 131_064, 1 << 20])
 def test_of_a_large_one_the_beginning_is_held_and_the_digest_is_of_all(piece_bytes: int) -> None:
     body = bytes(HELD_BODY_BYTES) + b"end"
-    held, large = arrived(body, piece_bytes)
-    assert held == body[:HEAD_BYTES]
+    beginning, large = arrived(body, piece_bytes)
+    assert beginning == body[:HEAD_BYTES]
     assert large == LargeBody(size=len(body), digest=sha256(body).digest())
 
 
