@@ -32,7 +32,7 @@ BODY_BYTES: Final = 15 << 20
 """Just below the largest message that RabbitMQ 4.0 takes."""
 NATS_BODY_BYTES: Final = 7 << 20
 """Just below `max_payload` of the test's server."""
-COUNT: Final = int(os.environ.get("LARGE_DEAD_LETTERS", "12"))
+COUNT: Final = int(os.environ.get("LARGE_DEAD_LETTERS", "6"))
 MOST_MIB: Final = 256
 DLQ: Final = jobs_route(BrokerSettings()).dlq
 LIST: Final = "/api/v1/dead-letters"

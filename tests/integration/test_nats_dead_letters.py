@@ -144,7 +144,7 @@ async def test_large_ones_are_shown_and_what_is_too_large_is_not_put_back(
     await fill(broker, b"x" * MIB)
     async with open_dead_letter_queues(server.url, name="test") as queues:
         dead = queues.queue(STATUSES.dlq)
-        (found,) = await browse(dead, ALL)
+        (found,) = await browse(dead, ALL, whole=True)
         assert found.body == b"x" * MIB
         outcomes = await dead.put_back(
             [
