@@ -29,10 +29,15 @@ def resident_mib(pid: int) -> float:
 
 def peak_mib(pid: int) -> float:
     """The largest memory the process ever had, in MiB."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+    return peak_in(Path(f"/proc/{pid}/status").read_text())
+
+
+def peak_in(status: str) -> float:
+    """The largest memory in a process's `/proc/PID/status`, in MiB."""
+    for line in status.splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
-    raise AssertionError(f"process {pid} is gone")
+    raise AssertionError("the process is gone")
 
 
 def open_files(pid: int) -> int:

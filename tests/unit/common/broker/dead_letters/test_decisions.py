@@ -185,6 +185,14 @@ class TestFindings:
         assert found.whole_document()["body_omitted_bytes"] == (15 << 20) - 25
         assert found.repository == "", "what follows may name another"
 
+    def test_a_large_body_has_the_same_facts_whole_and_cut(self) -> None:
+        body = json.dumps(REQUEST).encode().ljust(HELD_BODY_BYTES + 1)
+        arriving = HashedBody(len(body))
+        arriving.add(body)
+        beginning, large = arriving.read()
+        whole, cut = facts_of(dead(body)), facts_of(dead(beginning, large=large))
+        assert whole.document() == cut.document()
+
     @given(dead_letters)
     def test_nothing_that_a_message_holds_makes_reading_fail(self, dead_letter: DeadLetter) -> None:
         found = facts_of(dead_letter)
