@@ -13,7 +13,7 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMe
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError, PublishError
 
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
-from solstice_common.broker.rabbitmq.tools.spooled_messages import DeliveryHandler, NoRoom
+from solstice_common.broker.rabbitmq.tools.spooled_messages import DeliveryHandler
 from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, reported
 from solstice_common.broker.rabbitmq.wire import (
     CLOSE_SECONDS,
@@ -60,15 +60,16 @@ class DeadLetterReader:
                 return None
         return found.declaration_result.message_count or 0
 
-    async def hold(self, receiver: DeliveryHandler) -> None:
+    async def hold(self, receiver: DeliveryHandler, *, most: int | None = None) -> None:
         """Have every waiting message delivered to `receiver`, in the queue's order; hold all until settled.
 
-        One consumer must hold all of them: a quorum queue puts returned messages behind those that were
+        With `most`, only so many. One consumer must hold all of them: a quorum queue puts returned messages behind those that were
         returned before. Raises the error of `receiver`.
         """
         count = await self.ready()
         if not count:
             return
+        count = min(count, most or count)
         with reported(self._url):
             number = (await self._channel.get_underlay_channel()).number
         with self._connection.receiving(number, receiver) as arrivals, reported(self._url):
@@ -84,8 +85,6 @@ class DeadLetterReader:
                 pass
             await queue.cancel(tag, timeout=CANCEL_SECONDS)
         self._held.update(arrivals.tags)
-        if isinstance(arrivals.error, NoRoom):
-            raise BrokerUnavailable(self._url, str(arrivals.error)) from arrivals.error
         if arrivals.error is not None:
             raise arrivals.error
         if not arrivals.tags:

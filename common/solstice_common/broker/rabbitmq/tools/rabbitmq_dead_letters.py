@@ -22,8 +22,9 @@ from solstice_common.broker.protocol import Published
 from solstice_common.broker.rabbitmq.frames import UnreadHeader
 from solstice_common.broker.rabbitmq.received_properties import publishable
 from solstice_common.broker.rabbitmq.tools.dead_letter_reader import DeadLetterReader, reading
-from solstice_common.broker.rabbitmq.tools.spooled_messages import BegunMessage, Spool, Spooled
+from solstice_common.broker.rabbitmq.tools.spooled_messages import BegunMessage, NoRoom, Spool, Spooled
 from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, tool_connection
+from solstice_common.errors import BrokerUnavailable
 
 RENEW_AT: Final = 5
 """Returns after which a quorum queue is copied.
@@ -79,7 +80,10 @@ class RabbitMQDeadLetterQueue:
         removed = 0
         async with self._reading() as reader:
             with Spool() as spool:
-                await reader.hold(spool)
+                try:
+                    await reader.hold(spool)
+                except NoRoom as error:
+                    raise BrokerUnavailable(self._url, str(error)) from error
                 for group in in_groups(spool.messages[:limit], lambda each: each.body_bytes):
                     dead_letters = {each.tag: self._spooled(spool, each) for each in group}
                     chosen = await handle(list(dead_letters.values()))
@@ -116,21 +120,29 @@ class RabbitMQDeadLetterQueue:
             await asyncio.wait([renewing])
 
     async def _renew(self) -> None:
+        try:
+            await self._copy_all()
+        except NoRoom:
+            # Returned a few times more, they would be lost.
+            await self._copy_one_by_one()
+
+    async def _copy_all(self) -> None:
         async with self._reading() as reader:
             with Spool(whole=True) as spool:
                 await reader.hold(spool)
                 # Those that came meanwhile, too: a length limit counts only messages that no consumer holds, so
                 # that no copy pushes another message out.
                 await reader.hold(spool)
-                copied: list[int] = []
-                for group in in_groups(spool.messages, lambda each: each.body_bytes):
-                    outcomes = await reader.publish([_spooled_copy(spool, each) for each in group])
-                    copied += [
-                        each.tag for each, outcome in zip(group, outcomes, strict=True) if outcome.confirmed
-                    ]
-                    if not all(outcome.confirmed for outcome in outcomes):
+                await _copy(reader, spool)
+
+    async def _copy_one_by_one(self) -> None:
+        """Copy with one message in memory; after a kill in between, the last copied ones come last."""
+        async with self._reading() as reader:
+            for _ in range(await reader.ready() or 0):
+                with Spool(whole=True, on_disk=False) as spool:
+                    await reader.hold(spool, most=1)
+                    if not await _copy(reader, spool):
                         break
-                await reader.remove(copied)
 
     def _spooled(self, spool: Spool, message: Spooled) -> DeadLetter:
         header, body = spool.read(message)
@@ -207,6 +219,18 @@ def _was_often_returned(arrival: BegunMessage) -> bool:
     """Whether a quorum queue has counted too many returns of the message."""
     count = arrival.header.read_header("x-delivery-count") if arrival.redelivered else None
     return isinstance(count, int) and count >= RENEW_AT
+
+
+async def _copy(reader: DeadLetterReader, spool: Spool) -> bool:
+    """Copy the messages of a spool, and remove the originals; return whether all are copied."""
+    copied: list[int] = []
+    for group in in_groups(spool.messages, lambda each: each.body_bytes):
+        outcomes = await reader.publish([_spooled_copy(spool, each) for each in group])
+        copied += [each.tag for each, outcome in zip(group, outcomes, strict=True) if outcome.confirmed]
+        if not all(outcome.confirmed for outcome in outcomes):
+            break
+    await reader.remove(copied)
+    return len(copied) == len(spool.messages)
 
 
 def _spooled_copy(spool: Spool, message: Spooled) -> aio_pika.Message:

@@ -17,6 +17,7 @@ from solstice_common.broker.rabbitmq.frames import UnreadHeader
 
 SPOOLED_BYTES: Final = 8 << 20
 """How many bytes a spool keeps in memory before it writes to the disk."""
+UNLIMITED: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +118,12 @@ class NoRoom(Exception):
 class Spool:
     """Messages on the disk while they are held, in a file without a name."""
 
-    def __init__(self, *, whole: bool = False) -> None:
+    def __init__(self, *, whole: bool = False, on_disk: bool = True) -> None:
         """With `whole` it keeps large bodies whole, else their beginnings."""
         self.messages: list[Spooled] = []
         self._whole = whole
-        self._file = tempfile.SpooledTemporaryFile(max_size=SPOOLED_BYTES)  # noqa: SIM115  closed by `__exit__`
+        most = SPOOLED_BYTES if on_disk else UNLIMITED
+        self._file = tempfile.SpooledTemporaryFile(max_size=most)  # noqa: SIM115  closed by `__exit__`
         self._size = 0
         self._arrival: BegunMessage | None = None
         self._at = 0
@@ -133,7 +135,8 @@ class Spool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with suppress(OSError):  # of a full disk, again: it flushes what it could not write before
+            self._file.close()
 
     def begin(self, arrival: BegunMessage) -> None:
         self._arrival, self._at = arrival, self._size
@@ -178,6 +181,6 @@ class Spool:
             self._file.write(data)
         except OSError as error:
             raise NoRoom(
-                f"held messages do not fit into {tempfile.gettempdir()} ({error.strerror}): make room there, or set TMPDIR"
+                f"held messages do not fit into temporary files ({error.strerror}): make room for them, or set TMPDIR"
             ) from error
         self._size += len(data)

@@ -1,0 +1,50 @@
+"""A dead-letter queue that fits into no temporary file can still be read, and loses nothing."""
+
+import random
+import resource
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from solstice_common.broker import Message, open_dead_letter_queues
+from solstice_common.broker.rabbitmq.tools.rabbitmq_dead_letters import RENEW_AT
+from solstice_common.broker.rabbitmq.tools.spooled_messages import SPOOLED_BYTES
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import full_topology, jobs_route
+from tests.brokers import EMBEDDED, broker_url, pytest_generate_tests
+from tests.browsing import browse
+from tests.servers.versions import NATS, REDIS
+from tests.traffic import connected, wait_for_ready
+
+__all__ = ["broker_url", "pytest_generate_tests"]
+WITHOUT_BROKERS: Final = (EMBEDDED, NATS, REDIS)
+JOBS: Final = jobs_route(BrokerSettings())
+COUNT: Final = 3
+
+
+@pytest.fixture
+def small_disk(broker_url: str) -> Iterator[None]:
+    """A limit on the size of files, since a full disk has the same effect on a write."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SPOOLED_BYTES, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("small_disk")
+async def test_many_looks_without_room_for_copies_lose_nothing(broker_url: str) -> None:
+    bodies = [random.Random(number).randbytes(SPOOLED_BYTES // 2) for number in range(COUNT)]
+    async with connected(broker_url, topology=full_topology(BrokerSettings())) as broker:
+        for body in bodies:
+            await broker.publish(
+                [Message(exchange=JOBS.dlx, routing_key=JOBS.routing_key, body=body, type="x")]
+            )
+        await wait_for_ready(broker, JOBS.dlq, COUNT)
+        async with open_dead_letter_queues(broker_url, name="test") as queues:
+            dead = queues.queue(JOBS.dlq)
+            for _ in range(RENEW_AT + 4):
+                found = await browse(dead, COUNT, whole=True)
+                assert [each.body for each in found] == bodies
+                counted = max(each.headers.get("x-delivery-count", 0) for each in found)
+                assert counted <= RENEW_AT + 1, "none comes near the limit at which the broker drops it"
