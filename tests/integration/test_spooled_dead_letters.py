@@ -1,4 +1,4 @@
-"""A dead-letter queue that fits into no temporary file can still be read, and loses nothing."""
+"""A dead-letter queue loses nothing where temporary files have no room."""
 
 import random
 import resource
@@ -25,7 +25,7 @@ COUNT: Final = 3
 
 @pytest.fixture
 def small_disk(broker_url: str) -> Iterator[None]:
-    """A limit on the size of files, since a full disk has the same effect on a write."""
+    """Limit the size of files: a full disk fails a write alike."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (SPOOLED_BYTES, hard))
     yield

@@ -136,7 +136,10 @@ class RabbitMQDeadLetterQueue:
                 await _copy(reader, spool)
 
     async def _copy_one_by_one(self) -> None:
-        """Copy with one message in memory; after a kill in between, the last copied ones come last."""
+        """Copy with one message in memory.
+
+        After a kill in between, the copied ones come last.
+        """
         async with self._reading() as reader:
             for _ in range(await reader.ready() or 0):
                 with Spool(whole=True, on_disk=False) as spool:

@@ -20,7 +20,7 @@ PIECE = bytes(4000)
 
 @pytest.fixture
 def small_disk() -> Iterator[None]:
-    """A limit on the size of files, since a full disk has the same effect on a write."""
+    """Limit the size of files: a full disk fails a write alike."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (SPOOLED_BYTES + 100_000, hard))
     yield
