@@ -15,7 +15,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Final
@@ -87,6 +87,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
             if time.monotonic() > ends_at:
                 break
             tests = _tests_of(mutant, unchanged)
+            if not tests:
+                # What no test runs may run while a module is imported.
+                mutant = replace(mutant, function=None)  # noqa: PLW2901
+                tests = _tests_of(mutant, unchanged)
             end = _try(mutant, tests, items, functions, unchanged, prepared) if tests else "survived"
             reported.write(json.dumps({"number": number, "end": end, "tests": len(tests)}) + "\n")
     return True
