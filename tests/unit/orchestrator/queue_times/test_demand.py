@@ -150,6 +150,12 @@ def test_of_running_jobs_counts_what_is_left_as_those_show_that_ran_longer() -> 
     assert found.running == 3
 
 
+@pytest.mark.parametrize(("ran", "left"), [(-5.0, 60.0), (0.0, 60.0), (0.5, 59.5)])
+def test_job_that_has_just_started_takes_nearly_its_whole_time(ran: float, left: float) -> None:
+    found = of_linux(replace(FACTS, running=[runs(ran)], recent={"linux": lasted(60.0)}))
+    assert found.expected_work_seconds == pytest.approx(left)
+
+
 def test_slots_in_use_are_not_taken_away() -> None:
     found = of_linux(replace(FACTS, running=[runs(55.0)] * 4, recent={"linux": lasted(60.0)}))
     assert found.expected_work_seconds == pytest.approx(20)

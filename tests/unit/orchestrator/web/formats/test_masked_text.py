@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_orchestrator.web.formats.masked_text import (
+    READ_BYTES,
     SHOWN_CHARACTERS,
     SHOWN_OF_HEADER,
     masked,
@@ -55,6 +56,12 @@ def test_a_body_is_laid_out_and_a_large_one_cut() -> None:
     for size in (SHOWN_CHARACTERS + 1, 10_000_000):
         shown = shown_body(b"x" * size)
         assert (len(shown.text), shown.left_out) == (SHOWN_CHARACTERS, True)
+
+
+@pytest.mark.parametrize(("more_bytes", "text"), [(0, '{\n  "a": 1\n}'), (1, '{"a":1}')])
+def test_a_body_is_laid_out_up_to_the_size_that_is_read(more_bytes: int, text: str) -> None:
+    shown = shown_body(b'{"a":1}'.ljust(READ_BYTES + more_bytes))
+    assert (shown.text.rstrip(), shown.left_out) == (text, more_bytes > 0)
 
 
 def test_a_secret_at_the_cut_does_not_show() -> None:
