@@ -139,6 +139,22 @@ async def test_no_job_reads_what_its_orchestrator_was_given(rabbitmq_vhost: Vhos
     assert " is open" not in own_environment
 
 
+@pytest.mark.parametrize(
+    ("program", "parts"),
+    [
+        ("solstice_orchestrator.cli", "solstice_orchestrator.daemon"),
+        ("solstice_forge.cli", "solstice_forge.service"),
+        ("solstice_cli.main", "solstice_cli.up"),
+    ],
+    ids=SERVICES,
+)
+def test_service_is_hidden_before_it_loads_its_parts(program: str, parts: str) -> None:
+    """Its environment is open while Python loads modules, so the large ones come later."""
+    code = f"import sys, {program}; print({parts!r} in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 @NEEDS_PROC
 @pytest.mark.parametrize("settings", SERVICES.values(), ids=SERVICES.keys())
 def test_no_process_of_the_same_user_reads_the_environment_or_memory_of_a_service(

@@ -21,6 +21,7 @@ from solstice_common.errors import (
     StoreUnavailable,
     first_of,
 )
+from solstice_common.runtime.hidden_secrets import may_hold_secret
 from solstice_common.settings import SolsticeSettings, state_directory
 from solstice_common.values.times import age_seconds
 from solstice_common.values.validation import in_words
@@ -28,6 +29,9 @@ from solstice_common.values.validation import in_words
 S = TypeVar("S", bound=SolsticeSettings)
 _ALSO_FLAG: Final = "also_flag"
 SETTINGS_PANEL: Final = "Settings (flag, else environment variable, else default)"
+
+FOR_PASSWORDS: Final = ", which a URL with a password belongs in"
+"""What the help of a flag says of its variable: every user of the machine can read flags."""
 
 
 def with_settings(
@@ -166,7 +170,7 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     option = typer.Option(
         f"--{flag}/--no-{flag}" if is_switch else f"--{flag}",
         *also,
-        help=f"{field.description} ({name.upper()})",
+        help=f"{field.description} ({name.upper()}{FOR_PASSWORDS if may_hold_secret(field) else ''})",
         show_default=str(shown) if shown not in (None, "") else False,
         rich_help_panel=SETTINGS_PANEL,
         metavar=None if is_switch else "VALUE",

@@ -7,12 +7,13 @@ from operator import or_
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from solstice_common.addresses.broker_urls import parsed_url
 from solstice_common.errors import ConfigurationError
 from solstice_common.rights.nats_rights import nats_rights
 from solstice_common.rights.rabbitmq_rights import rabbitmq_rights
 from solstice_common.rights.redis_rights import redis_rights
 from solstice_common.rights.roles import PURPOSES, Role
-from solstice_common.settings import BrokerSettings, known_broker_url
+from solstice_common.settings import BROKER_SCHEMES, BROKER_URLS, BrokerSettings, known_broker_url
 
 NO_USERS: Final = "AMQP_URL: the embedded broker has no users: the mode of its file decides"
 
@@ -45,9 +46,14 @@ class RoleUser:
 def users_of_roles(settings: BrokerSettings, user: str, roles: Sequence[Role]) -> RoleUser:
     """The user with the rights of all these roles.
 
-    Raises ConfigurationError for a broker without users.
+    Raises ConfigurationError for a broker without users, and for a URL that cannot be taken apart.
     """
     transport = known_broker_url(settings.amqp_url)
+    if transport != "embedded":
+        # urlsplit takes a password for a part of the path, or repeats it in its error.
+        parsed_url(
+            settings.amqp_url, schemes=BROKER_SCHEMES, form=f"must be a URL with a host: {BROKER_URLS}"
+        )
     if transport == "rabbitmq":
         rabbitmq = reduce(or_, (rabbitmq_rights(role, settings) for role in roles))
         vhost = unquote(urlsplit(settings.amqp_url).path.removeprefix("/")) or "/"

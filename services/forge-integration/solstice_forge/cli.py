@@ -10,7 +10,6 @@ from solstice_common.runtime.hidden_secrets import hide_secrets
 from solstice_common.runtime.process import run_until_signalled
 from solstice_common.storage.private_files import check_state_directory
 from solstice_common.telemetry.logs import configure_logs
-from solstice_forge import service
 from solstice_forge.commands import deliveries_command
 from solstice_forge.commands.check_command import check_command
 from solstice_forge.commands.enqueue import EnqueueSettings
@@ -46,6 +45,8 @@ def serve(settings: ForgeSettings) -> None:
     FORGE_CONFIG names the file of sources. Without it a source exists once its secret is set: GITHUB_WEBHOOK_SECRET,
     FORGEJO_WEBHOOK_SECRET, GITEA_WEBHOOK_SECRET, GITLAB_WEBHOOK_SECRET or GITLAB_SIGNING_TOKEN.
     """
+    from solstice_forge import service  # noqa: PLC0415  the environment is open until main is called
+
     configure_logs(settings.log_format, settings.log_level)
     environ = hide_secrets(settings)
     check_state_directory()

@@ -11,7 +11,6 @@ from solstice_common.runtime.hidden_secrets import hide_secrets
 from solstice_common.runtime.process import run_until_signalled
 from solstice_common.storage.private_files import check_state_directory
 from solstice_common.telemetry.logs import configure_logs
-from solstice_orchestrator import daemon
 from solstice_orchestrator.settings import OrchestratorSettings
 
 app: Final = typer.Typer(
@@ -39,6 +38,8 @@ def run(settings: OrchestratorSettings) -> None:
     Then it takes nothing new, and running jobs have DRAIN_SECONDS to finish; a second signal cuts that short. Unfinished
     jobs are handed back, and run elsewhere or at the next start.
     """
+    from solstice_orchestrator import daemon  # noqa: PLC0415  the environment is open until main is called
+
     configure_logs(settings.log_format, settings.log_level)
     environ = hide_secrets(settings)
     check_state_directory()

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 import httpx2
 from yarl import URL
 
+from solstice_common.addresses.broker_urls import ESCAPES
 from solstice_common.addresses.system_errors import system_words
 from solstice_common.broker.rabbitmq.rabbitmq_address import rabbitmq_address
 from solstice_common.broker.topology_check import (
@@ -95,7 +96,7 @@ async def _opened(
     """The API, and the virtual host and the user as it names them."""
     address = rabbitmq_address(amqp_url)
     broker = address.at(address.hosts[0])
-    base = URL(management_url) if management_url else _management(broker)
+    base = _given(management_url) if management_url else _management(broker)
     name, password = base.user or broker.user or "guest", base.password or broker.password or "guest"
     vhost = quote(unquote(broker.raw_path.removeprefix("/")) or "/", safe="")
     async with httpx2.AsyncClient(
@@ -151,6 +152,20 @@ class _ManagementApi:
                 f"its management API does not answer ({system_words(str(error))}): enable it (rabbitmq-plugins enable "
                 "rabbitmq_management), or name it with --management-url",
             ) from None
+
+
+def _given(management_url: str) -> URL:
+    """The URL of the API; ConfigurationError, which never repeats it: it may hold a password."""
+    try:
+        url = URL(management_url)
+        is_address = url.scheme in {"http", "https"} and bool(url.host) and url.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address or url.query_string or url.fragment:
+        raise ConfigurationError(
+            f"--management-url: must look like http://user:password@host:15672; {ESCAPES}"
+        )
+    return url
 
 
 def _management(broker: URL) -> URL:

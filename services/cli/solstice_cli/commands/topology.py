@@ -24,7 +24,7 @@ from solstice_common.broker.rabbitmq.migration.migration_plan import QueueMigrat
 from solstice_common.broker.rabbitmq.migration.queue_migration import Migrated, Planned, planned
 from solstice_common.broker.rabbitmq.migration.queue_migration import migrate as migrate_queue
 from solstice_common.broker.topology_check import topology_differences
-from solstice_common.cli.options import with_settings
+from solstice_common.cli.options import FOR_PASSWORDS, with_settings
 from solstice_common.cli.output import AsJson, note_when_slow, print_json, print_rows
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError
@@ -117,7 +117,9 @@ ManagementUrl = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="RabbitMQ's management API, perhaps with the USER:PASSWORD of an operator.",
+        envvar="MANAGEMENT_URL",
+        help=f"RabbitMQ's management API, perhaps with the user of an operator. (MANAGEMENT_URL{FOR_PASSWORDS})",
+        show_envvar=False,
         show_default="http://HOST:15672",
     ),
 ]

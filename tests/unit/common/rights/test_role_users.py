@@ -109,6 +109,22 @@ def test_embedded_broker_has_no_users() -> None:
         users_of_roles(BrokerSettings(amqp_url="sqlite:///broker.db"), "otter", [Role.ADMIN])
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "amqp://otter:stone[s]@host/ci",
+        "amqp:/otter:stones@host/ci",
+        "amqp:otter:stones@host/ci",
+        "redis://otter:stone[s]@host/0",
+        "redis://otter:[stones@host/0",
+    ],
+)
+def test_url_that_cannot_be_taken_apart_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="AMQP_URL: ") as raised:
+        users_of_roles(BrokerSettings(amqp_url=url), "otter", [Role.ADMIN])
+    assert "stone" not in str(raised.value)
+
+
 def test_commands_of_the_documentation_are_those_that_are_printed() -> None:
     page = Path("docs/operations/rabbitmq.md").read_text()
     shown = re.findall(r"^rabbitmqctl set_permissions -p solstice (\S+) .*$", page, re.MULTILINE)
