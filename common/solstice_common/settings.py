@@ -278,6 +278,13 @@ class ClientSettings(SolsticeSettings):
         default=SecretStr(""), description="Token for its API, with the scopes that the command needs."
     )
 
+    @field_validator("solstice_token")
+    @classmethod
+    def _fits_a_header(cls, token: SecretStr) -> SecretStr:
+        if re.search("[^!-~]", token.get_secret_value()):  # the HTTP client's error would repeat it
+            raise ValueError("must be as 'solstice token create' prints it, without spaces and line breaks")
+        return token
+
     @field_validator("solstice_url")
     @classmethod
     def _http(cls, url: str) -> str:
@@ -304,7 +311,7 @@ def sqlite_path(url: str) -> Path:
     """
     prefix = "sqlite:///"
     if not url.startswith(prefix):
-        shown = without_password(url) if "@" in url else url
+        shown = without_password(url) if any(mark in url for mark in "@?#") else url
         raise ConfigurationError(f"{shown!r}: write sqlite:///FILE, or sqlite:////FILE for an absolute path")
     name = url.removeprefix(prefix)
     if not name or name.startswith(":") or name.endswith("/") or any(mark in name for mark in "?#\0"):

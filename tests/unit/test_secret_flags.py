@@ -1,4 +1,4 @@
-"""No secret has a flag, and the help of a URL's flag names the variable for a password."""
+"""No secret has a flag, and help names the variables for passwords."""
 
 import re
 from collections.abc import Iterator

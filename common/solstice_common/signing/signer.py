@@ -1,5 +1,6 @@
 """Wraps a broker that adds signatures to requests and cancel requests."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -60,9 +61,15 @@ def signing(broker: Broker, settings: SigningSettings) -> Broker:
         except ValueError as error:
             raise ConfigurationError(f"SIGNING_KEYS: {error}") from None
         return SigningBroker(broker, lambda: inline)
-    files = [
-        KeyFile(Path(name.strip()).expanduser(), read_private) for name in text.split(",") if name.strip()
-    ]
-    if not files:
+    paths = [Path(name.strip()).expanduser() for name in text.split(",") if name.strip()]
+    if not paths:
         raise ConfigurationError("SIGNING_KEYS: names no file")
+    for number, path in enumerate(paths, start=1):
+        if not os.path.lexists(path):
+            # Its name is not repeated: it may be a key in quotes, or in another form.
+            raise ConfigurationError(
+                f"SIGNING_KEYS: file {number} of {len(paths)} cannot be found by this user: name files of 'solstice keys "
+                "create', or give one key as JSON, which begins with {"
+            )
+    files = [KeyFile(path, read_private) for path in paths]
     return SigningBroker(broker, lambda: files[0].current()[0])

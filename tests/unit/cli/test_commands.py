@@ -52,6 +52,16 @@ def test_version_is_reported(words: list[str]) -> None:
     assert re.fullmatch(r"solstice \d+\.\d+\.\d+\n", invoke(*words).output)
 
 
+@pytest.mark.parametrize("secret", ["planted ", "plan\nted", "planted\udce9", "plantéd"], ids=ascii)
+def test_secret_that_cannot_be_sent_is_refused_and_not_repeated(secret: str) -> None:
+    change = ("--repo-url", "https://forge.example/a/b", "--ref", "main", "--sha", "c" * 40)
+    result = invoke(
+        "webhook", "send", "--source", "gitlab", *change, "--secret", secret, "http://127.0.0.1:9"
+    )
+    assert str(result.exception).startswith("--secret: begins or ends with a space, or has characters that")
+    assert "plan" not in f"{result.exception} {result.output}"
+
+
 def test_unknown_command_is_a_usage_error() -> None:
     assert invoke("frobnicate").exit_code == 2
 

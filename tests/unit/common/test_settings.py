@@ -5,7 +5,13 @@ import pytest
 
 from solstice_common.cli.options import load_settings
 from solstice_common.errors import ConfigurationError
-from solstice_common.settings import BrokerSettings, ClientSettings, state_directory, without_password
+from solstice_common.settings import (
+    BrokerSettings,
+    ClientSettings,
+    sqlite_path,
+    state_directory,
+    without_password,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -140,3 +146,19 @@ def test_the_file_of_the_password_goes_into_the_url(tmp_path: Path) -> None:
 def test_several_hosts_are_shown_without_password() -> None:
     assert without_password("amqp://u:planted@a:1,b:2/%2f?x=1") == "amqp://u@a:1,b:2/%2f"
     assert without_password("amqp://u:pl/anted@a:1,b:2/%2f") == "amqp://..."
+
+
+@pytest.mark.parametrize(
+    "token", ["planted ", "planted\n", "plan\nted", "planté-d", "planted\udce9"], ids=ascii
+)
+def test_token_that_fits_no_header_is_refused_and_not_repeated(token: str) -> None:
+    with pytest.raises(ConfigurationError, match="SOLSTICE_TOKEN: must be as") as raised:
+        load_settings(ClientSettings, solstice_token=token)
+    assert "plan" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["mysql://host/x?password=planted", "sqlite://joe:planted@host/x"])
+def test_url_of_another_database_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="write sqlite:///FILE") as raised:
+        sqlite_path(url)
+    assert "planted" not in str(raised.value)

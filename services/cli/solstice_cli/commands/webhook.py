@@ -81,6 +81,16 @@ def send(
         raise ConfigurationError(
             f"no secret for {source.value}: give --secret, the one that forge-integration was started with"
         )
+    if (
+        not secret.isprintable()
+        or secret != secret.strip()
+        or not (secret.isascii() or source is not Source.GITLAB)
+    ):
+        # GitLab sends it in a header, and the HTTP client's error would repeat it.
+        raise ConfigurationError(
+            "--secret: begins or ends with a space, or has characters that cannot be sent: give it without line breaks, "
+            "and to GitLab in ASCII"
+        )
     delivery = signed_delivery(
         source,
         _event(event),

@@ -90,7 +90,17 @@ async def test_a_private_key_that_is_replaced_signs_from_then_on(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "text", [",", "/nowhere/key.json", "{", '{"keys":[]}', '{"kty":"oct","k":"secret-text"}']
+    "text",
+    [
+        ",",
+        "/nowhere/key.json",
+        "{",
+        '{"keys":[]}',
+        '{"kty":"oct","k":"secret-text"}',
+        """'{"d":"secret-text","kty":"OKP"}'""",
+        "secret-text",
+        "secret-text" * 1000,
+    ],
 )
 def test_keys_that_cannot_be_used_are_reported_without_what_they_are(text: str) -> None:
     with pytest.raises(ConfigurationError, match="SIGNING_KEYS") as raised:
