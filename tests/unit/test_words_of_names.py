@@ -1,16 +1,16 @@
 """Words that names share stand in the glossary, or are terms of the field."""
 
-import ast
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.architecture_tables import PACKAGES
-from tests.unit.test_glossary import LOG_EVENTS, ROWS
+from tests.unit.test_glossary import LOG_EVENTS, ROWS, public_classes
 
 SHARED: Final = 3
 """A word in so many names of modules and public classes is part of our vocabulary."""
@@ -69,14 +69,15 @@ def tables(package: Path) -> set[str]:
     return found
 
 
-def shared_names() -> Iterator[str]:
+@cache
+def shared_names() -> frozenset[str]:
     """The names of modules and public classes."""
+    names = set()
     for package in PACKAGES.values():
         for file in package.rglob("*.py"):
-            yield file.parent.name if file.stem == "__init__" else file.stem
-            for node in ast.parse(file.read_text("utf-8")).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    yield node.name
+            names.add(file.parent.name if file.stem == "__init__" else file.stem)
+        names |= {name for name, _ in public_classes(package)}
+    return frozenset(names)
 
 
 def unexplained(names: Collection[str], explained: Collection[str], times: int) -> Mapping[str, list[str]]:
@@ -97,7 +98,7 @@ def glossary() -> set[str]:
 
 
 def test_each_shared_word_of_modules_and_classes_is_explained() -> None:
-    assert unexplained(set(shared_names()), glossary() | KNOWN, SHARED) == {}
+    assert unexplained(shared_names(), glossary() | KNOWN, SHARED) == {}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -120,7 +121,7 @@ def test_each_term_of_the_field_is_used_and_stands_in_one_place() -> None:
 
 @pytest.mark.parametrize("word", ["outbox", "reconcile", "lookup", "verdict"])
 def test_a_word_of_ours_that_leaves_the_glossary_is_found(word: str) -> None:
-    assert word in unexplained(set(shared_names()), (glossary() | KNOWN) - {word}, SHARED)
+    assert word in unexplained(shared_names(), (glossary() | KNOWN) - {word}, SHARED)
 
 
 @pytest.mark.parametrize(
