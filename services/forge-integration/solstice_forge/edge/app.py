@@ -19,7 +19,7 @@ from solstice_forge.decisions.sources import Source
 from solstice_forge.edge import urls
 from solstice_forge.edge.answers import HttpAnswer, response
 from solstice_forge.edge.webhooks import Webhooks, broken
-from solstice_forge.inbox.protocol import Inbox
+from solstice_forge.inbox.protocol import WebhookInbox
 from solstice_forge.metrics import Metrics
 from solstice_forge.settings import MAX_BODY_BYTES
 
@@ -28,7 +28,7 @@ from solstice_forge.settings import MAX_BODY_BYTES
 class AppParts:
     """The parts that the application is wired to."""
 
-    inbox: Inbox
+    inbox: WebhookInbox
     sources: Mapping[str, Source]
     metrics: Metrics
     broker_health: Callable[[], BrokerHealth]
@@ -108,7 +108,7 @@ class _WebhooksFirst:
 class Probes:
     """Answers the requests of monitoring systems."""
 
-    inbox: Inbox
+    inbox: WebhookInbox
     sources: Mapping[str, Source]
     metrics: Metrics
     broker_health: Callable[[], BrokerHealth]

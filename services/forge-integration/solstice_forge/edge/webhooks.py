@@ -19,7 +19,7 @@ from solstice_forge.edge.answers import HttpAnswer
 from solstice_forge.edge.shared_timeout import SharedTimeout
 from solstice_forge.edge.urls import source_in_path
 from solstice_forge.forges.protocol import Headers
-from solstice_forge.inbox.protocol import Decision, Inbox, KeepResult, NewDelivery
+from solstice_forge.inbox.protocol import Decision, KeepResult, NewDelivery, WebhookInbox
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 
@@ -43,7 +43,7 @@ class Webhooks:
 
     def __init__(
         self,
-        inbox: Inbox,
+        inbox: WebhookInbox,
         sources: Mapping[str, Source],
         metrics: Metrics,
         *,

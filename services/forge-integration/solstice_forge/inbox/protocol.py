@@ -112,7 +112,19 @@ class Lookups(Protocol):
         ...
 
 
-class Inbox(Protocol):
+class WebhookInbox(Protocol):
+    """The part of an inbox that webhooks and probes need. Raises only StoreUnavailable."""
+
+    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Exception]:
+        """Do `Inbox.keep` for several, as if in this order; return each one's result or error."""
+        ...
+
+    async def backlog(self) -> int:
+        """Return how many requests are pending."""
+        ...
+
+
+class Inbox(WebhookInbox, Protocol):
     """Durable deliveries; calls made together are one commit. Raises only StoreUnavailable."""
 
     async def keep(self, delivery: NewDelivery) -> KeepResult:
@@ -120,10 +132,6 @@ class Inbox(Protocol):
 
         It is a duplicate when its delivery id or one of its content keys was stored before.
         """
-        ...
-
-    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Exception]:
-        """Do `keep` for several, as if in this order; return each one's result or error."""
         ...
 
     async def pending(self, limit: int) -> Sequence[PendingRequest]:
@@ -136,10 +144,6 @@ class Inbox(Protocol):
 
     async def not_published(self, row_ids: Sequence[int], detail: str) -> None:
         """Record that publishing these failed; they stay pending."""
-        ...
-
-    async def backlog(self) -> int:
-        """Return how many requests are pending."""
         ...
 
     def relaying(self) -> AbstractAsyncContextManager[None]:

@@ -82,6 +82,9 @@ class CheckingInbox:
     async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Exception]:
         return [await self.keep(delivery) for delivery in deliveries]
 
+    async def backlog(self) -> int:
+        return 0
+
 
 @cache
 def documents() -> list[tuple[Origin, str, Any]]:
@@ -143,7 +146,7 @@ def answered(origin: Origin, event: str, body: bytes, inbox: CheckingInbox) -> t
     source = Source(name="acme", forge=FORGES[origin], secrets=(SECRET,), url=url, token="t")
     app = create_app(
         AppParts(
-            inbox=inbox,  # type: ignore[arg-type]  # nothing else of it is used here
+            inbox=inbox,
             sources={"acme": source},
             metrics=Metrics(),
             broker_health=lambda: BrokerHealth(connected=True),

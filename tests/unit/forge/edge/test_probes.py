@@ -1,5 +1,6 @@
 """forge-integration's answers to probes about its broker."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import httpx2
@@ -9,6 +10,7 @@ from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.messages import Source as Origin
 from solstice_forge.decisions.sources import FORGES, Source
 from solstice_forge.edge.app import AppParts, create_app
+from solstice_forge.inbox.protocol import KeepResult, NewDelivery
 from solstice_forge.metrics import Metrics
 
 DEGRADED = BrokerHealth(connected=True, degraded="not durable: set appendfsync always", transport="redis")
@@ -16,6 +18,9 @@ DETAILS = {"broker": "degraded: not durable: set appendfsync always"}
 
 
 class EmptyInbox:
+    async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Exception]:
+        raise AssertionError("a probe stores nothing")
+
     async def backlog(self) -> int:
         return 0
 
@@ -23,7 +28,7 @@ class EmptyInbox:
 async def answer_of(path: str, *, require_durable: bool) -> tuple[int, dict[str, Any]]:
     app: Any = create_app(
         AppParts(
-            inbox=EmptyInbox(),  # type: ignore[arg-type]  # nothing else of it is used here
+            inbox=EmptyInbox(),
             sources={"acme": Source(name="acme", forge=FORGES[Origin.FORGEJO], secrets=("secret",))},
             metrics=Metrics(),
             broker_health=lambda: DEGRADED,
