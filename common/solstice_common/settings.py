@@ -301,6 +301,11 @@ class ClientSettings(SolsticeSettings):
         return url.rstrip("/")
 
 
+def is_postgresql(url: str) -> bool:
+    """Whether the URL of a database is one of PostgreSQL, which has two schemes (libpq's connection URIs)."""
+    return url.partition(":")[0] in {"postgresql", "postgres"}
+
+
 def sqlite_path(url: str) -> Path:
     """The file that a `sqlite:` URL names; the one rule for brokers, inboxes and stores.
 

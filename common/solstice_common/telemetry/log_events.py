@@ -27,7 +27,7 @@ class LogEvent(StrEnum):
     BROKER_FILE_RECOVERED = "broker.file_recovered"
     """The embedded broker's file can be used again: url."""
     BROKER_OWNER_LOST = "broker.owner_lost"
-    """A process died while it held messages; other processes get them: url, owner, returned."""
+    """A process died while it held messages; other processes get them: url, queue (where each has its own), owner, returned."""
     BROKER_AWAITED = "broker.awaited"
     """No message can be taken before there is a connection that may declare the queues: detail."""
     INTAKE_PAUSED = "intake.paused"

@@ -14,6 +14,7 @@ from solstice_common.settings import (
     SigningSettings,
     SolsticeSettings,
     WebAddress,
+    is_postgresql,
     sqlite_path,
     state_directory,
 )
@@ -65,7 +66,7 @@ class InboxSettings(SolsticeSettings):
     @field_validator("forge_inbox_url")
     @classmethod
     def _file_or_server(cls, url: str) -> str:
-        if url.partition(":")[0] in {"postgresql", "postgres"}:
+        if is_postgresql(url):
             return url
         try:
             sqlite_path(url)

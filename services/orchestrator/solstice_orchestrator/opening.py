@@ -24,6 +24,7 @@ from solstice_common.http.server.serving import bounds_of
 from solstice_common.messages import Source
 from solstice_common.runtime.backoff import backoff_seconds
 from solstice_common.runtime.pausing import pause
+from solstice_common.settings import is_postgresql
 from solstice_common.signing.key_file import KeyFile, read_public
 from solstice_common.topology import full_topology
 from solstice_orchestrator.domain.trust import parse_sources
@@ -262,7 +263,7 @@ async def retry_until_available(
         try:
             return await request()
         except StoreUnavailable as error:
-            if not settings.database_url.startswith("postgresql:"):
+            if not is_postgresql(settings.database_url):
                 raise
             if not failures:
                 log.warning(LogEvent.STORE_AWAITED, detail=str(error))

@@ -17,6 +17,7 @@ from solstice_common.settings import (
     SolsticeSettings,
     VerifySettings,
     WebAddress,
+    is_postgresql,
     state_directory,
 )
 from solstice_common.values.repo_urls import REPO_URL_SCHEMES
@@ -60,7 +61,7 @@ class StoreSettings(SolsticeSettings):
     @field_validator("database_url")
     @classmethod
     def _known_database(cls, url: str) -> str:
-        if url.partition(":")[0] not in {"sqlite", "postgresql"}:
+        if url.partition(":")[0] != "sqlite" and not is_postgresql(url):
             raise ValueError("must start with sqlite:/// or postgresql://")
         return url
 

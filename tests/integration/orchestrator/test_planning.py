@@ -1,6 +1,7 @@
 """Runs become jobs: a real store, real repositories, and planning's loop between them."""
 
 import asyncio
+import errno
 import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import DEFAULT_RUN_SPEC, JobSpec, Reason, RunSpec
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.stages import planning
 from solstice_orchestrator.stages.planning import run_planning
 from solstice_orchestrator.store import JobStore, open_store
@@ -27,6 +30,7 @@ from solstice_orchestrator.worker.executors import make_executor
 from solstice_orchestrator.worker.workspaces import open_workspaces
 from solstice_orchestrator.workflow.job_plan import PlanningRules, plan_jobs
 from tests.builders import job_request
+from tests.polling import wait_until
 from tests.repositories import Repository
 from tests.stores import wait_for_stored
 
@@ -232,6 +236,36 @@ async def test_a_run_that_breaks_us_takes_no_other_with_it(
         run = await setup.until(breaking, lambda run: run.state.final)
     assert run.state is RunState.ERRORED
     assert "RecursionError: a mistake" in run.detail
+
+
+async def test_the_log_says_whether_a_failure_of_the_machine_was_stored(
+    setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "POLL_SECONDS", 0.01)
+
+    class Forgetting(FailingStore):
+        """Does not take the first failures."""
+
+        async def not_planned(self, task: PlanningTask, reason: Reason, detail: str) -> bool:
+            if self.failures:
+                self.failures -= 1
+                raise StoreUnavailable("test", "the disk is full")
+            return await self._store.not_planned(task, reason, detail)
+
+        async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
+            return await self._store.claim_planning(worker_id, limit)
+
+    def without_disk(*_: object) -> Any:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(planning, "plan_jobs", without_disk)
+    for stored in (False, True):
+        await setup.admit(setup.commit({".solstice/job.sh": str(stored)}))
+        with capture_logs() as events:
+            async with setup.planning(store=Forgetting(setup.store, failures=not stored)):
+                await wait_until(lambda: LogEvent.RUN_NOT_PLANNED in {each["event"] for each in events})
+        first = next(each for each in events if each["event"] == LogEvent.RUN_NOT_PLANNED)
+        assert (first["reason"], first["stored"]) == (Reason.MACHINE_FAILED, stored)
 
 
 async def test_runs_that_were_claimed_as_planning_ended_are_handed_back(setup: PlanningSetup) -> None:

@@ -76,3 +76,14 @@ def test_the_jobs_of_a_lost_worker_run_elsewhere_within_90_seconds_by_default(
         POLL_SECONDS * (1 + JITTER),  # the end of a backoff sends no notification
     )
     assert sum(longest_waits) < 90
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_a_database_of_postgresql_has_either_scheme(scheme: str) -> None:
+    url = f"{scheme}://ci.example/jobs"
+    assert load_settings(OrchestratorSettings, database_url=url).database_url == url
+
+
+def test_another_database_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="must start with sqlite:/// or postgresql://"):
+        load_settings(OrchestratorSettings, database_url="mysql://ci.example/jobs")

@@ -195,10 +195,10 @@ class JetStreamConsumer:
         """
         for sequence, body in (await unreadable_messages(connection, self._queue)).items():
             log.warning(LogEvent.HEAD_UNREADABLE, queue=self._queue, sequence=sequence)
-            if await self._is_dead(Delivered(body=body, tag=sequence), UNREADABLE):
+            if await self._refuse_unreceived(Delivered(body=body, tag=sequence), UNREADABLE):
                 await remove_message(connection, self._queue, sequence)
 
-    async def _is_dead(self, message: Delivered, why: Refuse) -> bool:
+    async def _refuse_unreceived(self, message: Delivered, why: Refuse) -> bool:
         """Make the dead letter of a message; return whether it is safe."""
         if self._broker.on_dropped is not None:
             drop(self._broker.on_dropped, self._queue, None, why.reason)

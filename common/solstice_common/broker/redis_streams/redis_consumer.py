@@ -61,6 +61,7 @@ class RedisConsumer:
     ) -> None:
         self._link = link
         self._broker = broker
+        self._url = address.shown
         self._prefix = address.prefix
         self._lease_seconds = address.lease_seconds
         self._queue = queue
@@ -160,9 +161,10 @@ class RedisConsumer:
                 *acks,
             )
         for consumer, returned in swept:
-            log.warning(
+            log.info(
                 LogEvent.BROKER_OWNER_LOST,
-                url=self._queue,
+                url=self._url,
+                queue=self._queue,
                 owner=consumer.decode("utf-8", "replace"),
                 returned=returned,
             )

@@ -59,7 +59,7 @@ class CompleteRequestProtocol(BoundedProtocol):
         if self._pieces is None:
             return
         if self.is_over:
-            self._waiting_bytes()
+            self._take_pieces()
         elif (self._rest is None and (self.expect_100_continue or self._is_unproven())) or self._is_large(
             self._pieces
         ):
@@ -69,7 +69,7 @@ class CompleteRequestProtocol(BoundedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.is_over:
-            self._waiting_bytes()
+            self._take_pieces()
         self._fall_back()
         super().connection_lost(exc)
 
@@ -92,7 +92,7 @@ class CompleteRequestProtocol(BoundedProtocol):
             self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        pieces = self._waiting_bytes()
+        pieces = self._take_pieces()
         if pieces is None:
             super().on_message_complete()
             return
@@ -125,7 +125,7 @@ class CompleteRequestProtocol(BoundedProtocol):
     def _is_unproven(self) -> bool:
         return self._taker is not None and self._taker.is_unproven(self._name, self.headers)
 
-    def _waiting_bytes(self) -> list[bytes] | None:
+    def _take_pieces(self) -> list[bytes] | None:
         """Return the bytes of the body held so far, and release them."""
         if self._rest is not None:
             self._rest.cancel()
@@ -135,7 +135,7 @@ class CompleteRequestProtocol(BoundedProtocol):
 
     def _fall_back(self) -> None:
         """Begin the ASGI request with the bytes held so far, if there are any."""
-        pieces = self._waiting_bytes()
+        pieces = self._take_pieces()
         if pieces is not None:
             self.begin_asgi(pieces)
 

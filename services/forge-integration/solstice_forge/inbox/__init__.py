@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from solstice_common.settings import is_postgresql
 from solstice_forge.inbox.log import DeliveryLog
 from solstice_forge.inbox.protocol import Inbox, Lookups
 from solstice_forge.inbox.reconcile_state import ReconcileState
@@ -28,7 +29,7 @@ async def open_inbox(url: str) -> AsyncIterator[InboxStore]:
     SchemaTooNew.
     """
     # Imported here: a process that uses one inbox does not load the other's client library.
-    if url.partition(":")[0] in {"postgresql", "postgres"}:
+    if is_postgresql(url):
         from solstice_forge.inbox.postgresql import PostgreSQLInbox  # noqa: PLC0415
 
         async with PostgreSQLInbox.open(url) as shared:

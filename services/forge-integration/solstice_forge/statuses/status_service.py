@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from solstice_common.broker.protocol import Broker
-from solstice_common.settings import sqlite_path
+from solstice_common.settings import is_postgresql, sqlite_path
 from solstice_common.topology import STATUSES, QueueType
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import Remote
@@ -41,7 +41,7 @@ async def open_statuses(inbox_url: str) -> AsyncIterator[StatusStore]:
     Raises ConfigurationError, StoreUnavailable, SchemaTooNew.
     """
     # Imported here: a process that uses one store does not load the other's client library.
-    if inbox_url.partition(":")[0] in {"postgresql", "postgres"}:
+    if is_postgresql(inbox_url):
         from solstice_forge.statuses.postgresql import PostgreSQLStatuses  # noqa: PLC0415
 
         async with PostgreSQLStatuses.open(inbox_url) as shared:

@@ -16,7 +16,7 @@ from solstice_common.cli.options import age_given, with_settings
 from solstice_common.cli.output import AsJson, note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError
-from solstice_common.settings import sqlite_path, without_password
+from solstice_common.settings import is_postgresql, sqlite_path, without_password
 from solstice_orchestrator.settings import StoreSettings
 from solstice_orchestrator.stages.retention import purge_all
 from solstice_orchestrator.store import open_store
@@ -102,7 +102,7 @@ def move_store(
     End the orchestrators first. All of it arrives, or nothing: after an interruption, begin again. The source stays
     as it is; keep it until you have seen the new store at work.
     """
-    if not target.startswith("postgresql://"):
+    if not is_postgresql(target):
         raise ConfigurationError(f"--to: {without_password(target)!r} does not start with postgresql://")
     path = sqlite_path(source)
     with (

@@ -122,6 +122,12 @@ class RemainingStarts(Value, frozen=True, kw_only=True):
     repositories: Mapping[str, int] = {}
     owners: Mapping[str, int] = {}
 
+    def joined_by(self, others: "RemainingStarts") -> "RemainingStarts":
+        """These, and `others` for what is not among them."""
+        return RemainingStarts(
+            repositories={**others.repositories, **self.repositories}, owners={**others.owners, **self.owners}
+        )
+
 
 class ClaimExclusions(Value, frozen=True, kw_only=True):
     """Jobs, repositories and owners that a claim's query leaves out."""

@@ -94,7 +94,7 @@ def startable(before: Iterable[OwnerStarts], quota: int, now: float, seconds: fl
 
 
 def seconds_until(before: Sequence[OwnerStarts], quota: int, now: float, count: int = 1) -> float:
-    """Seconds until `wanted` more have started, each as soon as it may; `inf`: never."""
+    """Seconds until `count` more have started, each as soon as it may; `inf`: never."""
     if quota <= 0:
         return math.inf
     rounds, more = divmod(count - 1, quota)

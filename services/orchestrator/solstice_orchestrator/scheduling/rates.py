@@ -163,5 +163,5 @@ def token_at(bucket: Bucket, rate: Rate) -> float:
 
 
 def seconds_until(tokens: float, rate: Rate, count: int = 1) -> float:
-    """Seconds until a bucket with `tokens` tokens has given `wanted`; 0 when it holds them."""
+    """Seconds until a bucket with `tokens` tokens has given `count`; 0 when it holds them."""
     return max(0.0, count - tokens) / rate.per_second

@@ -219,17 +219,24 @@ async def _plan(
     except OSError as error:
         if governor is not None:
             governor.machine_failed(str(error))
-        bound.warning(LogEvent.RUN_NOT_PLANNED, reason=Reason.MACHINE_FAILED, detail=str(error), stored=True)
-        with contextlib.suppress(Exception):
-            await store.not_planned(task, Reason.MACHINE_FAILED, str(error)[:1000])
+        stored = await _stored_failure(store, task, Reason.MACHINE_FAILED, str(error))
+        bound.warning(
+            LogEvent.RUN_NOT_PLANNED, reason=Reason.MACHINE_FAILED, detail=str(error), stored=stored
+        )
     except Exception as error:
         # A bug that one run triggers must not stop the others, now or at every new start.
         LOG.exception(LogEvent.PLANNING_CRASHED, request_id=task.request.request_id, run_id=task.run_id)
-        with contextlib.suppress(Exception):
-            await store.not_planned(task, Reason.EXECUTOR_FAILED, f"{type(error).__name__}: {error}"[:1000])
+        await _stored_failure(store, task, Reason.EXECUTOR_FAILED, f"{type(error).__name__}: {error}")
     finally:
         claimed_runs.run_ids.discard(task.run_id)
         places.release()
+
+
+async def _stored_failure(store: JobStore, task: PlanningTask, reason: Reason, detail: str) -> bool:
+    """Record a failure of ours, and return whether that was possible; else the run is planned again later."""
+    with contextlib.suppress(Exception):
+        return await store.not_planned(task, reason, detail[:1000])
+    return False
 
 
 async def _store_plan(

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from solstice_common.messages import Source
-from solstice_common.settings import sqlite_path
+from solstice_common.settings import is_postgresql, sqlite_path
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.retries import RETRY_BASE_SECONDS
 from solstice_orchestrator.domain.trust import V1_TRUST
@@ -61,7 +61,7 @@ async def open_store(
         holder=f"{rng.getrandbits(64):016x}",
     )
     # Imported late: a process that uses one store does not load the other's client library.
-    if url.partition(":")[0] in {"postgresql", "postgres"}:
+    if is_postgresql(url):
         from solstice_orchestrator.store.postgresql import PostgreSQLStore  # noqa: PLC0415
 
         async with PostgreSQLStore.open(url, rules=rules, clock=clock) as shared:

@@ -202,7 +202,7 @@ class JobStore(JobQueries, WorkerRegistry, Protocol):
         """Give the run these jobs: WAITING without needs, BLOCKED with them. False when fenced.
 
         All are in APPROVAL when the request needs that. `run` is what the workflow says of the run as a whole. Given
-        `answers`, the result may be a Question that needs an answer before the store can decide which run supersedes
+        `answers`, the result may be an OrderQuestion that needs an answer before the store can decide which run supersedes
         which; then nothing is changed. Without `answers`, the order in which the requests were made decides.
         """
         ...

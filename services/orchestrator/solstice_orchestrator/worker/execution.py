@@ -157,7 +157,11 @@ async def _finish(
         stored = await insist(lambda: store.finish(key, outcome))
     except StoreUnavailable as error:
         bound.error(LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, error=str(error))
-        return
+    else:
+        _log_end(bound, outcome, stored=stored)
+
+
+def _log_end(bound: structlog.typing.FilteringBoundLogger, outcome: Outcome, *, stored: bool) -> None:
     if stored:
         bound.info(
             LogEvent.ATTEMPT_FINISHED,
@@ -188,9 +192,12 @@ async def _end_cancelled(
     async def finish() -> None:
         if await log.send_rest():
             stored = await store.finish(key, outcome)
-            bound.info(
-                LogEvent.ATTEMPT_HANDED_BACK, state=outcome.state, reason=outcome.reason, stored=stored
-            )
+            if outcome is RELEASED:
+                bound.info(
+                    LogEvent.ATTEMPT_HANDED_BACK, state=outcome.state, reason=outcome.reason, stored=stored
+                )
+            else:
+                _log_end(bound, outcome, stored=stored)
 
     try:
         # Not `asyncio.timeout`, which ends as one more cancellation in a cancelled task before Python 3.11.3

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -341,14 +341,22 @@ async def test_a_lost_lease_kills_the_job_and_writes_nothing() -> None:
     assert (store.chunks, store.outcomes) == ([], [])
 
 
+def ends_logged(events: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The log events that say how an attempt ended."""
+    ends = {LogEvent.ATTEMPT_FINISHED, LogEvent.ATTEMPT_HANDED_BACK, LogEvent.ATTEMPT_LOST}
+    return [event["event"] for event in events if event["event"] in ends]
+
+
 async def test_a_cancelled_execution_kills_the_job_and_releases_it() -> None:
     store, executor = RecordingStore(), CallingExecutor(lambda log, _: _talk_and_hang(log))
     task = asyncio.ensure_future(running(store, executor=executor))
     await wait_until(lambda: store.chunks)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    with capture_logs() as events:
+        task.cancel()
+        await asyncio.wait([task])
+    assert task.cancelled()
     assert executor.ended == ["killed"]
+    assert ends_logged(events) == [LogEvent.ATTEMPT_HANDED_BACK]
     assert [(outcome.state, outcome.reason) for outcome in store.outcomes] == [
         (JobState.WAITING, Reason.RELEASED)
     ]
@@ -430,11 +438,13 @@ async def test_a_job_that_had_ended_is_never_released() -> None:
     store.gate.clear()
     task = asyncio.ensure_future(running(store, executor=CallingExecutor(quick)))
     await wait_until(lambda: store.calls == 1)
-    task.cancel()
-    await wait_until(lambda: store.calls == 2)
-    store.gate.set()
-    await asyncio.wait([task])
+    with capture_logs() as events:
+        task.cancel()
+        await wait_until(lambda: store.calls == 2)
+        store.gate.set()
+        await asyncio.wait([task])
     assert task.cancelled()
+    assert ends_logged(events) == [LogEvent.ATTEMPT_FINISHED]
     assert store.text == b"done\n"
     assert store.outcomes == [SUCCESS]
 

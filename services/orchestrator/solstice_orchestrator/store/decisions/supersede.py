@@ -131,7 +131,7 @@ def runs_to_load(
 ) -> Sequence[RefRun]:
     """Return the runs of a ref to load for `supersede` when this run joins.
 
-    None when no run may be ended: on the default branch any number of runs may be under way.
+    Empty when no run may be ended: on the default branch any number of runs may be under way.
     """
     if is_vouched_for(request):
         return open_runs
@@ -152,7 +152,7 @@ def place_run(
 ) -> RefRun | OrderQuestion | None:
     """Return the run with its place among those of its ref.
 
-    None: no newer push supersedes it. A Question: its answer decides which run is superseded; nothing is changed.
+    None: no newer push supersedes it. An OrderQuestion: its answer decides which run is superseded; nothing is changed.
     """
     request = stored_request(run.request)
     digest = ref_digest(request)

@@ -180,7 +180,7 @@ class UnitOfWork:
         self._ended.append(attempt)
         return attempt
 
-    def _waits_for_group(self, job_id: str) -> bool:
+    def _request_group_if_needed(self, job_id: str) -> bool:
         """Whether the job must wait for a group; also when it has already asked.
 
         Then the end of another member releases it.
@@ -237,7 +237,7 @@ class UnitOfWork:
         }
         for unblocked in unblock(nodes):
             job_id = ids[unblocked.name]
-            if unblocked.state is JobState.WAITING and self._waits_for_group(job_id):
+            if unblocked.state is JobState.WAITING and self._request_group_if_needed(job_id):
                 continue
             # It needs no job, and waited for a concurrency group.
             met = unblocked.reason is Reason.NEEDS_MET and not nodes[unblocked.name].needs
@@ -318,7 +318,7 @@ class UnitOfWork:
         return status
 
     def _add_dead_letter(self, run: Run, reason: Reason | None, detail: str) -> None:
-        """Make the request a dead letter with its history, after an infrastructure failure (DESIGN 7)."""
+        """Make the request a dead letter with its history, after an infrastructure failure."""
         tries = [
             (job.name, attempt)
             for job in self.jobs_of(run.run_id)

@@ -299,9 +299,7 @@ async def _with(
     if not repositories and not owners:
         return remaining
     met = await start_limits.remaining(transaction.connection, starts, repositories, owners)
-    return RemainingStarts(
-        repositories={**met.repositories, **remaining.repositories}, owners={**met.owners, **remaining.owners}
-    )
+    return remaining.joined_by(met)
 
 
 def _candidate(job: Job) -> Candidate:

@@ -136,9 +136,7 @@ def _with(
         {each.repository for each in candidates} - remaining.repositories.keys(),
         {each.owner for each in candidates} - remaining.owners.keys(),
     )
-    return RemainingStarts(
-        repositories={**met.repositories, **remaining.repositories}, owners={**met.owners, **remaining.owners}
-    )
+    return remaining.joined_by(met)
 
 
 def _candidates(

@@ -13,7 +13,7 @@ _CHECK_BYTES: Final = 8
 
 
 def cursor_of(last: str, of: str, filters: Mapping[str, object]) -> str:
-    """Return the cursor behind the id `last` in the list `of` with the filters `wanted`."""
+    """Return the cursor behind the id `last` in the list `of` with these filters."""
     place = UUID(last).bytes
     return urlsafe_b64encode(place + _check(place, of, filters)).decode()
 

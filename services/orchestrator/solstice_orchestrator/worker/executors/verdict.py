@@ -70,7 +70,7 @@ def silent(seconds: float) -> Outcome:
 def to_outcome(verdict: Verdict, spec: JobSpec, *, requested: Outcome | None) -> Outcome:
     """Return the outcome of the attempt.
 
-    `asked` is its outcome if it ended because the orchestrator asked the supervisor to end it.
+    `requested` is its outcome if it ended because the orchestrator asked the supervisor to end it.
     """
     step = (
         spec.steps[verdict.step] if verdict.step is not None and 0 <= verdict.step < len(spec.steps) else None
