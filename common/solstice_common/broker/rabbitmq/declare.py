@@ -7,18 +7,15 @@ from typing import Any
 from aiormq.exceptions import ChannelLockedResource, ChannelNotFoundEntity, ChannelPreconditionFailed
 
 from solstice_common.broker.protocol import QueueDepth
-from solstice_common.broker.rabbitmq.wire import (
-    CLOSE_SECONDS,
-    RPC_SECONDS,
+from solstice_common.broker.rabbitmq.link_errors import (
     TO_BIND,
     TO_DECLARE,
     TO_DECLARE_EXCHANGE,
     AccessRefused,
-    Wire,
-    WireChannel,
     describe,
     link_errors,
 )
+from solstice_common.broker.rabbitmq.wire import CLOSE_SECONDS, RPC_SECONDS, Wire, WireChannel
 from solstice_common.errors import TopologyMismatch
 from solstice_common.topology import Binding, Exchange, Queue, Topology
 

@@ -16,15 +16,9 @@ from solstice_common.broker.links.publish_calls import GROUP_BYTES, PendingMessa
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
 from solstice_common.broker.rabbitmq.frames import BODY, HEADER, UnreadHeader, content_header, frame
+from solstice_common.broker.rabbitmq.link_errors import TO_PUBLISH, AccessRefused, LinkLost, lost_link
 from solstice_common.broker.rabbitmq.properties import Encode
-from solstice_common.broker.rabbitmq.wire import (
-    TO_PUBLISH,
-    AccessRefused,
-    LinkLost,
-    Wire,
-    WireChannel,
-    lost_link,
-)
+from solstice_common.broker.rabbitmq.wire import Wire, WireChannel
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.values.value import Value
 

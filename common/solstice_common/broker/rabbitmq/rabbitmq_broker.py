@@ -26,10 +26,11 @@ from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import BrokerHealth, Message, Published, QueueDepth
 from solstice_common.broker.rabbitmq import declare as topology_declaration
 from solstice_common.broker.rabbitmq.consumer import RabbitMQConsumer
+from solstice_common.broker.rabbitmq.link_errors import LinkLost
 from solstice_common.broker.rabbitmq.properties import of_message
 from solstice_common.broker.rabbitmq.publisher import Envelope, Publisher
 from solstice_common.broker.rabbitmq.rabbitmq_address import rabbitmq_address
-from solstice_common.broker.rabbitmq.wire import LinkLost, open_wire_at
+from solstice_common.broker.rabbitmq.wire import open_wire_at
 from solstice_common.topology import Topology
 
 CAPABILITIES: Final = Capabilities(

@@ -14,15 +14,8 @@ from solstice_common.broker.links.resubscribing import QueueMissing
 from solstice_common.broker.rabbitmq.acks import AckAction, AckLedger, encode
 from solstice_common.broker.rabbitmq.declare import close_channel
 from solstice_common.broker.rabbitmq.frames import UnreadHeader
-from solstice_common.broker.rabbitmq.wire import (
-    RPC_SECONDS,
-    TO_READ,
-    LinkLost,
-    Wire,
-    WireChannel,
-    link_errors,
-    lost_link,
-)
+from solstice_common.broker.rabbitmq.link_errors import TO_READ, LinkLost, link_errors, lost_link
+from solstice_common.broker.rabbitmq.wire import RPC_SECONDS, Wire, WireChannel
 
 PARTING_SECONDS: Final = 3.0
 

@@ -9,27 +9,25 @@ writes only whole frames, and uses its reader in one way.
 
 import asyncio
 import contextlib
-import re
 import ssl
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from types import MappingProxyType
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
 from aiormq.abc import AbstractChannel
 from aiormq.connection import Connection, TCPTransportFactory, TLSTransportFactory, TransportFactory
-from aiormq.exceptions import AMQPError, ChannelAccessRefused
+from aiormq.exceptions import AMQPError
 from pamqp import commands as spec
 from pamqp.body import ContentBody
 from yarl import URL
 
 from solstice_common.addresses.hosts import Host
-from solstice_common.addresses.tls import explained, with_remedy
-from solstice_common.broker.links.missing_rights import RightRefused
-from solstice_common.broker.links.supervised_link import CONNECT_SECONDS, ConnectionLost
+from solstice_common.addresses.tls import explained
+from solstice_common.broker.links.supervised_link import CONNECT_SECONDS
 from solstice_common.broker.protocol import HELD_BODY_BYTES
 from solstice_common.broker.rabbitmq.frames import FrameFilter, UnreadHeader
+from solstice_common.broker.rabbitmq.link_errors import LinkLost, describe, link_errors
 from solstice_common.broker.rabbitmq.rabbitmq_address import RabbitMQAddress
 from solstice_common.errors import ConfigurationError
 
@@ -42,79 +40,6 @@ CLOSE_SECONDS: Final = 2.5
 LEAST_FRAME_BYTES: Final = 4096
 """The frame size that every broker takes."""
 RPC_SECONDS: Final = 15.0
-REFUSED: Final = re.compile(
-    r"ACCESS_REFUSED - (?:(?P<right>configure|write|read) )?access to (?P<kind>exchange|queue) '(?P<name>[^']*)' "
-    r"in vhost '[^']*' refused for user '(?P<user>[^']*)'"
-)
-"""How RabbitMQ names a missing permission (rabbit_access_control); before 3.12 without the right."""
-TO_DECLARE: Final = MappingProxyType({"exchange": "write", "queue": "configure or read"})
-"""The rights that a queue's declaration needs, by the kind of object; a dead-letter exchange asks for the others."""
-TO_DECLARE_EXCHANGE: Final = MappingProxyType({"exchange": "configure"})
-TO_BIND: Final = MappingProxyType({"exchange": "read", "queue": "write"})
-TO_PUBLISH: Final = MappingProxyType({"exchange": "write"})
-TO_READ: Final = MappingProxyType({"queue": "read"})
-
-
-class LinkLost(ConnectionLost):
-    """The connection or channel is lost, or did not answer in time."""
-
-
-class AccessRefused(RightRefused, LinkLost):
-    """The user of the connection lacks a permission; the channel is closed."""
-
-
-def lost_link(why: str, needed: Mapping[str, str] = MappingProxyType({})) -> LinkLost:
-    """The error for a channel that the broker closed with this reason.
-
-    RabbitMQ before 3.12 does not name the right: it is the one that the call needs on an object of this kind.
-    """
-    found = REFUSED.search(why)
-    if found is None:
-        return LinkLost(why)
-    return AccessRefused(
-        user=found["user"],
-        right=found["right"] or needed.get(found["kind"], "any"),
-        target=f"{found['kind']} {found['name']}",
-    )
-
-
-@contextmanager
-def link_errors(needed: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
-    """Convert every error of aiormq about a lost link into LinkLost.
-
-    `needed` are the rights of the call, see `lost_link`.
-
-    It surrounds each call to aiormq, and keeps cancellation intact.
-
-    aiormq reports a failed heartbeat to waiting callers as CancelledError, though nothing cancelled them:
-    without this, it would silently end a task, or a whole TaskGroup. And where an answer and a cancellation
-    come in the same iteration of the event loop, `asyncio.wait_for` inside aiormq returns the answer and
-    loses the cancellation.
-    """
-    task = asyncio.current_task()
-    before = 0 if task is None else task.cancelling()
-    try:
-        yield
-    except asyncio.CancelledError as error:
-        if task is not None and task.cancelling() > before:
-            raise
-        raise LinkLost(describe(error)) from error
-    except TimeoutError as error:
-        raise LinkLost("the broker did not answer in time") from error
-    except ChannelAccessRefused as error:
-        raise lost_link(describe(error), needed) from error
-    except (AMQPError, OSError, RuntimeError) as error:
-        raise LinkLost(describe(error)) from error
-    if task is not None and task.cancelling() > before:
-        raise asyncio.CancelledError
-
-
-def describe(error: BaseException) -> str:
-    """The error text of the broker or of the system."""
-    if isinstance(error, asyncio.CancelledError):
-        return "the broker stopped answering (heartbeat)"
-    words = " ".join(str(part) for part in error.args if part is not None and part != "")
-    return with_remedy(words) or type(error).__name__
 
 
 class ChannelUser(Protocol):

@@ -13,17 +13,16 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMe
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError, PublishError
 
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
-from solstice_common.broker.rabbitmq.tools.spooled_messages import DeliveryHandler
-from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, reported
-from solstice_common.broker.rabbitmq.wire import (
-    CLOSE_SECONDS,
-    RPC_SECONDS,
+from solstice_common.broker.rabbitmq.link_errors import (
     TO_PUBLISH,
     TO_READ,
     AccessRefused,
     LinkLost,
     link_errors,
 )
+from solstice_common.broker.rabbitmq.tools.spooled_messages import DeliveryHandler
+from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, reported
+from solstice_common.broker.rabbitmq.wire import CLOSE_SECONDS, RPC_SECONDS
 from solstice_common.errors import BrokerUnavailable
 
 ARRIVAL_SECONDS: Final = 3.0

@@ -32,10 +32,11 @@ from solstice_common.broker.rabbitmq.frames import (
     content_header,
     frame,
 )
+from solstice_common.broker.rabbitmq.link_errors import LinkLost, link_errors
 from solstice_common.broker.rabbitmq.rabbitmq_address import RabbitMQAddress, rabbitmq_address
 from solstice_common.broker.rabbitmq.received_properties import publishable
 from solstice_common.broker.rabbitmq.tools.spooled_messages import ChannelDeliveries, DeliveryHandler
-from solstice_common.broker.rabbitmq.wire import HEARTBEAT_SECONDS, FilteredTransport, LinkLost, link_errors
+from solstice_common.broker.rabbitmq.wire import HEARTBEAT_SECONDS, FilteredTransport
 
 CONNECT_SECONDS: Final = 10.0
 NO_PROPERTIES: Final = b"\0\0"

@@ -19,13 +19,8 @@ from pamqp.header import ContentHeader
 from yarl import URL
 
 from solstice_common.broker.rabbitmq.frames import FrameFilter, UnreadHeader
-from solstice_common.broker.rabbitmq.wire import (
-    ChannelUser,
-    FilteredTransport,
-    LinkLost,
-    WireChannel,
-    link_errors,
-)
+from solstice_common.broker.rabbitmq.link_errors import LinkLost, link_errors
+from solstice_common.broker.rabbitmq.wire import ChannelUser, FilteredTransport, WireChannel
 
 
 class Peer:
