@@ -302,7 +302,10 @@ class ClientSettings(SolsticeSettings):
 
 
 def is_postgresql(url: str) -> bool:
-    """Whether the URL of a database is one of PostgreSQL, which has two schemes (libpq's connection URIs)."""
+    """Whether the URL of a database is one of PostgreSQL, which has two schemes.
+
+    Source: postgresql.org/docs/current/libpq-connect.html (connection URIs).
+    """
     return url.partition(":")[0] in {"postgresql", "postgres"}
 
 

@@ -233,7 +233,10 @@ async def _plan(
 
 
 async def _stored_failure(store: JobStore, task: PlanningTask, reason: Reason, detail: str) -> bool:
-    """Record a failure of ours, and return whether that was possible; else the run is planned again later."""
+    """Record a failure of ours, and return whether that was possible.
+
+    Otherwise the run is planned again later.
+    """
     with contextlib.suppress(Exception):
         return await store.not_planned(task, reason, detail[:1000])
     return False
