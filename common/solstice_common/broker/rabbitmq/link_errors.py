@@ -1,4 +1,4 @@
-"""What ends a link to RabbitMQ: an error that aiormq reports, a right that the user lacks."""
+"""What ends a link to RabbitMQ: errors that aiormq reports, rights that are missing."""
 
 import asyncio
 import re
