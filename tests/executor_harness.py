@@ -52,14 +52,21 @@ GROUPS = pytest.mark.skipif(
 )
 
 NOBODY_UID = 65534
-AS_OTHER_USER = (
-    *("setpriv", f"--reuid={NOBODY_UID}", f"--regid={NOBODY_UID}", "--clear-groups"),
-    *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
-)
-"""The prefix of a command that root starts as the user `nobody`.
 
-That user may still read the Python that tests run on, in any folder.
-"""
+
+def as_user(uid: int) -> tuple[str, ...]:
+    """The prefix of a command that root starts as another user.
+
+    That user may still read the Python that tests run on, in any folder.
+    """
+    return (
+        *("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"),
+        *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
+    )
+
+
+AS_OTHER_USER = as_user(NOBODY_UID)
+"""The prefix of a command that root starts as the user `nobody`."""
 NEEDS_OTHER_USER = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("setpriv"),
     reason="not asked for: only root may become another user, and this is not root or lacks setpriv(1)",

@@ -1,11 +1,11 @@
 """Jobs that attack the orchestrator harm no job of another repository.
 
-The whole service runs as an unprivileged user, as its jobs do.
+The whole service runs as an unprivileged user, as its jobs do; no other test has a process of this user.
 """
 
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +13,18 @@ from pathlib import Path
 import pytest
 
 from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.views import JobView
-from tests.executor_harness import AS_OTHER_USER, NEEDS_OTHER_USER, NEEDS_PROC, NOBODY_UID
+from tests.executor_harness import NEEDS_OTHER_USER, NEEDS_PROC, as_user
 from tests.gated_jobs import Commit, all_ended, publish_requests, wait_for_jobs
 from tests.repositories import Repository
 from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
 
 pytestmark = [NEEDS_PROC, NEEDS_OTHER_USER]
+
+
+UID = 60_000 + os.getpid() % 5000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +70,14 @@ class Tenants:
 
 
 def give_away(directory: Path) -> None:
-    """Give the directory, and all below it, to the user `nobody`."""
+    """Give the directory, and all below it, to the user."""
     for path in (directory, *directory.rglob("*")):
-        os.chown(path, NOBODY_UID, NOBODY_UID, follow_symlinks=False)
+        os.chown(path, UID, UID, follow_symlinks=False)
 
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest) -> Iterator[PlaceWithStore]:
-    """A directory of the user `nobody`, and the URL of an empty store.
+    """A directory of the user, and the URL of an empty store.
 
     It is outside of pytest's folders, which other users may not enter.
     """
@@ -86,8 +90,12 @@ def place(request: pytest.FixtureRequest) -> Iterator[PlaceWithStore]:
 
 
 @asynccontextmanager
-async def tenants_of(place: SharedFiles, **settings: str) -> AsyncIterator[Tenants]:
-    with orchestrator(place, before=AS_OTHER_USER, HOME=str(place.directory), **settings) as service:
+async def tenants_of(
+    place: SharedFiles, limits: Sequence[str] = (), **settings: str
+) -> AsyncIterator[Tenants]:
+    """A running orchestrator, by a command that limits it."""
+    before = (*limits, *as_user(UID))
+    with orchestrator(place, before=before, HOME=str(place.directory), **settings) as service:
         async with open_store(place.database_url) as store:
             yield Tenants(place=place, service=service, store=store)
 
@@ -112,3 +120,24 @@ async def test_jobs_of_others_run_after_a_job_that_spoils_the_directory_of_all_w
             assert (await tenants.run(OWN + spoils)).state is JobState.SUCCEEDED
             good = await tenants.run_good()
             assert (good.state, good.attempt) == (JobState.SUCCEEDED, 1)
+
+
+TAKE_ALL = """
+import os, time
+while True:
+    try:
+        if os.fork() == 0:
+            time.sleep(1000)
+    except OSError:
+        time.sleep(0.01)
+"""
+
+
+async def test_a_job_that_takes_all_processes_is_ended_and_jobs_of_others_run(place: PlaceWithStore) -> None:
+    limits = ("prlimit", "--nproc=200:200")
+    async with tenants_of(place, limits, STOP_GRACE_SECONDS="0", CAPACITY_MAP="linux=2") as tenants:
+        view = await tenants.run(f"exec python3 -c '{TAKE_ALL}'", props='timeout="20s"')
+        assert (view.state, view.reason, view.attempt) == (JobState.FAILED, Reason.STEP_FAILED, 1)
+        assert "hardly any more processes can be started here" in view.detail
+        good = await tenants.run_good()
+        assert (good.state, good.reason) == (JobState.SUCCEEDED, Reason.COMPLETED)

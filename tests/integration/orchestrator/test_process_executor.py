@@ -93,6 +93,13 @@ async def test_a_job_inherits_no_file_but_its_three(harness: ExecutorHarness) ->
     assert harness.text.splitlines()[-5:] == ["0", "1", "2", "3", "/dev/null"]
 
 
+@NEEDS_PROC
+async def test_a_job_is_ended_before_other_processes_when_memory_is_short(harness: ExecutorHarness) -> None:
+    """Also a job of many small processes: the kernel ends the largest of all that are equal."""
+    await harness.run("cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj")
+    assert [int(line) >= 500 for line in harness.text.splitlines()[-2:]] == [True, True]
+
+
 async def test_the_workspace_is_private(harness: ExecutorHarness) -> None:
     await harness.run("stat -c %a . .. $HOME $TMPDIR; umask")
     assert harness.text.splitlines()[-5:] == ["700", "700", "700", "700", "0022"]

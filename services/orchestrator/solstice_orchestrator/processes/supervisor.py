@@ -43,6 +43,7 @@ class ControlClosed(Exception):
 
 def main() -> int:
     """Run the plan; the verdict says how it ended, not the exit code."""
+    _go_first_without_memory()
     _become_reaper()
     _join(sys.argv[1:])
     with _Signals() as signals:
@@ -309,6 +310,12 @@ def kill_descendants(ancestor: int) -> None:
     if ancestor == os.getpid():
         for _ in reap():
             pass
+
+
+def _go_first_without_memory() -> None:
+    """Let the kernel end processes of the job before others when memory is short: proc_pid_oom_score_adj(5)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
 
 
 def _become_reaper() -> None:

@@ -26,6 +26,7 @@ from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.git.repository import directory_bytes
 from solstice_orchestrator.git.visits import SILENT_SECONDS, Visit
 from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.worker.executors.crowding import CrowdingWatch
 from solstice_orchestrator.worker.executors.disk import DiskWatch
 from solstice_orchestrator.worker.executors.job_environment import environment
 from solstice_orchestrator.worker.executors.limited_log import LimitedLog
@@ -62,6 +63,7 @@ class ProcessExecutor:
     no_output_seconds: float = 0.0
     """How long a job without its own limit may write nothing; 0: without a limit."""
     disk: DiskWatch = field(default_factory=DiskWatch)
+    crowding: CrowdingWatch = field(default_factory=CrowdingWatch)
     starting: AbstractContextManager[None] = field(default_factory=nullcontext)
     """Entered for the time of each checkout, by any number at once."""
     hosts: GitHosts = field(default_factory=GitHosts)
@@ -201,8 +203,11 @@ class ProcessExecutor:
             # From here on no failure counts as infrastructure: the running job may have caused it.
             outcome = to_outcome(VANISHED, execution.spec, requested=CANCELLED if stop.is_set() else None)
             try:
-                async with self.disk.watching(place.root) as filling:
-                    outcome = await self._watched(execution.spec, supervisor, log, stop, filling)
+                async with (
+                    self.disk.watching(place.root) as filling,
+                    self.crowding.watching(supervisor.pid) as crowding,
+                ):
+                    outcome = await self._watched(execution.spec, supervisor, log, stop, (filling, crowding))
             except* Exception as errors:  # noqa: BLE001  no error here may pass for an infrastructure failure
                 LOG.warning(
                     LogEvent.SUPERVISION_FAILED,
@@ -218,11 +223,11 @@ class ProcessExecutor:
         supervisor: SupervisorHandle,
         log: LimitedLog,
         stop: asyncio.Event,
-        filling: asyncio.Future[Outcome],
+        greedy: Sequence[asyncio.Future[Outcome]],
     ) -> Outcome:
         """Pass on output until the job ends, and return the outcome.
 
-        The job is asked to end when it is cancelled, silent for too long, or fills the disk.
+        The job is asked to end when it is cancelled, silent for too long, or `greedy` has its outcome.
         """
         limit = spec.timeout_seconds + self.grace_seconds + SLACK_SECONDS
         quiet, silence = spec.no_output_seconds or self.no_output_seconds, OutputSilence()
@@ -233,7 +238,7 @@ class ProcessExecutor:
             stopping = tasks.create_task(stop.wait(), name="job stop")
             hearing = tasks.create_task(silence.lasts(quiet), name="job silence")
             asking = tasks.create_task(
-                self._request_end(supervisor, [stopping, hearing, filling]), name="job end"
+                self._request_end(supervisor, [stopping, hearing, *greedy]), name="job end"
             )
             overdue = False
             try:
@@ -245,8 +250,8 @@ class ProcessExecutor:
             requested = None
             if stop.is_set():
                 requested = CANCELLED
-            elif filling.done():
-                requested = filling.result()
+            elif taken := [future.result() for future in greedy if future.done()]:
+                requested = taken[0]
             elif hearing.done():
                 requested = silent(quiet)
             for task in (asking, stopping, hearing, beginning):

@@ -56,6 +56,11 @@ class SupervisorHandle:
         self._in_log, self._all_in_log, self._moving = 0, False, asyncio.Condition()
         """The output bytes in the log, whether these are all, and the log's lock."""
 
+    @property
+    def pid(self) -> int:
+        """The process id of the supervisor."""
+        return self._process.pid
+
     async def is_ready(self) -> bool:
         try:
             async with asyncio.timeout(START_SECONDS):
