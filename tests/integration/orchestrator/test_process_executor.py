@@ -16,6 +16,7 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason, StepSpec
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.processes import supervisor
 from solstice_orchestrator.worker.executors import process
 from solstice_orchestrator.worker.executors.process import ProcessExecutor
 from solstice_orchestrator.worker.workspaces import (
@@ -95,7 +96,7 @@ async def test_a_job_inherits_no_file_but_its_three(harness: ExecutorHarness) ->
 
 @NEEDS_PROC
 async def test_a_job_is_ended_before_other_processes_when_memory_is_short(harness: ExecutorHarness) -> None:
-    """Also a job of many small processes: the kernel ends the largest of all that are equal."""
+    """Also one with many small processes: of those that are equal, the kernel ends the largest."""
     await harness.run("cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj")
     assert [int(line) >= 500 for line in harness.text.splitlines()[-2:]] == [True, True]
 
@@ -148,6 +149,32 @@ async def test_surroundings_that_no_process_can_have_fail_the_step(harness: Exec
     outcome = await harness.run(StepSpec(name="odd", run="true", env={"A": "x" * 3_000_000}))
     assert (outcome.state, outcome.reason, outcome.step) == (JobState.FAILED, Reason.STEP_FAILED, "odd")
     assert "could not be started" in outcome.detail
+
+
+SHORT_OF_PROCESSES = """
+import runpy, subprocess
+start, tries = subprocess.Popen, []
+
+def start_third_time(*arguments, **options):
+    tries.append(arguments)
+    if len(tries) % 3:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return start(*arguments, **options)
+
+subprocess.Popen = start_third_time
+runpy.run_path({supervisor!r}, run_name="__main__")
+"""
+
+
+async def test_a_step_that_finds_no_process_begins_a_moment_later(
+    harness: ExecutorHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job may have taken all processes until it was ended."""
+    script = tmp_path / "supervisor.py"
+    script.write_text(SHORT_OF_PROCESSES.format(supervisor=supervisor.__file__))
+    monkeypatch.setattr(supervisor, "__file__", str(script))
+    assert (await harness.run("echo one", "echo two")).state is JobState.SUCCEEDED
+    assert harness.text.endswith("$ step 1\none\n$ step 2\ntwo\n")
 
 
 async def test_a_command_that_is_not_there_fails_the_step(harness: ExecutorHarness) -> None:

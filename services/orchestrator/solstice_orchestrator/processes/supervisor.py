@@ -33,6 +33,9 @@ PR_SET_DUMPABLE: Final = 4
 PR_SET_CHILD_SUBREAPER: Final = 36
 CONTROL, VERDICT, OUTPUT = 0, 1, 2
 MAX_PLAN_BYTES: Final = 16 * 1024 * 1024
+START_SECONDS: Final = 30.0
+"""How long to try again to start a step for which there is no process: another job may have taken all for a moment."""
+START_PAUSE_SECONDS: Final = 0.2
 _WALL: Final = 0x40000000
 """Lets waitpid(2) see children of every kind; the `os` module has no name for it."""
 
@@ -179,19 +182,18 @@ class _Job:
         deadline, scope = self._deadline, "job"
         if step["timeout"] is not None and time.monotonic() + step["timeout"] < deadline:
             deadline, scope = time.monotonic() + float(step["timeout"]), "step"
-        try:
-            child = subprocess.Popen(
-                step["argv"],
-                cwd=self._plan["directory"],
-                env={**self._plan["env"], **step["env"]},
-                stdin=subprocess.DEVNULL,
-                stdout=OUTPUT,
-                stderr=OUTPUT,
-                start_new_session=True,
-                umask=0o022,
-            )
-        except (OSError, ValueError) as error:
-            return {"how": "unstartable", "detail": str(error)}
+        child = None
+        until = min(deadline, time.monotonic() + START_SECONDS)
+        while child is None:
+            try:
+                child = self._started(step)
+            except (OSError, ValueError) as error:
+                if not isinstance(error, BlockingIOError) or time.monotonic() >= until:
+                    return {"how": "unstartable", "detail": str(error)}
+                if self._control.stop_requested:
+                    self._end(None)
+                    return {"how": "stopped"}
+                self._wait(min(until, time.monotonic() + START_PAUSE_SECONDS))
         self._groups.append(child.pid)
         while True:
             status = self._reap(child)
@@ -204,6 +206,18 @@ class _Job:
                 self._end(child)
                 return {"how": "timed_out", "scope": scope}
             self._wait(deadline)
+
+    def _started(self, step: dict[str, Any]) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            step["argv"],
+            cwd=self._plan["directory"],
+            env={**self._plan["env"], **step["env"]},
+            stdin=subprocess.DEVNULL,
+            stdout=OUTPUT,
+            stderr=OUTPUT,
+            start_new_session=True,
+            umask=0o022,
+        )
 
     def _wait(self, deadline: float) -> None:
         """Sleep until a child ends, the control pipe is readable, or the deadline comes."""

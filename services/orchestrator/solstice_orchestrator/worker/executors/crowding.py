@@ -4,8 +4,8 @@ The limit may be one of the user (`ulimit -u`), of a container, of systemd (`Tas
 can start and no commit can be checked out, until the job that uses it up has ended.
 """
 
-import _thread
 import asyncio
+import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -17,7 +17,7 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.processes.supervisor import process_ids
 
 CHECK_SECONDS: Final = 1.0
-SPARE: Final = 16
+SPARE: Final = 8
 """The least number of processes that there must be room for. A checkout needs a few."""
 LEAST_GUILTY: Final = 100
 """A job with fewer processes and threads is not ended: others have used up the limit."""
@@ -40,7 +40,10 @@ class CrowdingWatch:
 
     @asynccontextmanager
     async def watching(self, supervisor: int) -> AsyncIterator["asyncio.Future[Outcome]"]:
-        """Watch what the process `supervisor` starts; the future gets the outcome of the job when that must end."""
+        """Watch the processes below a supervisor; the future gets their job's outcome.
+
+        It gets that when the job must end.
+        """
         job_to_end: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._jobs[supervisor] = job_to_end
         try:
@@ -87,17 +90,17 @@ def is_room_for(count: int) -> bool:
 
     This starts that many threads, which wait for each other and end at once.
     """
-    gate = _thread.allocate_lock()
+    gate = threading.Lock()
     with gate:
         try:
             for _ in range(count):
-                _thread.start_new_thread(_pass, (gate,))
+                threading.Thread(target=_pass, args=(gate,), daemon=True).start()
         except RuntimeError:
             return False
     return True
 
 
-def _pass(gate: "_thread.LockType") -> None:
+def _pass(gate: "threading.Lock") -> None:
     with gate:
         pass
 
