@@ -96,7 +96,7 @@ async def test_a_job_inherits_no_file_but_its_three(harness: ExecutorHarness) ->
 
 @NEEDS_PROC
 async def test_a_job_is_ended_before_other_processes_when_memory_is_short(harness: ExecutorHarness) -> None:
-    """Also one with many small processes: of those that are equal, the kernel ends the largest."""
+    """Also one with many small processes: of equal ones, the kernel ends the largest."""
     await harness.run("cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj")
     assert [int(line) >= 500 for line in harness.text.splitlines()[-2:]] == [True, True]
 

@@ -1,4 +1,4 @@
-"""Notice that no more processes can be started, and end the job that has the most.
+"""End the job with the most processes when no more can be started.
 
 The limit may be one of the user (`ulimit -u`), of a container, of systemd (`TasksMax`) or of the machine. Near it, no job
 can start and no commit can be checked out, until the job that uses it up has ended.
