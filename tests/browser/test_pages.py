@@ -205,6 +205,11 @@ async def test_huge_log_shows_its_end_and_leads_to_the_rest(web: WebServer, brow
         await expect(page.locator("#L40001")).to_be_attached()
         await expect(page.locator(".row")).to_have_count(10_000)
         await expect(page.locator("#hidden-lines")).to_contain_text("The first 30001 lines")
+        # Of so many at once not all are sent.
+        await web.prints(key, "\n" * 20_000, "again\n")
+        await expect(page.locator("#L60002 .t")).to_have_text("again")
+        await expect(page.locator(".row")).to_have_count(10_000)
+        await expect(page.locator("#hidden-lines")).to_contain_text("The first 50002 lines")
 
 
 async def test_runs_appear_by_themselves(web: WebServer, browser: Browser) -> None:

@@ -18,6 +18,7 @@ from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.store.views import ChunkKind
+from solstice_orchestrator.web.api.log_rows import LIVE_ROWS, MAX_ROWS
 from solstice_orchestrator.web.app import serving
 from solstice_orchestrator.web.formats import sse
 from solstice_orchestrator.web.guard import SECURITY_HEADERS
@@ -561,11 +562,13 @@ async def test_rows_of_a_resumed_stream_are_those_of_the_page(
     path = f"/jobs/{key.job_id}/log/html-events"
 
     async def rows_after(position: str) -> list[str]:
-        shown: list[str] = []
+        shown: dict[int, str] = {}
         async for event in reported(http, path, position):
             if event.name == "rows":
-                shown[event.data["first"] :] = [row["html"] for row in event.data["rows"]]
-        return shown
+                first = event.data["first"]
+                shown = {index: row for index, row in shown.items() if index < first}
+                shown |= {index: row["html"] for index, row in enumerate(event.data["rows"], first)}
+        return list(shown.values())
 
     red = '<span class="f1">{}</span>'.format
     whole = [red("one"), red("two"), red("three 99%"), red("&lt;four&gt;")]
@@ -574,6 +577,21 @@ async def test_rows_of_a_resumed_stream_are_those_of_the_page(
     assert await rows_after("1.3") == whole[3:]
     page = (await http.get(f"/jobs/{key.job_id}")).text
     assert re.findall(r'<span class="t">(.*?)</span></div>', page) == whole
+
+
+async def test_of_very_many_rows_only_the_newest_are_sent_and_each_is_counted(
+    web: WebServer, http: httpx2.AsyncClient
+) -> None:
+    key = await web.running()
+    await web.prints(key, *(b"\n" * 65_536 for _ in range(4)), "the end\n")
+    await web.finish(key)
+    async for event in reported(http, f"/jobs/{key.job_id}/log/html-events"):
+        if event.name == "rows":
+            assert len(event.data["rows"]) <= LIVE_ROWS
+            last = event.data["first"] + len(event.data["rows"]), event.data["rows"][-1]
+    assert last == (4 * 65_536 + 1, {"n": 4 * 65_536 + 1, "html": "the end"})
+    page = (await http.get(f"/jobs/{key.job_id}")).text
+    assert f"The first <span>{4 * 65_536 + 1 - MAX_ROWS}</span> lines" in page
 
 
 # -- the guard -------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 import asyncio
 import codecs
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +18,9 @@ MAX_ROWS: Final = 2000
 """Rows of the first page; the newest ones, since a job reports its errors there."""
 MAX_RENDERED_BYTES: Final = 2_000_000
 """Characters of HTML in the first page."""
-_LONG: Final = 32 * 1024
+LIVE_ROWS: Final = 10_000
+"""The most rows of one update; a page of a living job keeps no more (log.js)."""
+_LONG: Final = 8 * 1024
 """Bytes above which rendering yields to the event loop."""
 
 
@@ -37,8 +40,12 @@ class LogRows:
         """Whether the last row of the last update may still change."""
         return self._terminal.line_is_open
 
-    async def add(self, chunks: Sequence[LogChunk]) -> RowsUpdate | None:
-        """The changes by these chunks; a gap in their sequence becomes a remark."""
+    async def add(self, chunks: Sequence[LogChunk], newest: int | None = None) -> RowsUpdate | None:
+        """The changes by these chunks; a gap in their sequence becomes a remark.
+
+        With `newest`, the update has about so many rows at most, the last ones.
+        """
+        self._terminal.newest = newest
         if sum(len(chunk.data) for chunk in chunks) > _LONG:
             return await asyncio.to_thread(self._add, chunks)
         return self._add(chunks)
@@ -86,20 +93,18 @@ async def render_log(
     rows, log = deque[LogRow](maxlen=MAX_ROWS), LogRows()
     total = 0
     last = None if line is None else line + MAX_ROWS // 2
-    is_there = False
-    while attempt and not is_there:
-        page = await store.log(job_id, attempt=attempt, after=log.sequence, limit=BATCH)
-        update = await log.add(page.chunks) if page and page.chunks else log.end() if ended else None
-        if update:
+    async with aclosing(
+        _updates(store, log, job_id, attempt, ended=ended, all_rows=line is not None)
+    ) as updates:
+        async for update in updates:
             while rows and total > update.first:
                 rows.pop()
                 total -= 1
             shown = [row for row in update.rows if last is None or not _is_behind(row, last)]
-            is_there = len(shown) < len(update.rows)
             rows.extend(shown)
-            total += len(shown)
-        if not page or not page.chunks:
-            break
+            total = update.first + len(shown)
+            if len(shown) < len(update.rows):
+                break
     size = sum(len(row.html) for row in rows)
     while size > MAX_RENDERED_BYTES:
         # The requested line stays.
@@ -107,6 +112,22 @@ async def render_log(
         size -= len((rows.popleft() if before else rows.pop()).html)
         total -= not before
     return RenderedLog(position=LogPosition(attempt, log.sequence), first=total - len(rows), rows=list(rows))
+
+
+async def _updates(
+    store: JobStore, log: LogRows, job_id: str, attempt: int, *, ended: bool, all_rows: bool
+) -> AsyncGenerator[RowsUpdate, None]:
+    """Yield the changes by each chunk alone: it may hold very many rows."""
+    newest = None if all_rows else MAX_ROWS
+    while attempt:
+        page = await store.log(job_id, attempt=attempt, after=log.sequence, limit=BATCH)
+        if not page or not page.chunks:
+            break
+        for chunk in page.chunks:
+            if update := await log.add((chunk,), newest):
+                yield update
+    if ended and (update := log.end()):
+        yield update
 
 
 def _is_behind(row: LogRow, line: int) -> bool:

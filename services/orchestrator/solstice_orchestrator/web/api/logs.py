@@ -232,12 +232,15 @@ async def _plain(store: JobStore, job_id: str, attempt: int) -> AsyncGenerator[b
     """
     log, last = LogRows(), ""
     while (page := await store.log(job_id, attempt=attempt, after=log.sequence, limit=BATCH)) and page.chunks:
-        attempt, update = page.attempt, await log.add(page.chunks)
-        if update:
-            *lines, last = (row.text for row in update.rows)
-            if log.line_is_open:
-                yield "".join(f"{line}\n" for line in lines).encode()
-            else:
-                yield "".join(f"{line}\n" for line in (*lines, last)).encode()
-                last = ""
+        attempt = page.attempt
+        for chunk in page.chunks:
+            # One by one: each may hold very many rows.
+            update = await log.add((chunk,))
+            if update:
+                *lines, last = (row.text for row in update.rows)
+                if log.line_is_open:
+                    yield "".join(f"{line}\n" for line in lines).encode()
+                else:
+                    yield "".join(f"{line}\n" for line in (*lines, last)).encode()
+                    last = ""
     yield last.encode()

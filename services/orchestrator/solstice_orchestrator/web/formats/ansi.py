@@ -33,6 +33,9 @@ _UNFINISHED: Final = re.compile(
 )
 """An incomplete control sequence."""
 
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""A control character other than tabulator and line feed."""
+
 _FLAGS: Final = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "inverse", 8: "hidden", 9: "strike"}
 _ON: Final = {**{code: frozenset({name}) for code, name in _FLAGS.items()}, 21: frozenset({"underline"})}
 _OFF: Final = {
@@ -116,6 +119,8 @@ class RowsUpdate:
 class Terminal:
     """Takes text in pieces of any size, and returns the changed rows on request."""
 
+    newest: int | None = None
+    """How many of the newest lines `take` returns at least; earlier ones may be counted alone. None: all."""
     _unfinished: str = ""
     """The beginning of an incomplete control sequence."""
     _style: TextStyle = PLAIN
@@ -132,6 +137,37 @@ class Terminal:
     def feed(self, text: str) -> None:
         """Take the next piece of text."""
         text, self._unfinished = self._unfinished + text, ""
+        lines = text.replace("\r\n", "\n")
+        if _CONTROL.search(lines):
+            self._feed_tokens(text)
+        else:
+            self._feed_lines(lines)
+
+    def _feed_lines(self, text: str) -> None:
+        """Take text without control characters: a job may print millions of short lines."""
+        *lines, last = text.split("\n")
+        if self.newest is not None and len(lines) > self.newest + 1 and max(map(len, lines)) <= MAX_LINE:
+            # The first line may continue the open one.
+            self._feed_line(lines[0])
+            self._drop(len(lines) - 1 - self.newest)
+            lines = lines[-self.newest :]
+        for line in lines:
+            self._feed_line(line)
+        if last:
+            self._write(last)
+
+    def _feed_line(self, line: str) -> None:
+        if line:
+            self._write(line)
+        self._end_line()
+
+    def _drop(self, lines: int) -> None:
+        """Leave out all rows up to here, and so many lines after them."""
+        self._number += lines
+        self._first += len(self._done) + lines
+        self._done.clear()
+
+    def _feed_tokens(self, text: str) -> None:
         position = 0
         while position < len(text):
             token = _TOKEN.match(text, position)
@@ -169,6 +205,9 @@ class Terminal:
         """Return the rows changed since the last call; None when none did."""
         rows, first = self._done, self._first
         self._done, self._first = [], first + len(rows)
+        if self.newest is not None and len(rows) > self.newest:
+            first += len(rows) - self.newest
+            rows = rows[-self.newest :]
         if self._line or self._shown:
             # Returned again at every call, changed or not: callers call this after feeding text.
             rows.append(self._open_row())

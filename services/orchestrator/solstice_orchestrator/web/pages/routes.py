@@ -28,7 +28,7 @@ from solstice_orchestrator.web.api.following import (
     NewAttempt,
     follow_log,
 )
-from solstice_orchestrator.web.api.log_rows import LogRows, RenderedLog, render_log
+from solstice_orchestrator.web.api.log_rows import LIVE_ROWS, LogRows, RenderedLog, render_log
 from solstice_orchestrator.web.api.logs import ended_document, requested_attempt, requested_position
 from solstice_orchestrator.web.api.runs import cancelled_by, known_job, new_run_or_refusal, stream
 from solstice_orchestrator.web.api.schedules import steered as steered_schedule
@@ -276,8 +276,10 @@ async def _html_events(
         async for what in changes:
             match what:
                 case LogPiece():
-                    position = LogPosition(what.attempt, what.chunks[-1].sequence)
-                    yield _rows_event(position, await log.add(what.chunks))
+                    for chunk in what.chunks:
+                        # One by one: each may hold very many rows.
+                        position = LogPosition(what.attempt, chunk.sequence)
+                        yield _rows_event(position, await log.add((chunk,), LIVE_ROWS))
                 case NewAttempt():
                     log = LogRows()
                     yield Event(name="attempt", id=f"{what.attempt}.0", data={"attempt": what.attempt})
@@ -304,7 +306,7 @@ async def _catch_up(store: JobStore, job_id: str, log: LogRows, start: LogPositi
         known = [chunk for chunk in page.chunks if chunk.sequence <= start.sequence] if page else []
         if not known:
             return
-        await log.add(known)
+        await log.add(known, 1)
 
 
 def _rows_event(position: LogPosition, update: RowsUpdate | None) -> Event | None:

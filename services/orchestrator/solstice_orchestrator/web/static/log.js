@@ -26,10 +26,17 @@ function flush() {
 }
 
 function apply(update) {
+  // Of very many rows at once the server sends only the newest.
+  const leap = update.first > first + log.childElementCount;
+  if (leap) {
+    log.replaceChildren();
+    first = update.first;
+  }
   while (log.lastChild && first + log.childElementCount > Math.max(update.first, first)) log.lastElementChild.remove();
   const fragment = document.createDocumentFragment();
   update.rows.forEach((row, offset) => { if (update.first + offset >= first) fragment.append(element(row)); });
   log.append(fragment);
+  if (leap) countHidden();
 }
 
 function element(row) {
@@ -55,6 +62,10 @@ function trim() {
   let extra = log.childElementCount - MAX_ROWS;
   if (extra <= 0) return;
   for (; extra > 0; extra--, first++) log.firstElementChild.remove();
+  countHidden();
+}
+
+function countHidden() {
   const note = document.getElementById("hidden-lines");
   const top = log.querySelector(".n");
   note.querySelector("span").textContent = top ? top.dataset.n - 1 : first;

@@ -191,3 +191,25 @@ def test_cuts_after_every_character_change_nothing(text: str) -> None:
         terminal.feed(character)
     update = terminal.take()
     assert (list(update.rows) if update else []) == rows_of(text)
+
+
+LINES = st.lists(st.one_of(FRAGMENTS, st.sampled_from(["\n", "a\nb\nc\n", "\r\n\r\n"])), max_size=20)
+
+
+@settings(deadline=None)
+@given(st.lists(LINES.map("".join), max_size=5), st.integers(1, 4))
+def test_without_all_rows_the_newest_are_the_same_and_the_others_are_counted(
+    pieces: list[str], newest: int
+) -> None:
+    every, last = Terminal(), Terminal(newest=newest)
+    for piece in pieces:
+        every.feed(piece)
+        last.feed(piece)
+        whole, part = every.take(), last.take()
+        assert (whole is None) == (part is None)
+        if whole and part:
+            count = len(part.rows)
+            assert count >= min(newest, len(whole.rows))
+            assert count <= newest + 1
+            assert part.first == whole.first + len(whole.rows) - count
+            assert list(part.rows) == list(whole.rows)[-count:]
