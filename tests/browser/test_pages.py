@@ -254,7 +254,7 @@ async def test_cancel_button_ends_a_waiting_job(web: WebServer, browser: Browser
         await page.goto(f"/jobs/{ids['build']}")
         await page.get_by_role("button", name="Cancel job").click()
         await expect(page.locator(".pill").first).to_have_text("Cancelled")
-        await expect(page.get_by_text("It was cancelled.")).to_be_visible()
+        await expect(page.get_by_text("It was cancelled on this machine.")).to_be_visible()
 
 
 async def test_cancel_of_a_running_run_says_that_it_was_asked_for(web: WebServer, browser: Browser) -> None:
@@ -300,11 +300,13 @@ async def test_run_again_on_the_page_of_a_job_is_that_job_with_what_needs_it(
 
 
 async def test_who_cancelled_is_named(web: WebServer, browser: Browser) -> None:
-    _, ids = await web.plan(spec("test"))
+    run, ids = await web.plan(spec("test"))
     async with tab(browser, web) as page:
         await page.goto(f"/jobs/{ids['test']}")
         await page.get_by_role("button", name="Cancel job").click()
         await expect(page.locator("#head")).to_contain_text("cancelled on this machine")
+        await page.goto(f"/runs/{run.run_id}")
+        await expect(page.locator("#jobs")).to_contain_text("It was cancelled on this machine.")
 
 
 async def test_errored_runs_say_why_in_the_list(web: WebServer, browser: Browser) -> None:

@@ -96,10 +96,12 @@ def run_trouble(run: RunView) -> str:
     """
     if run.state not in {RunState.ERRORED, RunState.CANCELLED, RunState.TIMED_OUT}:
         return ""
-    first_line = run.detail.strip().partition("\n")[0]
-    if len(first_line) > LINE:
-        first_line = f"{first_line[:LINE]}…"
-    return first_line
+    return _first_line(run.detail)
+
+
+def _first_line(text: str) -> str:
+    first_line = text.strip().partition("\n")[0]
+    return f"{first_line[:LINE]}…" if len(first_line) > LINE else first_line
 
 
 def reason_words(job: JobView) -> str:
@@ -127,6 +129,9 @@ def _why(job: JobView) -> str:
             why = f"Runs step “{job.step}”." if job.step else ""
         case JobState.TIMED_OUT if job.step and job.reason is Reason.STEP_TIMEOUT:
             why = f"Step “{job.step}” took longer than its time limit."
+        case JobState.CANCELLED if job.reason is Reason.CANCEL_REQUESTED and job.detail:
+            by = _first_line(job.detail)
+            why = f"It was {by}." if by.startswith("cancelled ") else f"It was cancelled ({by})."
         case JobState.FAILED if job.step:
             code = "" if job.exit_code is None else f" with exit code {job.exit_code}"
             why = f"Step “{job.step}” ended{code}."
@@ -140,7 +145,8 @@ def more(job: JobView) -> str:
     if not job.state.final:
         return job.detail
     bare = Outcome(state=job.state, reason=job.reason, exit_code=job.exit_code, step=job.step)
-    return "" if job.detail == detail_of(bare) else job.detail
+    names_requester = job.reason is Reason.CANCEL_REQUESTED and job.detail in _why(job)
+    return "" if job.detail == detail_of(bare) or names_requester else job.detail
 
 
 def expected(start: Forecast, now: float) -> str:

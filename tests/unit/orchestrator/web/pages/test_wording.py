@@ -139,6 +139,19 @@ def test_every_state_has_words(state: JobState | RunState) -> None:
             {"state": JobState.BLOCKED, "reason": Reason.CONCURRENCY_GROUP},
             "Waits for its concurrency group.",
         ),
+        ({"state": JobState.CANCELLED, "reason": Reason.CANCEL_REQUESTED}, "It was cancelled."),
+        (
+            {"state": JobState.CANCELLED, "reason": Reason.CANCEL_REQUESTED, "detail": "cancelled by mira"},
+            "It was cancelled by mira.",
+        ),
+        (
+            {
+                "state": JobState.CANCELLED,
+                "reason": Reason.CANCEL_REQUESTED,
+                "detail": "/cancel by mira\nmore",
+            },
+            "It was cancelled (/cancel by mira).",
+        ),
     ],
 )
 def test_reason(changes: dict[str, object], text_expected: str) -> None:
@@ -169,6 +182,9 @@ def test_detail_that_repeats_the_reason_is_left_out() -> None:
     job = replace(JOB, state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=2, step="test")
     assert not wording.more(replace(job, detail="step 'test' ended with exit code 2"))
     assert wording.more(replace(job, detail="out of memory")) == "out of memory"
+    cancelled = replace(JOB, state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED)
+    assert not wording.more(replace(cancelled, detail="cancelled by mira"))
+    assert wording.more(replace(cancelled, detail="cancelled by mira\nmore")) == "cancelled by mira\nmore"
 
 
 @pytest.mark.parametrize(
