@@ -200,6 +200,12 @@ class OrchestratorClient:
         """
         return await self._get("/api/v1/scale", {"label": label, "target_seconds": target_seconds})
 
+    async def dead_letters(self, *, limit: int = 50) -> list[Document]:
+        """Dead letters of all queues, oldest first; changes nothing."""
+        answer = await self._get("/api/v1/dead-letters", {"limit": limit})
+        dead_letters: list[Document] = answer["dead_letters"]
+        return dead_letters
+
     async def workers(self) -> list[Document]:
         """Every worker that is or recently was connected, by name."""
         answer = await self._get("/api/v1/workers")

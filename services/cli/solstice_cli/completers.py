@@ -50,6 +50,18 @@ def unfinished(context: typer.Context, incomplete: str) -> Found:
     return _ids(incomplete, _answer(context, both))
 
 
+def dead_letters(context: typer.Context, incomplete: str) -> Found:
+    """The oldest dead letters."""
+
+    async def request(api: OrchestratorClient) -> Found:
+        return [
+            (each["id"], f"{each['reason']}, {each['repository'] or each['queue']}")
+            for each in await api.dead_letters(limit=NEWEST)
+        ]
+
+    return [each for each in _answer(context, request) if each[0].startswith(incomplete)]
+
+
 def workers(context: typer.Context) -> Found:
     """The names of workers."""
 

@@ -1,5 +1,6 @@
 """Completion in real shells on a terminal, beside a running `solstice up`."""
 
+import asyncio
 import re
 import socket
 import time
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from solstice_common.broker import open_broker
 from solstice_common.messages.states import RunState
+from tests.dead_letter_replays import fill, refused
 from tests.servers.shells import ANSWER_SECONDS, CLEAR, SHELLS, Terminal, terminal
 from tests.servers.solstice_up import SolsticeUp, clean_environment, repository, solstice_up
 
@@ -121,6 +124,25 @@ def test_names_of_workers_repositories_and_labels_are_offered(
     offered(lambda: opened.completed(line + name[:3]), f"{line}{name} ")
     offered(lambda: opened.completed("solstice jobs --branch ma"), "solstice jobs --branch main ")
     offered(lambda: opened.candidates("solstice scale --label "), [*worker["slots"]])
+
+
+@pytest.fixture(scope="module")
+def dead_letter(up: SolsticeUp) -> str:
+    """The id of one."""
+
+    async def published() -> None:
+        async with open_broker(f"sqlite:///{up.home / 'broker.sqlite'}", name="test") as broker:
+            await fill(broker, refused(1))
+
+    asyncio.run(published())
+    (found,) = up.json("dlq", "list")["dead_letters"]
+    return str(found["id"])
+
+
+def test_ids_of_dead_letters_are_offered(opened: Terminal, dead_letter: str) -> None:
+    for command in ("show", "replay", "drop"):
+        line = f"solstice dlq {command} "
+        offered(lambda line=line: opened.completed(f"{line}{dead_letter[:4]}"), f"{line}{dead_letter} ")  # type: ignore[misc]  # bound now
 
 
 def test_files_are_offered_where_a_file_is_meant(opened: Terminal, home: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
+from solstice_cli import completers
 from solstice_cli.commands.dlq_options import Chosen, DryRun, OneQueue, Queues, Yes, choose, with_choice
 from solstice_cli.commands.topology import LocalBrokerSettings
 from solstice_cli.output import dead_letters as shown
@@ -71,7 +72,12 @@ def list_(
 def show(
     settings: BrokerSettings,
     *,
-    dead_letter: Annotated[str, typer.Argument(metavar="ID", help="Its id, or the beginning of it.")],
+    dead_letter: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="Its id, or the beginning of it.", autocompletion=completers.dead_letters
+        ),
+    ],
     queue: Queues = None,
     as_json: AsJson = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from solstice_cli import completers
 from solstice_common.broker.dead_letters.dead_letter_routes import (
     CANCELLATIONS,
     REPORTS,
@@ -65,7 +66,12 @@ class Chosen:
 def choose(
     *,
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Their ids, or beginnings of them.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID]...",
+            help="Their ids, or beginnings of them.",
+            autocompletion=completers.dead_letters,
+        ),
     ] = None,
     queue: Queues = None,
     reason: Annotated[

@@ -27,6 +27,7 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.settings import without_password
 from solstice_common.values.times import age, age_seconds, format_seconds, parse_timestamp
 from solstice_forge.api.api_models import fields_of
+from solstice_forge.commands.delivery_numbers import newest_numbers
 from solstice_forge.config import configured_sources
 from solstice_forge.decisions.replay import NotReplayable, replay
 from solstice_forge.decisions.sources import Source, unverified_source
@@ -56,7 +57,12 @@ app: Final = typer.Typer(
 )
 
 Which = Annotated[
-    str, typer.Argument(metavar="ID", help="Its number in the list, or the id that the forge gave it.")
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="Its number in the list, or the id that the forge gave it.",
+        autocompletion=newest_numbers,
+    ),
 ]
 
 

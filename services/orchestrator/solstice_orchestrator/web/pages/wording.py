@@ -106,6 +106,8 @@ def _first_line(text: str) -> str:
 
 def reason_words(job: JobView) -> str:
     """Return a sentence about the reason of the job's state, and one about its tries."""
+    if job.state is JobState.CANCELLED and job.reason is Reason.CANCEL_REQUESTED:
+        return _cancelled(_first_line(job.detail))
     spent = job.retried and job.state in {JobState.FAILED, JobState.TIMED_OUT}
     return f"{_why(job)} It was tried {job.retried + 1} times." if spent else _why(job)
 
@@ -129,9 +131,6 @@ def _why(job: JobView) -> str:
             why = f"Runs step “{job.step}”." if job.step else ""
         case JobState.TIMED_OUT if job.step and job.reason is Reason.STEP_TIMEOUT:
             why = f"Step “{job.step}” took longer than its time limit."
-        case JobState.CANCELLED if job.reason is Reason.CANCEL_REQUESTED and job.detail:
-            by = _first_line(job.detail)
-            why = f"It was {by}." if by.startswith("cancelled ") else f"It was cancelled ({by})."
         case JobState.FAILED if job.step:
             code = "" if job.exit_code is None else f" with exit code {job.exit_code}"
             why = f"Step “{job.step}” ended{code}."
@@ -140,12 +139,18 @@ def _why(job: JobView) -> str:
     return why
 
 
+def _cancelled(by: str) -> str:
+    if by.startswith("cancelled "):
+        return f"It was {by}."
+    return f"It was cancelled ({by})." if by else "It was cancelled."
+
+
 def more(job: JobView) -> str:
     """Return the stored detail; empty when it only repeats `reason_words`."""
     if not job.state.final:
         return job.detail
     bare = Outcome(state=job.state, reason=job.reason, exit_code=job.exit_code, step=job.step)
-    names_requester = job.reason is Reason.CANCEL_REQUESTED and job.detail in _why(job)
+    names_requester = job.reason is Reason.CANCEL_REQUESTED and job.detail in reason_words(job)
     return "" if job.detail == detail_of(bare) or names_requester else job.detail
 
 
