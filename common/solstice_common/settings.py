@@ -342,6 +342,8 @@ def without_password(url: str) -> str:
         return hidden
     if "@" in parts.path + parts.query + parts.fragment:
         return hidden
+    if "://" not in url:
+        return url.partition("?")[0]
     # A user without a password before the host of a NATS server is a token.
     is_token = parts.scheme in {"nats", "tls"} and parts.password is None
     user = f"{parts.username}@" if parts.username and not is_token else ""

@@ -127,8 +127,10 @@ def test_the_state_directory(
         ("postgresql:///jobs?host=/run/postgresql&password=secret", "postgresql:///jobs"),
         ("sqlite:////var/lib/solstice/jobs.db", "sqlite:////var/lib/solstice/jobs.db"),
         ("sqlite:///state/jobs.db", "sqlite:///state/jobs.db"),
+        ("db.example:5433?password=secret", "db.example:5433"),
+        ("ada:secret@db.example", "..."),
     ],
-    ids=["password", "odd-password", "in-options", "absolute-file", "file"],
+    ids=["password", "odd-password", "in-options", "absolute-file", "file", "a-host", "no-scheme"],
 )
 def test_a_database_is_shown_without_its_password(url: str, shown: str) -> None:
     assert without_password(url) == shown

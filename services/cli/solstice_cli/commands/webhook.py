@@ -125,8 +125,7 @@ def _target(url: str, source: Source) -> str:
 
 def _no_url(url: str) -> ConfigurationError:
     # The value and a library's words about it are not repeated: they may hold a password.
-    shown = url if re.fullmatch(r"[\w.:/-]*", url) else without_password(url)
-    return ConfigurationError(f"{shown} is no URL: write http://HOST:PORT")
+    return ConfigurationError(f"{without_password(url)} is no URL: write http://HOST:PORT")
 
 
 def _running_here() -> str:
