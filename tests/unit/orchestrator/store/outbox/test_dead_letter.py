@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from solstice_common.broker.headers import SIGNATURE_HEADER
 from solstice_common.broker.rabbitmq.frames import content_header
 from solstice_common.broker.rabbitmq.properties import of_message
 from solstice_common.messages.states import JobState
@@ -10,7 +11,14 @@ from solstice_common.settings import BrokerSettings
 from solstice_common.topology import jobs_route
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Reason
 from solstice_orchestrator.stages.outbox_relay import message_of
-from solstice_orchestrator.store.outbox.dead_letter import MAX_DETAIL, MAX_HISTORY, dead_letter_headers
+from solstice_orchestrator.store.outbox.dead_letter import (
+    MAX_DETAIL,
+    MAX_HISTORY,
+    RUN_HEADER,
+    dead_letter_headers,
+    runs_of_dead_letters,
+    with_signatures,
+)
 from solstice_orchestrator.store.protocol import OutboxKind, OutboxMessage
 from solstice_orchestrator.store.records.changes import Attempt
 
@@ -46,6 +54,23 @@ def test_every_attempt_is_reported_in_order_also_those_that_the_job_failed_itsel
         f"test #1 on quay:1:aa, {when}: step_failed (step 'a' ended with exit code 1)",
         f"test #2 on quay:1:aa, {when}: agent_lost (held by quay:1:aa)",
     ]
+
+
+def test_only_a_dead_letter_of_a_signed_request_carries_its_signature() -> None:
+    messages = [
+        OutboxMessage(number=number, request_id="r", body=b"{}", kind=kind, headers={RUN_HEADER: run_id})
+        for number, (kind, run_id) in enumerate(
+            [
+                (OutboxKind.DEAD_LETTER, "signed"),
+                (OutboxKind.DEAD_LETTER, "unsigned"),
+                (OutboxKind.STATUS, "signed"),
+            ]
+        )
+    ]
+    assert runs_of_dead_letters(messages) == ["signed", "unsigned"]
+    first, *others = with_signatures(messages, {"signed": "by otter"})
+    assert first.headers == {RUN_HEADER: "signed", SIGNATURE_HEADER: "by otter"}
+    assert others == messages[1:]
 
 
 def test_long_details_push_no_attempt_out() -> None:
