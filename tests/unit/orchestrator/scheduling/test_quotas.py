@@ -20,6 +20,7 @@ from solstice_orchestrator.scheduling.quotas import (
     owner_of,
     running_of,
     seconds_until,
+    startable,
     started,
 )
 
@@ -116,6 +117,24 @@ def test_never_more_than_the_quota_in_any_hour(quota: int, visitors: list[tuple[
     begun = flood(quota, visitors)
     for end, _ in begun:
         assert sum(count for at, count in begun if end - HOUR < at <= end) <= quota
+
+
+@pytest.mark.parametrize(
+    ("starts", "seconds", "more"),
+    [
+        (2, 0.0, 1),
+        (2, 1799.0, 1),
+        (2, 1800.0, 3),
+        (2, 3600.0, 4),
+        (2, 5400.0, 6),
+        (5, 0.0, 0),
+        (5, 3600.0, 3),
+    ],
+)
+def test_as_many_may_start_as_the_quota_has_left_and_again_each_hour(
+    starts: int, seconds: float, more: int
+) -> None:
+    assert startable([OwnerStarts(1800.0, starts)], 3, 0.0, seconds) == more
 
 
 @given(st.integers(1, 20), visits)
