@@ -14,7 +14,7 @@ from solstice_common.cli.api_client import Document, Filters, OrchestratorClient
 from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import AsJson, print_json
 from solstice_common.messages import Priority
-from solstice_common.messages.states import JobState, RunState
+from solstice_common.messages.states import FINAL, JobState, RunState
 from solstice_common.settings import ClientSettings, without_password
 
 PAGE: Final = 100
@@ -196,9 +196,18 @@ def _show_run(run: Document, url: str, now: datetime) -> None:
         ]
     )
     typer.echo()
-    later = run["state"] == RunState.DELAYED
-    nothing = "No jobs yet: it starts later." if later else "No jobs yet: the workflow is being read."
-    display.print_jobs(run.get("jobs", []), now=now, nothing=nothing)
+    display.print_jobs(run.get("jobs", []), now=now, nothing=_without_jobs(run["state"]))
+
+
+def _without_jobs(state: str) -> str:
+    """Why a run in that state has no jobs."""
+    if state in FINAL:
+        return "No jobs: the run ended before it had any."
+    return (
+        "No jobs yet: it starts later."
+        if state == RunState.DELAYED
+        else "No jobs yet: the workflow is being read."
+    )
 
 
 def _show_job(job: Document, url: str) -> None:
