@@ -392,7 +392,7 @@ class TestSupersede:
             f"Cancelled: superseded by {newer}",
         )
 
-    async def test_and_the_one_that_runs(self, store: JobStore) -> None:
+    async def test_a_newer_push_cancels_the_one_that_runs(self, store: JobStore) -> None:
         older = await pushed(store, job("true", name="build"), job("true", name="ship", needs=("build",)))
         (claim,) = await claimed(store)
         newer = await pushed(store)

@@ -63,13 +63,15 @@ class TestLinks:
         details = {each.run_id: each.description for each in await outbox_statuses(store) if each.job_id}
         assert details[oldest] == f"Cancelled for a newer run: superseded by {newest}"
 
-    async def test_also_when_the_newer_run_has_ended(self, store: JobStore) -> None:
+    async def test_a_late_push_is_recognised_after_the_newer_run_has_ended(self, store: JobStore) -> None:
         newest = await put(store, push(2), {})
         await ended(store)
         late = await put(store, push(1), {})
         assert await states(store, newest, late) == [RunState.SUCCEEDED, RunState.CANCELLED]
 
-    async def test_also_when_the_newer_run_was_removed(self, store: JobStore, clock: ManualClock) -> None:
+    async def test_a_late_push_is_recognised_after_the_newer_run_was_removed(
+        self, store: JobStore, clock: ManualClock
+    ) -> None:
         await put(store, push(3), {})
         await put(store, push(2), {})
         await ended(store)

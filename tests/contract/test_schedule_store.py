@@ -416,7 +416,7 @@ class TestMissed:
         assert (fired.state, fired.reason) == (TickState.FIRED, TickReason.CAUGHT_UP)
         assert len((await runs_of(store)).runs) == 1
 
-    async def test_or_none_and_it_is_recorded(
+    async def test_after_downtime_all_may_be_skipped_and_that_is_recorded(
         self, store: JobStore, schedule_store: ScheduleStore, clock: ManualClock
     ) -> None:
         await added_schedule(schedule_store, missed=Missed.SKIP)

@@ -357,8 +357,8 @@ class TestWorkers:
 
     def test_an_order_holds_until_the_next(self, up: SolsticeUp, project: Repository) -> None:
         (worker,) = json.loads(up.solstice("workers", "--json").stdout)["workers"]
-        waiting_line = up.solstice("workers", "pause", worker["name"]).stdout
-        assert waiting_line == f"worker {worker['worker_id']} paused\n"
+        paused = up.solstice("workers", "pause", worker["name"]).stdout
+        assert paused == f"worker {worker['worker_id']} paused\n"
         until = up.solstice("workers", "quarantine", worker["name"], "--seconds", "60", "--json").stdout
         assert json.loads(until)["quarantined_until"]
         request_id = json.loads(enqueue(up, project, "--json").stdout)["request_id"]
@@ -372,8 +372,8 @@ class TestWorkers:
     def test_a_drain_of_the_only_worker_ends_the_whole_process_well(self, tmp_path: Path) -> None:
         with solstice_up(tmp_path / "state") as running:
             (worker,) = json.loads(running.solstice("workers", "--json").stdout)["workers"]
-            waiting_line = running.solstice("workers", "drain", worker["worker_id"]).stdout
-            assert waiting_line == f"worker {worker['worker_id']} draining\n"
+            draining = running.solstice("workers", "drain", worker["worker_id"]).stdout
+            assert draining == f"worker {worker['worker_id']} draining\n"
             assert running.process.wait(60) == 0
 
     def test_an_unknown_worker_is_named(self, up: SolsticeUp) -> None:
@@ -383,10 +383,8 @@ class TestWorkers:
 class TestSchedules:
     def test_what_a_branch_holds_is_built_when_it_is_due(self, up: SolsticeUp, project: Repository) -> None:
         where = ("--repo-url", project.folder, "--branch", "main", "--cron", "@daily")
-        waiting_line = up.solstice(
-            "schedules", "add", "nightly", *where, "--timezone", "Asia/Kathmandu"
-        ).stdout
-        assert waiting_line.startswith("schedule nightly added: next tick 2")
+        added = up.solstice("schedules", "add", "nightly", *where, "--timezone", "Asia/Kathmandu").stdout
+        assert added.startswith("schedule nightly added: next tick 2")
         up.solstice("schedules", "fire", "nightly")
 
         def last() -> dict[str, Any]:

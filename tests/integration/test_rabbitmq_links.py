@@ -391,8 +391,8 @@ async def _outlives_hanging_up(broker: Broker, proxy: FaultProxy, greeting: byte
 
 async def _no_task_is_left() -> None:
     """Only what pytest and the proxy run themselves."""
-    await wait_until(lambda: all(_is_of_solstice(task) for task in asyncio.all_tasks()))
+    await wait_until(lambda: all(_is_of_the_test(task) for task in asyncio.all_tasks()))
 
 
-def _is_of_solstice(task: "asyncio.Task[object]") -> bool:
+def _is_of_the_test(task: "asyncio.Task[object]") -> bool:
     return task is asyncio.current_task() or task.get_name().startswith("proxy-")

@@ -28,7 +28,7 @@ async def settled(notified: asyncio.Event) -> None:
     notified.clear()
 
 
-async def test_a_ring_wakes_the_listeners_of_every_process(pair: Pair) -> None:
+async def test_a_notification_wakes_the_listeners_of_every_process(pair: Pair) -> None:
     one, other = pair
     async with (
         one.listen("jobs") as first, one.listen("jobs") as second, other.listen("jobs") as other_process,
@@ -135,7 +135,7 @@ async def test_a_lost_connection_rings_and_is_made_again(
             await asyncio.sleep(0.01)
 
 
-async def test_what_is_rung_while_the_server_is_away_arrives_when_it_is_back(
+async def test_what_is_notified_while_the_server_is_away_arrives_when_it_is_back(
     own_postgresql_database: ScratchDatabase,
 ) -> None:
     server, url = own_postgresql_database.server, own_postgresql_database.url
@@ -177,7 +177,7 @@ async def test_a_silent_connection_is_asked_whether_it_still_is_one(
             await asyncio.sleep(0.01)
 
 
-async def test_leaving_sends_the_rings_still_owed(postgresql_database: ScratchDatabase) -> None:
+async def test_leaving_sends_the_notifications_still_owed(postgresql_database: ScratchDatabase) -> None:
     url = postgresql_database.url
     async with (
         PostgreSQLDatabase.open(url) as other,

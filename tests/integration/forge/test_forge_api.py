@@ -63,7 +63,7 @@ async def service(settings: ForgeSettings, running: Running) -> AsyncIterator[Fo
 
 
 class TestEnqueue:
-    async def test_a_cancel_is_stored_published_and_found(self, service: ForgeService) -> None:
+    async def test_a_requested_job_is_stored_published_and_found(self, service: ForgeService) -> None:
         answer = await service.ask(ref="refs/heads/main", repo_full_name="tide-club/almanac")
         assert answer.status_code == 202
         reported = answer.json()

@@ -49,7 +49,7 @@ async def check(inbox: InboxStore) -> None:
     assert (await inbox.strip(NOON + 60, 10)).rows == 1
 
 
-async def test_in_sqlite(tmp_path: Path) -> None:
+async def test_older_deliveries_are_there_in_sqlite(tmp_path: Path) -> None:
     path = tmp_path / "inbox.db"
     steps = [step for step in migrations_of("solstice_forge.inbox.sqlite.migrations") if step.version < 7]
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -64,7 +64,7 @@ async def test_in_sqlite(tmp_path: Path) -> None:
         await check(inbox)
 
 
-async def test_in_postgresql(postgresql_database: ScratchDatabase) -> None:
+async def test_older_deliveries_are_there_in_postgresql(postgresql_database: ScratchDatabase) -> None:
     steps = [step for step in migrations_of("solstice_forge.inbox.postgresql.migrations") if step.version < 4]
     async with connected(postgresql_database.url) as connection:
         await migrate_postgresql(connection, postgresql_database.url, steps, applied=MIGRATIONS)

@@ -46,7 +46,7 @@ async def check(store: StatusStore) -> None:
     assert await store.shown("request-1") == []
 
 
-async def test_in_sqlite(tmp_path: Path) -> None:
+async def test_older_statuses_are_there_in_sqlite(tmp_path: Path) -> None:
     path = tmp_path / "inbox.db.statuses"
     first, *_ = migrations_of("solstice_forge.statuses.sqlite_schema")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -57,7 +57,7 @@ async def test_in_sqlite(tmp_path: Path) -> None:
         await check(store)
 
 
-async def test_in_postgresql(postgresql_database: ScratchDatabase) -> None:
+async def test_older_statuses_are_there_in_postgresql(postgresql_database: ScratchDatabase) -> None:
     first, *_ = migrations_of("solstice_forge.statuses.postgresql_schema")
     async with connected(postgresql_database.url) as connection:
         await migrate_postgresql(connection, postgresql_database.url, [first], applied=MIGRATIONS)

@@ -32,7 +32,7 @@ def job_rows() -> list[dict[str, Any]]:
     ]
 
 
-def test_in_sqlite(tmp_path: Path) -> None:
+def test_open_runs_get_their_number_of_jobs_in_sqlite(tmp_path: Path) -> None:
     before, steps = migrations_before("sqlite", COUNTED_SINCE)
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -45,7 +45,7 @@ def test_in_sqlite(tmp_path: Path) -> None:
         assert dict(connection.execute("SELECT run_id, job_count FROM runs")) == EXPECTED
 
 
-async def test_in_postgresql(postgresql_database: ScratchDatabase) -> None:
+async def test_open_runs_get_their_number_of_jobs_in_postgresql(postgresql_database: ScratchDatabase) -> None:
     before, steps = migrations_before("postgresql", COUNTED_SINCE)
     async with connected(postgresql_database.url) as connection:
         await migrate_postgresql(connection, postgresql_database.url, before)

@@ -36,7 +36,7 @@ async def log_of_both(url: str) -> list[tuple[int, bytes, ChunkKind]]:
         return [(each.sequence, each.data, each.kind) for each in page.chunks]
 
 
-async def test_in_sqlite(tmp_path: Path) -> None:
+async def test_an_older_orchestrator_works_beside_log_marks_in_sqlite(tmp_path: Path) -> None:
     before, steps = migrations_before("sqlite", MARKED_SINCE)
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as older:
@@ -58,7 +58,9 @@ async def test_in_sqlite(tmp_path: Path) -> None:
         assert older.execute("SELECT count(*) FROM log_marks").fetchone() == (0,)
 
 
-async def test_in_postgresql(postgresql_database: ScratchDatabase) -> None:
+async def test_an_older_orchestrator_works_beside_log_marks_in_postgresql(
+    postgresql_database: ScratchDatabase,
+) -> None:
     before, steps = migrations_before("postgresql", MARKED_SINCE)
     async with connected(postgresql_database.url) as older:
         await migrate_postgresql(older, postgresql_database.url, before)

@@ -58,7 +58,7 @@ ROWS: Final = [
 EXPECTED: Final = {row["job_id"]: owner_of(row["repository"]) for row in ROWS}
 
 
-def test_in_sqlite(tmp_path: Path) -> None:
+def test_existing_jobs_get_owners_in_sqlite(tmp_path: Path) -> None:
     before, steps = migrations_before("sqlite", OWNED_SINCE)
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -69,7 +69,7 @@ def test_in_sqlite(tmp_path: Path) -> None:
         assert dict(connection.execute("SELECT job_id, owner FROM jobs")) == EXPECTED
 
 
-async def test_in_postgresql(postgresql_database: ScratchDatabase) -> None:
+async def test_existing_jobs_get_owners_in_postgresql(postgresql_database: ScratchDatabase) -> None:
     before, steps = migrations_before("postgresql", OWNED_SINCE)
     async with connected(postgresql_database.url) as connection:
         await migrate_postgresql(connection, postgresql_database.url, before)

@@ -375,7 +375,7 @@ async def test_an_older_push_that_comes_late_makes_way_for_the_newer_one(setup: 
     assert job.detail == f"superseded by {first}"
 
 
-async def test_also_when_both_are_planned_together(setup: PlanningSetup) -> None:
+async def test_an_older_push_makes_way_when_both_are_planned_together(setup: PlanningSetup) -> None:
     oldest, newest = pushes_of_spring(setup, 3)
     first, second = await setup.admit(newest), await setup.admit(oldest)
     async with setup.planning():

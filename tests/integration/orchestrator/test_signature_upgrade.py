@@ -43,7 +43,7 @@ async def signatures_of_dead_letters(url: str, clock: Any = None) -> dict[str, o
         }
 
 
-async def test_in_sqlite(tmp_path: Path) -> None:
+async def test_a_dead_letter_carries_its_older_signature_in_sqlite(tmp_path: Path) -> None:
     before, _ = migrations_before("sqlite", BESIDE_BODIES_SINCE)
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as older:
@@ -61,7 +61,9 @@ async def test_in_sqlite(tmp_path: Path) -> None:
     }
 
 
-async def test_in_postgresql(postgresql_database: ScratchDatabase) -> None:
+async def test_a_dead_letter_carries_its_older_signature_in_postgresql(
+    postgresql_database: ScratchDatabase,
+) -> None:
     before, steps = migrations_before("postgresql", BESIDE_BODIES_SINCE)
     async with connected(postgresql_database.url) as older:
         await migrate_postgresql(older, postgresql_database.url, before)

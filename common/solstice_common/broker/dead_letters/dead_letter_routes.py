@@ -9,9 +9,9 @@ from solstice_common.messages import Priority
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import CANCELS, STATUSES, Route, jobs_route, split_jobs_route
 
-REQUESTS: Final = "requests"
-CANCELLATIONS: Final = "cancels"
-REPORTS: Final = "statuses"
+REQUESTS_KIND: Final = "requests"
+CANCELS_KIND: Final = "cancels"
+STATUSES_KIND: Final = "statuses"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ def dead_letter_routes(settings: BrokerSettings) -> Sequence[DeadLetterRoute]:
     classes = split_jobs_route(settings).classes
     return [
         DeadLetterRoute(
-            kind=REQUESTS,
+            kind=REQUESTS_KIND,
             priority=Priority.DEFAULT if is_split else None,
             queue=jobs.queue,
             dlq=jobs.dlq,
@@ -50,7 +50,7 @@ def dead_letter_routes(settings: BrokerSettings) -> Sequence[DeadLetterRoute]:
         ),
         *(
             DeadLetterRoute(
-                kind=REQUESTS,
+                kind=REQUESTS_KIND,
                 priority=priority,
                 queue=route.queue,
                 dlq=route.dlq,
@@ -59,8 +59,8 @@ def dead_letter_routes(settings: BrokerSettings) -> Sequence[DeadLetterRoute]:
             )
             for priority, route in classes.items()
         ),
-        DeadLetterRoute(kind=CANCELLATIONS, queue=CANCELS.queue, dlq=CANCELS.dlq, replays=CANCELS),
-        DeadLetterRoute(kind=REPORTS, queue=STATUSES.queue, dlq=STATUSES.dlq, replays=STATUSES),
+        DeadLetterRoute(kind=CANCELS_KIND, queue=CANCELS.queue, dlq=CANCELS.dlq, replays=CANCELS),
+        DeadLetterRoute(kind=STATUSES_KIND, queue=STATUSES.queue, dlq=STATUSES.dlq, replays=STATUSES),
     ]
 
 

@@ -11,9 +11,9 @@ import typer
 
 from solstice_cli import completers
 from solstice_common.broker.dead_letters.dead_letter_routes import (
-    CANCELLATIONS,
-    REPORTS,
-    REQUESTS,
+    CANCELS_KIND,
+    REQUESTS_KIND,
+    STATUSES_KIND,
     DeadLetterRoute,
     chosen_routes,
 )
@@ -24,7 +24,7 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
 from solstice_common.settings import BrokerSettings
 
-SHORT_NAMES = (REQUESTS, CANCELLATIONS, REPORTS)
+SHORT_NAMES = (REQUESTS_KIND, CANCELS_KIND, STATUSES_KIND)
 
 Queues = Annotated[
     list[str] | None,

@@ -84,7 +84,9 @@ class ScheduleOperations(ABC):
     async def fired(self, task: TickTask, commit_sha: str) -> SettledTick | None:
         return await self._settle(
             task,
-            lambda moment, schedule, tick: tick_changes.firing(moment, schedule, tick, task, commit_sha),
+            lambda moment, schedule, tick: tick_changes.request_or_tick(
+                moment, schedule, tick, task, commit_sha
+            ),
         )
 
     async def not_fired(

@@ -463,7 +463,7 @@ class TestNothingElseIsRaised:
         reads_or_refuses(bytes(body))
 
     @given(st.fixed_dictionaries({}, optional={name: make() for name, make in OPTIONAL.items()}))
-    def test_and_a_canonical_message_comes_back_byte_for_byte(self, optional: dict[str, Any]) -> None:
+    def test_a_canonical_message_comes_back_byte_for_byte(self, optional: dict[str, Any]) -> None:
         first = JobRequestV1.decode(canonical({**REQUEST, **optional})).encode()
         assert JobRequestV1.decode(first).encode() == first
         assert json.loads(first) == {**REQUEST, **optional}

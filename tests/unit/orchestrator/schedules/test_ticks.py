@@ -62,7 +62,7 @@ HOUR = 3600.0
         ),
     ],
 )
-def test_catch_up_fires_for_any_number_of_missed_ticks(
+def test_a_tick_in_time_does_not_depend_on_the_policy_for_missed_ones(
     after: float, now: float, found: TickDecision, missed: Missed
 ) -> None:
     assert decide_ticks(HOURLY, after=after, now=now, missed=missed) == found
@@ -78,7 +78,7 @@ def test_what_was_missed_is_made_up_for_by_one() -> None:
     )
 
 
-def test_or_by_none() -> None:
+def test_what_was_missed_may_be_skipped() -> None:
     found = decide_ticks(HOURLY, after=NOON - 2 * HOUR - 1, now=NOON + 1800, missed=Missed.SKIP)
     assert (found.due, found.missed, found.next_at) == (
         None,

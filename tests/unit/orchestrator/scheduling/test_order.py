@@ -190,7 +190,7 @@ class TestSlotsAndLimits:
         [RemainingStarts(repositories={"acme/app": 0}), RemainingStarts(owners={"acme": 0})],
         ids=["repository", "owner"],
     )
-    def test_also_the_overdue_stay_within_the_room(self, remaining: RemainingStarts) -> None:
+    def test_overdue_jobs_stay_within_free_slots_and_limits(self, remaining: RemainingStarts) -> None:
         candidates = [candidate("late", since=0.0, age=1), candidate("b1", age=2, repository="reef/tide")]
         assert names(list(assign(candidates, {"linux": 9}, 9, overdue_before=9.0, remaining=remaining))) == [
             "b1"

@@ -97,9 +97,7 @@ async def test_a_worker_that_does_not_renew_after_the_machine_has_slept_loses_it
     store: SweptStore, clock: ManualClock
 ) -> None:
     claim = await running(store)
-    await sweep(
-        store, clock, naps=2, during=lambda seconds_asleep: clock.forward(0 if seconds_asleep else 3600)
-    )
+    await sweep(store, clock, naps=2, during=lambda nap: clock.forward(0 if nap else 3600))
     assert await state_of(store, claim.key.job_id) == (JobState.BACKOFF, Reason.AGENT_LOST)
 
 

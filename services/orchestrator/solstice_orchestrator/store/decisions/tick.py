@@ -52,7 +52,7 @@ def is_claimed(tick: Tick, task: TickTask) -> bool:
     return tick.state is TickState.DUE and tick.attempt == task.attempt and tick.lease_until is not None
 
 
-def firing(
+def request_or_tick(
     moment: Moment, schedule: Schedule, tick: Tick, task: TickTask, commit_sha: str
 ) -> JobRequestV1 | Tick | None:
     """Return the request to admit, or the settled tick. None when fenced.

@@ -6,13 +6,13 @@ from typing import Final
 from urllib.parse import urlencode
 
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
-from solstice_common.broker.dead_letters.dead_letter_routes import CANCELLATIONS, REPORTS, REQUESTS
+from solstice_common.broker.dead_letters.dead_letter_routes import CANCELS_KIND, REQUESTS_KIND, STATUSES_KIND
 from solstice_common.values.times import format_timestamp
 
 LINE: Final = 200
 """The most characters of a detail that a list shows."""
 QUEUES: Final[Mapping[str, str]] = MappingProxyType(
-    {REQUESTS: "Requests", CANCELLATIONS: "Requests to cancel", REPORTS: "Statuses"}
+    {REQUESTS_KIND: "Requests", CANCELS_KIND: "Requests to cancel", STATUSES_KIND: "Statuses"}
 )
 AGES: Final = (("1h", "Last hour"), ("1d", "Last day"), ("7d", "Last 7 days"), ("30d", "Last 30 days"))
 DONE: Final[Mapping[str, str]] = MappingProxyType({"replay": "replayed", "drop": "dropped"})

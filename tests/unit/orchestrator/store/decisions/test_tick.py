@@ -17,11 +17,11 @@ from solstice_orchestrator.store.decisions.schedule import added, by_hand
 from solstice_orchestrator.store.decisions.tick import (
     claimed,
     fired,
-    firing,
     is_claimed,
     not_fired,
     released,
     request_of,
+    request_or_tick,
 )
 from solstice_orchestrator.store.records.schedule_rows import Schedule, Tick
 from solstice_orchestrator.store.schedule_store import TickTask
@@ -83,11 +83,11 @@ def test_only_the_attempt_that_holds_a_tick_fires_it() -> None:
         CLAIMED._replace(state=TickState.FAILED),
     ):
         assert not is_claimed(other, task())
-        assert firing(moment(NOW), HOURLY, other, task(), COMMIT) is None
+        assert request_or_tick(moment(NOW), HOURLY, other, task(), COMMIT) is None
 
 
 def test_a_held_tick_becomes_a_request() -> None:
-    request = firing(moment(NOW), HOURLY, CLAIMED, task(), COMMIT)
+    request = request_or_tick(moment(NOW), HOURLY, CLAIMED, task(), COMMIT)
     assert isinstance(request, JobRequestV1)
     assert (request.request_id, request.idempotency_key) == (DUE.tick_id, f"schedule:{DUE.tick_id}")
     assert (request.source, request.event, request.sender, request.trusted) == (
@@ -112,12 +112,12 @@ def test_a_repository_is_named_by_its_url_when_its_schedule_gives_no_name() -> N
 
 def test_an_attempt_that_fired_already_gets_its_result_again() -> None:
     done = fired(CLAIMED, moment(NOW), "run-1", COMMIT)
-    assert firing(moment(NOW), HOURLY, done, task(), COMMIT) == done
-    assert firing(moment(NOW), HOURLY, done, task(attempt=2), COMMIT) is None
+    assert request_or_tick(moment(NOW), HOURLY, done, task(), COMMIT) == done
+    assert request_or_tick(moment(NOW), HOURLY, done, task(attempt=2), COMMIT) is None
 
 
 def test_a_tick_that_is_no_request_fails_at_once() -> None:
-    failed = firing(moment(NOW), HOURLY, CLAIMED, task(), "no commit")
+    failed = request_or_tick(moment(NOW), HOURLY, CLAIMED, task(), "no commit")
     assert isinstance(failed, Tick)
     assert (failed.state, failed.reason) == (TickState.FAILED, TickReason.NOT_A_REQUEST)
     assert (failed.failures, failed.settled_at, failed.lease_until) == (1, NOW, None)
