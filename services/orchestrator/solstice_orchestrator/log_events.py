@@ -75,7 +75,7 @@ class LogEvent(StrEnum):
     CANCEL_RECEIVED = "cancel.received"
     """A job that this worker runs was cancelled: job_id, attempt."""
     LEASE_LOST = "lease.lost"
-    """An attempt is no longer this worker's, and its processes are killed: job_id, attempt, why."""
+    """An attempt is no longer this worker's, and its processes are killed: job_id, attempt, detail."""
     LEASES_NOT_RENEWED = "leases.not_renewed"
     """The store did not renew the leases: detail, leases."""
     EXECUTION_CRASHED = "execution.crashed"
@@ -133,10 +133,10 @@ class LogEvent(StrEnum):
     ATTEMPT_HANDED_BACK = "attempt.handed_back"
     """An attempt was ended and handed back because we end: job_id, attempt, run_id, state, reason, stored."""
     ATTEMPT_LOST = "attempt.lost"
-    """An attempt was no longer this worker's when it ended, and nothing was written: job_id, attempt, run_id, why."""
+    """An attempt was no longer this worker's when it ended, and nothing was written: job_id, attempt, run_id, detail."""
     ATTEMPT_UNRECORDED = "attempt.unrecorded"
     """The store was unavailable for too long to record an end; rescue runs the job again: job_id, attempt,
-    run_id, state, reason, error.
+    run_id, state, reason, detail.
     """
     SUPERVISION_FAILED = "execution.supervision_failed"
     """A running job could not be supervised; it counts as its own failure: job_id, attempt, detail."""
@@ -168,7 +168,7 @@ class LogEvent(StrEnum):
     CONTROL_GROUPS_USED = "control_groups.used"
     """The processes of each job are in a control group of their own: directory."""
     CONTROL_GROUPS_UNUSED = "control_groups.unused"
-    """Jobs have no control groups here, so only their supervisors end them: why."""
+    """Jobs have no control groups here, so only their supervisors end them: detail."""
 
     WEB_REQUEST_FAILED = "web.request_failed"
     """An internal error during an HTTP request: path, method, with the traceback. The answer was 500."""

@@ -338,5 +338,5 @@ class Dispatch:
         task = self._running[key].task
         if not task.cancelling():
             self._metrics.leases_lost()
-            log.warning(LogEvent.LEASE_LOST, job_id=key.job_id, attempt=key.number, why=why)
+            log.warning(LogEvent.LEASE_LOST, job_id=key.job_id, attempt=key.number, detail=why)
             task.cancel()

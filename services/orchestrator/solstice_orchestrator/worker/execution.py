@@ -82,7 +82,7 @@ async def execute(
             # Both in the group's body: a failure after it would leave this task half cancelled before Python 3.11.3.
             await asyncio.wait([running, sending])
         if log.lost or running.cancelled():
-            bound.warning(LogEvent.ATTEMPT_LOST, why=log.lost or "stopped")
+            bound.warning(LogEvent.ATTEMPT_LOST, detail=log.lost or "stopped")
             return
         insist = partial(retry_while_unavailable, rng=chance, retry_limit=retry_limit)
         await _finish(bound, store, claim.key, running.result(), insist)
@@ -156,7 +156,7 @@ async def _finish(
     try:
         stored = await insist(lambda: store.finish(key, outcome))
     except StoreUnavailable as error:
-        bound.error(LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, error=str(error))
+        bound.error(LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, detail=str(error))
     else:
         _log_end(bound, outcome, stored=stored)
 
@@ -172,7 +172,7 @@ def _log_end(bound: structlog.typing.FilteringBoundLogger, outcome: Outcome, *, 
             detail=outcome.detail or None,
         )
     else:
-        bound.warning(LogEvent.ATTEMPT_LOST, why="it was no longer ours when it ended")
+        bound.warning(LogEvent.ATTEMPT_LOST, detail="it was no longer ours when it ended")
 
 
 async def _end_cancelled(
@@ -205,5 +205,5 @@ async def _end_cancelled(
         await asyncio.wait_for(finish(), CANCELLED_SECONDS)
     except (TimeoutError, StoreUnavailable) as error:
         bound.warning(
-            LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, error=str(error)
+            LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, detail=str(error)
         )

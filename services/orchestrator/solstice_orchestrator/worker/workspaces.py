@@ -141,7 +141,7 @@ async def _group_of(directory: Path, lock: int) -> AsyncIterator[ControlGroup | 
     async with open_group(directory.name) as opened:
         group = _with_lock(opened, lock) if isinstance(opened, ControlGroup) else opened
         if isinstance(group, str):
-            LOG.info(LogEvent.CONTROL_GROUPS_UNUSED, why=group)
+            LOG.info(LogEvent.CONTROL_GROUPS_UNUSED, detail=group)
             yield None
         else:
             LOG.info(LogEvent.CONTROL_GROUPS_USED, directory=str(group.path))
