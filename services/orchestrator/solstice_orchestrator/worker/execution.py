@@ -156,7 +156,9 @@ async def _finish(
     try:
         stored = await insist(lambda: store.finish(key, outcome))
     except StoreUnavailable as error:
-        bound.error(LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, detail=str(error))
+        bound.error(
+            LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, detail=str(error)
+        )
     else:
         _log_end(bound, outcome, stored=stored)
 
