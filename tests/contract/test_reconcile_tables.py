@@ -161,7 +161,7 @@ async def test_mark_of_a_hook_only_rises(tables: ReconcileState) -> None:
 async def test_what_has_several_contents_is_recognised_by_each(
     inbox: InboxStore, tables: ReconcileState
 ) -> None:
-    made = replace(delivery("reconcile:x", key="opened"), also=("synchronized", "reopened"))
+    made = replace(delivery("reconcile:x", key="opened"), other_content_keys=("synchronized", "reopened"))
     first = await inbox.keep(made)
     assert first.decision is Decision.ACCEPTED
     for number, key in enumerate(("synchronized", "reopened", "opened")):
@@ -178,7 +178,7 @@ async def test_what_has_several_contents_is_recognised_by_each(
 
 async def test_what_came_under_one_of_several_contents_is_not_made_again(inbox: InboxStore) -> None:
     first = await inbox.keep(delivery("real", key="synchronized"))
-    made = replace(delivery("reconcile:x", key="opened"), also=("synchronized",))
+    made = replace(delivery("reconcile:x", key="opened"), other_content_keys=("synchronized",))
     answer = await inbox.keep(made)
     assert (answer.decision, answer.request_ids) == (Decision.DUPLICATE, first.request_ids)
     assert (await inbox.keep(delivery("another", key="opened"))).decision is Decision.ACCEPTED
@@ -186,7 +186,9 @@ async def test_what_came_under_one_of_several_contents_is_not_made_again(inbox: 
 
 
 async def test_late_webhooks_and_what_was_made_of_the_same_are_one_request(store_url: str) -> None:
-    made = [replace(delivery("reconcile:x", key="opened"), also=("synchronized",)) for _ in range(4)]
+    made = [
+        replace(delivery("reconcile:x", key="opened"), other_content_keys=("synchronized",)) for _ in range(4)
+    ]
     real = [delivery(f"real-{number}", key="synchronized") for number in range(8)]
     async with open_inbox(store_url) as here, open_inbox(store_url) as there:
         stored = await asyncio.gather(
@@ -198,7 +200,7 @@ async def test_late_webhooks_and_what_was_made_of_the_same_are_one_request(store
 
 
 async def test_forgotten_delivery_takes_its_other_contents_along(inbox: InboxStore) -> None:
-    await inbox.keep(replace(delivery("reconcile:x", key="opened"), also=("synchronized",)))
+    await inbox.keep(replace(delivery("reconcile:x", key="opened"), other_content_keys=("synchronized",)))
     (pending,) = await inbox.pending(1)
     await inbox.published([pending.row_id])
     await inbox.forget(NOON + 1, 10)

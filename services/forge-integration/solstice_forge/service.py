@@ -18,7 +18,7 @@ from solstice_common.runtime.process import tune_garbage_collection
 from solstice_common.settings import without_password
 from solstice_common.signing.signer import signing
 from solstice_common.topology import asking_topology, jobs_route
-from solstice_forge.api.request_delivery import SOURCE
+from solstice_forge.api.request_delivery import API_SOURCE_NAME
 from solstice_forge.api.routes import ApiRules, api_routes
 from solstice_forge.config import configured_sources
 from solstice_forge.edge.app import AppParts, create_app
@@ -68,8 +68,10 @@ async def serve(
     """
     sources, route = configured_sources(settings, environ), jobs_route(settings)
     metrics, rng = Metrics(), random.Random()  # noqa: S311  jitter, not a secret
-    if SOURCE in sources:
-        raise ConfigurationError(f"the source name {SOURCE!r} is taken by POST /api/v1/jobs: choose another")
+    if API_SOURCE_NAME in sources:
+        raise ConfigurationError(
+            f"the source name {API_SOURCE_NAME!r} is taken by POST /api/v1/jobs: choose another"
+        )
     visitors = access_rules(settings)
     with listen(settings.forge_host, settings.forge_port, named="FORGE_HOST, FORGE_PORT") as listener:
         async with (

@@ -25,7 +25,6 @@ from solstice_common.settings import ClientSettings
 
 PAGE: Final = 1000
 LABEL_COLOURS: Final = (36, 35, 33, 34, 32, 31)
-INTERRUPTED: Final = 130
 
 
 @with_settings(ClientSettings)
@@ -75,7 +74,7 @@ def logs(
     except KeyboardInterrupt:
         code = None
     if code is not Exit.OK:
-        raise typer.Exit(INTERRUPTED if code is None else code)
+        raise typer.Exit(Exit.INTERRUPTED if code is None else code)
 
 
 async def _follow(api: OrchestratorClient, kind: str, document: Document, attempt: int | None) -> Exit:

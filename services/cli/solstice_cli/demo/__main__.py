@@ -56,7 +56,7 @@ def demo(
         _print_tail(console, folder / "up.log")
         raise typer.Exit(program.Exit.FAILED) from None
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise typer.Exit(program.Exit.INTERRUPTED) from None
     console.print(
         f"\n[bold green]The commit {run['commit_sha'][:10]} was built[/bold green], {len(run['jobs'])} jobs, "
         f"in {time.monotonic() - began:.1f} s.\n\n"

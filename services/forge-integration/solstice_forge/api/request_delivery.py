@@ -26,7 +26,7 @@ from solstice_forge.api.api_models import JobInput
 from solstice_forge.decisions.triage import Refused
 from solstice_forge.inbox.protocol import Decision, KeepResult, NewDelivery
 
-SOURCE: Final = "api"
+API_SOURCE_NAME: Final = "api"
 """The name of the source that API requests come by; no other source may have it."""
 EVENT: Final = "job"
 MANUAL: Final = "manual"
@@ -82,9 +82,9 @@ def delivery_of(
     shows whether the bodies are equal, too. So the inbox, which stores one delivery per id, decides which
     request was first.
     """
-    delivery_id = new_id if key is None else derive_request_id(SOURCE, caller, key)
+    delivery_id = new_id if key is None else derive_request_id(API_SOURCE_NAME, caller, key)
     body = _canonical(job)
-    request_id = derive_request_id(SOURCE, delivery_id, hashlib.sha256(body).hexdigest())
+    request_id = derive_request_id(API_SOURCE_NAME, delivery_id, hashlib.sha256(body).hexdigest())
     # One repository has one name, whether it came by hand, over the API or by a webhook.
     name = job.repo_full_name or full_name_of(job.repo_url)
     fields: dict[str, object] = {
@@ -94,7 +94,7 @@ def delivery_of(
         "schema_version": JobRequestV1.VERSION,
         "request_id": request_id,
         "source": MANUAL,
-        "source_name": SOURCE,
+        "source_name": API_SOURCE_NAME,
         "delivery_id": delivery_id,
         "idempotency_key": f"{MANUAL}:{request_id}",
         "event": MANUAL,
@@ -106,7 +106,7 @@ def delivery_of(
     }
     _, request = JobRequestV1.compose(fields)
     return NewDelivery(
-        source_name=SOURCE,
+        source_name=API_SOURCE_NAME,
         delivery_id=delivery_id,
         event_name=EVENT,
         repo_full_name=name,

@@ -276,7 +276,7 @@ def _wait(watch: _Watch, settings: EnqueueSettings, timeout_seconds: float | Non
         raise typer.Exit(Exit.UNAVAILABLE) from None
     except KeyboardInterrupt:
         watch.say(f"\nstopped waiting; nothing was cancelled. {_where(watch)}")
-        raise typer.Exit(130) from None
+        raise typer.Exit(Exit.INTERRUPTED) from None
 
 
 def _where(watch: _Watch) -> str:

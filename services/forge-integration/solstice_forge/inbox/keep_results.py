@@ -15,7 +15,7 @@ DUPLICATE_CONTENT: Final = "duplicate_content"
 
 def contents_of(delivery: NewDelivery) -> tuple[str, ...]:
     """Return the content keys of the delivery; none when it asks for nothing."""
-    return () if delivery.content_key is None else (delivery.content_key, *delivery.also)
+    return () if delivery.content_key is None else (delivery.content_key, *delivery.other_content_keys)
 
 
 def repeated_by(delivery: NewDelivery, known: Mapping[object, T], default: T | None = None) -> T:

@@ -42,7 +42,7 @@ class NewDelivery(Value, frozen=True, kw_only=True):
     request: bytes | None
     lookup: bytes | None = None
     """The event, when the forge must be asked for what it lacks; `request` is then None and follows later."""
-    also: tuple[str, ...] = ()
+    other_content_keys: tuple[str, ...] = ()
     """Further content keys with the same meaning, for a delivery that we made ourselves.
 
     A later delivery with one of them is a copy of this one.

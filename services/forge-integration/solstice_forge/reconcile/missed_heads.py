@@ -139,7 +139,7 @@ def delivery_instead(head: ForgeHead, source: Source, *, now: float) -> NewDeliv
     event = head.event
     if isinstance(event, Ignored | Malformed):
         return event
-    key, *also = head.keys(source)
+    key, *others = head.keys(source)
     options = PlanOptions(delivery_id=f"{KEY}:{key}", received_at=now)
     understood = understand(event, source, head.payload, options, event_name=head.event_name)
     if isinstance(understood, Malformed):
@@ -149,7 +149,7 @@ def delivery_instead(head: ForgeHead, source: Source, *, now: float) -> NewDeliv
     delivery = new_delivery(source, {"content-type": "application/json"}, understood, now)
     what = "branch" if isinstance(event, Push) else "pull request"
     detail = f"its webhook was missed: the {what} was found when it was compared with the forge"
-    return replace(delivery, reason=REASON, detail=detail, also=tuple(also))
+    return replace(delivery, reason=REASON, detail=detail, other_content_keys=tuple(others))
 
 
 def _names(repository: GiteaRepository) -> dict[str, Any]:

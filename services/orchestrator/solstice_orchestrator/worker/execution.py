@@ -84,8 +84,8 @@ async def execute(
         if log.lost or running.cancelled():
             bound.warning(LogEvent.ATTEMPT_LOST, detail=log.lost or "stopped")
             return
-        insist = partial(retry_while_unavailable, rng=chance, retry_limit=retry_limit)
-        await _finish(bound, store, claim.key, running.result(), insist)
+        retry = partial(retry_while_unavailable, rng=chance, retry_limit=retry_limit)
+        await _finish(bound, store, claim.key, running.result(), retry)
     except asyncio.CancelledError:
         await _end_cancelled(bound, store, claim.key, running, log)
         raise
@@ -151,10 +151,10 @@ async def _finish(
     store: JobStore,
     key: AttemptKey,
     outcome: Outcome,
-    insist: Callable[[Callable[[], Awaitable[bool]]], Awaitable[bool]],
+    retry: Callable[[Callable[[], Awaitable[bool]]], Awaitable[bool]],
 ) -> None:
     try:
-        stored = await insist(lambda: store.finish(key, outcome))
+        stored = await retry(lambda: store.finish(key, outcome))
     except StoreUnavailable as error:
         bound.error(
             LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, detail=str(error)

@@ -160,7 +160,7 @@ def parse_secret_rules(content: bytes, references: References) -> SecretRules:
     )
 
 
-def _reference(reference: str) -> str:
+def _checked_reference(reference: str) -> str:
     split(reference)
     return reference
 
@@ -175,7 +175,7 @@ class _RuleTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     repositories: Annotated[tuple[Annotated[str, AfterValidator(meaningful)], ...], Field(min_length=1)]
-    secrets: dict[Annotated[str, AfterValidator(_name)], Annotated[str, AfterValidator(_reference)]]
+    secrets: dict[Annotated[str, AfterValidator(_name)], Annotated[str, AfterValidator(_checked_reference)]]
 
 
 class _File(BaseModel):

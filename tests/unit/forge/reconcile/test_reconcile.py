@@ -254,11 +254,11 @@ def test_missed_pull_request_is_recognised_under_every_action() -> None:
     found = changed(source(), REPOSITORY, change(), NOTHING)
     made = delivery_instead(found, source(), now=NOW)
     assert isinstance(made, NewDelivery)
-    assert len({made.content_key, *made.also}) == 4
+    assert len({made.content_key, *made.other_content_keys}) == 4
     assert '"action":"opened"' in made.body.decode()
     again = changed(source(), REPOSITORY, change(), COMPARED)
     assert '"action":"synchronized"' in again.payload.decode()
-    assert set(again.keys(source())) == {made.content_key, *made.also}
+    assert set(again.keys(source())) == {made.content_key, *made.other_content_keys}
 
 
 def test_fork_is_as_untrusted_as_by_its_webhook() -> None:

@@ -75,7 +75,7 @@ async def keep_all(connection: "Connection", deliveries: Sequence[NewDelivery]) 
 
     The new ones are numbered in the order given.
     """
-    if any(each.also for each in deliveries):
+    if any(each.other_content_keys for each in deliveries):
         await connection.execute(_SINGLE)
         if len(deliveries) > 1:
             return [result for each in deliveries for result in await keep_all(connection, [each])]
@@ -136,7 +136,12 @@ async def _insert_contents(connection: "Connection", stored: Sequence[_Numbered]
             [each.request for _, each in asking],
         )
         new_contents |= {row["row_id"] for row in inserted}
-        aliases = [(key, row_id) for row_id, each in asking if row_id in new_contents for key in each.also]
+        aliases = [
+            (key, row_id)
+            for row_id, each in asking
+            if row_id in new_contents
+            for key in each.other_content_keys
+        ]
         if aliases:
             await connection.execute(
                 _INSERT_ALIASES, [key for key, _ in aliases], [row_id for _, row_id in aliases]
@@ -157,7 +162,7 @@ async def _insert_contents(connection: "Connection", stored: Sequence[_Numbered]
 
 async def _known_under_another_id(connection: "Connection", rows: Sequence[_Numbered]) -> set[int]:
     """Return the numbers of those of which one of several contents is stored."""
-    several = [(row_id, contents_of(each)) for row_id, each in rows if each.also]
+    several = [(row_id, contents_of(each)) for row_id, each in rows if each.other_content_keys]
     if not several:
         return set()
     aliases = await connection.fetch(_INSERT_ALIASES_OF, [key for _, keys in several for key in keys])

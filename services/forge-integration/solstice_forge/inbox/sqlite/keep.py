@@ -39,7 +39,7 @@ def keep_all(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) 
     """Store new deliveries in order, and record copies; return each one's result."""
     # Nearly always all are new. A query first would then only add statements, at each of which Python's module
     # releases the interpreter, and must wait for a busy event loop to get it back.
-    if not any(delivery.also for delivery in deliveries) and _insert(connection, deliveries):
+    if not any(delivery.other_content_keys for delivery in deliveries) and _insert(connection, deliveries):
         return [new(delivery) for delivery in deliveries]
     fresh, copies = _sorted_out(connection, deliveries)
     if fresh:
@@ -130,7 +130,7 @@ def _insert(connection: sqlite3.Connection, deliveries: Sequence[NewDelivery]) -
     if insert_many(connection, _INSERT_DELIVERIES, rows, _UNLESS_THERE) == len(rows) and (
         insert_many(connection, _INSERT_REQUESTS, requests, _UNLESS_THERE) == len(requests)
     ):
-        aliases = [(key, row_id) for row_id, delivery in numbered for key in delivery.also]
+        aliases = [(key, row_id) for row_id, delivery in numbered for key in delivery.other_content_keys]
         insert_many(connection, _INSERT_ALIASES, aliases, _UNLESS_THERE)
         lacking = [each for each in numbered if each[1].lookup is not None]
         if not lacking or insert_lookups(connection, lacking, _UNLESS_THERE):
