@@ -62,13 +62,12 @@ LAYOUT: Final = Layout(
             "OLDEST",
             "WORK",
             "TOOK",
-            "REASON",
             "COMMIT",
             "BRANCH",
             "EXIT",
             "WORKER",
         ),
-        *("REQUEST", "PRIORITY", "DETAIL", "REPOSITORY", "QUEUE", "CRON", "NEXT", "NAME", "RUN"),
+        *("REQUEST", "PRIORITY", "DETAIL", "QUEUE", "REASON", "REPOSITORY", "CRON", "NEXT", "NAME", "RUN"),
     ),
 )
 

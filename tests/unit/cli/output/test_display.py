@@ -6,6 +6,7 @@ import pytest
 
 from solstice_cli.output import display
 from solstice_common.cli.api_client import Document
+from solstice_common.cli.tables import fitting
 from solstice_common.messages.states import FINAL, JobState, RunState
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
@@ -106,6 +107,16 @@ def test_a_job_without_attempts_waits_only_before_its_end(
 ) -> None:
     display.print_attempts([], now=NOW, state=state)
     assert capsys.readouterr().err == reported
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [(60, ["ID", "REASON", "REPOSITORY"]), (80, ["ID", "QUEUE", "REASON", "REPOSITORY", "DETAIL"])],
+)
+def test_a_narrow_list_of_dead_letters_keeps_their_reasons(width: int, shown: list[str]) -> None:
+    columns = ("ID", "AGE", "QUEUE", "REASON", "REPOSITORY", "PRIORITY", "REQUEST", "DETAIL")
+    places = fitting(columns, (16, 5, 20, 15, 20, 8, 36, 120), width, display.LAYOUT)
+    assert [columns[place] for place in places] == shown
 
 
 def test_a_terminal_gets_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
