@@ -15,6 +15,7 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason, named_secrets
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.processes.completion import run_to_completion
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
 from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter
 from solstice_orchestrator.worker.log_buffer import (
@@ -120,17 +121,34 @@ async def _with_secrets(
             )
         log.remark(granted.detail)
         return Outcome(state=JobState.FAILED, reason=Reason.SECRET_MISSING, detail=granted.detail)
-    masking = Masking(granted.values.values())
+    masking = await asyncio.to_thread(Masking, granted.values.values())
 
     async def write(data: bytes) -> None:
         if isinstance(data, LogMark):
             await log.write(masking.end())
             return await log.write(LogMark(masking.masked(data.decode()).encode()))
-        return await log.write(masking.feed(data))
+        return await log.write(await _masked(masking, data))
 
     outcome = await _outcome(executor, replace(execution, secrets=granted.values), write, stop)
     await log.write(masking.end())
     return replace(outcome, detail=masking.masked(outcome.detail))
+
+
+async def _masked(masking: Masking, data: bytes) -> bytes:
+    """Mask a piece of output, in a thread if that takes long."""
+    if not masking.is_slow:
+        return masking.feed(data)
+    piece = [data]
+
+    def feed() -> bytes:
+        return masking.feed(piece.pop())
+
+    try:
+        # To its end: the next call continues where this one ended.
+        return await run_to_completion(asyncio.to_thread(feed), "mask output")
+    except RuntimeError:
+        # No thread could be started. If one makes this call later all the same, it finds no piece.
+        return feed()
 
 
 async def _outcome(executor: Executor, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:

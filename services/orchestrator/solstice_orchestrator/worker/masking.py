@@ -33,6 +33,8 @@ _ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|[ -/]{1,8}[0-
 Those with text of their own, such as titles and links, are not passed over: that text may hold the secret.
 """
 _UNFINISHED: Final = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[ -/]{1,8})?\Z")
+SLOW_FORMS: Final = 200
+"""With more forms of secrets than this, a piece of output takes some 10 ms. A private key of 50 lines has 450."""
 _MOST_PENDING: Final = 64 * 1024
 """The most bytes held back because of escape sequences within a secret."""
 _URL_DIGITS: Final = re.compile(rb"%([0-9A-F]{2})")
@@ -62,6 +64,8 @@ class Masking:
             # A line break of two bytes after every character makes it three times as long.
             self._longest = max(self._longest, 3 * max(map(len, self._encoded)))
         self._pending = b""
+        self.is_slow = len(needles) > SLOW_FORMS
+        """Whether masking takes so long that it should not keep an event loop from other work."""
 
     def feed(self, data: bytes) -> bytes:
         """Return the masked output, holding back an end that may begin a secret."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +24,7 @@ from solstice_orchestrator.worker.execution import HANDED_BACK, execute
 from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.worker.executors.scripted import ScriptedExecutor
 from solstice_orchestrator.worker.log_buffer import DEFAULT_RETRY_LIMIT, StoreRetryLimit
+from solstice_orchestrator.worker.masking import Masking
 from solstice_orchestrator.worker.secret_rules import SecretRule, SecretRules
 from tests.builders import job, job_request
 from tests.polling import wait_until
@@ -187,6 +189,44 @@ async def test_secret_is_given_to_the_executor_and_masked_in_what_it_writes() ->
     assert given == ["heron-otter-7731"]
     assert store.text == b"it is ***; her"
     assert store.outcomes == [replace(SUCCESS, detail="printed ***")]
+
+
+async def test_other_work_goes_on_while_a_secret_of_many_lines_is_masked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, lines = asyncio.get_running_loop(), [f"line-{number:05}-of-the-key" for number in range(50)]
+    waits: list[bool] = []
+
+    def wait_for_loop() -> None:
+        went_on = threading.Event()
+        loop.call_soon_threadsafe(went_on.set)
+        waits.append(went_on.wait(5))
+
+    class WaitingMasking(Masking):
+        def __init__(self, secrets: Iterable[str]) -> None:
+            wait_for_loop()
+            super().__init__(secrets)
+
+        def feed(self, data: bytes) -> bytes:
+            wait_for_loop()
+            return super().feed(data)
+
+    async def prints(log: LogWriter, _stop: asyncio.Event) -> Outcome:
+        await log(f"first {lines[7]} se".encode())
+        await log(f"cond {lines[8]}".encode())
+        return SUCCESS
+
+    monkeypatch.setattr(execution, "Masking", WaitingMasking)
+    store = RecordingStore()
+    rule = SecretRule(repositories=("forge.example/**",), references={"KEY": "plain:" + "\n".join(lines)})
+    await running(
+        store,
+        executor=CallingExecutor(prints),
+        secret_rules=replace(SECRETS, rules=(rule,)),
+        secrets=("KEY",),
+    )
+    assert waits == [True, True, True]
+    assert store.text == b"first *** second ***"
 
 
 @pytest.mark.parametrize(
