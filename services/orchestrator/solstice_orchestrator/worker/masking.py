@@ -1,8 +1,8 @@
 """Mask secrets in a job's output, which may be cut anywhere. Pure.
 
 Masking finds the secret itself (each line of one with several), its forms in URLs, JSON, JSON within JSON, shells,
-Python and hexadecimal digits (these digits in either case, the secret's own letters only as they are), and its base64
-form in both alphabets, at any position in a longer text and with line breaks anywhere. Terminal escape sequences, mostly
+Python and hexadecimal digits (these digits in either case, the secret's own letters only as they are). It finds its
+digits side by side, and its base64 form in both alphabets at any position in a longer text, with line breaks anywhere. Terminal escape sequences, mostly
 colours, may stand anywhere within. This protects against accidents only: a job that wants to reveal a secret can always
 encode it in another way.
 """
@@ -228,11 +228,14 @@ def _unicode_escaped(document: str, characters: str) -> str:
 
 
 def _encoded(secret: str) -> Iterable[bytes]:
-    """Yield the base64 forms of a secret at any position in a longer text.
+    """Yield the hexadecimal digits of a secret, and its base64 forms at any position in a longer text.
 
-    The text before it shifts it by none, one or two bytes, and the characters at its ends depend on its neighbours.
+    In base64, the text before it shifts it by none, one or two bytes, and the characters at its ends depend on its
+    neighbours.
     """
     content = secret.encode()
+    yield content.hex().encode()
+    yield content.hex().upper().encode()
     for encode in (base64.standard_b64encode, base64.urlsafe_b64encode):
         for offset, first in enumerate((0, 2, 3)):
             needle = encode(b"\0" * offset + content)[first : (offset + len(content)) * 8 // 6]

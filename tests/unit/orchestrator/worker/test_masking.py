@@ -93,6 +93,14 @@ def test_base64_of_many_lines_is_masked_and_what_stands_around_it_is_shown(befor
     assert masked(data, secret, cuts=list(range(len(data)))) == shown
 
 
+@pytest.mark.parametrize("upper", [False, True], ids=["xxd -p", "xxd -u -p"])
+@pytest.mark.parametrize("secret", [LONG, f"{LONG}\n{SECRET}\n"], ids=["one line", "two lines"])
+def test_hexadecimal_digits_over_many_lines_are_masked(secret: str, upper: bool) -> None:
+    digits = secret.encode().hex()
+    written = textwrap.fill(digits.upper() if upper else digits, 60)
+    assert masked(f"before\n{written}\nafter\n".encode(), secret) == b"before\n***\nafter\n"
+
+
 def test_each_secret_of_a_piece_is_masked() -> None:
     assert masked(f"a {SECRET} b {SECRET} c".encode(), SECRET) == b"a *** b *** c"
 
