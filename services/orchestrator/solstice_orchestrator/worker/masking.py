@@ -228,7 +228,7 @@ def _unicode_escaped(document: str, characters: str) -> str:
 
 
 def _encoded(secret: str) -> Iterable[bytes]:
-    """Yield the hexadecimal digits of a secret, and its base64 forms at any position in a longer text.
+    """Yield the hexadecimal digits of a secret, and its base64 forms at any position.
 
     In base64, the text before it shifts it by none, one or two bytes, and the characters at its ends depend on its
     neighbours.
