@@ -5,7 +5,14 @@ import pytest
 from solstice_common.cli.options import load_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source as Origin
-from solstice_forge.decisions.sources import FORGES, Source, SourceApp, how_to_configure, sources_of
+from solstice_forge.decisions.sources import (
+    FORGES,
+    Source,
+    SourceApp,
+    how_to_configure,
+    sources_of,
+    unverified_source,
+)
 from solstice_forge.settings import ForgeSettings
 
 TOKEN = "whsec_" + base64.b64encode(b"k" * 32).decode()
@@ -30,6 +37,18 @@ def test_public_forges_have_their_well_known_address_and_others_none() -> None:
         "gitlab": "https://gitlab.com",
         "gitea": None,
     }
+
+
+def test_a_forge_is_known_without_its_secrets() -> None:
+    source = unverified_source("github")
+    assert source is not None
+    assert (source.name, source.forge, source.secrets, source.url) == (
+        "github",
+        FORGES[Origin.GITHUB],
+        (),
+        "https://github.com",
+    )
+    assert unverified_source("river") is None
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,21 @@
 """The walk that finds why a job waits asks for each load once."""
 
+import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Concurrency
 from solstice_orchestrator.queue_times.waits import WaitFacts
 from solstice_orchestrator.store.decisions import wait_walk
+from solstice_orchestrator.store.decisions.supersede import GroupMemberRow
 from solstice_orchestrator.store.decisions.wait_facts import MAX_JOBS_READ
-from solstice_orchestrator.store.decisions.wait_walk import LoadNow, LoadRows, WaitQuery
-from tests.builders import moment
+from solstice_orchestrator.store.decisions.wait_walk import LoadGroup, LoadNow, LoadRows, WaitQuery
+from solstice_orchestrator.store.records.rows import encode_concurrency
+from tests.builders import job_request, moment
 
 NOW = 1000.0
 
@@ -34,11 +40,32 @@ def row(job_id: str, state: str, needs: str = "[]") -> dict[str, Any]:
     }
 
 
-def facts_of(job_id: str, jobs: Mapping[str, dict[str, Any]]) -> tuple[WaitFacts | None, Counter[str]]:
-    """The facts about a job of these, and how often each was loaded."""
+def of_group(
+    requested: wait_walk.Load, jobs: Mapping[str, dict[str, Any]], group: Sequence[GroupMemberRow]
+) -> Sequence[Any]:
+    """What is loaded about a run that waits for a group; empty for anything else."""
+    match requested:
+        case LoadRows(WaitQuery.RUN, _):
+            return [{"run_id": "a1", "group_key": b"g", "group_acquired": False}]
+        case LoadGroup(b"g"):
+            return group
+        case LoadRows(WaitQuery.UNFINISHED_JOBS, ("a0", int(limit))):
+            return [{"job_id": job_id} for job_id in jobs if job_id != "ship"][:limit]
+    return []
+
+
+def facts_of(
+    job_id: str, jobs: Mapping[str, dict[str, Any]], group: Sequence[GroupMemberRow] | None = None
+) -> tuple[WaitFacts | None, Counter[str]]:
+    """The facts about a job of these, and how often each was loaded.
+
+    Its run waits for this group, whose other jobs are of the run a0.
+    """
     loaded_jobs: Counter[str] = Counter()
 
     def load(requested: wait_walk.Load) -> Any:
+        if group and (found := of_group(requested, jobs, group)):
+            return found
         match requested:
             case LoadNow():
                 return NOW
@@ -97,3 +124,19 @@ def test_no_more_jobs_are_read_than_a_prediction_may_cost() -> None:
     assert len(facts.needs) == len(names)
     assert [need.facts is None for need in facts.needs].count(False) == MAX_JOBS_READ
     assert loaded.total() == 1 + MAX_JOBS_READ
+
+
+@pytest.mark.parametrize("more", [0, 1, 9])
+def test_of_a_run_ahead_with_too_many_jobs_not_all_are_read(more: int) -> None:
+    spec = json.dumps(encode_concurrency(Concurrency(group="deploy")))
+    request = job_request().encode()
+    group = [
+        GroupMemberRow(None, "a0", 0, True, True, spec, 0.0, request),
+        GroupMemberRow(None, "a1", 0, False, False, spec, 1.0, request),
+    ]
+    jobs = {name: row(name, "running") for name in (f"j{number}" for number in range(MAX_JOBS_READ + more))}
+    facts, loaded = facts_of("ship", {**jobs, "ship": row("ship", "blocked")}, group)
+    assert facts is not None
+    assert (facts.group, len(facts.group_ahead)) == ("deploy", 1)
+    assert loaded.total() == 1 + MAX_JOBS_READ
+    assert (None in facts.group_jobs) == (more > 0)
