@@ -14,6 +14,7 @@ from nats.js.errors import APIError, NotFoundError
 from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict, retry_seconds
 from solstice_common.broker.dropping import OnDropped, drop
 from solstice_common.broker.headers import refusal_headers
+from solstice_common.broker.jetstream.jetstream_names import stream_of
 from solstice_common.broker.jetstream.jetstream_streams import (
     ensure_consumer,
     remove_message,
@@ -26,7 +27,7 @@ from solstice_common.broker.jetstream.jetstream_subscription import (
     JetStreamDelivery,
     JetStreamSubscription,
 )
-from solstice_common.broker.jetstream.nats_connection import NatsConnection, described
+from solstice_common.broker.jetstream.nats_connection import NatsConnection, NatsLost, described
 from solstice_common.broker.jetstream.nats_records import NatsRecord, dead_letter_record
 from solstice_common.broker.links.background import background
 from solstice_common.broker.links.declared_topologies import DeclaredTopologies
@@ -114,8 +115,7 @@ class JetStreamConsumer:
                     refused.append((delivery, verdict))
         if subscription is not None:
             await subscription.settle(decisions)
-            if refused:
-                await subscription.settle(await self._dead_letter(refused))
+            await self._refuse(subscription, refused)
 
     async def run(self) -> None:
         """Keep a subscription through every loss of link, stream or consumer."""
@@ -173,13 +173,18 @@ class JetStreamConsumer:
         pause = retry_seconds(delivery.count - 1, self._rng)
         return NAK + b" " + json.dumps({"delay": int(pause * 1e9)}).encode()
 
-    async def _dead_letter(self, refused: Sequence[tuple[JetStreamDelivery, Refuse]]) -> list[Decision]:
-        """Publish refused messages to the dead-letter exchange; return the answer for each."""
+    async def _dead_letter(
+        self, refused: Sequence[tuple[JetStreamDelivery, Refuse]], body: bytes | None = None
+    ) -> list[Decision]:
+        """Publish refused messages to the dead-letter exchange; return the answer for each.
+
+        `body` is that of a message whose body was omitted.
+        """
         confirmed = await publish_refused(
             refused,
             queue=self._queue,
             exchange=self._broker.declared.dead_letter_exchange(self._queue),
-            write=self._dead_letter_record,
+            write=lambda exchange, delivery, why: self._dead_letter_record(exchange, delivery, why, body),
             publish=self._broker.publish_records,
         )
         # JetStream dead-letters nothing by itself: it delivers the message again, and we refuse it again.
@@ -187,6 +192,33 @@ class JetStreamConsumer:
             (delivery, ACK if is_confirmed else self._later(delivery))
             for (delivery, _), is_confirmed in zip(refused, confirmed, strict=True)
         ]
+
+    async def _refuse(
+        self, subscription: JetStreamSubscription, refused: Sequence[tuple[JetStreamDelivery, Refuse]]
+    ) -> None:
+        if held := [each for each in refused if not each[0].omitted_bytes]:
+            await subscription.settle(await self._dead_letter(held))
+        # One by one, since these are large.
+        for delivery, why in refused:
+            if delivery.omitted_bytes:
+                await subscription.settle([await self._large_dead_letter(subscription, delivery, why)])
+
+    async def _large_dead_letter(
+        self, subscription: JetStreamSubscription, delivery: JetStreamDelivery, why: Refuse
+    ) -> Decision:
+        """Make a dead letter of an omitted body, which the server still has."""
+        connection = subscription.connection
+        try:
+            stored = await connection.call(
+                connection.jetstream.get_msg(stream_of(self._queue), seq=delivery.tag)
+            )
+        except NotFoundError:
+            return delivery, ACK  # removed by hand meanwhile
+        except (NatsLost, APIError):
+            # It stays; the next delivery tries again.
+            return delivery, self._later(delivery)
+        (decision,) = await self._dead_letter([(delivery, why)], body=stored.data or b"")
+        return decision
 
     async def _refuse_unreadable(self, connection: NatsConnection) -> None:
         """Turn messages with unreadable heads into dead letters, without receiving them.
@@ -217,6 +249,9 @@ class JetStreamConsumer:
     def _refusal_headers(self, delivery: Delivery, why: Refuse) -> dict[str, object]:
         return refusal_headers(delivery, why, queue=self._queue, by=self._broker.name, at=datetime.now(UTC))
 
-    def _dead_letter_record(self, exchange: str, delivery: JetStreamDelivery, why: Refuse) -> NatsRecord:
+    def _dead_letter_record(
+        self, exchange: str, delivery: JetStreamDelivery, why: Refuse, body: bytes | None
+    ) -> NatsRecord:
         headers = self._refusal_headers(delivery, why)
-        return dead_letter_record(exchange, delivery.routing_key, delivery.body, delivery.meta, headers)
+        held = delivery.body if body is None else body
+        return dead_letter_record(exchange, delivery.routing_key, held, delivery.meta, headers)

@@ -24,7 +24,16 @@ HEARTBEAT_SECONDS: Final = 5.0
 SILENCE_SECONDS: Final = 12.0
 """Without a message or a heartbeat for this long, the server has forgotten our pull requests."""
 _NANOSECONDS: Final = 1_000_000_000
+PULL_BYTES: Final = 4 << 20
+"""A pull request brings no more, unless one message alone may be larger.
+
+A server disconnects a client for which more than 64 MiB wait (`max_pending`), as a batch of large messages would.
+"""
+HEAD_BYTES: Final = 64 * 1024
+"""For the subjects, which count, too."""
 _OVER: Final = frozenset({"404", "408"})
+_FULL: Final = frozenset({"Message Size Exceeds MaxBytes", "Batch Completed"})
+"""How a pull request with `max_bytes` ends: the first when the next message needs one of its own."""
 
 
 class Puller:
@@ -87,12 +96,15 @@ class Puller:
 
     async def _pull(self) -> None:
         requested = self._room() - self._requested
-        # Small pulls would cost almost one request per message.
-        if requested <= 0 or (self._requested and requested < self._prefetch // 2):
+        # Small pulls would cost almost one request per message; two at once may have twice the bytes.
+        most_bytes = max(PULL_BYTES, self._connection.client.max_payload + HEAD_BYTES)
+        at_once = self._prefetch // 2 if most_bytes == PULL_BYTES else self._prefetch
+        if requested <= 0 or (self._requested and requested < at_once):
             return
         self._number += 1
         pull: dict[str, Any] = {
             "batch": requested,
+            "max_bytes": most_bytes,
             "expires": int(PULL_SECONDS * _NANOSECONDS),
             "idle_heartbeat": int(HEARTBEAT_SECONDS * _NANOSECONDS),
         }
@@ -133,7 +145,7 @@ class Puller:
         if msg.reply.startswith("$JS.ACK."):
             self._requested = max(0, self._requested - 1)
             self._arrived(msg)
-        elif status in _OVER:
+        elif status in _OVER or headers.get("Description") in _FULL:
             if int(msg.subject.rpartition(".")[2]) >= self._oldest:
                 left = unfilled(headers)
                 self._requested = 0 if left is None else max(0, self._requested - left)

@@ -15,6 +15,7 @@ from solstice_common.broker.jetstream.nats_connection import NatsConnection, Nat
 from solstice_common.broker.jetstream.nats_records import headers_of, read_meta, text_of
 from solstice_common.broker.links.background import background
 from solstice_common.broker.links.missing_rights import CONSUMING
+from solstice_common.broker.protocol import HELD_BODY_BYTES
 
 SETTLE_SECONDS: Final = 10.0
 PARTING_SECONDS: Final = 3.0
@@ -26,14 +27,19 @@ PROGRESS: Final = b"+WPI"
 
 
 class JetStreamDelivery:
-    """A Delivery whose properties are read on demand.
+    """A Delivery whose properties are read on demand."""
 
-    The server bounds its size (`max_payload`).
-    """
-
-    omitted_bytes = 0
-
-    __slots__ = ("_again", "_claimed", "_headers", "_meta", "ack_subject", "body", "count", "tag")
+    __slots__ = (
+        "_again",
+        "_claimed",
+        "_headers",
+        "_meta",
+        "ack_subject",
+        "body",
+        "count",
+        "omitted_bytes",
+        "tag",
+    )
 
     def __init__(self, msg: Msg, *, again: Container[int] = ()) -> None:
         metadata = msg.metadata
@@ -42,7 +48,10 @@ class JetStreamDelivery:
         self.count: int = metadata.num_delivered
         """How often it was delivered, this time included. Interruptions count as well."""
         self.ack_subject = msg.reply
-        self.body: bytes = bytes(msg.data)
+        is_large = len(msg.data) > HELD_BODY_BYTES
+        # The server still has it: the dead letter is made of what it returns.
+        self.body: bytes = b"" if is_large else bytes(msg.data)
+        self.omitted_bytes = len(msg.data) if is_large else 0
         self._headers = msg.headers
         self._meta: dict[str, Any] | None = None
         self._claimed = False
