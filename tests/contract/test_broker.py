@@ -545,7 +545,7 @@ class TestRefusing:
             await consumer.settle([(large, Refuse(reason="oversize", detail="large")), (small, Ack())])
         await ready_count(broker, route.dlq, 1)
         async with open_dead_letter_queues(broker_url, name="contract") as queues:
-            (found,) = await browse(queues, [route.dlq], Selection(), lambda each: each)
+            (found,) = await browse(queues, [route.dlq], Selection(), lambda each: each, whole=True)
         assert found.dead_letter.body == body
         assert found.reason == "oversize"
 
