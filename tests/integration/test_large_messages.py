@@ -75,7 +75,7 @@ async def test_large_entries_of_redis_are_dead_letters_and_not_held(
 
 
 async def test_large_messages_of_nats_are_dead_letters_and_not_held(tmp_path: Path) -> None:
-    """A prefetch of them was held, or the server disconnected us: it lets 64 MiB wait for a client."""
+    """A prefetch of them was held, or made the server disconnect us."""
     with NatsServer() as server:
         jobs = jobs_route(BrokerSettings(amqp_url=server.url))
         request = job_request(repo_url="https://git.example/a/b.git")
