@@ -125,10 +125,11 @@ def run(app: typer.Typer) -> None:
 
 def _check_arguments(arguments: Sequence[str]) -> None:
     """ConfigurationError when an argument is not UTF-8: messages, requests and settings could not hold it."""
-    for each in arguments:
+    for number, each in enumerate(arguments):
         if any("\ud800" <= character <= "\udfff" for character in each):
+            # The value is not repeated: it may be a secret.
             raise ConfigurationError(
-                f"the argument {each!r} is not UTF-8: write it in UTF-8, or give the file another name"
+                f"argument {number} is not UTF-8: write it in UTF-8, or give the file another name"
             )
 
 
