@@ -110,7 +110,7 @@ def test_errors_are_one_line_with_the_right_exit_code(
     unreachable = "postgresql://ada:secret@127.0.0.1:9/jobs"
     source = f"sqlite:///{file}"
     cases = [
-        (("store", "check"), "postgres://ada@db.example/jobs", 2, "must start with"),
+        (("store", "check"), "mysql://ada@db.example/jobs", 2, "must start with"),
         (("store", "check"), unreachable, 3, "cannot be used now"),
         (("store", "check"), f"sqlite:///{tmp_path / 'none.db'}", 2, "no such file"),
         (("purge", "--older-than", "a month"), source, 2, "write 30d, 12h, 90m or 60s"),
