@@ -58,16 +58,21 @@ pytestmark = [
 ]
 
 
-def program(*words: str) -> list[str]:
-    return [sys.executable, "-c", f"from {PROGRAMS[words[0]]} import main; main()", *words[1:]]
+def program(*words: str, first: str = "") -> list[str]:
+    """The command; `first` is Python that runs before it."""
+    return [sys.executable, "-c", f"{first}from {PROGRAMS[words[0]]} import main; main()", *words[1:]]
 
 
 def printed(
-    environment: dict[str, str], *words: str, seconds: float = 60.0, before: Sequence[str] = ()
+    environment: dict[str, str],
+    *words: str,
+    seconds: float = 60.0,
+    before: Sequence[str] = (),
+    first: str = "",
 ) -> str:
     """The output of a command; a service that does not end by itself is ended."""
     with subprocess.Popen(
-        [*before, *program(*words)],
+        [*before, *program(*words, first=first)],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

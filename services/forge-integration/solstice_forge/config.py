@@ -192,6 +192,11 @@ class _SourceTable(_Table):
             raise ValueError("app: only GitHub has Apps; use a token")
         if self.app is not None and self.token is not None:
             raise ValueError("token: either a token or an App, not both")
+        if self.token is not None and (
+            self.token != self.token.strip() or not self.token.isascii() or not self.token.isprintable()
+        ):
+            # It is sent in a header, and the HTTP client's error would repeat it.
+            raise ValueError("token: begins or ends with a space, or has characters that no token has")
         if self.token is not None and self.url is None and self.forge not in PUBLIC_URLS:
             raise ValueError("url: is missing: where is the forge that the token is for?")
         return self

@@ -112,6 +112,14 @@ MISTAKES = {
     "url": (source("url = 'forge.example'"), "sources.acme.url: must be the forge's address"),
     "credentials in the url": (source("url = 'https://me:hush@forge.example'"), "url: must not hold cred"),
     "token without url": (source("token = 'env:ACME_TOKEN'"), "url: is missing"),
+    "token with a space": (
+        source("url = 'https://forge.example'\ntoken = 'plain:hush '"),
+        "token: begins or ends with a space",
+    ),
+    "token that fits no header": (
+        source("url = 'https://forge.example'\ntoken = 'plain:hush☃'"),
+        "or has characters that no token has",
+    ),
     "app elsewhere": (source("[sources.acme.app]\nid = 1\nprivate_key = 'plain:-----BEGIN'"), "only GitHub"),
     "app and token": (
         source("token='plain:t'\napp={id = 1, private_key = 'plain:-----BEGIN'}", forge="github"),
