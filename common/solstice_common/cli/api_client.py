@@ -10,13 +10,14 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict, Unpack
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx2
 import orjson
 
 from solstice_common.addresses.system_errors import cause_in_words
 from solstice_common.errors import ServiceRefused, ServiceUnavailable
+from solstice_common.http.client import http_client
 from solstice_common.messages.states import FINAL
 from solstice_common.settings import ClientSettings, without_password
 
@@ -71,13 +72,11 @@ class OrchestratorClient:
 
         An event stream that breaks is resumed for `resume_seconds`.
         """
-        # A proxy of the environment is for other machines, never for this one.
-        is_local = urlsplit(url).hostname in {"127.0.0.1", "::1", "localhost"}
-        async with httpx2.AsyncClient(
+        async with http_client(
+            url,
             base_url=url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx2.Timeout(30.0, connect=5.0),
-            trust_env=not is_local,
         ) as http:
             yield cls(url, http, resume_seconds)
 

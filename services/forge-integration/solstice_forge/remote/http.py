@@ -10,11 +10,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeVar
-from urllib.parse import urlsplit
 
 import httpx2
 import orjson
 
+from solstice_common.http.client import http_client
 from solstice_common.messages import Source as Origin
 from solstice_common.runtime.pausing import Timer
 from solstice_forge.remote import gitea_family_calls, github_calls, gitlab_calls
@@ -108,12 +108,10 @@ class Remote:
 
         `clock` returns seconds since the epoch; `timer` ends calls that take too long.
         """
-        # The environment's proxy is for other hosts, never for this machine.
-        is_local = urlsplit(access.url).hostname in {"127.0.0.1", "::1", "localhost"}
-        async with httpx2.AsyncClient(
+        async with http_client(
+            access.url,
             timeout=httpx2.Timeout(timeouts.read, connect=timeouts.connect),
             follow_redirects=False,
-            trust_env=not is_local,
             headers={"user-agent": USER_AGENT},
         ) as http:
             yield cls(access, http, timeouts, clock, timer)
