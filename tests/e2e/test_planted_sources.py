@@ -1,4 +1,4 @@
-"""The secrets of FORGE_CONFIG are on no page, in no log, and in no file or row of `solstice up`."""
+"""The secrets of FORGE_CONFIG are on no page, and in no log, file or row."""
 
 import asyncio
 import sqlite3
@@ -87,13 +87,13 @@ async def test_secrets_of_the_sources_are_nowhere(tmp_path: Path, monkeypatch: p
         options = ("--forge-config", str(sources / "forges.toml"), "--log-level", "debug")
         with solstice_up(tmp_path / "home", *options) as up:
 
-            async def said(*words: str, **settings: str) -> str:
+            async def output_of(*words: str, **settings: str) -> str:
                 environment = {**up.environment, **secrets, **settings}
                 return await asyncio.to_thread(printed, environment, *words)
 
             change = ("--repo-url", str(project.folder), "--repo-full-name", "river/anvil")
             sent = [
-                said(
+                output_of(
                     *("solstice", "webhook", "send", "--source", source, *change, f"{up.webhooks}/{name}"),
                     SOLSTICE_WEBHOOK_SECRET=secret,
                 )
@@ -112,7 +112,7 @@ async def test_secrets_of_the_sources_are_nowhere(tmp_path: Path, monkeypatch: p
                 ("statuses", "dead"),
                 ("reconcile",),
             )
-            reported += await asyncio.gather(*(said("forge-integration", *words) for words in commands))
+            reported += await asyncio.gather(*(output_of("forge-integration", *words) for words in commands))
             for base in (up.webhooks.removesuffix("/webhooks"), up.page):
                 async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30) as http:
                     reported += [

@@ -1,4 +1,4 @@
-"""A password that real servers refuse is on no page, in no log and in no output."""
+"""A password that servers refuse is on no page and in no output."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -159,7 +159,7 @@ def test_password_that_postgresql_refuses_is_nowhere(
         ("certificate", ("solstice", "store", "check")),
     ]
 
-    def said(line: tuple[str, tuple[str, ...]]) -> str:
+    def output_of(line: tuple[str, tuple[str, ...]]) -> str:
         kind, words = line
         environment = {
             **base_environment(),
@@ -172,7 +172,7 @@ def test_password_that_postgresql_refuses_is_nowhere(
         return printed(environment, *words)
 
     with ThreadPoolExecutor(4) as pool:
-        reported = list(pool.map(said, lines))
+        reported = list(pool.map(output_of, lines))
     for (kind, _), text in zip(lines, reported, strict=True):
         assert ("password authentication failed" in text) == (kind != "certificate"), text
         assert seen(text) == [], text
