@@ -1,1 +1,1 @@
-"""Owns the parts of server addresses: several hosts, certificates, password files."""
+"""Owns the parts of server addresses: several hosts, certificates, password files, HTTP proxies."""

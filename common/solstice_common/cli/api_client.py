@@ -15,9 +15,9 @@ from urllib.parse import quote
 import httpx2
 import orjson
 
+from solstice_common.addresses.http_client import http_client
 from solstice_common.addresses.system_errors import cause_in_words
 from solstice_common.errors import ServiceRefused, ServiceUnavailable
-from solstice_common.http.client import http_client
 from solstice_common.messages.states import FINAL
 from solstice_common.settings import ClientSettings, without_password
 

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import httpx2
 import orjson
 
-from solstice_common.http.client import http_client
+from solstice_common.addresses.http_client import http_client
 from solstice_common.messages import Source as Origin
 from solstice_common.runtime.pausing import Timer
 from solstice_forge.remote import gitea_family_calls, github_calls, gitlab_calls

@@ -2,9 +2,9 @@
 
 import pytest
 
+from solstice_common.addresses.http_client import http_client
 from solstice_common.cli.api_client import OrchestratorClient
 from solstice_common.errors import ConfigurationError
-from solstice_common.http.client import http_client
 from solstice_common.messages import Source
 from solstice_forge.remote.http import Remote
 from solstice_forge.remote.protocol import ForgeAccess
