@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from solstice_common.broker import (
     Broker,
+    DeadLetterQueue,
     Message,
     open_broker,
     open_dead_letter_queues,
@@ -26,6 +27,7 @@ from solstice_common.errors import ConfigurationError, RightMissing
 from solstice_common.rights.roles import Role
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import CANCELS, STATUSES, QueueType, Route, full_topology, jobs_route
+from tests.browsing import browse
 from tests.polling import WAIT_SECONDS, wait_until
 
 SETTINGS: Final = BrokerSettings()
@@ -168,7 +170,7 @@ class Attempt:
     async def _wait_or_raise(self, task: "asyncio.Task[Any]") -> None:
         await wait_until(lambda: task.done() or refused_in(self.logs))
 
-    async def dead(self, route: Route, work: Callable[[Any], Awaitable[object]]) -> None:
+    async def dead(self, route: Route, work: Callable[[DeadLetterQueue], Awaitable[object]]) -> None:
         """Do something with a dead-letter queue that has one message."""
         async with self.broker(self.at.url) as other:
             (outcome,) = await other.publish([_message(route.dlx, route.routing_key)])
@@ -189,7 +191,7 @@ Step = Callable[[Attempt], Awaitable[object]]
 REFUSE: Final = Refuse(reason="invalid_field", detail="a test")
 
 
-async def _take_and_put_back(queue: Any) -> None:
+async def _take_and_put_back(queue: DeadLetterQueue) -> None:
     dead_letters: list[Any] = []
 
     async def handle(group: Sequence[Any]) -> Sequence[str]:
@@ -215,9 +217,9 @@ STEPS: Final[Mapping[str, Step]] = {
     "refuse a request": lambda at: at.settle(JOBS, REFUSE),
     "refuse a cancel": lambda at: at.settle(CANCELS, REFUSE),
     "refuse a status": lambda at: at.settle(STATUSES, REFUSE),
-    "read dead requests": lambda at: at.dead(JOBS, lambda queue: queue.browse(10)),
-    "read dead cancels": lambda at: at.dead(CANCELS, lambda queue: queue.browse(10)),
-    "read dead statuses": lambda at: at.dead(STATUSES, lambda queue: queue.browse(10)),
+    "read dead requests": lambda at: at.dead(JOBS, lambda queue: browse(queue, 10)),
+    "read dead cancels": lambda at: at.dead(CANCELS, lambda queue: browse(queue, 10)),
+    "read dead statuses": lambda at: at.dead(STATUSES, lambda queue: browse(queue, 10)),
     "purge dead statuses": lambda at: at.dead(STATUSES, lambda queue: queue.purge()),
     "put back dead requests": lambda at: at.dead(JOBS, _take_and_put_back),
     "put back dead cancels": lambda at: at.dead(CANCELS, _take_and_put_back),

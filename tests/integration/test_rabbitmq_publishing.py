@@ -7,10 +7,12 @@ import asyncio
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from solstice_common.broker import Published, PublishStatus
+from solstice_common.telemetry.log_events import LogEvent
 from tests.polling import wait_until
-from tests.servers.proxy import fault_proxy
+from tests.servers.proxy import FaultProxy, fault_proxy
 from tests.servers.rabbitmq import Vhost
 from tests.traffic import ROUTE, WAIT_SECONDS, connected, drain, numbers, order, wait_for_ready
 
@@ -147,6 +149,18 @@ async def test_acks_and_declarations_work_during_an_alarm(own_rabbitmq_vhost: Vh
         await wait_for_ready(broker, ROUTE.queue, 1)
 
 
+async def both_links_are_lost(proxy: FaultProxy) -> None:
+    """Refuse connections, and wait until the publishing link and the consuming one have noticed."""
+    with capture_logs() as events:
+        proxy.refuse()
+        await wait_until(
+            lambda: (
+                {each["connection"] for each in events if each["event"] == LogEvent.BROKER_DISCONNECTED}
+                == {"test (publish)", "test (consume)"}
+            )
+        )
+
+
 async def test_not_connected_ends_unknown_with_the_reason_and_is_not_sent_later(
     rabbitmq_vhost: Vhost,
 ) -> None:
@@ -154,8 +168,7 @@ async def test_not_connected_ends_unknown_with_the_reason_and_is_not_sent_later(
         fault_proxy(rabbitmq_vhost.url) as proxy,
         connected(proxy.url(rabbitmq_vhost.url), confirm_timeout_seconds=1) as broker,
     ):
-        proxy.refuse()
-        await wait_until(lambda: not broker.health.connected)
+        await both_links_are_lost(proxy)
         (outcome,) = await broker.publish([order(0)])
         assert outcome.status is UNKNOWN
         assert outcome.detail.startswith("not connected within 1 s: ")
@@ -170,8 +183,7 @@ async def test_a_publish_waits_for_a_link_that_comes_in_time(rabbitmq_vhost: Vho
         fault_proxy(rabbitmq_vhost.url) as proxy,
         connected(proxy.url(rabbitmq_vhost.url), confirm_timeout_seconds=WAIT_SECONDS) as broker,
     ):
-        proxy.refuse()
-        await wait_until(lambda: not broker.health.connected)
+        await both_links_are_lost(proxy)
         call = asyncio.create_task(broker.publish([order(0)]))
         proxy.pass_through()
         assert statuses(list(await call)) == [CONFIRMED]

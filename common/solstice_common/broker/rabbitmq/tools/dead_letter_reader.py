@@ -71,7 +71,7 @@ class DeadLetterReader:
         count = min(count, most or count)
         with reported(self._url):
             number = (await self._channel.get_underlay_channel()).number
-        with self._connection.receiving(number, receiver) as arrivals, reported(self._url):
+        with self._connection.receiving(number, receiver) as arrivals, reported(self._url, TO_READ):
             await self._channel.set_qos(
                 prefetch_count=count if count <= MAX_PREFETCH else UNLIMITED, timeout=RPC_SECONDS
             )
