@@ -5,6 +5,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def dead_letter(up: SolsticeUp) -> str:
 def test_ids_of_dead_letters_are_offered(opened: Terminal, dead_letter: str) -> None:
     for command in ("show", "replay", "drop"):
         line = f"solstice dlq {command} "
-        offered(lambda line=line: opened.completed(f"{line}{dead_letter[:4]}"), f"{line}{dead_letter} ")  # type: ignore[misc]  # bound now
+        offered(partial(opened.completed, f"{line}{dead_letter[:4]}"), f"{line}{dead_letter} ")
 
 
 def test_files_are_offered_where_a_file_is_meant(opened: Terminal, home: Path) -> None:

@@ -10,8 +10,13 @@ LAYOUT = Layout(folded=frozenset(), dropped_first=("AGE", "EVENT"))
 
 
 def test_the_columns_that_do_not_fit_are_named_in_a_sentence() -> None:
-    console = Console(file=io.StringIO(), width=24)
-    print_table(console, ("RUN", "EVENT", "AGE"), [("4a2a2219", "change_request", "3 days")], LAYOUT)
-    printed = console.file.getvalue()  # type: ignore[attr-defined]  # the StringIO above
+    written = io.StringIO()
+    print_table(
+        Console(file=written, width=24),
+        ("RUN", "EVENT", "AGE"),
+        [("4a2a2219", "change_request", "3 days")],
+        LAYOUT,
+    )
+    printed = written.getvalue()
     assert "RUN       EVENT" in printed
     assert " ".join(printed.split()).endswith("Not enough width for AGE: widen the terminal, or use --json")

@@ -38,6 +38,8 @@ class QueueInMemory:
         for each in self.dead_letters[:limit]:
             see(each)
 
+    # Listing and importing remove nothing.
+
     async def take(self, handle: Handle, limit: int) -> int:
         raise NotImplementedError
 
