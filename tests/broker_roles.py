@@ -22,7 +22,7 @@ from solstice_common.broker import (
     read_topology,
 )
 from solstice_common.broker.delivery import Ack, Refuse, Verdict
-from solstice_common.broker.protocol import IDEMPOTENCY_HEADER
+from solstice_common.broker.headers import IDEMPOTENCY_HEADER
 from solstice_common.errors import ConfigurationError, RightMissing
 from solstice_common.rights.roles import Role
 from solstice_common.settings import BrokerSettings

@@ -23,7 +23,8 @@ from solstice_common.broker.capabilities import Certainty
 from solstice_common.broker.dead_letters.dead_letter_operations import browse
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
-from solstice_common.broker.protocol import HELD_BODY_BYTES, IDEMPOTENCY_HEADER, NO_HEADERS, HeaderValue
+from solstice_common.broker.headers import IDEMPOTENCY_HEADER
+from solstice_common.broker.protocol import HELD_BODY_BYTES, NO_HEADERS, HeaderValue
 from solstice_common.errors import TopologyMismatch
 from solstice_common.settings import known_broker_url
 from solstice_common.topology import Binding, Exchange, Queue, QueueType, Route, Topology

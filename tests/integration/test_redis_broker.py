@@ -19,7 +19,7 @@ import redis
 from solstice_common.broker import PublishStatus, open_broker, read_topology
 from solstice_common.broker.capabilities import Certainty
 from solstice_common.broker.delivery import Ack, Refuse
-from solstice_common.broker.protocol import IDEMPOTENCY_HEADER
+from solstice_common.broker.headers import IDEMPOTENCY_HEADER
 from solstice_common.broker.redis_streams.redis_scripts import DEDUPE_SECONDS, PUBLISH
 from solstice_common.broker.redis_streams.redis_topology import found_topology
 from solstice_common.broker.topology_check import topology_differences

@@ -63,6 +63,19 @@ def test_the_json_flag_is_declared_once() -> None:
     ]
 
 
+def test_headers_of_messages_are_named_in_one_module() -> None:
+    literals = {
+        name: names
+        for name, path in MODULES.items()
+        if (names := sorted(set(re.findall(r'"(x-solstice-[^" ]*)"', path.read_text("utf-8")))))
+    }
+    del literals["solstice_common/broker/headers.py"]
+    # The argument of a queue.
+    assert literals == {
+        "solstice_common/broker/rabbitmq/migration/migration_plan.py": ["x-solstice-migrating"]
+    }
+
+
 def literal_states(tree: ast.AST) -> frozenset[str]:
     """The strings of a module that are the name of a state."""
     return frozenset(

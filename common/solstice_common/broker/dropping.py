@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from solstice_common.broker.delivery import Ack, Refuse, Verdict
+from solstice_common.broker.headers import REASON_HEADER
 from solstice_common.broker.protocol import (
     CONFIRMED,
     Broker,
@@ -52,7 +53,7 @@ class DroppingBroker(WrappedBroker):
         dropped = [message.exchange in self._dead_letter_exchanges for message in messages]
         for message, is_dropped in zip(messages, dropped, strict=True):
             if is_dropped:
-                reason = str(message.headers.get("x-solstice-reason", "unknown"))
+                reason = str(message.headers.get(REASON_HEADER, "unknown"))
                 drop(self._on_dropped, message.exchange, message.correlation_id, reason)
         remaining = [message for message, is_dropped in zip(messages, dropped, strict=True) if not is_dropped]
         outcomes = iter(await self._broker.publish(remaining) if remaining else ())

@@ -11,8 +11,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from solstice_common.broker.headers import IDEMPOTENCY_HEADER
 from solstice_common.broker.protocol import (
-    IDEMPOTENCY_HEADER,
     Broker,
     HeaderValue,
     Message,

@@ -13,8 +13,27 @@ V = TypeVar("V")
 BROKER_COUNTERS: Final = frozenset({"x-delivery-count", "x-acquired-count"})
 BROKER_HEADERS: Final = BROKER_COUNTERS | {"x-death"}
 BROKER_HEADER_PREFIXES: Final = ("x-first-death-", "x-last-death-")
+OWN_PREFIX: Final = "x-solstice-"
+"""The beginning of the name of each header of ours."""
+IDEMPOTENCY_HEADER: Final = "x-solstice-idempotency-key"
+"""The header that stays the same over all attempts to publish one message."""
+ATTEMPT_HEADER: Final = "x-solstice-attempt"
+"""Which attempt to publish or to process it was, from 1."""
 SIGNATURE_HEADER: Final = "x-solstice-signature"
 """Who signed the message (`solstice_common.signing`). Every copy of the message keeps it."""
+REASON_HEADER: Final = "x-solstice-reason"
+"""Why the message is a dead letter: a code of `dead_letters.reasons`."""
+DETAIL_HEADER: Final = "x-solstice-detail"
+QUEUE_HEADER: Final = "x-solstice-queue"
+"""The queue that the message was in."""
+REFUSED_AT_HEADER: Final = "x-solstice-refused-at"
+REFUSED_BY_HEADER: Final = "x-solstice-refused-by"
+RUN_HEADER: Final = "x-solstice-run"
+"""The run of a request that is a dead letter."""
+HISTORY_HEADER: Final = "x-solstice-history"
+"""A line for each earlier attempt at a run, and for each replay."""
+REPLAY_HEADER: Final = "x-solstice-replay"
+"""The id of the replay: a message that comes back dead still has it."""
 DETAIL_CHARACTERS: Final = 2048
 """The longest detail of a dead letter; all headers must fit one AMQP frame."""
 MAX_DEPTH: Final = 16
@@ -72,15 +91,15 @@ def refusal_headers(
     survive a republish.
     """
     own_headers = without_broker_headers(delivery.headers)
-    attempt = own_headers.get("x-solstice-attempt")
+    attempt = own_headers.get(ATTEMPT_HEADER)
     return {
         **own_headers,
-        "x-solstice-reason": refusal.reason,
-        "x-solstice-detail": refusal.detail[:DETAIL_CHARACTERS],
-        "x-solstice-queue": queue,
-        "x-solstice-refused-at": format_timestamp(at),
-        "x-solstice-refused-by": by,
-        "x-solstice-attempt": attempt if isinstance(attempt, int) and attempt > 0 else 1,
+        REASON_HEADER: refusal.reason,
+        DETAIL_HEADER: refusal.detail[:DETAIL_CHARACTERS],
+        QUEUE_HEADER: queue,
+        REFUSED_AT_HEADER: format_timestamp(at),
+        REFUSED_BY_HEADER: by,
+        ATTEMPT_HEADER: attempt if isinstance(attempt, int) and attempt > 0 else 1,
     }
 
 

@@ -20,8 +20,6 @@ from solstice_common.topology import Topology
 from solstice_common.values.value import Value
 
 HeaderValue = str | int | bool
-IDEMPOTENCY_HEADER: Final = "x-solstice-idempotency-key"
-"""The header that stays the same over all attempts to publish one message."""
 NO_HEADERS: Final[Mapping[str, HeaderValue]] = MappingProxyType({})
 HELD_BODY_BYTES: Final = 512 * 1024
 """The largest body that every broker delivers: twice the largest message that is valid.

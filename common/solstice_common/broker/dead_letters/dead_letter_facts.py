@@ -8,6 +8,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
+from solstice_common.broker.headers import (
+    ATTEMPT_HEADER,
+    DETAIL_HEADER,
+    HISTORY_HEADER,
+    REASON_HEADER,
+    REFUSED_AT_HEADER,
+    REFUSED_BY_HEADER,
+    RUN_HEADER,
+)
 from solstice_common.broker.protocol import HELD_BODY_BYTES
 from solstice_common.messages import Priority
 from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
@@ -100,8 +109,8 @@ def facts_of(dead_letter: DeadLetter) -> DeadLetterFacts:
     # A larger one is not read as JSON even where it is whole: of 15 MiB of brackets Python makes 500 MiB.
     fields = _fields(dead_letter.body) if size <= HELD_BODY_BYTES else {}
     death = _first_death(headers)
-    reason = _text(headers.get("x-solstice-reason")) or _text(death.get("reason")) or UNKNOWN
-    detail = _text(headers.get("x-solstice-detail"))
+    reason = _text(headers.get(REASON_HEADER)) or _text(death.get("reason")) or UNKNOWN
+    detail = _text(headers.get(DETAIL_HEADER))
     if reason == "rejected" and size > MAX_MESSAGE_BYTES:
         # No service reads so large a body, not even to publish it with a reason.
         reason = "oversize"
@@ -112,16 +121,16 @@ def facts_of(dead_letter: DeadLetter) -> DeadLetterFacts:
         size=size,
         reason=reason,
         detail=detail,
-        dead_since=_moment(headers.get("x-solstice-refused-at"))
+        dead_since=_moment(headers.get(REFUSED_AT_HEADER))
         or _moment(death.get("time"))
         or dead_letter.timestamp,
         repository=_text(fields.get("repo_full_name")) or _text(fields.get("repo_url")),
         priority=named_class(fields.get("priority")) or numbered_class(dead_letter.priority),
         request_id=dead_letter.correlation_id or _text(fields.get("request_id")),
-        run_id=_text(headers.get("x-solstice-run")),
-        refused_by=_text(headers.get("x-solstice-refused-by")),
-        attempt=attempt if isinstance(attempt := headers.get("x-solstice-attempt"), int) else 1,
-        history=_text(headers.get("x-solstice-history")).splitlines(),
+        run_id=_text(headers.get(RUN_HEADER)),
+        refused_by=_text(headers.get(REFUSED_BY_HEADER)),
+        attempt=attempt if isinstance(attempt := headers.get(ATTEMPT_HEADER), int) else 1,
+        history=_text(headers.get(HISTORY_HEADER)).splitlines(),
     )
 
 

@@ -7,22 +7,36 @@ from typing import Final
 
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
-from solstice_common.broker.headers import without_broker_headers
+from solstice_common.broker.headers import (
+    ATTEMPT_HEADER,
+    DETAIL_HEADER,
+    HISTORY_HEADER,
+    QUEUE_HEADER,
+    REASON_HEADER,
+    REFUSED_AT_HEADER,
+    REFUSED_BY_HEADER,
+    REPLAY_HEADER,
+    without_broker_headers,
+)
 from solstice_common.broker.protocol import HELD_BODY_BYTES, Message
 from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
 from solstice_common.messages.priorities import class_in
 from solstice_common.topology import Route
 from solstice_common.values.times import format_timestamp
 
-HISTORY: Final = "x-solstice-history"
-REPLAY: Final = "x-solstice-replay"
-"""The id of the replay: a message that comes back dead still has it."""
 MAX_HISTORY: Final = 4096
 """In bytes; the same limit as for a run's history: all headers of a message must fit one AMQP frame."""
 MAX_DETAIL: Final = 400
 _OF_THE_REFUSAL: Final = frozenset(
-    f"x-solstice-{name}"
-    for name in ("reason", "detail", "queue", "refused-at", "refused-by", "attempt", "history")
+    {
+        REASON_HEADER,
+        DETAIL_HEADER,
+        QUEUE_HEADER,
+        REFUSED_AT_HEADER,
+        REFUSED_BY_HEADER,
+        ATTEMPT_HEADER,
+        HISTORY_HEADER,
+    }
 )
 
 
@@ -60,9 +74,9 @@ def replay_message(
         correlation_id=dead_letter.correlation_id,
         headers=unchanged
         | {
-            "x-solstice-attempt": found.attempt + 1,
-            HISTORY: "\n".join(newest([*found.history, line])),
-            REPLAY: replay_id,
+            ATTEMPT_HEADER: found.attempt + 1,
+            HISTORY_HEADER: "\n".join(newest([*found.history, line])),
+            REPLAY_HEADER: replay_id,
         },
         priority=dead_letter.priority or None,
         content_type=dead_letter.content_type or "application/json",
@@ -100,7 +114,7 @@ def newest(lines: Sequence[str]) -> Sequence[str]:
 
 def came_back(dead_letter: DeadLetter, replay_id: str) -> bool:
     """Whether this message was published by that replay, and refused again."""
-    return dead_letter.headers.get(REPLAY) == replay_id
+    return dead_letter.headers.get(REPLAY_HEADER) == replay_id
 
 
 def _since(found: DeadLetterFacts) -> str:

@@ -20,6 +20,7 @@ from nats.js.api import StreamInfo
 from solstice_common.addresses.hosts import HostChoice
 from solstice_common.broker.capabilities import Capabilities, Certainty, DelayedRetry
 from solstice_common.broker.dropping import OnDropped
+from solstice_common.broker.headers import IDEMPOTENCY_HEADER
 from solstice_common.broker.jetstream import jetstream_streams
 from solstice_common.broker.jetstream.jetstream_consumer import JetStreamConsumer
 from solstice_common.broker.jetstream.jetstream_durability import DurabilityProbe
@@ -39,7 +40,6 @@ from solstice_common.broker.links.background import background
 from solstice_common.broker.links.declared_topologies import DECLARE_WAIT_SECONDS, DeclaredTopologies
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import (
-    IDEMPOTENCY_HEADER,
     BrokerHealth,
     Message,
     Published,

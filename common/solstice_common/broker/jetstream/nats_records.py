@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
-from solstice_common.broker.headers import bounded_meta, without_broker_headers
+from solstice_common.broker.headers import DETAIL_HEADER, OWN_PREFIX, bounded_meta, without_broker_headers
 from solstice_common.broker.protocol import Message
 from solstice_common.values.times import format_timestamp
 
@@ -22,8 +22,6 @@ META_HEADER: Final = "Solstice-Meta"
 MESSAGE_ID_HEADER: Final = "Nats-Msg-Id"
 HEADER_BYTES: Final = 65_535
 """The size of headers that JetStream accepts (otherwise its error 10097)."""
-OWN_PREFIX: Final = "x-solstice-"
-_DETAIL: Final = "x-solstice-detail"
 _SHORT_DETAIL_CHARACTERS: Final = 256
 _FIRST_LINE: Final = b"NATS/1.0\r\n"
 _STATUS: Final = b"NATS/1.0 "
@@ -126,8 +124,8 @@ def dead_letter_record(
                 size, name, where = foreign.pop()
                 del where[name]
                 excess -= size
-        elif len(str(own_headers.get(_DETAIL, ""))) > _SHORT_DETAIL_CHARACTERS:
-            own_headers[_DETAIL] = str(own_headers[_DETAIL])[:_SHORT_DETAIL_CHARACTERS]
+        elif len(str(own_headers.get(DETAIL_HEADER, ""))) > _SHORT_DETAIL_CHARACTERS:
+            own_headers[DETAIL_HEADER] = str(own_headers[DETAIL_HEADER])[:_SHORT_DETAIL_CHARACTERS]
         else:
             own_headers = {
                 name: value

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pamqp import commands as spec
 
-from solstice_common.broker.headers import without_broker_headers
+from solstice_common.broker.headers import DETAIL_HEADER, OWN_PREFIX, without_broker_headers
 from solstice_common.broker.protocol import HeaderValue, Message
 from solstice_common.broker.rabbitmq.received_properties import encoded_size, publishable
 
@@ -36,8 +36,6 @@ _SECONDS: Final = struct.Struct(">Q")
 
 RESERVED_BYTES: Final = 12 + 2 + 4 + 1 + 1 + 8 + 7 * 256
 """Bytes of everything in a dead letter's content header except the headers."""
-OWN_PREFIX: Final = "x-solstice-"
-_DETAIL: Final = "x-solstice-detail"
 _SHORT_DETAIL_CHARACTERS: Final = 256
 
 
@@ -88,7 +86,7 @@ def fitting_headers(headers: Mapping[str, Any], limit: int) -> dict[str, Any]:
         if value is None:
             continue
         size = encoded_size(name, value)
-        if size > left and name == _DETAIL:
+        if size > left and name == DETAIL_HEADER:
             value = str(value)[:_SHORT_DETAIL_CHARACTERS]
             size = encoded_size(name, value)
         if size <= left:

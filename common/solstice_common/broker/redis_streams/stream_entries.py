@@ -10,10 +10,9 @@ from typing import Any, Final
 
 import orjson
 
-from solstice_common.broker.headers import bounded_meta, without_broker_headers
+from solstice_common.broker.headers import IDEMPOTENCY_HEADER, bounded_meta, without_broker_headers
 from solstice_common.broker.protocol import (
     HELD_BODY_BYTES,
-    IDEMPOTENCY_HEADER,
     Message,
     Published,
     PublishStatus,

@@ -16,6 +16,7 @@ from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFact
 from solstice_common.broker.dead_letters.dead_letter_operations import Progress
 from solstice_common.broker.dead_letters.reasons import advice
 from solstice_common.broker.dead_letters.replaying import Replayed
+from solstice_common.broker.headers import DETAIL_HEADER, HISTORY_HEADER, REASON_HEADER
 from solstice_common.cli.output import one_line, print_facts, print_json
 from solstice_common.cli.terminal import HarmlessText
 from solstice_common.errors import ConfigurationError
@@ -88,7 +89,7 @@ def print_dead_letter(found: DeadLetterFacts) -> None:
             *(
                 (one_line(name), one_line(str(value)))
                 for name, value in sorted(dead_letter.headers.items())
-                if name not in {"x-solstice-history", "x-solstice-reason", "x-solstice-detail"}
+                if name not in {HISTORY_HEADER, REASON_HEADER, DETAIL_HEADER}
             ),
         ]
     )

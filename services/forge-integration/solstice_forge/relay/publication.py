@@ -4,12 +4,12 @@ from typing import Final
 
 import orjson
 
-from solstice_common.broker.protocol import IDEMPOTENCY_HEADER, HeaderValue, Message
+from solstice_common.broker.headers import ATTEMPT_HEADER, IDEMPOTENCY_HEADER
+from solstice_common.broker.protocol import HeaderValue, Message
 from solstice_common.messages import JobCancelV1, Priority
 from solstice_common.messages.priorities import PRIORITY_NUMBERS, named_class
 from solstice_common.topology import CANCELS, Route
 
-ATTEMPT_HEADER: Final = "x-solstice-attempt"
 TRACE_HEADER: Final = "traceparent"
 
 

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from solstice_common.broker.headers import DETAIL_CHARACTERS
+from solstice_common.broker.headers import (
+    ATTEMPT_HEADER,
+    DETAIL_CHARACTERS,
+    DETAIL_HEADER,
+    QUEUE_HEADER,
+    REASON_HEADER,
+    REFUSED_AT_HEADER,
+    REFUSED_BY_HEADER,
+)
 from solstice_common.topology import STATUSES
 from solstice_common.values.times import format_timestamp
 from solstice_forge.statuses.call_endings import CallEnding, Reported, RetryLater, Undeliverable
@@ -109,10 +117,10 @@ def dead_letter_headers(
 ) -> dict[str, str | int]:
     """Return the headers of a dead letter, named as in other dead letters."""
     return {
-        "x-solstice-reason": undeliverable.reason,
-        "x-solstice-detail": undeliverable.detail[:DETAIL_CHARACTERS],
-        "x-solstice-queue": STATUSES.queue,
-        "x-solstice-refused-at": format_timestamp(datetime.fromtimestamp(now, UTC)),
-        "x-solstice-refused-by": REFUSED_BY,
-        "x-solstice-attempt": outgoing.failures + 1,
+        REASON_HEADER: undeliverable.reason,
+        DETAIL_HEADER: undeliverable.detail[:DETAIL_CHARACTERS],
+        QUEUE_HEADER: STATUSES.queue,
+        REFUSED_AT_HEADER: format_timestamp(datetime.fromtimestamp(now, UTC)),
+        REFUSED_BY_HEADER: REFUSED_BY,
+        ATTEMPT_HEADER: outgoing.failures + 1,
     }

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from solstice_common.broker.forwarder import GROUP, Forwarder, reason_of
+from solstice_common.broker.headers import IDEMPOTENCY_HEADER
 from solstice_common.broker.protocol import (
-    IDEMPOTENCY_HEADER,
     BrokerHealth,
     Message,
     Published,

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from solstice_common.broker.headers import REFUSED_AT_HEADER, RUN_HEADER
 from solstice_common.messages.states import FINAL, JobState, RunState
 from solstice_orchestrator.domain.jobs import JobCondition, Outcome, Reason, may_move, run_state
 from solstice_orchestrator.domain.needs import DependencyNode, unblock
 from solstice_orchestrator.domain.statuses import Status, detail_of, read_subject, status_about
 from solstice_orchestrator.store.outbox.announcements import RunMoved, StateChange, statuses
-from solstice_orchestrator.store.outbox.dead_letter import RUN_HEADER, dead_letter_headers
+from solstice_orchestrator.store.outbox.dead_letter import dead_letter_headers
 from solstice_orchestrator.store.records.changes import (
     Attempt,
     DeadLetter,
@@ -331,7 +332,7 @@ class UnitOfWork:
             headers = {
                 **error_headers,
                 RUN_HEADER: run.run_id,
-                "x-solstice-refused-at": self.moment.stamp,
+                REFUSED_AT_HEADER: self.moment.stamp,
             }
             self._dead_letters.append(
                 DeadLetter(self.subject(run).request_id, run.request, json.dumps(headers))

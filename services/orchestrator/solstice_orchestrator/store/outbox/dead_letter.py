@@ -7,13 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from solstice_common.broker.headers import SIGNATURE_HEADER
+from solstice_common.broker.headers import (
+    DETAIL_HEADER,
+    HISTORY_HEADER,
+    REASON_HEADER,
+    RUN_HEADER,
+    SIGNATURE_HEADER,
+)
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Reason
 from solstice_orchestrator.store.protocol import OutboxKind, OutboxMessage
 from solstice_orchestrator.store.records.changes import Attempt
 from solstice_orchestrator.store.records.rows import timestamp
 
-RUN_HEADER: Final = "x-solstice-run"
 MAX_HISTORY: Final = 4096
 """In bytes, like the next two. All headers, with a signature's 1,200, of a message must fit one AMQP frame: the broker refuses a larger message
 at each try, and everything behind it in the outbox waits. These fit the 8 KiB that RabbitMQ 4 accepts at least.
@@ -37,9 +42,9 @@ def dead_letter_headers(
     if reason not in INFRASTRUCTURE:
         return None
     return {
-        "x-solstice-reason": reason.value,
-        "x-solstice-detail": _cut(detail, MAX_DETAIL),
-        "x-solstice-history": "\n".join(_fitting([_line(name, attempt) for name, attempt in tries])),
+        REASON_HEADER: reason.value,
+        DETAIL_HEADER: _cut(detail, MAX_DETAIL),
+        HISTORY_HEADER: "\n".join(_fitting([_line(name, attempt) for name, attempt in tries])),
     }
 
 

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.broker.headers import MAX_DEPTH
+from solstice_common.broker.headers import IDEMPOTENCY_HEADER, MAX_DEPTH
 from solstice_common.broker.protocol import (
     HELD_BODY_BYTES,
-    IDEMPOTENCY_HEADER,
     Message,
     Published,
     PublishStatus,

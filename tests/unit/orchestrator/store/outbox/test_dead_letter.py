@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.broker.headers import SIGNATURE_HEADER
+from solstice_common.broker.headers import RUN_HEADER, SIGNATURE_HEADER
 from solstice_common.broker.rabbitmq.frames import content_header
 from solstice_common.broker.rabbitmq.properties import of_message
 from solstice_common.messages.states import JobState
@@ -14,7 +14,6 @@ from solstice_orchestrator.stages.outbox_relay import message_of
 from solstice_orchestrator.store.outbox.dead_letter import (
     MAX_DETAIL,
     MAX_HISTORY,
-    RUN_HEADER,
     dead_letter_headers,
     runs_of_dead_letters,
     with_signatures,
