@@ -90,7 +90,7 @@ async def test_body_is_kept_whole_in_less_room(url: str, tmp_path: Path) -> None
 
 
 async def test_inbox_of_the_first_version_is_taken_over(url: str, tmp_path: Path) -> None:
-    first, *_ = migrations_of("solstice_forge.inbox.sqlite.migrations")
+    first, *_ = migrations_of("solstice_forge.inbox.schema.sqlite")
     path = tmp_path / "inbox.db"
     with closing(sqlite3.connect(path)) as connection, connection:
         migrate(connection, path, [first])

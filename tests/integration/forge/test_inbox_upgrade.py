@@ -51,7 +51,7 @@ async def check(inbox: InboxStore) -> None:
 
 async def test_older_deliveries_are_there_in_sqlite(tmp_path: Path) -> None:
     path = tmp_path / "inbox.db"
-    steps = [step for step in migrations_of("solstice_forge.inbox.sqlite.migrations") if step.version < 7]
+    steps = [step for step in migrations_of("solstice_forge.inbox.schema.sqlite") if step.version < 7]
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         migrate(connection, path, steps)
         for row_id in (1, 2, 3):
@@ -65,7 +65,7 @@ async def test_older_deliveries_are_there_in_sqlite(tmp_path: Path) -> None:
 
 
 async def test_older_deliveries_are_there_in_postgresql(postgresql_database: ScratchDatabase) -> None:
-    steps = [step for step in migrations_of("solstice_forge.inbox.postgresql.migrations") if step.version < 4]
+    steps = [step for step in migrations_of("solstice_forge.inbox.schema.postgresql") if step.version < 4]
     async with connected(postgresql_database.url) as connection:
         await migrate_postgresql(connection, postgresql_database.url, steps, applied=MIGRATIONS)
         for row_id in (1, 2, 3):

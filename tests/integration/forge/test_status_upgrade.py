@@ -48,7 +48,7 @@ async def check(store: StatusStore) -> None:
 
 async def test_older_statuses_are_there_in_sqlite(tmp_path: Path) -> None:
     path = tmp_path / "inbox.db.statuses"
-    first, *_ = migrations_of("solstice_forge.statuses.sqlite_schema")
+    first, *_ = migrations_of("solstice_forge.statuses.schema.sqlite")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         migrate(connection, path, [first])
         insert_sqlite(connection, "statuses", STATUS)
@@ -58,7 +58,7 @@ async def test_older_statuses_are_there_in_sqlite(tmp_path: Path) -> None:
 
 
 async def test_older_statuses_are_there_in_postgresql(postgresql_database: ScratchDatabase) -> None:
-    first, *_ = migrations_of("solstice_forge.statuses.postgresql_schema")
+    first, *_ = migrations_of("solstice_forge.statuses.schema.postgresql")
     async with connected(postgresql_database.url) as connection:
         await migrate_postgresql(connection, postgresql_database.url, [first], applied=MIGRATIONS)
         await insert_postgresql(connection, "forge_statuses", STATUS)

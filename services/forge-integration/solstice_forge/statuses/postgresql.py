@@ -100,7 +100,7 @@ class PostgreSQLStatuses:
 
         Raises ConfigurationError, StoreUnavailable, SchemaTooNew.
         """
-        migrations = migrations_of("solstice_forge.statuses.postgresql_schema")
+        migrations = migrations_of("solstice_forge.statuses.schema.postgresql")
         async with PostgreSQLDatabase.open(url, migrations, connections=4, applied=MIGRATIONS) as database:
             yield cls(url, database)
 

@@ -77,7 +77,7 @@ class SqliteStatuses:
 
         Raises StoreUnavailable, SchemaTooNew, ConfigurationError.
         """
-        migrations = migrations_of("solstice_forge.statuses.sqlite_schema")
+        migrations = migrations_of("solstice_forge.statuses.schema.sqlite")
         async with SqliteDatabase.open(path, migrations, busy_seconds=BUSY_SECONDS) as database:
             yield cls(database, FileNotifier(path.with_name(path.name + ".notify")))
 

@@ -49,7 +49,7 @@ class Statuses(RuleBasedStateMachine):
         super().__init__()
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
         self.connection.row_factory = sqlite3.Row
-        for migration in migrations_of("solstice_forge.statuses.sqlite_schema"):
+        for migration in migrations_of("solstice_forge.statuses.schema.sqlite"):
             for statement in statements(migration.sql):
                 self.connection.execute(statement)
         self.now = 1_790_000_000.0

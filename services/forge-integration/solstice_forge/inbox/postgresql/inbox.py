@@ -65,7 +65,7 @@ class PostgreSQLInbox:
 
         Raises ConfigurationError, StoreUnavailable, SchemaTooNew.
         """
-        migrations = migrations_of("solstice_forge.inbox.postgresql.migrations")
+        migrations = migrations_of("solstice_forge.inbox.schema.postgresql")
         async with PostgreSQLDatabase.open(url, migrations, applied=MIGRATIONS) as database:
 
             async def keep(deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult]:

@@ -57,7 +57,7 @@ class SqliteInbox:
         Raises ConfigurationError, StoreUnavailable, SchemaTooNew.
         """
         path = sqlite_path(url)
-        migrations = migrations_of("solstice_forge.inbox.sqlite.migrations")
+        migrations = migrations_of("solstice_forge.inbox.schema.sqlite")
         async with SqliteDatabase.open(path, migrations, busy_seconds=busy_seconds) as database:
             yield cls(database, FileNotifier(path.with_name(path.name + ".notify")))
 

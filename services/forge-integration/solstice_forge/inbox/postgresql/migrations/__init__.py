@@ -1,1 +1,0 @@
-"""The schema of the inbox on PostgreSQL, as numbered SQL files."""

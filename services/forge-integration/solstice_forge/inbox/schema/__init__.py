@@ -1,0 +1,1 @@
+"""The schemas of the inbox, one for each database."""

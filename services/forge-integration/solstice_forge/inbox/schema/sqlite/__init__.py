@@ -1,0 +1,1 @@
+"""The SQLite schema, migration by migration; a released one never changes."""

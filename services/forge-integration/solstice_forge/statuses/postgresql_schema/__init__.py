@@ -1,1 +1,0 @@
-"""The schema of the statuses on PostgreSQL, as numbered SQL files."""

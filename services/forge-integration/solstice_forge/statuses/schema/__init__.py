@@ -1,0 +1,1 @@
+"""The schemas of the statuses for forges, one for each database."""

@@ -1,1 +1,0 @@
-"""The schema of the statuses on SQLite, as numbered SQL files."""
