@@ -17,13 +17,10 @@ from solstice_common.settings import BrokerSettings
 from solstice_common.topology import QueueType, Route, full_topology, jobs_route, split_jobs_route
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
-from tests.brokers import broker_url, pytest_generate_tests
 from tests.builders import job_request
 from tests.contract.test_broker import ready_count
 from tests.integration.orchestrator.test_priority_queues import taking_in
 from tests.servers.orchestrator_web import serve_web
-
-__all__ = ["broker_url", "pytest_generate_tests"]
 
 SPLIT: Final = split_jobs_route(BrokerSettings.model_construct())
 LIST: Final = "/api/v1/dead-letters"

@@ -12,13 +12,10 @@ from solstice_common.http.tokens import TokenScope
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
-from tests.brokers import broker_url, pytest_generate_tests
 from tests.builders import job_request
 from tests.contract.test_broker import drain, ready_count
 from tests.servers.orchestrator_web import serve_web
 from tests.servers.tokens import bearer, make_token
-
-__all__ = ["broker_url", "pytest_generate_tests"]
 
 ROUTE = jobs_route(BrokerSettings())
 LIST = "/api/v1/dead-letters"

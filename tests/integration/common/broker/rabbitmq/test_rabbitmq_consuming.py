@@ -27,7 +27,7 @@ from tests.traffic import (
     wait_for_ready,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[5]
 BAD = Refuse(reason="invalid_field", detail="commit_sha: too short")
 
 CONSUMER = """

@@ -18,7 +18,7 @@ from solstice_orchestrator.web import dead_letter_access
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.form_tokens import COOKIE
 from tests.contract.test_broker import ready_count
-from tests.integration.test_web_dead_letters import ROUTE, dead
+from tests.integration.orchestrator.web.test_web_dead_letters import ROUTE, dead
 from tests.servers.orchestrator_web import serve_web
 from tests.servers.tokens import bearer, make_token
 

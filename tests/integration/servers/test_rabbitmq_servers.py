@@ -9,7 +9,7 @@ import pytest
 
 from tests.servers.rabbitmq import RabbitMQServer, Vhost
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_server_answers_with_the_version_it_names(rabbitmq: RabbitMQServer) -> None:

@@ -45,8 +45,8 @@ from tests.traffic import (
     wait_for_ready,
 )
 
-PEER: Final = Path(__file__).with_name("embedded_peer.py")
-EXAMPLE: Final = Path(__file__).parents[2] / "schemas" / "examples" / "jobrequest.v1.full.json"
+PEER: Final = Path(__file__).parents[1] / "embedded_peer.py"
+EXAMPLE: Final = Path(__file__).parents[5] / "schemas" / "examples" / "jobrequest.v1.full.json"
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from solstice_common.runtime.public_interfaces import VARIABLE
+from tests.integration.common.http.test_hostile_connections import HEADS, LARGE_MIB
 from tests.integration.forge.pushes import SECRET
-from tests.integration.test_hostile_connections import HEADS, LARGE_MIB
 from tests.raw_http import (
     MIB,
     connections,

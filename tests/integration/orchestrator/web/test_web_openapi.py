@@ -42,7 +42,7 @@ from tests.servers.orchestrator_web import WebServer, serve_web, spec
 from tests.servers.postgresql import PostgreSQLServer
 from tests.servers.tokens import bearer, make_token
 
-CHECKED_IN: Final = Path(__file__).parents[2] / "schemas" / "openapi" / "orchestrator.json"
+CHECKED_IN: Final = Path(__file__).parents[4] / "schemas" / "openapi" / "orchestrator.json"
 CONFORMS: Final = [
     not_a_server_error,
     status_code_conformance,

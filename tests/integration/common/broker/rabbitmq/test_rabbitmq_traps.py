@@ -12,11 +12,11 @@ from typing import Final
 
 import pytest
 
-TESTS: Final = Path(__file__).resolve().parents[1]
+TESTS: Final = Path(__file__).resolve().parents[4]
 
-PUBLISHING = "integration/test_rabbitmq_publishing.py"
-CONSUMING = "integration/test_rabbitmq_consuming.py"
-LINKS = "integration/test_rabbitmq_links.py"
+PUBLISHING = "integration/common/broker/rabbitmq/test_rabbitmq_publishing.py"
+CONSUMING = "integration/common/broker/rabbitmq/test_rabbitmq_consuming.py"
+LINKS = "integration/common/broker/rabbitmq/test_rabbitmq_links.py"
 ACKS = "unit/common/broker/rabbitmq/test_rabbitmq_acks.py"
 CONFIRMS = "unit/common/broker/rabbitmq/test_rabbitmq_publisher.py"
 WIRE = "unit/common/broker/rabbitmq/test_rabbitmq_wire.py"
@@ -137,17 +137,17 @@ TRAPS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     ),
     "tables nested a thousand deep are passed on; a client that recurses into them dies at every delivery": (
         (
-            "integration/test_hostile_headers.py",
+            "integration/common/broker/rabbitmq/test_hostile_headers.py",
             "test_a_message_with_a_thousand_nested_arrays_ends_no_orchestrator",
         ),
         (
-            "integration/test_hostile_headers.py",
+            "integration/common/broker/rabbitmq/test_hostile_headers.py",
             "test_every_hostile_header_is_a_dead_letter_and_the_good_job_behind_it_is_taken",
         ),
     ),
     "headers larger than a frame cost the connection, again at every retry": (
         (
-            "integration/test_hostile_headers.py",
+            "integration/common/broker/rabbitmq/test_hostile_headers.py",
             "test_headers_above_the_frame_are_refused_and_cost_no_connection",
         ),
     ),
