@@ -26,7 +26,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import Source
 
 TOKEN: Final = "invented-token"
 
@@ -129,7 +129,7 @@ class ForgeApi:
     """One forge; open with `forge_api`."""
 
     def __init__(
-        self, origin: Origin, *, clock: Callable[[], float] = time.time, sleep: Sleep = asyncio.sleep
+        self, origin: Source, *, clock: Callable[[], float] = time.time, sleep: Sleep = asyncio.sleep
     ) -> None:
         self.origin = origin
         self._clock = clock
@@ -190,7 +190,7 @@ class ForgeApi:
     @property
     def base(self) -> str:
         """The path of the API on this forge."""
-        return {Origin.GITHUB: "/api/v3", Origin.GITLAB: "/api/v4"}.get(self.origin, "/api/v1")
+        return {Source.GITHUB: "/api/v3", Source.GITLAB: "/api/v4"}.get(self.origin, "/api/v1")
 
     def on(self, method: str, pattern: str, handler: Handler) -> None:
         """Answer such calls by `handler`; the newest handler goes first."""
@@ -393,13 +393,13 @@ async def _read_request(
 
 
 def _routes_of(forge: ForgeApi) -> None:
-    if forge.origin is Origin.GITLAB:
+    if forge.origin is Source.GITLAB:
         forge.on(
             "POST", r"/projects/(?P<repository>.+)/statuses/(?P<sha>\w+)", lambda one: _gitlab(forge, one)
         )
         return
     forge.on("POST", r"/repos/(?P<repository>.+)/statuses/(?P<sha>\w+)", lambda one: _status(forge, one))
-    if forge.origin is Origin.GITHUB:
+    if forge.origin is Source.GITHUB:
         forge.on("GET", r"/repos/(?P<repository>.+)/installation", lambda one: _installation(forge, one))
         forge.on(
             "POST", r"/app/installations/(?P<id>\d+)/access_tokens", lambda one: _access_token(forge, one)
@@ -411,9 +411,9 @@ def _routes_of(forge: ForgeApi) -> None:
 
 
 _STATES: Final = {
-    Origin.GITHUB: {"error", "failure", "pending", "success"},
-    Origin.GITEA: {"error", "failure", "pending", "success", "warning"},
-    Origin.FORGEJO: {"error", "failure", "pending", "success", "warning"},
+    Source.GITHUB: {"error", "failure", "pending", "success"},
+    Source.GITEA: {"error", "failure", "pending", "success", "warning"},
+    Source.FORGEJO: {"error", "failure", "pending", "success", "warning"},
 }
 _UNAUTHORIZED: Final = Reply(status=401, document={"message": "Bad credentials"})
 
@@ -426,7 +426,7 @@ def _status(forge: ForgeApi, request: Request) -> Reply:
     problem = ""
     if body["state"] not in _STATES[forge.origin]:
         problem = "state is not included in the list"
-    elif forge.origin is Origin.GITHUB:
+    elif forge.origin is Source.GITHUB:
         described = body.get("description") or ""
         if len(described) > 140:
             problem = "description is too long (maximum is 140 characters)"
@@ -509,7 +509,7 @@ def _stored_check(forge: ForgeApi, request: Request, number: int, check: dict[st
 
 def _questions_of(forge: ForgeApi) -> None:
     """Answer lookups for deliveries: commits of refs, heads of change requests, rights."""
-    if forge.origin is Origin.GITLAB:
+    if forge.origin is Source.GITLAB:
         at = r"/projects/(?P<repository>.+)"
         forge.on(
             "GET", at + r"/repository/(?P<kind>branches|tags)/(?P<name>.+)", lambda one: _ref(forge, one)
@@ -518,7 +518,7 @@ def _questions_of(forge: ForgeApi) -> None:
         forge.on("GET", at + r"/members/all/(?P<person>\d+)", lambda one: _rights(forge, one))
         return
     at = r"/repos/(?P<repository>[^/]+/[^/]+)"
-    if forge.origin is Origin.GITHUB:
+    if forge.origin is Source.GITHUB:
         forge.on("GET", at + r"/commits/(?P<kind>heads|tags)/(?P<name>.+)", lambda one: _ref(forge, one))
         forge.on("GET", at + r"/compare/(?P<sha>\w+)\.\.\.(?P<name>.+)", lambda one: _compared(forge, one))
     else:
@@ -538,8 +538,8 @@ def _ref(forge: ForgeApi, request: Request) -> Reply:
     tag_object = "0b" * 20
     if sha is None:
         missing = Reply(status=422, document={"message": "No commit found for SHA"})
-        return missing if forge.origin is Origin.GITHUB else _NOT_FOUND
-    if forge.origin is Origin.GITHUB:
+        return missing if forge.origin is Source.GITHUB else _NOT_FOUND
+    if forge.origin is Source.GITHUB:
         return Reply(document={"sha": sha, "commit": {"message": "m"}})
     if kind == "tags":
         return Reply(document={"id": tag_object, "target": tag_object, "commit": {"id": sha, "sha": sha}})
@@ -562,7 +562,7 @@ def _change(forge: ForgeApi, request: Request) -> Reply:
         return _UNAUTHORIZED
     if change is None:
         return _NOT_FOUND
-    if forge.origin is Origin.GITLAB:
+    if forge.origin is Source.GITLAB:
         return Reply(
             document={
                 "iid": number,
@@ -598,11 +598,11 @@ def _rights(forge: ForgeApi, request: Request) -> Reply:
         return _UNAUTHORIZED
     person = request.names["person"]
     right = forge.rights.get(
-        (request.names["repository"], int(person) if forge.origin is Origin.GITLAB else person)
+        (request.names["repository"], int(person) if forge.origin is Source.GITLAB else person)
     )
     if right is None:
         return _NOT_FOUND
-    if forge.origin is Origin.GITLAB:
+    if forge.origin is Source.GITLAB:
         levels = {"admin": 40, "write": 30, "read": 20}
         return Reply(document={"id": int(person), "access_level": levels[right]})
     return Reply(document={"permission": right, "user": {"login": person}})
@@ -610,7 +610,7 @@ def _rights(forge: ForgeApi, request: Request) -> Reply:
 
 @asynccontextmanager
 async def forge_api(
-    origin: Origin, *, clock: Callable[[], float] = time.time, sleep: Sleep = asyncio.sleep
+    origin: Source, *, clock: Callable[[], float] = time.time, sleep: Sleep = asyncio.sleep
 ) -> AsyncIterator[ForgeApi]:
     """A forge of that kind that listens on 127.0.0.1. `clock` and `sleep` give its time."""
     forge = ForgeApi(origin, clock=clock, sleep=sleep)

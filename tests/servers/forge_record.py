@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 import httpx2
 import orjson
 
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import Source
 from solstice_forge.forges.samples import sign
 from tests.servers.forge_api import Change, ForgeApi, Reply, Request
 
@@ -76,7 +76,7 @@ class HookRecord:
         self._bodies: dict[str, tuple[str, bytes]] = {}
         self._tries = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        if forge.origin is Origin.GITHUB:
+        if forge.origin is Source.GITHUB:
             forge.on("GET", "/app/hook/config", self._app)
             forge.on("GET", r"/(?P<place>(?:repos/[^/]+/[^/]+|orgs/[^/]+))/hooks", self._hooks)
             where = (
@@ -151,7 +151,7 @@ class HookRecord:
         hooks = [each for each in self.hooks if each.place == request.names["place"]]
         if not hooks and request.names["place"].startswith(("orgs/", "groups/")):
             return _NOT_FOUND
-        github = self.forge.origin is Origin.GITHUB
+        github = self.forge.origin is Source.GITHUB
         documents = [
             {
                 "id": each.id,
@@ -174,7 +174,7 @@ class HookRecord:
         if hook is None:
             return _NOT_FOUND
         newest_first = sorted(hook.tried, key=lambda each: -each.id)
-        document = self._github if self.forge.origin is Origin.GITHUB else self._gitlab
+        document = self._github if self.forge.origin is Source.GITHUB else self._gitlab
         return _page(self.forge, request, [document(hook, each) for each in newest_first], self.most_per_page)
 
     def _github(self, _hook: FakeHook, tried: DeliveryAttempt) -> dict[str, Any]:

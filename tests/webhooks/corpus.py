@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from solstice_common.messages import Source as Origin
-from solstice_forge.decisions.sources import FORGES, Source
+from solstice_common.messages import Source
+from solstice_forge.decisions.sources import FORGES, WebhookSource
 
 CORPUS = os.environ.get("SOLSTICE_WEBHOOK_CORPUS") or None
 NO_CORPUS = "not asked for: SOLSTICE_WEBHOOK_CORPUS names no folder with recorded deliveries"
@@ -27,10 +27,12 @@ class Recorded:
     body: bytes
 
     @property
-    def source(self) -> Source:
+    def source(self) -> WebhookSource:
         auth = self.meta["auth"]
         secrets = tuple(auth[key] for key in ("secret", "signing_token") if auth.get(key))
-        return Source(name=self.meta["forge"], forge=FORGES[Origin(self.meta["forge"])], secrets=secrets)
+        return WebhookSource(
+            name=self.meta["forge"], forge=FORGES[Source(self.meta["forge"])], secrets=secrets
+        )
 
     @property
     def clock(self) -> float:

@@ -10,14 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from solstice_common.messages import Source as Origin
-from solstice_forge.decisions.sources import FORGES, Source
+from solstice_common.messages import Source
+from solstice_forge.decisions.sources import FORGES, WebhookSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     name: str
-    origin: Origin
+    origin: Source
     secret: str
     now: float
     headers: Mapping[str, str]
@@ -26,8 +26,8 @@ class Delivery:
     expected: Mapping[str, Any]
 
     @property
-    def source(self) -> Source:
-        return Source(name=self.origin.value, forge=FORGES[self.origin], secrets=(self.secret,))
+    def source(self) -> WebhookSource:
+        return WebhookSource(name=self.origin.value, forge=FORGES[self.origin], secrets=(self.secret,))
 
     @property
     def is_form(self) -> bool:
@@ -45,7 +45,7 @@ def _read(path: Path) -> Delivery:
     meta = json.loads(path.read_text("utf-8"))
     return Delivery(
         name=f"{path.parent.name}/{path.name.removesuffix('.meta.json')}",
-        origin=Origin(meta["source"]),
+        origin=Source(meta["source"]),
         secret=meta["secret"],
         now=float(meta["now"]),
         headers={name.lower(): value for name, value in meta["headers"].items()},

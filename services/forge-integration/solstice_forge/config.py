@@ -24,8 +24,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.messages import Priority
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import Priority, Source
 from solstice_common.messages.fields import Label
 from solstice_common.values.globs import meaningful
 from solstice_common.values.references import References
@@ -34,8 +33,8 @@ from solstice_forge.decisions.sources import (
     FORGES,
     LEAST_CHARACTERS,
     PUBLIC_URLS,
-    Source,
     SourceApp,
+    WebhookSource,
     sources_of,
 )
 from solstice_forge.forges import standard_webhooks
@@ -44,7 +43,7 @@ from solstice_forge.settings import SecretSettings
 MAX_FILE_BYTES: Final = 1024 * 1024
 
 
-def configured_sources(settings: SecretSettings, environ: Mapping[str, str]) -> Mapping[str, Source]:
+def configured_sources(settings: SecretSettings, environ: Mapping[str, str]) -> Mapping[str, WebhookSource]:
     """Return the sources by name, from the file FORGE_CONFIG or else from the environment.
 
     The environment gives those sources whose secret is set. Raises ConfigurationError that names every wrong key and
@@ -66,7 +65,7 @@ def configured_sources(settings: SecretSettings, environ: Mapping[str, str]) -> 
         raise ConfigurationError(f"FORGE_CONFIG {path}: {error}") from None
 
 
-def parse_sources(content: bytes, references: References) -> Mapping[str, Source]:
+def parse_sources(content: bytes, references: References) -> Mapping[str, WebhookSource]:
     """Return the sources of the file's content; ConfigurationError has one line per mistake."""
     try:
         document = tomllib.loads(content.decode("utf-8"))
@@ -86,7 +85,7 @@ def _resolved(reference: str, info: ValidationInfo) -> str:
     return info.context.value(reference)
 
 
-def _with_webhooks(forge: Origin) -> Origin:
+def _with_webhooks(forge: Source) -> Source:
     if forge not in FORGES:
         raise ValueError(f"must be one of {', '.join(FORGES)}")
     return forge
@@ -173,7 +172,7 @@ class _RuleTable(_Table):
 
 
 class _SourceTable(_Table):
-    forge: Annotated[Origin, AfterValidator(_with_webhooks)]
+    forge: Annotated[Source, AfterValidator(_with_webhooks)]
     secrets: Annotated[tuple[Reference, ...], Field(min_length=1)]
     url: Annotated[str, AfterValidator(_base_url)] | None = None
     token: Reference | None = None
@@ -184,11 +183,11 @@ class _SourceTable(_Table):
     def _fits_together(self) -> Self:
         if len(self.secrets) > 1 and min(map(len, self.secrets)) < LEAST_CHARACTERS:
             raise ValueError(f"secrets: one beside another needs at least {LEAST_CHARACTERS} characters")
-        if self.forge is Origin.GITLAB and not all(map(_usable_in_gitlab, self.secrets)):
+        if self.forge is Source.GITLAB and not all(map(_usable_in_gitlab, self.secrets)):
             raise ValueError(
                 "secrets: one starts with whsec_ and is not the signing token GitLab shows (base64)"
             )
-        if self.app is not None and self.forge is not Origin.GITHUB:
+        if self.app is not None and self.forge is not Source.GITHUB:
             raise ValueError("app: only GitHub has Apps; use a token")
         if self.app is not None and self.token is not None:
             raise ValueError("token: either a token or an App, not both")
@@ -201,8 +200,8 @@ class _SourceTable(_Table):
             raise ValueError("url: is missing: where is the forge that the token is for?")
         return self
 
-    def source(self, name: str) -> Source:
-        return Source(
+    def source(self, name: str) -> WebhookSource:
+        return WebhookSource(
             name=name,
             forge=FORGES[self.forge],
             secrets=self.secrets,

@@ -4,8 +4,7 @@ import asyncio
 
 from solstice_common.broker import Broker
 from solstice_common.broker.delivery import Ack
-from solstice_common.messages import JobRequestV1
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import JobRequestV1, Source
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import QueueType, jobs_route
 from solstice_forge.forges.samples import push_body, sign
@@ -17,7 +16,7 @@ REPO_URL = "https://forge.example/tide-club/almanac.git"
 def push(number: int, *, delivery_id: str | None = None) -> tuple[bytes, dict[str, str]]:
     """Body and headers of Forgejo's push of the `number`th commit."""
     body = push_body(
-        Origin.FORGEJO,
+        Source.FORGEJO,
         repo_url=REPO_URL,
         repo_full_name="tide-club/almanac",
         ref="refs/heads/main",
@@ -28,7 +27,7 @@ def push(number: int, *, delivery_id: str | None = None) -> tuple[bytes, dict[st
 
 def signed(body: bytes, *, delivery_id: str = "d-1") -> dict[str, str]:
     """Headers with which Forgejo would send any body as a push."""
-    return sign(Origin.FORGEJO, SECRET, event="push", body=body, delivery_id=delivery_id, now=0)
+    return sign(Source.FORGEJO, SECRET, event="push", body=body, delivery_id=delivery_id, now=0)
 
 
 async def received(

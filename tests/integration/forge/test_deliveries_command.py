@@ -16,7 +16,7 @@ from solstice_common.cli.running_up import RunningUp
 from solstice_common.errors import ConfigurationError
 from solstice_forge.cli import app
 from solstice_forge.decisions.plan import UnderstoodDelivery
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.decisions.stored_delivery import new_delivery
 from solstice_forge.decisions.triage import triage
 from solstice_forge.forges.gitea_family import FORGEJO
@@ -154,7 +154,7 @@ async def test_replay_beside_up_takes_its_sources_from_it(
         f"[sources.forgejo]\nforge = 'forgejo'\nsecrets = ['env:PLANTED']\n[[sources.forgejo.rules]]\n{rules}\n"
     )
     body, headers = push(1)
-    one = Source(name="forgejo", forge=FORGEJO, secrets=(SECRET,))
+    one = WebhookSource(name="forgejo", forge=FORGEJO, secrets=(SECRET,))
     understood = triage(one, headers, body, now=NOON)
     assert isinstance(understood, UnderstoodDelivery)
     async with open_inbox(url) as inbox:

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 from solstice_common.broker import open_broker
 from solstice_common.errors import StoreUnavailable
-from solstice_common.messages import JobCancelV1, JobRequestV1
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import JobCancelV1, JobRequestV1, Source
 from solstice_forge.decisions.plan import UnderstoodDelivery
-from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.decisions.stored_delivery import new_delivery
 from solstice_forge.decisions.triage import triage
 from solstice_forge.forges.events import IgnoreReason
@@ -45,7 +44,7 @@ class AskerSetup:
 
     inbox: SqliteInbox
     forge: ForgeApi
-    source: Source
+    source: WebhookSource
     remotes: Mapping[str, Remote]
     now: float = 1_790_000_000.0
     rng: random.Random = field(default_factory=lambda: random.Random(1))
@@ -84,10 +83,10 @@ class AskerSetup:
 
 @asynccontextmanager
 async def asker_setup(
-    origin: Origin, folder: Path, *, token: str | None = TOKEN
+    origin: Source, folder: Path, *, token: str | None = TOKEN
 ) -> AsyncIterator[AskerSetup]:
     async with forge_api(origin) as forge, SqliteInbox.open(f"sqlite:///{folder}/inbox.db") as inbox:
-        source = Source(name="acme", forge=FORGES[origin], secrets=("s",), url=forge.url, token=token)
+        source = WebhookSource(name="acme", forge=FORGES[origin], secrets=("s",), url=forge.url, token=token)
         made = AskerSetup(inbox=inbox, forge=forge, source=source, remotes={})
         access = ForgeAccess(name="acme", origin=origin, url=forge.url, token=token)
         async with Remote.open(access, clock=lambda: made.now) as remote:
@@ -115,7 +114,7 @@ async def requested(setup: AskerSetup) -> None:
 
 
 async def test_comment_becomes_a_run_of_the_head_commit(tmp_path: Path) -> None:
-    async with asker_setup(Origin.GITHUB, tmp_path) as setup:
+    async with asker_setup(Source.GITHUB, tmp_path) as setup:
         setup.forge.rights["harbour-lights/beacon", "ada-brook"] = "write"
         setup.forge.changes["harbour-lights/beacon", 12] = Change(sha=SHA, fork="ben-stone/beacon")
         stored = await setup.arrives("github/comment-retest")
@@ -135,7 +134,7 @@ async def test_comment_becomes_a_run_of_the_head_commit(tmp_path: Path) -> None:
 async def test_comment_that_cancels_becomes_a_cancel_whether_the_change_request_is_open_or_not(
     tmp_path: Path,
 ) -> None:
-    async with asker_setup(Origin.GITHUB, tmp_path) as setup:
+    async with asker_setup(Source.GITHUB, tmp_path) as setup:
         setup.forge.rights["harbour-lights/beacon", "ada-brook"] = "write"
         stored = await setup.arrives("github/comment-cancel")
         assert (stored.decision, stored.reason) == (Decision.ACCEPTED, "cancel")
@@ -149,7 +148,7 @@ async def test_comment_that_cancels_becomes_a_cancel_whether_the_change_request_
 
 
 async def test_comment_of_an_author_without_rights_cancels_nothing(tmp_path: Path) -> None:
-    async with asker_setup(Origin.GITHUB, tmp_path) as setup:
+    async with asker_setup(Source.GITHUB, tmp_path) as setup:
         setup.forge.rights["harbour-lights/beacon", "ada-brook"] = "read"
         await setup.arrives("github/comment-cancel")
         await setup.asks()
@@ -160,7 +159,7 @@ async def test_comment_of_an_author_without_rights_cancels_nothing(tmp_path: Pat
 
 
 async def test_release_and_note_of_other_forges(tmp_path: Path) -> None:
-    async with asker_setup(Origin.GITEA, tmp_path) as setup:
+    async with asker_setup(Source.GITEA, tmp_path) as setup:
         setup.forge.refs["tide-club/almanac", "refs/tags/v2.0"] = SHA
         await setup.arrives("gitea/release-published")
         await setup.asks()
@@ -169,7 +168,7 @@ async def test_release_and_note_of_other_forges(tmp_path: Path) -> None:
 
 
 async def test_note_of_gitlab_is_of_the_commit_it_names(tmp_path: Path) -> None:
-    async with asker_setup(Origin.GITLAB, tmp_path) as setup:
+    async with asker_setup(Source.GITLAB, tmp_path) as setup:
         setup.forge.rights["orchard/trees/pear", 4] = "write"
         setup.forge.changes["orchard/trees/pear", 8] = Change(sha=SHA)
         await setup.arrives("gitlab/note-retest")
@@ -182,7 +181,7 @@ async def test_note_of_gitlab_is_of_the_commit_it_names(tmp_path: Path) -> None:
 async def test_comment_of_an_author_without_rights_ends_with_the_reason(
     tmp_path: Path, right: str | None
 ) -> None:
-    async with asker_setup(Origin.GITHUB, tmp_path) as setup:
+    async with asker_setup(Source.GITHUB, tmp_path) as setup:
         if right:
             setup.forge.rights["harbour-lights/beacon", "ada-brook"] = right
         await setup.arrives("github/comment-retest")
@@ -196,7 +195,7 @@ async def test_comment_of_an_author_without_rights_ends_with_the_reason(
 
 
 async def test_what_the_forge_does_not_know_ends_with_the_reason(tmp_path: Path) -> None:
-    async with asker_setup(Origin.GITEA, tmp_path) as setup:
+    async with asker_setup(Source.GITEA, tmp_path) as setup:
         await setup.arrives("gitea/release-published")
         await setup.asks()
         entry = await setup.entry()
@@ -205,7 +204,7 @@ async def test_what_the_forge_does_not_know_ends_with_the_reason(tmp_path: Path)
 
 
 async def test_without_a_token_it_ends_with_the_reason(tmp_path: Path) -> None:
-    async with asker_setup(Origin.GITEA, tmp_path, token=None) as setup:
+    async with asker_setup(Source.GITEA, tmp_path, token=None) as setup:
         await setup.arrives("gitea/release-published")
         await setup.asks()
         entry = await setup.entry()
@@ -217,7 +216,7 @@ async def test_without_a_token_it_ends_with_the_reason(tmp_path: Path) -> None:
     "trouble", [Reply(status=500), Reply(status=401), Reset(), Reply(document={"commit": {}})], ids=str
 )
 async def test_what_fails_now_is_asked_again_later(tmp_path: Path, trouble: Reply | Reset) -> None:
-    async with asker_setup(Origin.GITEA, tmp_path) as setup:
+    async with asker_setup(Source.GITEA, tmp_path) as setup:
         setup.forge.refs["tide-club/almanac", "refs/tags/v2.0"] = SHA
         setup.forge.next(trouble)
         await setup.arrives("gitea/release-published")
@@ -232,7 +231,7 @@ async def test_what_fails_now_is_asked_again_later(tmp_path: Path, trouble: Repl
 
 
 async def test_limit_is_obeyed_before_it_is_asked_again(tmp_path: Path) -> None:
-    async with asker_setup(Origin.GITHUB, tmp_path) as setup:
+    async with asker_setup(Source.GITHUB, tmp_path) as setup:
         setup.forge.rights["harbour-lights/beacon", "ada-brook"] = "write"
         setup.forge.changes["harbour-lights/beacon", 12] = Change(sha=SHA)
         setup.forge.next(Reply(status=429, headers={"retry-after": "600"}))
@@ -250,7 +249,7 @@ async def test_limit_is_obeyed_before_it_is_asked_again(tmp_path: Path) -> None:
 
 
 async def test_forge_that_is_away_for_a_day_is_asked_no_more(tmp_path: Path) -> None:
-    async with asker_setup(Origin.GITEA, tmp_path) as setup:
+    async with asker_setup(Source.GITEA, tmp_path) as setup:
         setup.forge.behave(lambda _request: Reply(status=503, headers={"retry-after": "1800"}))
         await setup.arrives("gitea/release-published")
         began = setup.now
@@ -263,7 +262,7 @@ async def test_forge_that_is_away_for_a_day_is_asked_no_more(tmp_path: Path) -> 
 
 
 async def test_approval_is_for_the_commit_of_its_moment_alone(tmp_path: Path) -> None:
-    async with asker_setup(Origin.GITHUB, tmp_path) as setup:
+    async with asker_setup(Source.GITHUB, tmp_path) as setup:
         setup.forge.rights["harbour-lights/beacon", "ada-brook"] = "write"
         setup.forge.changes["harbour-lights/beacon", 12] = Change(sha=SHA, fork="ben-stone/beacon")
         await setup.arrives("github/comment-retest", comment={"id": 6, "body": "/ok-to-test"})
@@ -275,7 +274,7 @@ async def test_approval_is_for_the_commit_of_its_moment_alone(tmp_path: Path) ->
 
 async def test_approval_outlives_the_process_that_took_it_first(tmp_path: Path) -> None:
     assert LEASE_SECONDS < APPROVAL_SECONDS
-    async with asker_setup(Origin.GITHUB, tmp_path) as setup:
+    async with asker_setup(Source.GITHUB, tmp_path) as setup:
         setup.forge.rights["harbour-lights/beacon", "ada-brook"] = "write"
         setup.forge.changes["harbour-lights/beacon", 12] = Change(sha=SHA, fork="ben-stone/beacon")
         await setup.arrives("github/comment-retest", comment={"id": 6, "body": "/ok-to-test"})
@@ -286,7 +285,7 @@ async def test_approval_outlives_the_process_that_took_it_first(tmp_path: Path) 
 
 
 async def test_approved_commit_of_a_fork_is_untrusted_and_does_not_wait(tmp_path: Path) -> None:
-    async with asker_setup(Origin.GITHUB, tmp_path) as setup:
+    async with asker_setup(Source.GITHUB, tmp_path) as setup:
         setup.forge.rights["harbour-lights/beacon", "ada-brook"] = "write"
         setup.forge.changes["harbour-lights/beacon", 12] = Change(sha=SHA, fork="ben-stone/beacon")
         await setup.arrives("github/comment-retest", comment={"id": 6, "body": "/ok-to-test"})
@@ -301,7 +300,7 @@ async def test_approved_commit_of_a_fork_is_untrusted_and_does_not_wait(tmp_path
 async def test_rerun_is_trusted_when_the_forge_knows_the_commit_as_its_own(
     tmp_path: Path, of_branch: bool
 ) -> None:
-    async with asker_setup(Origin.GITHUB, tmp_path) as setup:
+    async with asker_setup(Source.GITHUB, tmp_path) as setup:
         sha = "a295e0bdde1938d1fbfd343e5a3e569e868e1465"
         setup.forge.refs["harbour-lights/beacon", "refs/heads/main"] = sha if of_branch else SHA
         check = {"head_sha": sha, "name": "solstice/test", "check_suite": {"head_branch": "main"}}
@@ -313,7 +312,7 @@ async def test_rerun_is_trusted_when_the_forge_knows_the_commit_as_its_own(
 
 
 async def test_same_comment_over_two_hooks_is_one_run_and_a_second_comment_another(tmp_path: Path) -> None:
-    async with asker_setup(Origin.GITHUB, tmp_path) as setup:
+    async with asker_setup(Source.GITHUB, tmp_path) as setup:
         setup.forge.rights["harbour-lights/beacon", "ada-brook"] = "write"
         setup.forge.changes["harbour-lights/beacon", 12] = Change(sha=SHA)
         copies = await asyncio.gather(*(setup.arrives("github/comment-retest") for _ in range(50)))
@@ -328,7 +327,7 @@ async def test_same_comment_over_two_hooks_is_one_run_and_a_second_comment_anoth
 
 
 async def test_what_a_process_took_and_did_not_finish_is_taken_again(tmp_path: Path) -> None:
-    async with asker_setup(Origin.GITEA, tmp_path) as setup:
+    async with asker_setup(Source.GITEA, tmp_path) as setup:
         setup.forge.refs["tide-club/almanac", "refs/tags/v2.0"] = SHA
         await setup.arrives("gitea/release-published")
         (lookup,) = await setup.inbox.take_lookups(setup.now, until=setup.now + 60, limit=5)
@@ -351,7 +350,7 @@ async def test_mistake_of_ours_ends_one_delivery_and_nothing_else(
     def broken(*given: Any) -> Any:
         raise LookupError(given)
 
-    async with asker_setup(Origin.GITEA, tmp_path) as setup:
+    async with asker_setup(Source.GITEA, tmp_path) as setup:
         setup.forge.refs["tide-club/almanac", "refs/tags/v2.0"] = SHA
         await setup.arrives("gitea/release-published")
         monkeypatch.setattr("solstice_forge.lookups.lookup_service.plan", broken)
@@ -365,7 +364,7 @@ async def test_mistake_of_ours_ends_one_delivery_and_nothing_else(
 
 
 async def test_inbox_that_is_away_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with asker_setup(Origin.GITEA, tmp_path) as setup:
+    async with asker_setup(Source.GITEA, tmp_path) as setup:
         setup.forge.refs["tide-club/almanac", "refs/tags/v2.0"] = SHA
         await setup.arrives("gitea/release-published")
         complete, failures = setup.inbox.lookup_answered, 0
@@ -387,7 +386,7 @@ async def test_inbox_that_is_away_is_tried_again(tmp_path: Path, monkeypatch: py
 
 
 async def test_it_wakes_for_what_is_kept(tmp_path: Path) -> None:
-    async with asker_setup(Origin.GITEA, tmp_path) as setup, asking(setup):
+    async with asker_setup(Source.GITEA, tmp_path) as setup, asking(setup):
         setup.forge.refs["tide-club/almanac", "refs/tags/v2.0"] = SHA
         await setup.arrives("gitea/release-published")
         await requested(setup)
@@ -399,7 +398,7 @@ async def test_comment_is_answered_first_and_is_a_request_on_the_broker_then(
     one = deliveries()["forgejo/comment-ok-to-test"]
     monkeypatch.setenv("OUR_SECRET", one.secret)
     monkeypatch.setenv("OUR_TOKEN", TOKEN)
-    async with forge_api(Origin.FORGEJO) as forge:
+    async with forge_api(Source.FORGEJO) as forge:
         payload = orjson.loads(one.body)
         repository, login = payload["repository"]["full_name"], payload["sender"]["login"]
         forge.rights[repository, login] = "admin"

@@ -13,11 +13,10 @@ import pytest
 
 from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
-from solstice_common.messages import JobRequestV1
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import JobRequestV1, Source
 from solstice_forge.decisions.plan import UnderstoodDelivery
 from solstice_forge.decisions.rules import Rule
-from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.decisions.stored_delivery import new_delivery
 from solstice_forge.decisions.triage import triage
 from solstice_forge.forges.samples import push_body, sign
@@ -49,9 +48,9 @@ from tests.servers.postgresql import ScratchDatabase
 
 NOW = 1_790_000_000.0
 OTTER = "river/otter"
-PLACES = {Origin.GITHUB: f"repos/{OTTER}", Origin.GITLAB: f"projects/{OTTER}"}
-WITH_RECORD = pytest.mark.parametrize("origin", [Origin.GITHUB, Origin.GITLAB])
-WITH_HEADS = pytest.mark.parametrize("origin", [Origin.FORGEJO, Origin.GITEA])
+PLACES = {Source.GITHUB: f"repos/{OTTER}", Source.GITLAB: f"projects/{OTTER}"}
+WITH_RECORD = pytest.mark.parametrize("origin", [Source.GITHUB, Source.GITLAB])
+WITH_HEADS = pytest.mark.parametrize("origin", [Source.FORGEJO, Source.GITEA])
 
 
 def sha(number: int) -> str:
@@ -75,7 +74,7 @@ class ReconcileSetup:
 
     inbox: InboxStore
     forge: ForgeApi
-    source: Source
+    source: WebhookSource
     remotes: Mapping[str, Remote]
     now: float = NOW
     slept: list[float] = field(default_factory=list)
@@ -125,7 +124,7 @@ class ReconcileSetup:
             ref=ref,
             sha=sha(number),
         )
-        name = "Push Hook" if origin is Origin.GITLAB else "push"
+        name = "Push Hook" if origin is Source.GITLAB else "push"
         headers = sign(
             origin, "s", event=name, body=body, delivery_id=delivery_id or f"d-{number}", now=self.now
         )
@@ -150,12 +149,12 @@ class ReconcileSetup:
 
 @asynccontextmanager
 async def reconcile_setup(
-    origin: Origin, url: str, *rules: Rule, app: bool = False, whole: float = 15.0
+    origin: Source, url: str, *rules: Rule, app: bool = False, whole: float = 15.0
 ) -> AsyncIterator[ReconcileSetup]:
     async with forge_api(origin) as forge, open_inbox(url) as inbox:
         key = AppCredentials(id=forge.app_id, private_key=forge.app_pem) if app else None
         token = None if app else TOKEN
-        source = Source(
+        source = WebhookSource(
             name="acme", forge=FORGES[origin], secrets=("s",), url=forge.url, token=token, rules=rules
         )
         made = ReconcileSetup(inbox=inbox, forge=forge, source=source, remotes={})
@@ -163,7 +162,7 @@ async def reconcile_setup(
         timeouts = CallTimeouts(connect=5.0, read=whole, total=whole)
         async with Remote.open(access, clock=lambda: made.now, timeouts=timeouts) as remote:
             made.remotes = {"acme": remote}
-            if origin in {Origin.FORGEJO, Origin.GITEA}:
+            if origin in {Source.FORGEJO, Source.GITEA}:
                 show_heads(forge)
             yield made
 
@@ -181,7 +180,7 @@ def recorded(setup: ReconcileSetup, place: str | None = None) -> tuple[HookRecor
 
 @WITH_RECORD
 async def test_what_failed_and_did_not_come_is_asked_for_again_and_nothing_else(
-    origin: Origin, inbox_url: str
+    origin: Source, inbox_url: str
 ) -> None:
     async with reconcile_setup(origin, inbox_url) as setup:
         record, hook = recorded(setup)
@@ -199,9 +198,9 @@ async def test_what_failed_and_did_not_come_is_asked_for_again_and_nothing_else(
 
 
 async def test_deliveries_of_others_hooks_are_none_of_our_business(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
+    async with reconcile_setup(Source.GITHUB, inbox_url) as setup:
         record, _ = recorded(setup)
-        chat = record.hook(PLACES[Origin.GITHUB], url="https://chat.example/webhooks/acme-room")
+        chat = record.hook(PLACES[Source.GITHUB], url="https://chat.example/webhooks/acme-room")
         record.failed(chat, "for the chat")
         await setup.arrives(1)
         assert (await setup.compare()).sent == ()
@@ -209,7 +208,7 @@ async def test_deliveries_of_others_hooks_are_none_of_our_business(inbox_url: st
 
 
 @WITH_RECORD
-async def test_nothing_is_asked_for_more_often_than_is_sensible(origin: Origin, inbox_url: str) -> None:
+async def test_nothing_is_asked_for_more_often_than_is_sensible(origin: Source, inbox_url: str) -> None:
     async with reconcile_setup(origin, inbox_url) as setup:
         record, hook = recorded(setup)
         await setup.arrives(1)
@@ -228,7 +227,7 @@ async def test_nothing_is_asked_for_more_often_than_is_sensible(origin: Origin, 
 
 
 @WITH_RECORD
-async def test_pages_are_read_to_what_was_dealt_with_before(origin: Origin, inbox_url: str) -> None:
+async def test_pages_are_read_to_what_was_dealt_with_before(origin: Source, inbox_url: str) -> None:
     async with reconcile_setup(origin, inbox_url) as setup:
         record, hook = recorded(setup)
         record.most_per_page = 4
@@ -239,7 +238,7 @@ async def test_pages_are_read_to_what_was_dealt_with_before(origin: Origin, inbo
         for number in range(10):
             record.failed(hook, f"fine-{number}", status=200, age=7000)
         assert [each.delivery_id for each in (await setup.compare()).sent] == ["lost"]
-        listed = "/deliveries" if origin is Origin.GITHUB else "/events"
+        listed = "/deliveries" if origin is Source.GITHUB else "/events"
         whole = setup.call_count(listed)
         assert whole >= 11
         await setup.arrives(2, delivery_id="lost")
@@ -256,7 +255,7 @@ async def test_pages_are_read_to_what_was_dealt_with_before(origin: Origin, inbo
 
 
 async def test_what_is_too_old_is_left_alone(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
+    async with reconcile_setup(Source.GITHUB, inbox_url) as setup:
         record, hook = recorded(setup)
         await setup.arrives(1)
         record.failed(hook, "ancient", age=4 * 86_400)
@@ -267,7 +266,7 @@ async def test_what_is_too_old_is_left_alone(inbox_url: str) -> None:
 
 async def test_organisations_hook_is_looked_at_once_for_all_its_repositories(inbox_url: str) -> None:
     async with reconcile_setup(
-        Origin.GITHUB, inbox_url, Rule(name="r", repositories=("river/otter", "river/heron"))
+        Source.GITHUB, inbox_url, Rule(name="r", repositories=("river/otter", "river/heron"))
     ) as setup:
         record, hook = recorded(setup, "orgs/river")
         record.failed(hook, "lost")
@@ -279,14 +278,14 @@ async def test_organisations_hook_is_looked_at_once_for_all_its_repositories(inb
 
 async def test_groups_above_a_project_are_looked_at(inbox_url: str) -> None:
     deep = "orchard/trees/pear"
-    async with reconcile_setup(Origin.GITLAB, inbox_url, Rule(name="r", repositories=(deep,))) as setup:
+    async with reconcile_setup(Source.GITLAB, inbox_url, Rule(name="r", repositories=(deep,))) as setup:
         record, hook = recorded(setup, "groups/orchard")
         record.failed(hook, "lost")
         assert [each.place for each in (await setup.compare()).sent] == ["group orchard"]
 
 
 async def test_app_whose_own_hook_calls_us_is_asked_for_all(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.GITHUB, inbox_url, app=True) as setup:
+    async with reconcile_setup(Source.GITHUB, inbox_url, app=True) as setup:
         # The App's key is good for ten minutes of real time.
         setup.now = time.time()
         record, hook = recorded(setup, "app")
@@ -299,7 +298,7 @@ async def test_app_whose_own_hook_calls_us_is_asked_for_all(inbox_url: str) -> N
 
 async def test_app_without_a_hook_of_ours_looks_at_the_repositories(inbox_url: str) -> None:
     async with reconcile_setup(
-        Origin.GITHUB, inbox_url, Rule(name="r", repositories=(OTTER,)), app=True
+        Source.GITHUB, inbox_url, Rule(name="r", repositories=(OTTER,)), app=True
     ) as setup:
         setup.now = time.time()
         record, hook = recorded(setup)
@@ -310,7 +309,7 @@ async def test_app_without_a_hook_of_ours_looks_at_the_repositories(inbox_url: s
 
 
 async def test_gitlab_is_asked_no_faster_than_it_allows(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.GITLAB, inbox_url) as setup:
+    async with reconcile_setup(Source.GITLAB, inbox_url) as setup:
         record, hook = recorded(setup)
         await setup.arrives(1)
         for number in range(12):
@@ -321,7 +320,7 @@ async def test_gitlab_is_asked_no_faster_than_it_allows(inbox_url: str) -> None:
 
 
 async def test_dry_run_asks_for_nothing_and_remembers_nothing(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
+    async with reconcile_setup(Source.GITHUB, inbox_url) as setup:
         record, hook = recorded(setup)
         await setup.arrives(1)
         record.failed(hook, "lost")
@@ -339,7 +338,7 @@ async def test_dry_run_asks_for_nothing_and_remembers_nothing(inbox_url: str) ->
 
 @WITH_HEADS
 async def test_missed_push_is_built_once_and_its_late_webhook_is_a_copy(
-    origin: Origin, inbox_url: str
+    origin: Source, inbox_url: str
 ) -> None:
     async with reconcile_setup(origin, inbox_url) as setup:
         await setup.arrives(1)
@@ -361,7 +360,7 @@ async def test_missed_push_is_built_once_and_its_late_webhook_is_a_copy(
 
 
 async def test_nothing_is_built_of_what_was_there_before_we_looked(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
+    async with reconcile_setup(Source.FORGEJO, inbox_url) as setup:
         for number in range(120):
             setup.forge.refs[OTTER, f"refs/heads/old-{number}"] = sha(1000 + number)
         await setup.arrives(1)
@@ -379,7 +378,7 @@ async def test_nothing_is_built_of_what_was_there_before_we_looked(inbox_url: st
 
 
 async def test_pull_requests_are_compared_where_one_was_ever_delivered(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.FORGEJO, inbox_url, Rule(name="r", repositories=(OTTER,))) as setup:
+    async with reconcile_setup(Source.FORGEJO, inbox_url, Rule(name="r", repositories=(OTTER,))) as setup:
         setup.forge.changes[OTTER, 6] = Change(sha=sha(6))
         await setup.compare()
         setup.forge.changes[OTTER, 7] = Change(sha=sha(70), fork="dora/otter")
@@ -396,7 +395,7 @@ async def test_pull_requests_are_compared_where_one_was_ever_delivered(inbox_url
 
 
 async def test_pull_requests_are_ignored_where_the_webhook_never_reports_them(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
+    async with reconcile_setup(Source.FORGEJO, inbox_url) as setup:
         await setup.arrives(1)
         setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
         await setup.compare()
@@ -407,14 +406,14 @@ async def test_pull_requests_are_ignored_where_the_webhook_never_reports_them(in
 
 async def test_what_is_not_built_by_the_rules_is_not_built_by_comparing(inbox_url: str) -> None:
     rule = Rule(name="r", repositories=(OTTER,), branches=("main",), paths=("src/**",))
-    async with reconcile_setup(Origin.GITEA, inbox_url, rule) as setup:
+    async with reconcile_setup(Source.GITEA, inbox_url, rule) as setup:
         show_heads(setup.forge, messages={sha(3): "wip [skip ci]"})
         setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
         await setup.compare()
         # A push that a rule on paths excludes: the forge gives no paths later, and the push is still not
         # built.
         body = push_body(
-            Origin.GITEA,
+            Source.GITEA,
             repo_url=f"{setup.forge.url}/{OTTER}.git",
             repo_full_name=OTTER,
             ref="refs/heads/main",
@@ -423,7 +422,7 @@ async def test_what_is_not_built_by_the_rules_is_not_built_by_comparing(inbox_ur
             b'"commits":[]', b'"total_commits":1,"commits":[{"id":"%s","added":["README"]}]' % sha(2).encode()
         )
         body = body.replace(b"0" * 40, sha(1).encode())
-        headers = sign(Origin.GITEA, "s", event="push", body=body, delivery_id="d", now=0)
+        headers = sign(Source.GITEA, "s", event="push", body=body, delivery_id="d", now=0)
         assert (await setup.takes(headers, body)).reason == "paths_not_built"
         setup.forge.refs[OTTER, "refs/heads/main"] = sha(2)
         assert (await setup.compare()).made == ()
@@ -439,7 +438,7 @@ async def test_what_is_not_built_by_the_rules_is_not_built_by_comparing(inbox_ur
 
 
 async def test_webhook_under_way_is_waited_for(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
+    async with reconcile_setup(Source.FORGEJO, inbox_url) as setup:
         await setup.arrives(1)
         setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
         await setup.compare()
@@ -466,7 +465,7 @@ async def test_webhook_under_way_is_waited_for(inbox_url: str) -> None:
 
 
 async def test_dry_run_of_heads_keeps_nothing(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
+    async with reconcile_setup(Source.FORGEJO, inbox_url) as setup:
         await setup.arrives(1)
         setup.forge.refs[OTTER, "refs/heads/main"] = sha(2)
         setup.forge.refs[OTTER, "refs/heads/old"] = sha(3)
@@ -479,7 +478,7 @@ async def test_dry_run_of_heads_keeps_nothing(inbox_url: str) -> None:
 
 
 async def test_two_replicas_at_once_make_each_missed_event_one_run(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup, open_inbox(inbox_url) as other:
+    async with reconcile_setup(Source.FORGEJO, inbox_url) as setup, open_inbox(inbox_url) as other:
         await setup.arrives(1)
         setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
         await setup.compare()
@@ -495,7 +494,7 @@ async def test_two_replicas_at_once_make_each_missed_event_one_run(inbox_url: st
 
 
 async def test_holder_that_was_frozen_changes_nothing_for_its_successor(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
+    async with reconcile_setup(Source.FORGEJO, inbox_url) as setup:
         await setup.arrives(1)
         setup.forge.refs[OTTER, "refs/heads/main"] = sha(2)
         assert await setup.inbox.reconcile_state.claim(
@@ -527,15 +526,15 @@ SLOW_SECONDS = 2.5
 
 
 @pytest.mark.parametrize("name", TROUBLES)
-@pytest.mark.parametrize("origin", [Origin.GITHUB, Origin.GITLAB, Origin.GITEA])
+@pytest.mark.parametrize("origin", [Source.GITHUB, Source.GITLAB, Source.GITEA])
 async def test_trouble_with_one_repository_is_reported_and_the_others_go_on(
-    origin: Origin, name: str, tmp_path: Path
+    origin: Source, name: str, tmp_path: Path
 ) -> None:
     rule = Rule(name="r", repositories=("river/heron", OTTER))
     whole = SLOW_SECONDS if name == "slow" else LIMIT_WAIT_SECONDS
     async with reconcile_setup(origin, f"sqlite:///{tmp_path / 'inbox.db'}", rule, whole=whole) as setup:
         setup.forge.behave(lambda request: TROUBLES[name] if "river/heron" in request.path else None)
-        if origin is Origin.GITEA:
+        if origin is Source.GITEA:
             setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
         else:
             record, hook = recorded(setup)
@@ -543,14 +542,14 @@ async def test_trouble_with_one_repository_is_reported_and_the_others_go_on(
         report = await setup.compare()
         assert [each.place for each in report.troubles] == ["river/heron"]
         assert report.troubles[0].detail
-        assert report.baseline == (1 if origin is Origin.GITEA else 0)
-        assert [each.delivery_id for each in report.sent] == ([] if origin is Origin.GITEA else ["lost"])
+        assert report.baseline == (1 if origin is Source.GITEA else 0)
+        assert [each.delivery_id for each in report.sent] == ([] if origin is Source.GITEA else ["lost"])
         assert TOKEN not in report.encoded().decode()
 
 
 async def test_trouble_is_logged_once_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rule = Rule(name="r", repositories=("river/heron",))
-    async with reconcile_setup(Origin.GITEA, f"sqlite:///{tmp_path / 'inbox.db'}", rule) as setup:
+    async with reconcile_setup(Source.GITEA, f"sqlite:///{tmp_path / 'inbox.db'}", rule) as setup:
         warned: list[str] = []
 
         class Log:
@@ -573,7 +572,7 @@ async def test_trouble_is_logged_once_while_it_lasts(tmp_path: Path, monkeypatch
 
 
 @WITH_RECORD
-async def test_storm_passes_and_everything_is_asked_for_once(origin: Origin, inbox_url: str) -> None:
+async def test_storm_passes_and_everything_is_asked_for_once(origin: Source, inbox_url: str) -> None:
     async with reconcile_setup(origin, inbox_url) as setup:
         record, hook = recorded(setup)
         await setup.arrives(1)
@@ -593,7 +592,7 @@ async def test_storm_passes_and_everything_is_asked_for_once(origin: Origin, inb
 
 
 async def test_limit_that_lasts_too_long_ends_the_comparison_with_a_word(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
+    async with reconcile_setup(Source.GITHUB, inbox_url) as setup:
         record, hook = recorded(setup)
         await setup.arrives(1)
         record.failed(hook, "lost")
@@ -605,8 +604,8 @@ async def test_limit_that_lasts_too_long_ends_the_comparison_with_a_word(inbox_u
         assert [each.delivery_id for each in (await setup.compare()).sent] == ["lost"]
 
 
-@pytest.mark.parametrize("origin", [Origin.GITHUB, Origin.GITLAB, Origin.FORGEJO])
-async def test_no_limit_of_the_forge_is_broken(origin: Origin, inbox_url: str) -> None:
+@pytest.mark.parametrize("origin", [Source.GITHUB, Source.GITLAB, Source.FORGEJO])
+async def test_no_limit_of_the_forge_is_broken(origin: Source, inbox_url: str) -> None:
     names = tuple(f"river/r-{number}" for number in range(20))
     async with reconcile_setup(origin, inbox_url, Rule(name="r", repositories=names)) as setup:
         # Both clocks are real here: the window is the forge's.
@@ -616,7 +615,7 @@ async def test_no_limit_of_the_forge_is_broken(origin: Origin, inbox_url: str) -
             setup.now = max(setup.now + seconds, time.time())
 
         setup.now = time.time()
-        if origin is Origin.FORGEJO:
+        if origin is Source.FORGEJO:
             for name in names:
                 setup.forge.refs[name, "refs/heads/main"] = sha(1)
         else:
@@ -624,9 +623,9 @@ async def test_no_limit_of_the_forge_is_broken(origin: Origin, inbox_url: str) -
                 setup.forge, url=lambda: "http://127.0.0.1:9/webhooks/acme", secret="s", clock=time.time
             )
             for name in names:
-                record.hook(("repos/" if origin is Origin.GITHUB else "projects/") + name)
+                record.hook(("repos/" if origin is Source.GITHUB else "projects/") + name)
         setup.forge.window = Window(
-            calls=30, seconds=2, prefix="ratelimit" if origin is Origin.GITLAB else "x-ratelimit"
+            calls=30, seconds=2, prefix="ratelimit" if origin is Source.GITLAB else "x-ratelimit"
         )
         reconciler = Reconciler(
             inbox=setup.inbox,
@@ -644,7 +643,7 @@ async def test_no_limit_of_the_forge_is_broken(origin: Origin, inbox_url: str) -
 
 
 async def test_forge_that_is_always_full_is_not_waited_for_without_end(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
+    async with reconcile_setup(Source.GITHUB, inbox_url) as setup:
         recorded(setup)
         await setup.arrives(1)
         setup.forge.behave(lambda _request: Reply(status=429, headers={"retry-after": "100"}))
@@ -658,7 +657,7 @@ async def test_by_the_clock_each_source_is_compared_once_per_interval_by_any_pro
     inbox_url: str,
 ) -> None:
     interval = 900.0
-    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
+    async with reconcile_setup(Source.FORGEJO, inbox_url) as setup:
         await setup.arrives(1)
         setup.forge.refs[OTTER, "refs/heads/main"] = sha(1)
         began, enough = setup.now, asyncio.Event()
@@ -701,7 +700,7 @@ async def test_by_the_clock_each_source_is_compared_once_per_interval_by_any_pro
 async def test_inbox_that_is_away_is_tried_again_by_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with reconcile_setup(Origin.FORGEJO, f"sqlite:///{tmp_path / 'inbox.db'}") as setup:
+    async with reconcile_setup(Source.FORGEJO, f"sqlite:///{tmp_path / 'inbox.db'}") as setup:
         await setup.arrives(1)
         setup.forge.refs[OTTER, "refs/heads/main"] = sha(2)
         troubles: list[Exception] = [StoreUnavailable("the inbox", "for the test"), LookupError("a mistake")]
@@ -723,7 +722,7 @@ async def test_inbox_that_is_away_is_tried_again_by_the_clock(
 
 
 async def test_pull_requests_that_are_switched_off_are_not_asked_for(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.GITEA, inbox_url, Rule(name="r", repositories=(OTTER,))) as setup:
+    async with reconcile_setup(Source.GITEA, inbox_url, Rule(name="r", repositories=(OTTER,))) as setup:
         without = {
             "full_name": OTTER,
             "clone_url": f"{setup.forge.url}/{OTTER}.git",
@@ -735,7 +734,7 @@ async def test_pull_requests_that_are_switched_off_are_not_asked_for(inbox_url: 
 
 
 async def test_no_right_to_send_again_is_reported_and_not_tried_fifty_times(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
+    async with reconcile_setup(Source.GITHUB, inbox_url) as setup:
         record, hook = recorded(setup)
         await setup.arrives(1)
         for number in range(5):
@@ -755,7 +754,7 @@ async def test_no_right_to_send_again_is_reported_and_not_tried_fifty_times(inbo
 
 
 async def test_repository_without_a_hook_of_ours_is_reported(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.GITHUB, inbox_url) as setup:
+    async with reconcile_setup(Source.GITHUB, inbox_url) as setup:
         HookRecord(setup.forge, url=str, secret="s")
         await setup.arrives(1)
         (trouble,) = (await setup.compare()).troubles
@@ -763,7 +762,7 @@ async def test_repository_without_a_hook_of_ours_is_reported(inbox_url: str) -> 
 
 
 async def test_counts_are_metrics(inbox_url: str) -> None:
-    async with reconcile_setup(Origin.FORGEJO, inbox_url) as setup:
+    async with reconcile_setup(Source.FORGEJO, inbox_url) as setup:
         await setup.arrives(1)
         setup.forge.refs[OTTER, "refs/heads/main"] = sha(2)
         setup.forge.refs[OTTER, "refs/heads/old"] = sha(3)

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from typer.testing import CliRunner, Result
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import Source
 from solstice_forge.cli import app
 from solstice_forge.inbox import open_inbox
 from tests.integration.forge.pushes import SECRET
@@ -49,7 +49,7 @@ def command(tmp_path: Path) -> Command:
 
 
 async def test_it_says_what_it_did_and_whom_it_could_not_ask(command: Command) -> None:
-    async with forge_api(Origin.GITHUB) as hub, forge_api(Origin.GITEA) as tea:
+    async with forge_api(Source.GITHUB) as hub, forge_api(Source.GITEA) as tea:
         record = HookRecord(hub, url=lambda: "http://127.0.0.1:9/webhooks/github", secret=SECRET)
         record.failed(record.hook(f"repos/{OTTER}"), "lost", status=503)
         show_heads(tea)
@@ -72,7 +72,7 @@ async def test_it_says_what_it_did_and_whom_it_could_not_ask(command: Command) -
 
 
 async def test_one_source_and_repository_are_chosen(command: Command) -> None:
-    async with forge_api(Origin.GITHUB) as hub, forge_api(Origin.GITEA) as tea:
+    async with forge_api(Source.GITHUB) as hub, forge_api(Source.GITEA) as tea:
         show_heads(tea)
         tea.refs["sea/gull", "refs/heads/main"] = SHA
         words = ("--source", "gitea", "--repository", "sea/gull", "--dry-run")
@@ -86,7 +86,7 @@ async def test_one_source_and_repository_are_chosen(command: Command) -> None:
 
 async def test_a_second_start_reports_the_running_one(command: Command, tmp_path: Path) -> None:
     async with (
-        forge_api(Origin.GITEA) as tea,
+        forge_api(Source.GITEA) as tea,
         open_inbox(f"sqlite:///{tmp_path / 'inbox.db'}") as inbox,
     ):
         assert await inbox.reconcile_state.claim("gitea", "another", now=0.0, until=1e12)

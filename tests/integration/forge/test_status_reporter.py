@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from solstice_common.broker import Broker, Message, Published, PublishStatus, open_broker
 from solstice_common.errors import BrokerUnavailable
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import Source
 from solstice_common.topology import STATUSES, QueueType
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import CallTimeouts, Remote
@@ -93,14 +93,14 @@ def states(forge: ForgeApi) -> list[str]:
 @pytest.mark.parametrize(
     ("origin", "shown"),
     [
-        (Origin.GITHUB, ["pending", "pending", "failure"]),
-        (Origin.FORGEJO, ["pending", "pending", "failure"]),
-        (Origin.GITEA, ["pending", "pending", "failure"]),
-        (Origin.GITLAB, ["pending", "running", "failed"]),
+        (Source.GITHUB, ["pending", "pending", "failure"]),
+        (Source.FORGEJO, ["pending", "pending", "failure"]),
+        (Source.GITEA, ["pending", "pending", "failure"]),
+        (Source.GITLAB, ["pending", "running", "failed"]),
     ],
 )
 async def test_every_forge_shows_a_job_from_its_line_to_its_end(
-    store: SqliteStatuses, origin: Origin, shown: list[str]
+    store: SqliteStatuses, origin: Source, shown: list[str]
 ) -> None:
     async with forge_api(origin) as forge, running_reporter(store, forge):
         for sequence, state in enumerate(("waiting", "running", "failed"), start=1):
@@ -110,7 +110,7 @@ async def test_every_forge_shows_a_job_from_its_line_to_its_end(
         assert forge.shown[KEY]["description"] == "It is failed"
 
 
-@pytest.mark.parametrize("origin", [Origin.GITHUB, Origin.GITLAB])
+@pytest.mark.parametrize("origin", [Source.GITHUB, Source.GITLAB])
 @pytest.mark.parametrize(
     "troubles",
     [
@@ -124,7 +124,7 @@ async def test_every_forge_shows_a_job_from_its_line_to_its_end(
     ids=["500s", "a troubled proxy", "resets", "half answers", "a limit", "answers that pass"],
 )
 async def test_a_status_arrives_once_the_trouble_is_over(
-    store: SqliteStatuses, origin: Origin, troubles: list[Any]
+    store: SqliteStatuses, origin: Source, troubles: list[Any]
 ) -> None:
     async with forge_api(origin) as forge, running_reporter(store, forge):
         forge.next(*troubles)
@@ -134,7 +134,7 @@ async def test_a_status_arrives_once_the_trouble_is_over(
 
 
 async def test_only_the_newest_waiting_status_is_sent(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.FORGEJO) as forge:
+    async with forge_api(Source.FORGEJO) as forge:
         for sequence, state in enumerate(("waiting", "running", "backoff", "running", "succeeded"), start=1):
             await store.keep([reportable_status(state, sequence=sequence)], 0.0)
         async with running_reporter(store, forge):
@@ -143,7 +143,7 @@ async def test_only_the_newest_waiting_status_is_sent(store: SqliteStatuses) -> 
 
 
 async def test_what_comes_late_or_twice_is_not_reported(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
+    async with forge_api(Source.FORGEJO) as forge, running_reporter(store, forge):
         await store.keep([reportable_status("succeeded", sequence=3)], 0.0)
         await nothing_is_pending(store)
         late = [reportable_status("waiting", sequence=1), reportable_status("running", sequence=2)]
@@ -155,7 +155,7 @@ async def test_what_comes_late_or_twice_is_not_reported(store: SqliteStatuses) -
 
 
 async def test_a_run_asked_for_again_is_pending_again(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
+    async with forge_api(Source.FORGEJO) as forge, running_reporter(store, forge):
         await store.keep([reportable_status("failed", sequence=3)], 0.0)
         await nothing_is_pending(store)
         await store.keep([reportable_status("waiting", run=2, sequence=1)], 0.0)
@@ -169,7 +169,7 @@ async def test_a_final_state_waits_until_an_unanswered_call_can_no_longer_overta
     timeouts = CallTimeouts(connect=5.0, read=0.3, total=0.3)
     # The forge carries out `pending` long after our timeout.
     async with (
-        forge_api(Origin.FORGEJO) as forge,
+        forge_api(Source.FORGEJO) as forge,
         running_reporter(store, forge, timeouts=timeouts, rules=replace(RULES, horizon=3.0)),
     ):
         forge.behave(lambda request: Delayed(seconds=1.5) if request.body["state"] == "pending" else None)
@@ -187,7 +187,7 @@ def forge_was_called(forge: ForgeApi) -> bool:
 
 
 async def test_a_new_teller_waits_for_the_calls_that_a_dead_one_left(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.FORGEJO) as forge:
+    async with forge_api(Source.FORGEJO) as forge:
         forge.behave(lambda request: Delayed(seconds=1.0) if request.body["state"] == "pending" else None)
         await store.keep([reportable_status("running", sequence=1)], 0.0)
         dying = asyncio.create_task(report_until_killed(store, forge))
@@ -219,7 +219,7 @@ async def report_until_killed(store: SqliteStatuses, forge: ForgeApi) -> None:
 async def test_what_the_forge_refuses_is_a_dead_letter_with_its_answer(
     store: SqliteStatuses, answer: Reply, reason: str
 ) -> None:
-    async with forge_api(Origin.GITHUB) as forge, running_reporter(store, forge):
+    async with forge_api(Source.GITHUB) as forge, running_reporter(store, forge):
         forge.next(answer)
         status = reportable_status("succeeded", source="github")
         await store.keep([status], 0.0)
@@ -262,7 +262,7 @@ async def test_a_dead_letter_stays_until_the_broker_has_it_and_the_log_says_why(
 ) -> None:
     with capture_logs() as logs:
         async with (
-            forge_api(Origin.GITHUB) as forge,
+            forge_api(Source.GITHUB) as forge,
             running_reporter(store, forge, by_way_of=FailingBroker),
         ):
             forge.next(Reply(status=404))
@@ -295,7 +295,7 @@ async def waited_for(what: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def test_a_dead_letter_that_is_replayed_is_reported(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
+    async with forge_api(Source.FORGEJO) as forge, running_reporter(store, forge):
         forge.next(Reply(status=404))
         await store.keep([reportable_status("succeeded")], 0.0)
         await nothing_is_pending(store)
@@ -306,7 +306,7 @@ async def test_a_dead_letter_that_is_replayed_is_reported(store: SqliteStatuses)
 
 
 async def test_one_commit_that_fails_delays_no_other(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
+    async with forge_api(Source.FORGEJO) as forge, running_reporter(store, forge):
         forge.behave(lambda request: Reply(status=500) if SHA in request.path else None)
         other = "c" * 40
         await store.keep([reportable_status("failed"), reportable_status("succeeded", commit_sha=other)], 0.0)
@@ -324,7 +324,7 @@ async def test_one_commit_that_fails_delays_no_other(store: SqliteStatuses) -> N
 
 async def test_after_hours_of_failures_a_status_becomes_a_dead_letter(store: SqliteStatuses) -> None:
     async with (
-        forge_api(Origin.FORGEJO) as forge,
+        forge_api(Source.FORGEJO) as forge,
         running_reporter(store, forge, rules=replace(RULES, give_up=0.3)),
     ):
         forge.behave(lambda _request: Reply(status=500))
@@ -337,7 +337,7 @@ async def test_after_hours_of_failures_a_status_becomes_a_dead_letter(store: Sql
 
 
 async def test_an_app_writes_check_runs_with_tokens_for_one_repository(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.GITHUB) as forge:
+    async with forge_api(Source.GITHUB) as forge:
         app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
         async with running_reporter(store, forge, token=None, app=app):
             for sequence, state in enumerate(("waiting", "running", "timed_out"), start=1):
@@ -352,7 +352,7 @@ async def test_an_app_writes_check_runs_with_tokens_for_one_repository(store: Sq
 
 
 async def test_a_new_run_has_a_check_run_of_its_own(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.GITHUB) as forge:
+    async with forge_api(Source.GITHUB) as forge:
         app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
         async with running_reporter(store, forge, token=None, app=app):
             for run in (1, 2):
@@ -367,7 +367,7 @@ async def test_an_app_without_the_right_to_checks_sets_statuses(store: SqliteSta
             return Reply(status=422, document={"message": "The permissions requested are not granted"})
         return None
 
-    async with forge_api(Origin.GITHUB) as forge:
+    async with forge_api(Source.GITHUB) as forge:
         forge.behave(granted)
         app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
         async with running_reporter(store, forge, token=None, app=app):
@@ -378,7 +378,7 @@ async def test_an_app_without_the_right_to_checks_sets_statuses(store: SqliteSta
 
 
 async def test_a_token_of_an_app_is_used_until_it_is_about_to_run_out(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.GITHUB) as forge:
+    async with forge_api(Source.GITHUB) as forge:
         app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
         async with running_reporter(store, forge, token=None, app=app):
             for sequence in (1, 2):
@@ -394,7 +394,7 @@ async def test_a_token_of_an_app_is_used_until_it_is_about_to_run_out(store: Sql
 
 
 async def test_a_revoked_token_of_an_app_is_replaced(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.GITHUB) as forge:
+    async with forge_api(Source.GITHUB) as forge:
         app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
         async with running_reporter(store, forge, token=None, app=app):
             await store.keep([reportable_status("running", sequence=1, source="github")], 0.0)
@@ -411,7 +411,7 @@ async def test_a_revoked_token_of_an_app_is_replaced(store: SqliteStatuses) -> N
 
 
 async def test_descriptions_fit_what_github_takes(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.GITHUB) as forge, running_reporter(store, forge):
+    async with forge_api(Source.GITHUB) as forge, running_reporter(store, forge):
         status = job_status(
             "failed", source="github", description="A lantern \U0001f3ee fell " + "far " * 100
         )
@@ -422,7 +422,7 @@ async def test_descriptions_fit_what_github_takes(store: SqliteStatuses) -> None
 
 
 async def test_a_mistake_of_ours_over_one_status_stops_no_other(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
+    async with forge_api(Source.FORGEJO) as forge, running_reporter(store, forge):
         broken = msgspec.structs.replace(reportable_status("failed", commit_sha="b" * 40), body=b"no status")
         await store.keep([broken, reportable_status("failed")], 0.0)
         await nothing_is_pending(store)
@@ -441,7 +441,7 @@ async def test_mistake_beside_the_statuses_stops_none(
     for work in ("pending", "purge"):
         monkeypatch.setattr(store, work, broken)
     with capture_logs() as logs:
-        async with forge_api(Origin.FORGEJO) as forge, running_reporter(store, forge):
+        async with forge_api(Source.FORGEJO) as forge, running_reporter(store, forge):
             await wait_until(lambda: [each["detail"] for each in logs] == ["a mistake", "a mistake"])
             await store.keep([reportable_status("succeeded")], 0.0)
             await wait_until(lambda: states(forge) == ["success"])
@@ -451,12 +451,12 @@ async def test_mistake_beside_the_statuses_stops_none(
 @pytest.mark.parametrize(
     ("origin", "window"),
     [
-        (Origin.GITHUB, Window(calls=20, seconds=2)),
-        (Origin.GITLAB, Window(calls=20, seconds=2, status=429, prefix="ratelimit")),
-        (Origin.FORGEJO, Window(calls=20, seconds=2, status=429)),
+        (Source.GITHUB, Window(calls=20, seconds=2)),
+        (Source.GITLAB, Window(calls=20, seconds=2, status=429, prefix="ratelimit")),
+        (Source.FORGEJO, Window(calls=20, seconds=2, status=429)),
     ],
 )
-async def test_no_limit_of_a_forge_is_broken(store: SqliteStatuses, origin: Origin, window: Window) -> None:
+async def test_no_limit_of_a_forge_is_broken(store: SqliteStatuses, origin: Source, window: Window) -> None:
     async with forge_api(origin) as forge, running_reporter(store, forge):
         forge.window = window
         contexts = [
@@ -470,7 +470,7 @@ async def test_no_limit_of_a_forge_is_broken(store: SqliteStatuses, origin: Orig
 
 
 async def test_a_forge_that_says_when_is_left_alone_until_then(store: SqliteStatuses) -> None:
-    async with forge_api(Origin.GITHUB) as forge, running_reporter(store, forge):
+    async with forge_api(Source.GITHUB) as forge, running_reporter(store, forge):
         await store.keep([reportable_status("running", sequence=1, source="github")], 0.0)
         await nothing_is_pending(store)
         forge.next(
@@ -488,7 +488,7 @@ async def test_a_forge_that_says_when_is_left_alone_until_then(store: SqliteStat
 
 async def test_while_one_process_reports_another_stands_by(tmp_path: Path) -> None:
     async with (
-        forge_api(Origin.FORGEJO) as forge,
+        forge_api(Source.FORGEJO) as forge,
         SqliteStatuses.open(tmp_path / "statuses.db") as one,
         SqliteStatuses.open(tmp_path / "statuses.db") as other,
         running_reporter(one, forge) as active,

@@ -13,8 +13,7 @@ import orjson
 import pytest
 
 from solstice_common.broker import open_broker
-from solstice_common.messages import JobRequestV1
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import JobRequestV1, Source
 from solstice_common.messages.states import RunState
 from solstice_forge.forges.samples import sign
 from solstice_forge.service import serve
@@ -46,7 +45,7 @@ class Sender:
     store: JobStore
 
     async def sends(
-        self, origin: Origin, event: str, body: bytes, delivery_id: str, *, source: str = ""
+        self, origin: Source, event: str, body: bytes, delivery_id: str, *, source: str = ""
     ) -> dict[str, Any]:
         headers = sign(origin, SECRET, event=event, body=body, delivery_id=delivery_id, now=0)
         answer = await self.client.post(f"/webhooks/{source or origin}", content=body, headers=headers)
@@ -72,8 +71,8 @@ async def forge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     for name in ForgeSettings.model_fields:
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv("OUR_SECRET", SECRET)
-    sources: list[tuple[str, Origin]] = [(name, name) for name in Origin if name is not Origin.MANUAL]
-    sources.append(("organisation", Origin.GITHUB))
+    sources: list[tuple[str, Source]] = [(name, name) for name in Source if name is not Source.MANUAL]
+    sources.append(("organisation", Source.GITHUB))
     config = tmp_path / "forges.toml"
     config.write_text(
         "".join(
@@ -171,10 +170,10 @@ def merge_request(number: int) -> bytes:
 ALIKE = pytest.mark.parametrize(
     ("origin", "event", "body"),
     [
-        (Origin.GITHUB, "push", pushed(1)),
-        (Origin.FORGEJO, "pull_request", change(1)),
-        (Origin.GITEA, "push", pushed(1)),
-        (Origin.GITLAB, "Merge Request Hook", merge_request(1)),
+        (Source.GITHUB, "push", pushed(1)),
+        (Source.FORGEJO, "pull_request", change(1)),
+        (Source.GITEA, "push", pushed(1)),
+        (Source.GITLAB, "Merge Request Hook", merge_request(1)),
     ],
     ids=["github push", "forgejo change", "gitea push", "gitlab change"],
 )
@@ -182,7 +181,7 @@ ALIKE = pytest.mark.parametrize(
 
 @ALIKE
 async def test_fifty_copies_at_once_are_one_run(
-    forge: Sender, origin: Origin, event: str, body: bytes
+    forge: Sender, origin: Source, event: str, body: bytes
 ) -> None:
     answers = await asyncio.gather(*(forge.sends(origin, event, body, "d-1") for _ in range(50)))
     decisions = [answer["decision"] for answer in answers]
@@ -193,7 +192,7 @@ async def test_fifty_copies_at_once_are_one_run(
 
 @ALIKE
 async def test_fifty_replays_under_ids_of_their_own_are_one_run(
-    forge: Sender, origin: Origin, event: str, body: bytes
+    forge: Sender, origin: Source, event: str, body: bytes
 ) -> None:
     answers = await asyncio.gather(
         *(forge.sends(origin, event, body, f"replay-{number}") for number in range(50))
@@ -207,8 +206,8 @@ async def test_fifty_replays_under_ids_of_their_own_are_one_run(
 
 async def test_event_over_the_hooks_of_repository_and_organisation_is_one_run(forge: Sender) -> None:
     first, second = await asyncio.gather(
-        forge.sends(Origin.GITHUB, "push", pushed(1), "d-1"),
-        forge.sends(Origin.GITHUB, "push", pushed(1), "d-2", source="organisation"),
+        forge.sends(Source.GITHUB, "push", pushed(1), "d-1"),
+        forge.sends(Source.GITHUB, "push", pushed(1), "d-2", source="organisation"),
     )
     assert sorted([first["decision"], second["decision"]]) == ["accepted", "duplicate"]
     assert first["request_ids"] == second["request_ids"]
@@ -223,10 +222,10 @@ def rerun(check: int) -> bytes:
 
 
 async def test_rerun_that_a_person_asks_for_is_a_new_run_each_time_and_ends_no_other(forge: Sender) -> None:
-    await forge.sends(Origin.GITHUB, "push", pushed(1), "d-1")
-    first = await forge.sends(Origin.GITHUB, "check_run", rerun(4), "d-2")
-    again = await forge.sends(Origin.GITHUB, "check_run", rerun(4), "d-2")
-    second = await forge.sends(Origin.GITHUB, "check_run", rerun(4), "d-3")
+    await forge.sends(Source.GITHUB, "push", pushed(1), "d-1")
+    first = await forge.sends(Source.GITHUB, "check_run", rerun(4), "d-2")
+    again = await forge.sends(Source.GITHUB, "check_run", rerun(4), "d-2")
+    second = await forge.sends(Source.GITHUB, "check_run", rerun(4), "d-3")
     assert [one["decision"] for one in (first, again, second)] == ["accepted", "duplicate", "accepted"]
     await forge.states(3)
     runs = (await forge.store.runs(limit=10)).runs
@@ -237,16 +236,16 @@ async def test_rerun_that_a_person_asks_for_is_a_new_run_each_time_and_ends_no_o
 @pytest.mark.parametrize(
     ("origin", "event", "make"),
     [
-        (Origin.GITHUB, "push", pushed),
-        (Origin.GITHUB, "pull_request", change),
-        (Origin.GITEA, "pull_request", change),
-        (Origin.GITLAB, "Merge Request Hook", merge_request),
+        (Source.GITHUB, "push", pushed),
+        (Source.GITHUB, "pull_request", change),
+        (Source.GITEA, "pull_request", change),
+        (Source.GITLAB, "Merge Request Hook", merge_request),
     ],
     ids=["github push", "github change", "gitea change", "gitlab change"],
 )
 @pytest.mark.parametrize("order", [(2, 1), (3, 1, 2)], ids=str)
 async def test_older_delivery_that_comes_late_takes_no_newer_ones_place(
-    forge: Sender, origin: Origin, event: str, make: Callable[[int], bytes], order: tuple[int, ...]
+    forge: Sender, origin: Source, event: str, make: Callable[[int], bytes], order: tuple[int, ...]
 ) -> None:
     for number in order:
         await forge.sends(origin, event, make(number), f"d-{number}")
@@ -258,7 +257,7 @@ async def test_without_times_pushes_are_ordered_by_their_previous_commits(
     forge: Sender, order: tuple[int, ...]
 ) -> None:
     for number in order:
-        await forge.sends(Origin.GITEA, "push", pushed_untimed(number), f"d-{number}")
+        await forge.sends(Source.GITEA, "push", pushed_untimed(number), f"d-{number}")
     await assert_the_newest_is_left(forge, order)
 
 

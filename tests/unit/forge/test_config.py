@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from solstice_common.cli.options import load_settings
 from solstice_common.errors import ConfigurationError
-from solstice_common.messages import Priority
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import Priority, Source
 from solstice_common.values.references import References
 from solstice_forge.config import configured_sources, parse_sources
 from solstice_forge.decisions.rules import ALL_EVENTS, Forks, Rule, RuleEvent
-from solstice_forge.decisions.sources import FORGES, Source, SourceApp
+from solstice_forge.decisions.sources import FORGES, SourceApp, WebhookSource
 from solstice_forge.settings import ForgeSettings
 
 ENVIRON = {"ACME_SECRET": "a secret of acme", "ACME_TOKEN": "a token"}
@@ -45,7 +44,7 @@ private_key = "file:app.pem"
 """
 
 
-def parsed(text: str, folder: Path = Path("/nowhere")) -> dict[str, Source]:
+def parsed(text: str, folder: Path = Path("/nowhere")) -> dict[str, WebhookSource]:
     return dict(parse_sources(text.encode(), References(folder=folder, environ=ENVIRON)))
 
 
@@ -57,9 +56,9 @@ def test_whole_file_becomes_sources(tmp_path: Path) -> None:
     (tmp_path / "old").write_text("the old secret\n")
     (tmp_path / "app.pem").write_text(f"{KEY}\n")
     sources = parsed(WHOLE, tmp_path)
-    assert sources["acme"] == Source(
+    assert sources["acme"] == WebhookSource(
         name="acme",
-        forge=FORGES[Origin.FORGEJO],
+        forge=FORGES[Source.FORGEJO],
         secrets=("a secret of acme", "the old secret", "for trials"),
         url="https://forge.example",
         token="a token",

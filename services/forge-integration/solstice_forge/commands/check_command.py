@@ -20,7 +20,7 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.values.times import parse_timestamp
 from solstice_forge.config import configured_sources
 from solstice_forge.decisions.dry_run import check, described, read_headers, source_named
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.settings import SecretSettings
 
 LAYOUT: Final = Layout(
@@ -82,7 +82,7 @@ def check_command(
         raise typer.Exit(Exit.FAILED)
 
 
-def _show_sources(sources: Mapping[str, Source], *, as_json: bool) -> None:
+def _show_sources(sources: Mapping[str, WebhookSource], *, as_json: bool) -> None:
     shown = [described(source) for source in sources.values()]
     if as_json:
         print_json(shown)

@@ -30,7 +30,7 @@ from solstice_forge.api.api_models import fields_of
 from solstice_forge.commands.delivery_numbers import newest_numbers
 from solstice_forge.config import configured_sources
 from solstice_forge.decisions.replay import NotReplayable, replay
-from solstice_forge.decisions.sources import Source, unverified_source
+from solstice_forge.decisions.sources import WebhookSource, unverified_source
 from solstice_forge.decisions.verdict_words import decision_style, fate, run_address
 from solstice_forge.inbox import InboxStore, open_inbox
 from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, RecordedDelivery
@@ -245,7 +245,7 @@ async def _replay(inbox: InboxStore, which: str, settings: DeliveriesSettings) -
     return replayed if isinstance(replayed, NotReplayable) else await inbox.keep(replayed)
 
 
-def _source(settings: DeliveriesSettings, name: str) -> Source | None:
+def _source(settings: DeliveriesSettings, name: str) -> WebhookSource | None:
     """The source as configured here, else as the running `solstice up` has it."""
     up = running_up.read()
     if up is None or up.inbox != running_up.shareable(settings.forge_inbox_url):

@@ -6,11 +6,11 @@ from typing import Any
 import orjson
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import Source
 from solstice_forge.decisions.requests import kind_of
 from solstice_forge.decisions.rules import IMPLICIT_RULE, Rule, RuleSubject, Ruling, decide, is_for
 from solstice_forge.decisions.ruling import ruling, subject_of
-from solstice_forge.decisions.sources import FORGES, Source, how_to_configure
+from solstice_forge.decisions.sources import FORGES, WebhookSource, how_to_configure
 from solstice_forge.decisions.stored_delivery import what_follows
 from solstice_forge.decisions.triage import Refused, triage
 from solstice_forge.forges.bodies import payload_of
@@ -35,18 +35,18 @@ def read_headers(text: str) -> dict[str, str]:
     return headers
 
 
-def source_named(name: str, configured: Mapping[str, Source], *, verify: bool) -> Source:
+def source_named(name: str, configured: Mapping[str, WebhookSource], *, verify: bool) -> WebhookSource:
     """Return the source to check against; without `verify`, also one without a secret here."""
     if name in configured:
         return configured[name]
     if not verify and name in set(FORGES):
-        return Source(name=name, forge=FORGES[Origin(name)], secrets=())
+        return WebhookSource(name=name, forge=FORGES[Source(name)], secrets=())
     hint = ", or leave the signature out with --no-verify" if verify else ""
     raise ConfigurationError(f"--source {name}: {how_to_configure(name)}{hint}")
 
 
 def check(
-    source: Source, headers: Mapping[str, str], body: bytes, *, now: float, verify: bool
+    source: WebhookSource, headers: Mapping[str, str], body: bytes, *, now: float, verify: bool
 ) -> dict[str, Any]:
     """Return the answer to a first delivery, and the request that would be published.
 
@@ -86,12 +86,12 @@ def _still_lacking(event: Event) -> str:
     return f"the request follows once the forge was asked for: {needs}" if needs else ""
 
 
-def explain(source: Source, subject: RuleSubject, paths: Collection[str]) -> dict[str, Any]:
+def explain(source: WebhookSource, subject: RuleSubject, paths: Collection[str]) -> dict[str, Any]:
     """Return what the source's rules say about a described event; empty `paths` are unknown."""
     return _explained(source, subject, decide(subject, source.rules, lambda: paths or None))
 
 
-def explain_delivery(source: Source, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+def explain_delivery(source: WebhookSource, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
     """Return what the rules say about a recorded delivery, without a check of its signature.
 
     Raises ConfigurationError when the delivery cannot be read.
@@ -109,7 +109,7 @@ def explain_delivery(source: Source, headers: Mapping[str, str], body: bytes) ->
     return _explained(source, subject_of(event), ruling(event, source, payload))
 
 
-def described(source: Source) -> dict[str, Any]:
+def described(source: WebhookSource) -> dict[str, Any]:
     """Return a description of a source without its secrets."""
     credentials = "app" if source.app else "token" if source.token else None
     return {
@@ -137,7 +137,7 @@ def _on_the_wire(value: str) -> str:
     return value.encode().decode("latin-1")
 
 
-def _explained(source: Source, subject: RuleSubject | None, ruled: Ruling | Ignored) -> dict[str, Any]:
+def _explained(source: WebhookSource, subject: RuleSubject | None, ruled: Ruling | Ignored) -> dict[str, Any]:
     explained: dict[str, Any] = {
         "source": source.name,
         "repository": ruled.repo_full_name if isinstance(ruled, Ignored) else None,

@@ -3,7 +3,7 @@
 from solstice_common.values.value import Value
 from solstice_forge.decisions.requests import PlannedCancel, PlannedRun, build_request
 from solstice_forge.decisions.ruling import ruling
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.forges.events import Event, Ignored, Malformed, lacks
 
 
@@ -22,7 +22,7 @@ class PlanOptions(Value, frozen=True, kw_only=True):
 
 
 def plan(
-    event: Event, source: Source, payload: bytes, options: PlanOptions
+    event: Event, source: WebhookSource, payload: bytes, options: PlanOptions
 ) -> PlannedRun | PlannedCancel | Ignored | Malformed | None:
     """Return what the event asks for; None when the forge must be asked first.
 
@@ -60,7 +60,7 @@ class UnderstoodDelivery(Value, frozen=True, kw_only=True):
 
 
 def understand(
-    event: Event | Ignored, source: Source, payload: bytes, options: PlanOptions, *, event_name: str
+    event: Event | Ignored, source: WebhookSource, payload: bytes, options: PlanOptions, *, event_name: str
 ) -> UnderstoodDelivery | Malformed:
     """Return the delivery of an event with what it asks for."""
     planned = event if isinstance(event, Ignored) else plan(event, source, payload, options)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from solstice_forge.decisions.plan import PlanOptions, understand
 from solstice_forge.decisions.requests import CANCEL
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.decisions.stored_delivery import new_delivery
 from solstice_forge.forges.events import ChangeRequest, Command, Ignored, Malformed, Push
 from solstice_forge.inbox.log import RecordedDelivery
@@ -28,7 +28,7 @@ class NotReplayable:
 
 
 def replay(
-    recorded: RecordedDelivery, source: Source, *, now: float, token: str, person: str
+    recorded: RecordedDelivery, source: WebhookSource, *, now: float, token: str, person: str
 ) -> NewDelivery | NotReplayable:
     """Return the delivery to store: the stored body's request under a key of its own.
 

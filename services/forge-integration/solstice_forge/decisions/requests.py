@@ -17,7 +17,7 @@ from solstice_common.values.repo_urls import spelled
 from solstice_common.values.times import format_seconds
 from solstice_common.values.value import Value
 from solstice_forge.decisions.rules import BUILT, Ruling
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
@@ -91,7 +91,7 @@ class PlannedCancel(Value, frozen=True, kw_only=True):
 def build_request(
     event: Event,
     *,
-    source: Source,
+    source: WebhookSource,
     delivery_id: str,
     received_at: float,
     traceparent: str | None,
@@ -184,7 +184,7 @@ def kind_of(event: Event) -> str:
     )
 
 
-def content_key(event: Event, source: Source, delivery_id: str) -> str:
+def content_key(event: Event, source: WebhookSource, delivery_id: str) -> str:
     """Return a key that is equal for two deliveries of one event from any hook.
 
     It is `push:`, `change_request:`, ... and a digest. A request that a person repeats is another event: the key then

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from solstice_forge.decisions.rules import BUILT, RuleEvent, RuleSubject, Ruling, decide
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
@@ -29,7 +29,7 @@ QUEUES: Final = "refs/heads/gh-readonly-queue/"
 BRANCHES: Final = "refs/heads/"
 
 
-def ruling(event: Event, source: Source, payload: bytes, *, insists: bool = False) -> Ruling | Ignored:
+def ruling(event: Event, source: WebhookSource, payload: bytes, *, insists: bool = False) -> Ruling | Ignored:
     """Return whether and how an event is built.
 
     `payload` is the delivery's JSON text, or empty when it is not available. The commit's message may ask not to be

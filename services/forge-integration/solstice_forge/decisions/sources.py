@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import SecretStr
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import Source
 from solstice_forge.decisions.rules import Rule
 from solstice_forge.forges import github, gitlab, standard_webhooks
 from solstice_forge.forges.gitea_family import FORGEJO, GITEA
@@ -22,13 +22,13 @@ from solstice_forge.settings import SecretSettings
 LEAST_CHARACTERS: Final = 8
 """The shortest secret that may be one of several."""
 
-FORGES: Final[Mapping[Origin, Forge]] = MappingProxyType(
+FORGES: Final[Mapping[Source, Forge]] = MappingProxyType(
     {forge.SOURCE: forge for forge in (github, FORGEJO, GITEA, gitlab)}
 )
 
 
-PUBLIC_URLS: Final[Mapping[Origin, str]] = MappingProxyType(
-    {Origin.GITHUB: "https://github.com", Origin.GITLAB: "https://gitlab.com"}
+PUBLIC_URLS: Final[Mapping[Source, str]] = MappingProxyType(
+    {Source.GITHUB: "https://github.com", Source.GITLAB: "https://gitlab.com"}
 )
 """The URLs of forges that have one well-known address."""
 
@@ -43,7 +43,7 @@ class SourceApp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class WebhookSource:
     """One hook, at `POST /webhooks/{name}`, and the forge behind it."""
 
     name: str
@@ -60,23 +60,23 @@ class Source:
     """The rules in their order; without any, everything is built."""
 
 
-def sources_of(settings: SecretSettings) -> Mapping[str, Source]:
+def sources_of(settings: SecretSettings) -> Mapping[str, WebhookSource]:
     """Return the sources whose secret is set, by name.
 
     Raises ConfigurationError for a source that cannot be meant.
     """
     secrets = {
-        Origin.GITHUB: _live("GITHUB_WEBHOOK_SECRET", settings.github_webhook_secret),
-        Origin.FORGEJO: _live("FORGEJO_WEBHOOK_SECRET", settings.forgejo_webhook_secret),
-        Origin.GITEA: _live("GITEA_WEBHOOK_SECRET", settings.gitea_webhook_secret),
-        Origin.GITLAB: (
+        Source.GITHUB: _live("GITHUB_WEBHOOK_SECRET", settings.github_webhook_secret),
+        Source.FORGEJO: _live("FORGEJO_WEBHOOK_SECRET", settings.forgejo_webhook_secret),
+        Source.GITEA: _live("GITEA_WEBHOOK_SECRET", settings.gitea_webhook_secret),
+        Source.GITLAB: (
             *_live("GITLAB_WEBHOOK_SECRET", settings.gitlab_webhook_secret),
             *_signing_tokens(settings),
         ),
     }
     return MappingProxyType(
         {
-            origin.value: Source(
+            origin.value: WebhookSource(
                 name=origin.value, forge=FORGES[origin], secrets=live, url=PUBLIC_URLS.get(origin)
             )
             for origin, live in secrets.items()
@@ -85,12 +85,12 @@ def sources_of(settings: SecretSettings) -> Mapping[str, Source]:
     )
 
 
-def unverified_source(name: str) -> Source | None:
+def unverified_source(name: str) -> WebhookSource | None:
     """The source of a forge of that name, without its secrets."""
     if name not in set(FORGES):
         return None
-    origin = Origin(name)
-    return Source(name=name, forge=FORGES[origin], secrets=(), url=PUBLIC_URLS.get(origin))
+    origin = Source(name)
+    return WebhookSource(name=name, forge=FORGES[origin], secrets=(), url=PUBLIC_URLS.get(origin))
 
 
 def how_to_configure(name: str) -> str:
@@ -100,7 +100,7 @@ def how_to_configure(name: str) -> str:
             "there is no source of that name: the file FORGE_CONFIG names them, and without it they are "
             f"{', '.join(sorted(FORGES))}"
         )
-    also = " or GITLAB_SIGNING_TOKEN" if name == Origin.GITLAB else ""
+    also = " or GITLAB_SIGNING_TOKEN" if name == Source.GITLAB else ""
     return (
         f"the source {name} has no secret: set {name.upper()}_WEBHOOK_SECRET{also} here and in the forge, or name it in "
         "FORGE_CONFIG where that is used"

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from solstice_common.messages import Source as Forge
-from solstice_common.messages import derive_request_id
+from solstice_common.messages import Source, derive_request_id
 from solstice_forge.decisions.plan import UnderstoodDelivery
 from solstice_forge.decisions.requests import content_key, kind_of
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.forges.events import (
     Command,
     CommentCommand,
@@ -42,7 +41,7 @@ RULED_OUT: Final = frozenset(
 
 
 def new_delivery(
-    source: Source, headers: Mapping[str, str], understood: UnderstoodDelivery, received_at: float
+    source: WebhookSource, headers: Mapping[str, str], understood: UnderstoodDelivery, received_at: float
 ) -> NewDelivery:
     """Return the delivery as the inbox stores it.
 
@@ -81,7 +80,7 @@ def what_follows(event: Event) -> str:
 
 
 def _lacking(
-    source: Source,
+    source: WebhookSource,
     headers: Mapping[str, str],
     understood: UnderstoodDelivery,
     event: Incomplete,
@@ -110,12 +109,12 @@ def _is_stored(name: str) -> bool:
     return _STORED_HEADERS.fullmatch(name) is not None
 
 
-def _storable(payload: bytes, source: Source) -> bytes:
+def _storable(payload: bytes, source: WebhookSource) -> bytes:
     """Return the payload without the hook's own secret, which Gitea before 1.15 put into payloads.
 
     Other forges never did.
     """
-    return without_secret(payload) if source.forge.SOURCE is Forge.GITEA else payload
+    return without_secret(payload) if source.forge.SOURCE is Source.GITEA else payload
 
 
 def without_secret(payload: bytes) -> bytes:

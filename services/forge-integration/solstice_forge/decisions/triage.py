@@ -11,7 +11,7 @@ from solstice_common.messages.fields import RESERVED_IDS
 from solstice_common.values.value import Value
 from solstice_forge.decisions.lockstep import Steps, walk
 from solstice_forge.decisions.plan import PlanOptions, UnderstoodDelivery, understand
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.forges.bodies import payload_of
 from solstice_forge.forges.events import Event, Ignored, Malformed, Rerun
 from solstice_forge.forges.protocol import Forged, Genuine, Headers, Unsupported
@@ -35,14 +35,14 @@ class Refused:
 class WebhookCall(Value, frozen=True):
     """One call to a webhook of `source`; `now` in seconds since the epoch."""
 
-    source: Source
+    source: WebhookSource
     headers: Headers
     body: bytes
     now: float
 
 
 def triage(
-    source: Source, headers: Headers, body: bytes, *, now: float, verify: bool = True
+    source: WebhookSource, headers: Headers, body: bytes, *, now: float, verify: bool = True
 ) -> UnderstoodDelivery | Refused:
     """Return the meaning of this call to `source`, or its refusal.
 
@@ -80,13 +80,15 @@ def triaging(call: WebhookCall, *, verify: bool = True) -> Steps[UnderstoodDeliv
     return _unusable(event_name, understood) if isinstance(understood, Malformed) else understood
 
 
-def proof_lacking(source: Source, headers: Headers) -> Refused | None:
+def proof_lacking(source: WebhookSource, headers: Headers) -> Refused | None:
     """Return why no body can prove these headers genuine; None when one may."""
     forged = source.forge.unproven(headers, source.secrets)
     return None if forged is None else Refused(status=401, reason="bad_signature", detail=forged.detail)
 
 
-def _genuine(source: Source, headers: Headers, body: bytes, now: float) -> bytes | Refused | Unsupported:
+def _genuine(
+    source: WebhookSource, headers: Headers, body: bytes, now: float
+) -> bytes | Refused | Unsupported:
     match source.forge.verify(headers, body, source.secrets, now):
         case Genuine(payload=payload):
             return payload
@@ -96,7 +98,7 @@ def _genuine(source: Source, headers: Headers, body: bytes, now: float) -> bytes
             return unsupported
 
 
-def _is_worth_asking(event: Event | Ignored, source: Source) -> bool:
+def _is_worth_asking(event: Event | Ignored, source: WebhookSource) -> bool:
     """Whether to ask the forge about an event that lacks nothing.
 
     A re-run lacks nothing, but is trusted only if the forge says whose commit it is.
@@ -112,7 +114,7 @@ def _plain(name: str | None) -> str | None:
     return name if is_plain else None
 
 
-def _unnamed(delivery_id: str | None, event_name: str | None, source: Source) -> Refused:
+def _unnamed(delivery_id: str | None, event_name: str | None, source: WebhookSource) -> Refused:
     """Return why the headers name no delivery of a forge."""
     if delivery_id is not None and event_name is not None:
         return Refused(

@@ -15,7 +15,7 @@ from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
 from solstice_common.http.server.refusals import Field
 from solstice_common.telemetry.metrics import CONTENT_TYPE
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.edge import urls
 from solstice_forge.edge.answers import HttpAnswer, response
 from solstice_forge.edge.webhooks import Webhooks, broken
@@ -29,7 +29,7 @@ class AppParts:
     """The parts that the application is wired to."""
 
     inbox: WebhookInbox
-    sources: Mapping[str, Source]
+    sources: Mapping[str, WebhookSource]
     metrics: Metrics
     broker_health: Callable[[], BrokerHealth]
     relay_problem: Callable[[], str | None] = field(default=lambda: None)
@@ -109,7 +109,7 @@ class Probes:
     """Answers the requests of monitoring systems."""
 
     inbox: WebhookInbox
-    sources: Mapping[str, Source]
+    sources: Mapping[str, WebhookSource]
     metrics: Metrics
     broker_health: Callable[[], BrokerHealth]
     relay_problem: Callable[[], str | None]

@@ -12,7 +12,7 @@ from solstice_common.errors import StoreUnavailable
 from solstice_common.http.server.refusals import Field
 from solstice_common.runtime.batcher import UNLIMITED, Batcher
 from solstice_forge.decisions.lockstep import Steps, lockstep, walk
-from solstice_forge.decisions.sources import Source, how_to_configure
+from solstice_forge.decisions.sources import WebhookSource, how_to_configure
 from solstice_forge.decisions.stored_delivery import new_delivery
 from solstice_forge.decisions.triage import Refused, WebhookCall, proof_lacking, triaging
 from solstice_forge.edge.answers import HttpAnswer
@@ -44,7 +44,7 @@ class Webhooks:
     def __init__(
         self,
         inbox: WebhookInbox,
-        sources: Mapping[str, Source],
+        sources: Mapping[str, WebhookSource],
         metrics: Metrics,
         *,
         clock: Callable[[], float],
@@ -126,7 +126,7 @@ class Webhooks:
         )
         return _refused(outcome)
 
-    async def _outcome(self, source: Source, scope: Scope, receive: Receive) -> KeepResult | Refused:
+    async def _outcome(self, source: WebhookSource, scope: Scope, receive: Receive) -> KeepResult | Refused:
         headers = _text(scope["headers"])
         body = await self._body(source, headers, receive)
         if isinstance(body, Refused):
@@ -140,7 +140,9 @@ class Webhooks:
             outcome = await self._batcher(call)
         return _outcome_in(outcome)
 
-    async def _body(self, source: Source, headers: Mapping[str, str], receive: Receive) -> bytes | Refused:
+    async def _body(
+        self, source: WebhookSource, headers: Mapping[str, str], receive: Receive
+    ) -> bytes | Refused:
         """Return the whole body; stop reading once it is too large."""
         limit = self._max_body_bytes
         announced = headers.get("content-length", "")
@@ -164,7 +166,7 @@ class Webhooks:
         except TimeoutError:
             return self._aborted(source, size)
 
-    def _aborted(self, source: Source, received_bytes: int) -> Refused:
+    def _aborted(self, source: WebhookSource, received_bytes: int) -> Refused:
         log.info(LogEvent.WEBHOOK_ABORTED, source=source.name, received_bytes=received_bytes)
         return Refused(
             status=408,

@@ -14,7 +14,7 @@ from solstice_common.runtime.backoff import backoff_seconds
 from solstice_common.runtime.periodic import on_notification
 from solstice_forge.decisions.plan import PlanOptions, plan
 from solstice_forge.decisions.requests import PlannedCancel, PlannedRun
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.forges.events import Ignored, IgnoreReason, Incomplete, Malformed, decode_lacking
 from solstice_forge.inbox.protocol import Lookup, Lookups
 from solstice_forge.log_events import LogEvent
@@ -56,7 +56,7 @@ class LookupService:
     """
 
     inbox: Lookups
-    sources: Mapping[str, Source]
+    sources: Mapping[str, WebhookSource]
     remotes: Mapping[str, Remote]
     """The forge of a source, by the source's name; none for a source without a URL or a token."""
     metrics: Metrics
@@ -150,7 +150,7 @@ class LookupService:
         return state
 
     def _planned(
-        self, lookup: Lookup, event: Incomplete, source: Source
+        self, lookup: Lookup, event: Incomplete, source: WebhookSource
     ) -> PlannedRun | PlannedCancel | Ignored:
         options = PlanOptions(
             delivery_id=lookup.delivery_id,

@@ -7,8 +7,8 @@ from typing import Final
 
 import structlog
 
-from solstice_common.messages import Source as Origin
-from solstice_forge.decisions.sources import Source
+from solstice_common.messages import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.log_events import LogEvent
 from solstice_forge.reconcile.calls import ReconcileSession, Unanswered
 from solstice_forge.reconcile.report import ReconcileFindings, ReconcileProblem, ResentDelivery
@@ -19,8 +19,8 @@ from solstice_forge.remote.protocol import Done, Later, Never
 
 log = structlog.get_logger("solstice_forge.reconcile.compare_deliveries")
 
-HOOKS: Final[Mapping[Origin, HookDialect]] = MappingProxyType(
-    {Origin.GITHUB: github_hooks, Origin.GITLAB: gitlab_hooks}
+HOOKS: Final[Mapping[Source, HookDialect]] = MappingProxyType(
+    {Source.GITHUB: github_hooks, Source.GITLAB: gitlab_hooks}
 )
 """Forges that remember their deliveries."""
 _NOT_FOR_US: Final = frozenset({401, 403})
@@ -32,7 +32,7 @@ MOST_AT_ONCE: Final = 50
 class DeliveryComparison:
     """Looks through the hooks of one source that call us."""
 
-    source: Source
+    source: WebhookSource
     dialect: HookDialect
     session: ReconcileSession
     findings: ReconcileFindings

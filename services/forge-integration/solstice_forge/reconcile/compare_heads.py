@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from solstice_forge.decisions.requests import PUSH
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.decisions.stored_delivery import RULED_OUT
 from solstice_forge.forges.events import Ignored, Malformed
 from solstice_forge.inbox import InboxStore
@@ -53,8 +53,8 @@ class ComparedHeads:
 class HeadComparison:
     """Compares the repositories of one source."""
 
-    source: Source
-    sources: Mapping[str, Source]
+    source: WebhookSource
+    sources: Mapping[str, WebhookSource]
     """All sources: the log is read for all of them at once."""
     inbox: InboxStore
     session: ReconcileSession
@@ -177,7 +177,7 @@ class HeadComparison:
         return frozenset(head for head, of_head in keys.items() if not delivered.isdisjoint(of_head))
 
 
-async def learn(inbox: InboxStore, sources: Mapping[str, Source], now: float) -> None:
+async def learn(inbox: InboxStore, sources: Mapping[str, WebhookSource], now: float) -> None:
     """Have the inbox read repositories and heads from its log."""
 
     def read(source_name: str, event_name: str, body: bytes) -> RefHead | None:

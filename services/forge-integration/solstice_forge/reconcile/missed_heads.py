@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from solstice_forge.decisions.plan import PlanOptions, understand
 from solstice_forge.decisions.requests import CHANGE_REQUEST, PUSH, content_key
 from solstice_forge.decisions.rules import Rule
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.decisions.stored_delivery import new_delivery
 from solstice_forge.forges.events import ChangeRequest, Event, Ignored, Malformed, Push
 from solstice_forge.forges.gitea_family import BUILD_ACTIONS
@@ -70,7 +70,7 @@ def kinds_of(known: KnownRepository, *, is_named: bool) -> tuple[str, ...]:
 class ForgeHead:
     """One head at the forge, as its webhook would describe it."""
 
-    def __init__(self, source: Source, kind: str, document: dict[str, Any]) -> None:
+    def __init__(self, source: WebhookSource, kind: str, document: dict[str, Any]) -> None:
         self.payload = orjson.dumps(document)
         self.event_name = "push" if kind == PUSH else "pull_request"
         self.event = source.forge.parse(self.event_name, self.payload)
@@ -80,7 +80,7 @@ class ForgeHead:
     def head(self) -> RefHead | None:
         return head_of(self.event)
 
-    def keys(self, source: Source) -> tuple[str, ...]:
+    def keys(self, source: WebhookSource) -> tuple[str, ...]:
         """Return its content keys, one for each action that a pull request's webhook may name."""
         match self.event:
             case Push():
@@ -93,7 +93,7 @@ class ForgeHead:
 
 
 def pushed(
-    source: Source, repository: GiteaRepository, branch: GiteaBranch, known: KnownRepository
+    source: WebhookSource, repository: GiteaRepository, branch: GiteaBranch, known: KnownRepository
 ) -> ForgeHead:
     """Return the push that leads to a branch's current commit."""
     ref = f"refs/heads/{branch.name}"
@@ -110,7 +110,7 @@ def pushed(
 
 
 def changed(
-    source: Source, repository: GiteaRepository, change: OpenChange, known: KnownRepository
+    source: WebhookSource, repository: GiteaRepository, change: OpenChange, known: KnownRepository
 ) -> ForgeHead:
     """Return the pull request event that leads to its current head."""
     is_new = f"refs/pull/{change.number}/head" not in known.heads
@@ -131,7 +131,9 @@ def head_of(event: Event | Ignored | Malformed) -> RefHead | None:
     return None
 
 
-def delivery_instead(head: ForgeHead, source: Source, *, now: float) -> NewDelivery | Ignored | Malformed:
+def delivery_instead(
+    head: ForgeHead, source: WebhookSource, *, now: float
+) -> NewDelivery | Ignored | Malformed:
     """Return the delivery to store for the missed one, or why it is ignored.
 
     Ignored: the rules do not build it.

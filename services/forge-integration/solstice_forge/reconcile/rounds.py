@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from solstice_common.runtime.periodic import JITTER, Sleep, periodic
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.inbox import InboxStore
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
@@ -48,7 +48,7 @@ class Reconciler:
     """
 
     inbox: InboxStore
-    sources: Mapping[str, Source]
+    sources: Mapping[str, WebhookSource]
     remotes: Mapping[str, Remote]
     """The forge of a source, by the source's name; none for a source without a URL or a token."""
     metrics: Metrics
@@ -139,7 +139,7 @@ class Reconciler:
         # Another replica may have done it: once per interval is enough.
         await self.compare(name, ended_before=self.clock() - interval_seconds * (1.0 - 2 * JITTER))
 
-    async def _repositories(self, source: Source) -> list[str]:
+    async def _repositories(self, source: WebhookSource) -> list[str]:
         known = await self.inbox.reconcile_state.repositories(source.name)
         repositories = sorted({*known, *named_repositories(source.rules)})
         # If a limit always ends it early, the last ones must also be compared at some time.

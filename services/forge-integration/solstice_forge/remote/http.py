@@ -15,7 +15,7 @@ import httpx2
 import orjson
 
 from solstice_common.addresses.http_client import http_client
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import Source
 from solstice_common.runtime.pausing import Timer
 from solstice_forge.remote import gitea_family_calls, github_calls, gitlab_calls
 from solstice_forge.remote.call_pacing import CallLimits, ForgeAnswer, answered, called, next_call_at
@@ -34,12 +34,12 @@ from solstice_forge.remote.responses import next_query, result_of, words_of
 
 T = TypeVar("T")
 
-DIALECTS: Final[Mapping[Origin, Dialect]] = MappingProxyType(
+DIALECTS: Final[Mapping[Source, Dialect]] = MappingProxyType(
     {
-        Origin.GITHUB: github_calls,
-        Origin.FORGEJO: gitea_family_calls,
-        Origin.GITEA: gitea_family_calls,
-        Origin.GITLAB: gitlab_calls,
+        Source.GITHUB: github_calls,
+        Source.FORGEJO: gitea_family_calls,
+        Source.GITEA: gitea_family_calls,
+        Source.GITLAB: gitlab_calls,
     }
 )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import Source
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -219,7 +219,7 @@ class ForgeAccess:
 
     name: str
     """The source's name, for logs."""
-    origin: Origin
+    origin: Source
     url: str
     """The forge's base URL for people: `https://forge.example`."""
     token: str | None = field(default=None, repr=False)

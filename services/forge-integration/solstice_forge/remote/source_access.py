@@ -1,11 +1,11 @@
 """Builds the credentials and timeouts for calling a source's forge. Pure."""
 
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.remote.http import CallTimeouts
 from solstice_forge.remote.protocol import AppCredentials, ForgeAccess
 
 
-def access_of(source: Source) -> ForgeAccess | None:
+def access_of(source: WebhookSource) -> ForgeAccess | None:
     """Return a source's forge and credentials; None when it has no URL or credentials."""
     if source.url is None or (source.token is None and source.app is None):
         return None

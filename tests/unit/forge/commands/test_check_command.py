@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from solstice_common.errors import ConfigurationError
 from solstice_forge.cli import app
 from solstice_forge.decisions.dry_run import described, read_headers
-from solstice_forge.decisions.sources import Source, SourceApp
+from solstice_forge.decisions.sources import SourceApp, WebhookSource
 from tests.webhooks.deliveries import deliveries
 
 PUSH = deliveries()["gitea/push-branch"]
@@ -134,7 +134,7 @@ def test_sources_are_shown_without_a_webhook(tmp_path: Path) -> None:
     ids=["none", "token", "app"],
 )
 def test_source_is_described_without_its_secrets(credentials: dict[str, Any], shown: str | None) -> None:
-    source = Source(name="acme", forge=PUSH.source.forge, secrets=("hush", "hush too"), **credentials)
+    source = WebhookSource(name="acme", forge=PUSH.source.forge, secrets=("hush", "hush too"), **credentials)
     assert described(source) == {
         "source": "acme",
         "webhooks": "/webhooks/acme",

@@ -14,7 +14,7 @@ from solstice_forge.decisions.plan import UnderstoodDelivery
 from solstice_forge.decisions.requests import PlannedCancel, build_request
 from solstice_forge.decisions.rules import BUILT, Rule, RuleEvent
 from solstice_forge.decisions.ruling import ruling
-from solstice_forge.decisions.sources import Source
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.decisions.stored_delivery import new_delivery
 from solstice_forge.decisions.triage import triage
 from solstice_forge.forges.events import Command, CommentCommand, Need, lacks
@@ -69,7 +69,7 @@ def test_of_several_words_the_one_that_builds_counts(forge: str, words: str, mea
     assert command(forge, words).word is meant
 
 
-def cancel_of(event: Command, source: Source, received_at: float = NOW) -> JobCancelV1:
+def cancel_of(event: Command, source: WebhookSource, received_at: float = NOW) -> JobCancelV1:
     outcome = build_request(
         event, source=source, delivery_id="d-1", received_at=received_at, traceparent=None
     )
@@ -110,7 +110,7 @@ def test_one_that_comes_late_is_of_when_it_was_written(forge: str, written: str)
 def test_rules_say_what_is_built_and_not_what_may_be_stopped() -> None:
     one = deliveries()[COMMENTS["github"]]
     rules = (Rule(name="pushes", events=frozenset({RuleEvent.PUSH})),)
-    source = Source(name="x", forge=one.source.forge, secrets=("s",), rules=rules)
+    source = WebhookSource(name="x", forge=one.source.forge, secrets=("s",), rules=rules)
     assert ruling(command("github", "/cancel"), source, b"") is BUILT
 
 

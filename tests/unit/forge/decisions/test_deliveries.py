@@ -7,12 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from solstice_common.messages import JobCancelV1, JobRequestV1
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import JobCancelV1, JobRequestV1, Source
 from solstice_forge.decisions.dry_run import check
 from solstice_forge.decisions.plan import UnderstoodDelivery
 from solstice_forge.decisions.requests import PlannedRun
-from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.decisions.triage import Refused, triage
 from solstice_forge.forges.events import Ignored, Malformed, lacks
 from solstice_forge.forges.samples import sign
@@ -58,7 +57,7 @@ def test_headers_never_choose_the_forge(name: str) -> None:
     one = deliveries()[name]
     for origin, forge in FORGES.items():
         if origin is not one.origin:
-            other = Source(name=origin.value, forge=forge, secrets=("another secret",))
+            other = WebhookSource(name=origin.value, forge=forge, secrets=("another secret",))
             assert isinstance(triage(other, one.headers, one.body, now=one.now), Refused)
 
 
@@ -157,7 +156,7 @@ def test_any_bytes_are_understood_or_malformed(name: str, body: bytes) -> None:
         HOSTILE, lambda inner: st.dictionaries(st.text(max_size=8), inner, max_size=3), max_leaves=8
     ),
 )
-def test_any_document_is_an_event_ignored_or_malformed(origin: Origin, event: str, document: object) -> None:
+def test_any_document_is_an_event_ignored_or_malformed(origin: Source, event: str, document: object) -> None:
     outcome = FORGES[origin].parse(event, json.dumps(document).encode())
     assert isinstance(outcome, Ignored | Malformed)
 

@@ -3,12 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from solstice_common.messages import Priority
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import Priority, Source
 from solstice_forge.decisions.plan import PlanOptions, plan, understand
 from solstice_forge.decisions.requests import PlannedCancel, PlannedRun
 from solstice_forge.decisions.rules import Forks, Rule
-from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
@@ -74,8 +73,8 @@ CANCEL = Command(
 )
 
 
-def source(*rules: Rule) -> Source:
-    return Source(name="gitea", forge=FORGES[Origin.GITEA], secrets=("s",), rules=rules)
+def source(*rules: Rule) -> WebhookSource:
+    return WebhookSource(name="gitea", forge=FORGES[Source.GITEA], secrets=("s",), rules=rules)
 
 
 def planned(event: Event, *rules: Rule, options: PlanOptions = OPTIONS) -> PlannedRun:

@@ -6,12 +6,11 @@ import orjson
 import pytest
 from msgspec.structs import replace as changed
 
-from solstice_common.messages import JobRequestV1
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import JobRequestV1, Source
 from solstice_forge.decisions.plan import UnderstoodDelivery
 from solstice_forge.decisions.replay import NotReplayable, replay
 from solstice_forge.decisions.rules import Rule
-from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.decisions.stored_delivery import new_delivery
 from solstice_forge.decisions.triage import triage
 from solstice_forge.decisions.verdict_words import SENTENCES
@@ -24,13 +23,13 @@ from tests.webhooks.deliveries import deliveries
 
 SECRET = "maple-lantern-42"
 NOW = 1_800_000_000.0
-SOURCE = Source(name="harbour", forge=FORGES[Origin.FORGEJO], secrets=(SECRET,))
+SOURCE = WebhookSource(name="harbour", forge=FORGES[Source.FORGEJO], secrets=(SECRET,))
 
 
-def saved(message: str = "a change", source: Source = SOURCE) -> NewDelivery:
+def saved(message: str = "a change", source: WebhookSource = SOURCE) -> NewDelivery:
     """A push to main as the inbox keeps it."""
     body = push_body(
-        Origin.FORGEJO,
+        Source.FORGEJO,
         repo_url="https://forge.example/tide-club/almanac.git",
         repo_full_name="tide-club/almanac",
         ref="refs/heads/main",
@@ -38,7 +37,7 @@ def saved(message: str = "a change", source: Source = SOURCE) -> NewDelivery:
     )
     pushed = {**orjson.loads(body), "head_commit": {"id": "1" * 40, "message": message}}
     body = orjson.dumps(pushed)
-    headers = sign(Origin.FORGEJO, SECRET, event="push", body=body, delivery_id="d-1", now=0)
+    headers = sign(Source.FORGEJO, SECRET, event="push", body=body, delivery_id="d-1", now=0)
     understood = triage(source, {name.lower(): value for name, value in headers.items()}, body, now=NOW - 60)
     assert isinstance(understood, UnderstoodDelivery), understood
     return new_delivery(source, {}, understood, NOW - 60)
@@ -69,7 +68,7 @@ def recorded(delivery: NewDelivery, row_id: int = 7) -> RecordedDelivery:
     )
 
 
-def again(delivery: NewDelivery, source: Source = SOURCE) -> NewDelivery:
+def again(delivery: NewDelivery, source: WebhookSource = SOURCE) -> NewDelivery:
     replayed = replay(recorded(delivery), source, now=NOW, token="abc", person="mira")
     assert isinstance(replayed, NewDelivery), replayed
     return replayed

@@ -1,12 +1,11 @@
 import pytest
 from msgspec.structs import replace
 
-from solstice_common.messages import JobRequestV1, Priority
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import JobRequestV1, Priority, Source
 from solstice_common.values.times import parse_timestamp
 from solstice_forge.decisions.requests import PlannedCancel, PlannedRun, build_request, content_key, kind_of
 from solstice_forge.decisions.rules import BUILT, Ruling
-from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
@@ -49,23 +48,23 @@ TRACE = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
 AFTER_ANOTHER = replace(PUSH, before_sha="b" * 40, default_branch="main")
 
 
-def source(name: str = "gitea", origin: Origin = Origin.GITEA) -> Source:
-    return Source(name=name, forge=FORGES[origin], secrets=("s",))
+def source(name: str = "gitea", origin: Source = Source.GITEA) -> WebhookSource:
+    return WebhookSource(name=name, forge=FORGES[origin], secrets=("s",))
 
 
 def planned(
-    event: Event, delivery_id: str = "d-1", of: Source | None = None
+    event: Event, delivery_id: str = "d-1", of: WebhookSource | None = None
 ) -> PlannedRun | PlannedCancel | Malformed:
     return build_request(
         event, source=of or source(), delivery_id=delivery_id, received_at=1_790_000_000.25, traceparent=TRACE
     )
 
 
-def key(event: Event, delivery_id: str = "d-1", of: Source | None = None) -> str:
+def key(event: Event, delivery_id: str = "d-1", of: WebhookSource | None = None) -> str:
     return content_key(event, of or source(), delivery_id)
 
 
-def request_of(event: Event, delivery_id: str = "d-1", of: Source | None = None) -> JobRequestV1:
+def request_of(event: Event, delivery_id: str = "d-1", of: WebhookSource | None = None) -> JobRequestV1:
     outcome = planned(event, delivery_id, of)
     assert isinstance(outcome, PlannedRun)
     assert outcome.request.encode() == outcome.body
@@ -76,7 +75,7 @@ def test_push_asks_for_its_commit() -> None:
     request = request_of(PUSH)
     assert request.model_dump(exclude_unset=True, exclude={"request_id", "idempotency_key"}) == {
         "schema_version": "jobrequest.v1",
-        "source": Origin.GITEA,
+        "source": Source.GITEA,
         "source_name": "gitea",
         "delivery_id": "d-1",
         "submitted_at": "2026-09-21T14:13:20.250Z",
@@ -131,7 +130,7 @@ def test_reopened_change_request_is_requested_again() -> None:
 
 
 def test_two_kinds_of_forge_are_never_one_key() -> None:
-    assert key(PUSH) != key(PUSH, of=source("forgejo", Origin.FORGEJO))
+    assert key(PUSH) != key(PUSH, of=source("forgejo", Source.FORGEJO))
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ import pytest
 
 from solstice_common.cli.options import load_settings
 from solstice_common.errors import ConfigurationError
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import Source
 from solstice_forge.decisions.sources import (
     FORGES,
-    Source,
     SourceApp,
+    WebhookSource,
     how_to_configure,
     sources_of,
     unverified_source,
@@ -26,7 +26,7 @@ def test_source_exists_once_its_secret_is_set() -> None:
     assert sources_of(settings()) == {}
     sources = sources_of(settings(forgejo_webhook_secret="one"))
     assert list(sources) == ["forgejo"]
-    assert sources["forgejo"].forge is FORGES[Origin.FORGEJO]
+    assert sources["forgejo"].forge is FORGES[Source.FORGEJO]
     assert sources["forgejo"].secrets == ("one",)
 
 
@@ -44,7 +44,7 @@ def test_a_forge_is_known_without_its_secrets() -> None:
     assert source is not None
     assert (source.name, source.forge, source.secrets, source.url) == (
         "github",
-        FORGES[Origin.GITHUB],
+        FORGES[Source.GITHUB],
         (),
         "https://github.com",
     )
@@ -118,20 +118,20 @@ def test_secrets_are_never_printed() -> None:
 
 def test_credentials_of_a_source_are_never_printed() -> None:
     app = SourceApp(id=1, private_key="hush-key")
-    whole = Source(
-        name="acme", forge=FORGES[Origin.GITHUB], secrets=("hush-secret",), token="hush-token", app=app
+    whole = WebhookSource(
+        name="acme", forge=FORGES[Source.GITHUB], secrets=("hush-secret",), token="hush-token", app=app
     )
     assert "hush" not in repr(whole) + str(whole) + repr(app)
 
 
 @pytest.mark.parametrize("name", FORGES)
-def test_unconfigured_source_says_which_setting_makes_it_exist(name: Origin) -> None:
-    also = " or GITLAB_SIGNING_TOKEN" if name is Origin.GITLAB else ""
+def test_unconfigured_source_says_which_setting_makes_it_exist(name: Source) -> None:
+    also = " or GITLAB_SIGNING_TOKEN" if name is Source.GITLAB else ""
     assert f"set {name.upper()}_WEBHOOK_SECRET{also} here" in how_to_configure(name)
 
 
 def test_only_gitlab_has_a_signing_token_beside_its_secret() -> None:
-    assert [name for name in FORGES if "SIGNING_TOKEN" in how_to_configure(name)] == [Origin.GITLAB]
+    assert [name for name in FORGES if "SIGNING_TOKEN" in how_to_configure(name)] == [Source.GITLAB]
 
 
 def test_unknown_source_says_which_are_known() -> None:

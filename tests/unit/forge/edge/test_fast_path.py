@@ -17,8 +17,8 @@ from solstice_common.broker.protocol import BrokerHealth
 from solstice_common.errors import StoreUnavailable
 from solstice_common.http.server.protocol import BoundedProtocol
 from solstice_common.http.server.refusals import Field
-from solstice_common.messages import Source as Origin
-from solstice_forge.decisions.sources import FORGES, Source
+from solstice_common.messages import Source
+from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.edge import fast_path
 from solstice_forge.edge.answers import HttpAnswer
 from solstice_forge.edge.app import AppParts, create_app
@@ -69,7 +69,7 @@ class CountingApp:
         self.app: Any = create_app(
             AppParts(
                 inbox=self.inbox,
-                sources={"acme": Source(name="acme", forge=FORGES[Origin.FORGEJO], secrets=(SECRET,))},
+                sources={"acme": WebhookSource(name="acme", forge=FORGES[Source.FORGEJO], secrets=(SECRET,))},
                 metrics=Metrics(),
                 broker_health=lambda: BrokerHealth(connected=True),
                 clock=lambda: 1_800_000_000.0,
@@ -109,14 +109,14 @@ def push(
 ) -> bytes:
     """A whole request as it is on the wire."""
     body = push_body(
-        Origin.FORGEJO,
+        Source.FORGEJO,
         repo_url="https://forge.example/tide-club/almanac.git",
         repo_full_name="tide-club/almanac",
         ref="refs/heads/main",
         sha="1" * 40,
     )
     body += b" " * padding
-    headers = sign(Origin.FORGEJO, secret, event="push", body=body, delivery_id=delivery_id, now=0)
+    headers = sign(Source.FORGEJO, secret, event="push", body=body, delivery_id=delivery_id, now=0)
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items() if name != "content-length")
     length = "transfer-encoding: chunked" if chunked else f"content-length: {len(body)}"
     wire = b"%x\r\n%b\r\n7\r\n%b\r\n0\r\n\r\n" % (len(body) - 7, body[:-7], body[-7:]) if chunked else body

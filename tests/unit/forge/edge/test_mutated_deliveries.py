@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.broker.protocol import BrokerHealth
-from solstice_common.messages import JobRequestV1
-from solstice_common.messages import Source as Origin
-from solstice_forge.decisions.sources import FORGES, Source
+from solstice_common.messages import JobRequestV1, Source
+from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.edge.app import AppParts, create_app
 from solstice_forge.forges.events import decode_lacking
 from solstice_forge.forges.samples import sign
@@ -87,7 +86,7 @@ class CheckingInbox:
 
 
 @cache
-def documents() -> list[tuple[Origin, str, Any]]:
+def documents() -> list[tuple[Source, str, Any]]:
     """Forge, event name and payload of our deliveries, and of recorded ones if present."""
     from_fast_path = [
         (one.origin, one.source.forge.event_name(one.headers), one.body)
@@ -95,7 +94,7 @@ def documents() -> list[tuple[Origin, str, Any]]:
         if not one.is_form
     ]
     from_uvicorn = [
-        (Origin(one.meta["forge"]), one.source.forge.event_name(one.headers("headers")), one.body)
+        (Source(one.meta["forge"]), one.source.forge.event_name(one.headers("headers")), one.body)
         for one in recorded().values()
         if "payload=" not in one.body[:8].decode("latin-1")
     ]
@@ -114,7 +113,7 @@ def paths_in(document: Any, here: Path = ()) -> Iterator[Path]:
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> tuple[Origin, str, bytes]:
+def mutated(draw: st.DrawFn) -> tuple[Source, str, bytes]:
     """A delivery with one to three values replaced, removed or moved."""
     origin, event, original = draw(st.sampled_from(documents()))
     document = json.loads(json.dumps(original))
@@ -140,10 +139,10 @@ def mutated(draw: st.DrawFn) -> tuple[Origin, str, bytes]:
     return origin, other, json.dumps(document).encode()
 
 
-def answered(origin: Origin, event: str, body: bytes, inbox: CheckingInbox) -> tuple[int, dict[str, Any]]:
+def answered(origin: Source, event: str, body: bytes, inbox: CheckingInbox) -> tuple[int, dict[str, Any]]:
     """Status and content of the answer to a genuine delivery."""
     url = "https://forge.example"
-    source = Source(name="acme", forge=FORGES[origin], secrets=(SECRET,), url=url, token="t")
+    source = WebhookSource(name="acme", forge=FORGES[origin], secrets=(SECRET,), url=url, token="t")
     app = create_app(
         AppParts(
             inbox=inbox,
@@ -168,7 +167,7 @@ def answered(origin: Origin, event: str, body: bytes, inbox: CheckingInbox) -> t
 
 
 @given(mutated())
-def test_only_our_own_answers_and_never_a_500(case: tuple[Origin, str, bytes]) -> None:
+def test_only_our_own_answers_and_never_a_500(case: tuple[Source, str, bytes]) -> None:
     inbox = CheckingInbox()
     status, content = answered(*case, inbox)
     assert status in {200, 202, 400}, content
@@ -183,7 +182,7 @@ def test_only_our_own_answers_and_never_a_500(case: tuple[Origin, str, bytes]) -
 
 
 @pytest.mark.parametrize("origin", sorted(FORGES))
-def test_unchanged_they_are_all_taken(origin: Origin) -> None:
+def test_unchanged_they_are_all_taken(origin: Source) -> None:
     for forge, event, document in documents():
         if forge is origin:
             status, content = answered(forge, event, json.dumps(document).encode(), CheckingInbox())

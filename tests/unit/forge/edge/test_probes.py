@@ -7,8 +7,8 @@ import httpx2
 import pytest
 
 from solstice_common.broker.protocol import BrokerHealth
-from solstice_common.messages import Source as Origin
-from solstice_forge.decisions.sources import FORGES, Source
+from solstice_common.messages import Source
+from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.edge.app import AppParts, create_app
 from solstice_forge.inbox.protocol import KeepResult, NewDelivery
 from solstice_forge.metrics import Metrics
@@ -29,7 +29,7 @@ async def answer_of(path: str, *, require_durable: bool) -> tuple[int, dict[str,
     app: Any = create_app(
         AppParts(
             inbox=EmptyInbox(),
-            sources={"acme": Source(name="acme", forge=FORGES[Origin.FORGEJO], secrets=("secret",))},
+            sources={"acme": WebhookSource(name="acme", forge=FORGES[Source.FORGEJO], secrets=("secret",))},
             metrics=Metrics(),
             broker_health=lambda: DEGRADED,
             require_durable=require_durable,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import Source
 from solstice_forge.decisions.plan import UnderstoodDelivery
 from solstice_forge.decisions.requests import PlannedRun
-from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.decisions.triage import Refused, triage
 from solstice_forge.forges import bodies, standard_webhooks
 from solstice_forge.forges.events import (
@@ -102,7 +102,7 @@ else:
     def test_without_our_secret_everything_is_refused(name: str, variant: str) -> None:
         one = recorded()[name]
         for secrets in ((), ("",), ("another secret",)):
-            source = Source(name=one.source.name, forge=one.source.forge, secrets=secrets)
+            source = WebhookSource(name=one.source.name, forge=one.source.forge, secrets=secrets)
             outcome = triage(source, one.headers(variant), one.body, now=one.clock)
             assert isinstance(outcome, Refused)
             assert outcome.status == 401
@@ -122,7 +122,7 @@ else:
         vector = vectors()[name]
         headers = {"content-type": bodies.JSON, "x-hub-signature": vector["signature"]}
         secrets = (vector["secret"],)
-        assert isinstance(FORGES[Origin.GITHUB].verify(headers, vector["body"].encode(), secrets, 0), Forged)
+        assert isinstance(FORGES[Source.GITHUB].verify(headers, vector["body"].encode(), secrets, 0), Forged)
 
 
 def fields_of(event: Event) -> dict[str, object]:
@@ -178,17 +178,17 @@ def outcome_of(vector: Mapping[str, Any]) -> object:
     headers = {name.lower(): value for name, value in (vector["headers"] or {}).items()}
     match vector["scheme"]:
         case "hub-sha256":
-            origin, header, kind = Origin.GITHUB, "x-hub-signature-256", bodies.JSON
+            origin, header, kind = Source.GITHUB, "x-hub-signature-256", bodies.JSON
         case "plain-hex-sha256":
-            origin, header, kind = Origin.FORGEJO, "x-forgejo-signature", bodies.JSON
+            origin, header, kind = Source.FORGEJO, "x-forgejo-signature", bodies.JSON
         case "gitea-form":
-            origin, header, kind = Origin.GITEA, "x-gitea-signature", bodies.FORM
+            origin, header, kind = Source.GITEA, "x-gitea-signature", bodies.FORM
         case "gitlab-token":
-            origin, header, kind = Origin.GITLAB, "x-gitlab-token", bodies.JSON
+            origin, header, kind = Source.GITLAB, "x-gitlab-token", bodies.JSON
         case "standard-webhooks":
             prefix = standard_webhooks.TOKEN_PREFIX
             secrets = tuple(prefix + one.removeprefix(prefix) for one in secrets)
-            origin, header, kind = Origin.GITLAB, standard_webhooks.SIGNATURE, bodies.JSON
+            origin, header, kind = Source.GITLAB, standard_webhooks.SIGNATURE, bodies.JSON
         case unknown:
             raise AssertionError(f"a scheme nobody decided about: {unknown}")
     if signature is not None:

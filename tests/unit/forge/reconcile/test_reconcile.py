@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.messages import JobRequestV1
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import JobRequestV1, Source
 from solstice_forge.decisions.requests import content_key
 from solstice_forge.decisions.rules import Forks, Rule
-from solstice_forge.decisions.sources import FORGES, Source
+from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.forges.events import Ignored, IgnoreReason, Push
 from solstice_forge.inbox.protocol import NewDelivery
 from solstice_forge.inbox.reconcile_state import KnownRepository, RefHead, ResendRecord
@@ -67,8 +66,8 @@ def attempt(number: int, guid: str, *, succeeded: bool = False, at: float | None
     return Attempt(id=number, delivery_id=guid, event="push", succeeded=succeeded, why="502", delivered_at=at)
 
 
-def source(*rules: Rule, origin: Origin = Origin.FORGEJO) -> Source:
-    return Source(name="acme", forge=FORGES[origin], secrets=("s",), rules=rules)
+def source(*rules: Rule, origin: Source = Source.FORGEJO) -> WebhookSource:
+    return WebhookSource(name="acme", forge=FORGES[origin], secrets=("s",), rules=rules)
 
 
 def branch(sha: str = NEW, *, message: str = "more") -> GiteaBranch:
@@ -90,7 +89,7 @@ def change(sha: str = NEW, *, fork: bool = False) -> OpenChange:
     return OpenChange(number=7, commit_sha=sha, document=document)
 
 
-def request_of(found: ForgeHead, whose: Source) -> JobRequestV1:
+def request_of(found: ForgeHead, whose: WebhookSource) -> JobRequestV1:
     made = delivery_instead(found, whose, now=NOW)
     assert isinstance(made, NewDelivery)
     assert made.request is not None
@@ -281,7 +280,9 @@ def test_fork_is_as_untrusted_as_by_its_webhook() -> None:
     ],
     ids=["skip ci", "branch", "repository"],
 )
-def test_what_the_rules_leave_out_is_not_built(whose: Source, message: str, reason: IgnoreReason) -> None:
+def test_what_the_rules_leave_out_is_not_built(
+    whose: WebhookSource, message: str, reason: IgnoreReason
+) -> None:
     made = delivery_instead(pushed(whose, REPOSITORY, branch(message=message), COMPARED), whose, now=NOW)
     assert isinstance(made, Ignored)
     assert made.reason is reason

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.messages import Source as Origin
-from solstice_forge.decisions.sources import FORGES, Source
+from solstice_common.messages import Source
+from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.forges.events import ChangeRequest, Ignored, Malformed, Push
 from solstice_forge.inbox.reconcile_state import KnownRepository
 from solstice_forge.reconcile.missed_heads import changed, pushed
@@ -309,7 +309,7 @@ def test_change_whose_fork_was_deleted_is_listed_as_a_forks() -> None:
     """Gitea gives a deleted repository the number -1, and the base repository's ref."""
     gone = {**PULL, "head": {"ref": "refs/pull/7/head", "sha": SHA, "repo": None, "repo_id": -1}}
     page = find_changes("river/app").read(LinkedPage(document=[gone, PULL], next=None))
-    source = Source(name="acme", forge=FORGES[Origin.GITEA], secrets=("s",))
+    source = WebhookSource(name="acme", forge=FORGES[Source.GITEA], secrets=("s",))
     known = KnownRepository(kinds=frozenset(), compared=frozenset(), heads={})
     events = [
         changed(source, find_repository("river/app").read(REPOSITORY), each, known).event
@@ -333,12 +333,12 @@ def test_any_record_is_attempts_or_cannot_be_read(github: Any, gitlab: Any) -> N
         assert found is None or (isinstance(found, Page) and isinstance(found.items[0], Attempt))
 
 
-@pytest.mark.parametrize("origin", [Origin.GITEA, Origin.FORGEJO])
+@pytest.mark.parametrize("origin", [Source.GITEA, Source.FORGEJO])
 @given(branch=damaged(BRANCH), pull=damaged(PULL), repository=damaged(REPOSITORY))
 def test_any_heads_become_events_or_cannot_be_read(
-    origin: Origin, branch: Any, pull: Any, repository: Any
+    origin: Source, branch: Any, pull: Any, repository: Any
 ) -> None:
-    source = Source(name="acme", forge=FORGES[origin], secrets=("s",))
+    source = WebhookSource(name="acme", forge=FORGES[origin], secrets=("s",))
     known = KnownRepository(kinds=frozenset(), compared=frozenset(), heads={})
     whose = outcome(find_repository("river/app"), repository)
     if whose is None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.messages import Source as Origin
+from solstice_common.messages import Source
 from solstice_forge.remote.http import DIALECTS
 from solstice_forge.remote.protocol import ChangeRequestHead, ForgeAccount, ForgeCall
 
@@ -63,7 +63,7 @@ def outcome(call: ForgeCall[Any] | None, document: Any) -> Any:
 
 @pytest.mark.parametrize("origin", sorted(DIALECTS))
 @given(document=answers())
-def test_any_answer_is_what_was_asked_for_or_cannot_be_read(origin: Origin, document: Any) -> None:
+def test_any_answer_is_what_was_asked_for_or_cannot_be_read(origin: Source, document: Any) -> None:
     dialect = DIALECTS[origin]
     for ref in ("refs/heads/main", "refs/tags/v1"):
         assert outcome(dialect.find_commit("river/app", ref), document) in {None, SHA}
@@ -84,6 +84,6 @@ def test_any_answer_is_what_was_asked_for_or_cannot_be_read(origin: Origin, docu
 
 def test_merge_request_whose_source_is_gone_is_a_forks() -> None:
     gone = {**GOOD[2], "source_project_id": None, "target_project_id": None}
-    head = outcome(DIALECTS[Origin.GITLAB].find_head("river/app", 3), gone)
+    head = outcome(DIALECTS[Source.GITLAB].find_head("river/app", 3), gone)
     assert isinstance(head, ChangeRequestHead)
     assert head.is_fork is True
