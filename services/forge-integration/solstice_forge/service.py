@@ -31,7 +31,7 @@ from solstice_forge.metrics import Metrics
 from solstice_forge.pages.delivery_pages import DeliveryPages, Statuses, no_statuses
 from solstice_forge.reconcile.rounds import Reconciler
 from solstice_forge.relay.inbox_relay import SIGNED_GATHER_SECONDS, Relay
-from solstice_forge.relay.queue_depth import QueueDepth, run_queue_depth
+from solstice_forge.relay.queue_depth import PolledQueueDepth, run_queue_depth
 from solstice_forge.remote.http import open_remotes
 from solstice_forge.remote.source_access import access_of, timeouts_of
 from solstice_forge.settings import ForgeSettings
@@ -101,7 +101,7 @@ async def serve(
                 rng=rng,
                 gather_seconds=0.0 if signed_broker is broker else SIGNED_GATHER_SECONDS,
             )
-            queued = QueueDepth(broker, settings, metrics)
+            queued = PolledQueueDepth(broker, settings, metrics)
             parts = AppParts(
                 inbox=inbox,
                 sources=sources,
@@ -172,7 +172,7 @@ def _api_and_pages(
     inbox: InboxStore,
     *,
     access: Access,
-    queued: QueueDepth,
+    queued: PolledQueueDepth,
     sources: Collection[str],
     statuses: Statuses,
     metrics: Metrics,

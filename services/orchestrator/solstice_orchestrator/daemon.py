@@ -25,7 +25,7 @@ from solstice_orchestrator.opening import (
     retry_until_available,
 )
 from solstice_orchestrator.settings import OrchestratorSettings
-from solstice_orchestrator.stages.backlog import Backlog, run_backlog
+from solstice_orchestrator.stages.backlog import JobBacklog, run_backlog
 from solstice_orchestrator.stages.cancel_intake import CancelIntake
 from solstice_orchestrator.stages.dispatch import Dispatch
 from solstice_orchestrator.stages.forecast_checks import run_forecast_checks
@@ -176,7 +176,7 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
     settings, store, broker = components.settings, components.store, components.broker
     metrics, rng = components.metrics, components.rng
     topology = full_topology(settings)
-    backlog = Backlog(store=store, most=settings.max_backlog, metrics=metrics)
+    backlog = JobBacklog(store=store, most=settings.max_backlog, metrics=metrics)
     signatures = components.signatures
 
     def intake(of: Broker) -> Intake:

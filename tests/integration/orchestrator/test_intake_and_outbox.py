@@ -19,7 +19,7 @@ from solstice_common.values.times import format_seconds
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.stages.backlog import Backlog
+from solstice_orchestrator.stages.backlog import JobBacklog
 from solstice_orchestrator.stages.intake import Intake
 from solstice_orchestrator.stages.outbox_relay import OutboxRelay
 from solstice_orchestrator.store.protocol import Admission
@@ -85,7 +85,7 @@ async def running_intake(
     settings: BrokerSettings,
     *,
     prefetch: int = 64,
-    backlog: Backlog | None = None,
+    backlog: JobBacklog | None = None,
     clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[None]:
     intake = Intake(
@@ -183,7 +183,7 @@ async def test_poison_goes_to_the_dead_letters_and_the_next_message_goes_on(
 async def test_a_delayed_request_is_stored_at_once_and_uses_no_room(
     broker: Broker, store: FailingStore, jobs: Route, broker_settings: BrokerSettings, clock: ManualClock
 ) -> None:
-    backlog = Backlog(store=store, most=10, metrics=Metrics())
+    backlog = JobBacklog(store=store, most=10, metrics=Metrics())
     tonight = [job_request(not_before=format_seconds(clock() + 3600)) for _ in range(100)]
     never = job_request(not_before="9999-12-31T23:59:59Z")
     await publish(broker, jobs, never.encode(), *(request.encode() for request in tonight))

@@ -34,21 +34,21 @@ _NESTED: Final = frozenset(b"AF")
 _WIDTHS: Final = {"octet": 1, "timestamp": 8}
 
 
-class Malformed(ValueError):
+class MalformedProperties(ValueError):
     """The bytes do not follow the layout, so the following properties cannot be found."""
 
 
 def read_properties(header: bytes) -> spec.Basic.Properties:
     """The properties of a content header, except those that cannot be read."""
     properties = spec.Basic.Properties()
-    with suppress(Malformed):
+    with suppress(MalformedProperties):
         _read(header, properties)
     return properties
 
 
 def read_headers(header: bytes) -> Mapping[str, Any]:
     """The header table alone, in a third of the time that `read_properties` takes."""
-    with suppress(Malformed):
+    with suppress(MalformedProperties):
         return _table(_header_table(header))
     return {}
 
@@ -61,7 +61,7 @@ def read_header(header: bytes, name: str) -> Any:
     text = _text_among_plain_values(header, name)
     if text is not None:
         return text
-    with suppress(Malformed):
+    with suppress(MalformedProperties):
         for _, value in _values(_header_table(header), name):
             return value
     return None
@@ -86,7 +86,7 @@ def _read(header: bytes, properties: spec.Basic.Properties) -> None:
     (flags,) = _unpack(_FLAGS, header, _PROPERTIES_AT)
     at = _PROPERTIES_AT + _FLAGS.size
     if flags & _MORE_FLAGS:
-        raise Malformed("AMQP 0-9-1 has no property behind the first fifteen")
+        raise MalformedProperties("AMQP 0-9-1 has no property behind the first fifteen")
     for name in properties.__slots__:
         if not flags & properties.flags[name]:
             continue
@@ -112,7 +112,7 @@ def _property_end(header: bytes, at: int, kind: str) -> int:
 def _table(data: bytes) -> dict[str, Any]:
     """The fields that can be read; the first of two with one name."""
     fields: dict[str, Any] = {}
-    with suppress(Malformed):
+    with suppress(MalformedProperties):
         for name, value in _values(data):
             fields.setdefault(name, value)
     return fields
@@ -130,7 +130,7 @@ def _header_table(header: bytes) -> bytes:
                 at += 1 + header[at]
         (size,) = _LENGTH.unpack_from(header, at)
     except (struct.error, IndexError):
-        raise Malformed("the header ends before its table") from None
+        raise MalformedProperties("the header ends before its table") from None
     start = at + _LENGTH.size
     return header[start : _within(start + size, len(header))]
 
@@ -200,7 +200,7 @@ def _fields(table: bytes) -> Iterator[tuple[str, int, int]]:
             # Nearly all headers are text, and a signature is long: inline, these take half the time.
             end = text_at + _LENGTH.unpack_from(table, start + 1)[0]
             if end > size:
-                raise Malformed("a length leads behind the end")
+                raise MalformedProperties("a length leads behind the end")
         else:
             end = _value_end(table, _within(start, size), size)
         yield table[at + 1 : start].decode("utf-8", "backslashreplace"), start, end
@@ -242,7 +242,7 @@ def _bounded(value: bytes, left: list[int]) -> bool:
                 return False
             ends.append((after, value[at] == ord("F")))
             at += 1 + _LENGTH.size
-    except Malformed:
+    except MalformedProperties:
         return False
     return True
 
@@ -252,7 +252,7 @@ def _value_end(data: bytes, at: int, end: int) -> int:
     if kind in _SIZED:
         return _within(at + 1 + _LENGTH.size + _unpack(_LENGTH, data, at + 1)[0], end)
     if kind not in _FIXED:
-        raise Malformed(f"no type of field has the letter {kind}")
+        raise MalformedProperties(f"no type of field has the letter {kind}")
     return _within(at + 1 + _FIXED[kind], end)
 
 
@@ -288,5 +288,5 @@ def _byte(data: bytes, at: int) -> int:
 
 def _within(end: int, limit: int) -> int:
     if end > limit:
-        raise Malformed("a length leads behind the end")
+        raise MalformedProperties("a length leads behind the end")
     return end

@@ -12,14 +12,14 @@ FILES: Final = frozenset({"FILE", "PATH", "FOLDER", "VALUE"})
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Completion:
     """A word that may stand next, and what it means."""
 
     value: str
     help: str = ""
 
 
-def candidates(root: Any, program: str, words: Sequence[str], typed: str) -> Sequence[Candidate] | None:
+def candidates(root: Any, program: str, words: Sequence[str], typed: str) -> Sequence[Completion] | None:
     """What the last word `typed` may become behind `words`; None: a file."""
     reached = _innermost(root, program, words)
     if reached is None:
@@ -30,7 +30,7 @@ def candidates(root: Any, program: str, words: Sequence[str], typed: str) -> Seq
         name, equals, value = typed.partition("=")
         if equals and name.startswith("--"):
             found = _values(context, _taking_a_value(options, name), value)
-            return found and [Candidate(f"{name}={each.value}", each.help) for each in found]
+            return found and [Completion(f"{name}={each.value}", each.help) for each in found]
         if own_words and (option := _taking_a_value(options, own_words[-1])):
             return _values(context, option, typed)
         if typed.startswith("-"):
@@ -61,19 +61,19 @@ def _innermost(root: Any, program: str, words: Sequence[str]) -> tuple[Any, Sequ
     return command.make_context(name, list(left), parent=parent, resilient_parsing=True), left
 
 
-def _commands(context: Any) -> Iterator[Candidate]:
+def _commands(context: Any) -> Iterator[Completion]:
     for name in context.command.list_commands(context):
         command = context.command.get_command(context, name)
         if not command.hidden:
-            yield Candidate(name, _sentence(command.help))
+            yield Completion(name, _sentence(command.help))
 
 
-def _flags(context: Any, options: Sequence[Any]) -> Iterator[Candidate]:
+def _flags(context: Any, options: Sequence[Any]) -> Iterator[Completion]:
     for option in options:
         if option.hidden or (_is_given(context, option) and not option.multiple):
             continue
         yield from (
-            Candidate(name, _sentence(option.help)) for name in (*option.opts, *option.secondary_opts)
+            Completion(name, _sentence(option.help)) for name in (*option.opts, *option.secondary_opts)
         )
 
 
@@ -81,11 +81,11 @@ def _taking_a_value(options: Sequence[Any], name: str) -> Any:
     return next((each for each in options if not each.is_flag and not each.count and name in each.opts), None)
 
 
-def _values(context: Any, parameter: Any, typed: str) -> Sequence[Candidate] | None:
+def _values(context: Any, parameter: Any, typed: str) -> Sequence[Completion] | None:
     if parameter is None:
         return ()
     found = [
-        Candidate(str(each.value), _sentence(each.help)) for each in parameter.shell_complete(context, typed)
+        Completion(str(each.value), _sentence(each.help)) for each in parameter.shell_complete(context, typed)
     ]
     kind = parameter.metavar or parameter.name.upper()
     return found or (None if kind in FILES else ())

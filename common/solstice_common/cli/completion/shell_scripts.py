@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from solstice_common.cli.completion.candidates import Candidate
+from solstice_common.cli.completion.candidates import Completion
 
 VARIABLE: Final = "_SOLSTICE_COMPLETION"
 FILES: Final = ":files"
@@ -93,12 +93,12 @@ def words_of(
     return arguments[:-1], arguments[-1] if arguments else ""
 
 
-def answer(shell: str, found: Sequence[Candidate] | None, environment: Mapping[str, str]) -> str:
+def answer(shell: str, found: Sequence[Completion] | None, environment: Mapping[str, str]) -> str:
     """What the shell is to read."""
     if found is None:
         return FILES
     printable = [
-        Candidate(each.value, "".join(filter(str.isprintable, each.help)))
+        Completion(each.value, "".join(filter(str.isprintable, each.help)))
         for each in dict.fromkeys(found)
         if each.value.isprintable()
     ]
@@ -107,7 +107,7 @@ def answer(shell: str, found: Sequence[Candidate] | None, environment: Mapping[s
     return "\n".join(f"{each.value}\t{each.help}" for each in printable)
 
 
-def _for_bash(found: Sequence[Candidate], environment: Mapping[str, str]) -> Sequence[str]:
+def _for_bash(found: Sequence[Completion], environment: Mapping[str, str]) -> Sequence[str]:
     """What stands behind the last character that divides words for bash.
 
     Meanings are added only to a list of several candidates.

@@ -29,7 +29,7 @@ from solstice_common.values.times import age, age_seconds, format_seconds, parse
 from solstice_forge.api.api_models import fields_of
 from solstice_forge.commands.delivery_numbers import newest_numbers
 from solstice_forge.config import configured_sources
-from solstice_forge.decisions.replay import NotReplayable, replay
+from solstice_forge.decisions.replay import DeliveryNotReplayable, replay
 from solstice_forge.decisions.sources import WebhookSource, unverified_source
 from solstice_forge.decisions.verdict_words import decision_style, fate, run_address
 from solstice_forge.inbox import InboxStore, open_inbox
@@ -145,7 +145,7 @@ def replay_(settings: DeliveriesSettings, *, which: Which, as_json: AsJson = Fal
     Exits 0 when it requests a run, 1 when by the rules it requests nothing, or when it cannot be replayed.
     """
     result = _with_inbox(settings, lambda inbox: _replay(inbox, which, settings))
-    if isinstance(result, NotReplayable):
+    if isinstance(result, DeliveryNotReplayable):
         typer.secho(f"not replayed: {result.detail}", err=True, fg=typer.colors.RED)
         raise typer.Exit(Exit.FAILED)
     if as_json:
@@ -230,7 +230,9 @@ async def _show(inbox: InboxStore, which: str) -> DeliveryDetails:
     )
 
 
-async def _replay(inbox: InboxStore, which: str, settings: DeliveriesSettings) -> KeepResult | NotReplayable:
+async def _replay(
+    inbox: InboxStore, which: str, settings: DeliveriesSettings
+) -> KeepResult | DeliveryNotReplayable:
     recorded = await _find(inbox, which)
     if recorded.entry.repeats is not None:
         # A copy has no body: replay its original.
@@ -238,11 +240,11 @@ async def _replay(inbox: InboxStore, which: str, settings: DeliveriesSettings) -
     name = recorded.entry.source_name
     source = _source(settings, name)
     if source is None:
-        return NotReplayable(
+        return DeliveryNotReplayable(
             detail=f"its source {name!r} is not configured here: set FORGE_CONFIG, or its secret, as for the service"
         )
     replayed = replay(recorded, source, now=time.time(), token=secrets.token_hex(6), person=_user_name())
-    return replayed if isinstance(replayed, NotReplayable) else await inbox.keep(replayed)
+    return replayed if isinstance(replayed, DeliveryNotReplayable) else await inbox.keep(replayed)
 
 
 def _source(settings: DeliveriesSettings, name: str) -> WebhookSource | None:

@@ -21,7 +21,7 @@ REASON: Final = "replay"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotReplayable:
+class DeliveryNotReplayable:
     """Why the delivery cannot be replayed, and what to do instead."""
 
     detail: str
@@ -29,7 +29,7 @@ class NotReplayable:
 
 def replay(
     recorded: RecordedDelivery, source: WebhookSource, *, now: float, token: str, person: str
-) -> NewDelivery | NotReplayable:
+) -> NewDelivery | DeliveryNotReplayable:
     """Return the delivery to store: the stored body's request under a key of its own.
 
     Delivery id and content key are both `replay:NUMBER:TOKEN`, so the result is a separate run, also if the event was
@@ -37,10 +37,10 @@ def replay(
     """
     entry = recorded.entry
     if why_not := _missing(recorded):
-        return NotReplayable(detail=why_not)
+        return DeliveryNotReplayable(detail=why_not)
     event = source.forge.parse(entry.event_name, recorded.body)
     if isinstance(event, Malformed):
-        return NotReplayable(
+        return DeliveryNotReplayable(
             detail=f"its body cannot be read any more, perhaps another version stored it: {event.detail}"
         )
     key = f"{REPLAY}:{entry.row_id}:{token}"
@@ -50,7 +50,7 @@ def replay(
     options = PlanOptions(delivery_id=key, received_at=now, key=key, insists=True)
     understood = understand(event, source, recorded.body, options, event_name=entry.event_name)
     if isinstance(understood, Malformed):
-        return NotReplayable(detail=f"no request can be made of it: {understood.detail}")
+        return DeliveryNotReplayable(detail=f"no request can be made of it: {understood.detail}")
     # A form was decoded when it was stored: the body is JSON, also if the sender's header says otherwise.
     headers = {**recorded.headers, "content-type": "application/json"}
     replayed = new_delivery(source, headers, understood, now)

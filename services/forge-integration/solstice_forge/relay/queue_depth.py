@@ -28,7 +28,7 @@ UNREAD_SECONDS: Final = 30.0
 """So long requests may lie in the queue of a class without a consumer before the operator is told."""
 
 
-class QueueDepth:
+class PolledQueueDepth:
     """The number of requests waiting in all queues for an orchestrator.
 
     It is 0 while the broker is unavailable: the inbox fills then.
@@ -97,7 +97,7 @@ class QueueDepth:
 
 
 async def run_queue_depth(
-    queued: QueueDepth,
+    queued: PolledQueueDepth,
     *,
     rng: random.Random,
     sleep: Sleep = asyncio.sleep,

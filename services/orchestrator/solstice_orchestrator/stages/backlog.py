@@ -17,7 +17,7 @@ log = structlog.get_logger("solstice_orchestrator.stages.backlog")
 COUNT_SECONDS: Final = 1.0
 
 
-class Backlog:
+class JobBacklog:
     """The number of runs to plan and of waiting jobs, compared with the setting MAX_BACKLOG.
 
     With MAX_BACKLOG 0, intake is never paused.
@@ -67,7 +67,7 @@ class Backlog:
 
 
 async def run_backlog(
-    backlog: Backlog,
+    backlog: JobBacklog,
     *,
     rng: random.Random,
     sleep: Sleep = asyncio.sleep,

@@ -20,7 +20,7 @@ from solstice_orchestrator.domain.admission import examine
 from solstice_orchestrator.domain.signed_admission import SignedExaminer
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.stages.backlog import Backlog
+from solstice_orchestrator.stages.backlog import JobBacklog
 from solstice_orchestrator.store.protocol import Admission, Admitted, JobStore
 
 log = structlog.get_logger("solstice_orchestrator.stages.intake")
@@ -56,7 +56,7 @@ class Intake(Receiver[JobRequestV1, Admission]):
         store: JobStore,
         metrics: Metrics,
         rng: random.Random,
-        backlog: Backlog | None = None,
+        backlog: JobBacklog | None = None,
         signatures: SignatureRules | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -64,7 +64,7 @@ class Intake(Receiver[JobRequestV1, Admission]):
 
         Without `signatures`, a request need not be signed.
         """
-        backlog = backlog or Backlog(store=store, most=0, metrics=metrics)
+        backlog = backlog or JobBacklog(store=store, most=0, metrics=metrics)
         handler = _RequestHandler(
             store=store, metrics=metrics, backlog=backlog, signatures=signatures, clock=clock
         )
@@ -77,7 +77,7 @@ class _RequestHandler:
 
     store: JobStore
     metrics: Metrics
-    backlog: Backlog
+    backlog: JobBacklog
     signatures: SignatureRules | None
     clock: Callable[[], float]
     signed_by: dict[str, int] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from msgspec.structs import replace as changed
 
 from solstice_common.messages import JobRequestV1, Source
 from solstice_forge.decisions.plan import UnderstoodDelivery
-from solstice_forge.decisions.replay import NotReplayable, replay
+from solstice_forge.decisions.replay import DeliveryNotReplayable, replay
 from solstice_forge.decisions.rules import Rule
 from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.decisions.stored_delivery import new_delivery
@@ -161,7 +161,7 @@ def test_what_cannot_be_replayed_says_why(change: dict[str, object], reported: s
         token="abc",
         person="mira",
     )
-    assert isinstance(outcome, NotReplayable)
+    assert isinstance(outcome, DeliveryNotReplayable)
     assert reported in outcome.detail
 
 

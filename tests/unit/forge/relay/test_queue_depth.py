@@ -14,7 +14,7 @@ from solstice_common.messages import Priority
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import QueueType, Route, jobs_route, split_jobs_route
 from solstice_forge.metrics import Metrics
-from solstice_forge.relay.queue_depth import QueueDepth
+from solstice_forge.relay.queue_depth import PolledQueueDepth
 
 
 def gauge(metrics: Metrics) -> float:
@@ -28,7 +28,7 @@ async def test_requests_in_the_queue_are_counted_until_the_broker_is_away(
 ) -> None:
     metrics = Metrics()
     async with EmbeddedBroker.open(f"sqlite:///{tmp_path / 'broker.db'}", name="here") as broker:
-        queued = QueueDepth(broker, BrokerSettings(), metrics)
+        queued = PolledQueueDepth(broker, BrokerSettings(), metrics)
         await queued.refresh()
         assert queued.count == 0
         jobs = jobs_route(BrokerSettings())
@@ -59,7 +59,7 @@ async def test_requests_of_all_classes_are_counted_and_unread_ones_are_reported(
     async with EmbeddedBroker.open(f"sqlite:///{tmp_path / 'broker.db'}", name="here") as broker:
         await broker.declare(split.topology(QueueType.QUORUM))
         await broker.publish([request(split.of(each)) for each in Priority])
-        queued = QueueDepth(broker, settings, Metrics(), clock=lambda: clock[0])
+        queued = PolledQueueDepth(broker, settings, Metrics(), clock=lambda: clock[0])
         await queued.refresh()
         assert (queued.count, queued.notices) == (4, {})
         clock[0] += 30
@@ -84,7 +84,7 @@ async def test_with_one_queue_those_of_classes_are_queues_once(
             queues.append(queue)
 
         monkeypatch.setattr(broker, "depth", depth)
-        queued = QueueDepth(broker, BrokerSettings(), Metrics())
+        queued = PolledQueueDepth(broker, BrokerSettings(), Metrics())
         for _ in range(3):
             await queued.refresh()
     assert sorted(queues) == [

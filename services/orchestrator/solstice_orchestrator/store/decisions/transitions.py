@@ -18,9 +18,9 @@ from solstice_orchestrator.store.outbox.announcements import RunMoved, StateChan
 from solstice_orchestrator.store.outbox.dead_letter import dead_letter_headers
 from solstice_orchestrator.store.records.changes import (
     Attempt,
-    DeadLetter,
     Job,
     RefRun,
+    RequestDeadLetter,
     RowChanges,
     Run,
     begun_with,
@@ -75,7 +75,7 @@ class UnitOfWork:
         self._new: dict[str, bytes] = {}
         self._ended: list[Attempt] = []
         self._moves: list[StateChange] = []
-        self._dead_letters: list[DeadLetter] = []
+        self._dead_letters: list[RequestDeadLetter] = []
         self._arrivals: list[str] = []
         self._given_up: list[Job] = []
         self._ref_runs: list[RefRun] = []
@@ -335,5 +335,5 @@ class UnitOfWork:
                 REFUSED_AT_HEADER: self.moment.stamp,
             }
             self._dead_letters.append(
-                DeadLetter(self.subject(run).request_id, run.request, json.dumps(headers))
+                RequestDeadLetter(self.subject(run).request_id, run.request, json.dumps(headers))
             )

@@ -15,7 +15,7 @@ from zstandard import ZstdCompressionParameters, ZstdCompressor, ZstdDecompresso
 
 from solstice_orchestrator.domain.statuses import Status, encode_status
 from solstice_orchestrator.store.protocol import OutboxKind, OutboxMessage
-from solstice_orchestrator.store.records.changes import DeadLetter
+from solstice_orchestrator.store.records.changes import RequestDeadLetter
 
 MESSAGES_PER_BATCH: Final = 64
 """About six kilobytes of statuses: they fit on one page of PostgreSQL, together with the rest of their row."""
@@ -51,7 +51,7 @@ class OutboxBatch(NamedTuple):
     """How many messages the row holds."""
 
 
-def pack(statuses: Sequence[Status], dead_letters: Sequence[DeadLetter] = ()) -> Sequence[OutboxBatch]:
+def pack(statuses: Sequence[Status], dead_letters: Sequence[RequestDeadLetter] = ()) -> Sequence[OutboxBatch]:
     """Return the outbox rows of these messages, in order; statuses in canonical bytes."""
     groups = [
         statuses[start : start + MESSAGES_PER_BATCH] for start in range(0, len(statuses), MESSAGES_PER_BATCH)
@@ -105,7 +105,7 @@ def _statuses(group: Sequence[Status]) -> OutboxBatch:
     return _packed([(place, each.request_id, encode_status(each)) for place, each in enumerate(group)])
 
 
-def _dead_letter(dead_letter: DeadLetter) -> OutboxBatch:
+def _dead_letter(dead_letter: RequestDeadLetter) -> OutboxBatch:
     return OutboxBatch(
         OutboxKind.DEAD_LETTER.value, dead_letter.request_id, dead_letter.body, dead_letter.headers
     )

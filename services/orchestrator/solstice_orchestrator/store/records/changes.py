@@ -147,7 +147,7 @@ class RefRun(NamedTuple):
     """Greatest for the newest run; 0 when it never was the newest."""
 
 
-class DeadLetter(Struct, frozen=True, gc=False):
+class RequestDeadLetter(Struct, frozen=True, gc=False):
     """A request that becomes a dead letter through the outbox."""
 
     request_id: str
@@ -216,7 +216,7 @@ class RowChanges:
     """Attempts that ended."""
     statuses: Sequence[Status] = ()
     """In publishing order."""
-    dead_letters: Sequence[DeadLetter] = ()
+    dead_letters: Sequence[RequestDeadLetter] = ()
     """Published after the statuses."""
     arrivals: Sequence[str] = ()
     """Ids of jobs that start to wait for a slot, in order: each needs a turn."""

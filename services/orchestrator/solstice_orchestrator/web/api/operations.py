@@ -123,12 +123,16 @@ OPERATIONS: Final = (
     ),
     Operation(path="/jobs/{job_id}/why", serves=WhyApi.job, gives=api_models.WhyJob),
     Operation(
-        path="/jobs/{job_id}/cancel", serves=Api.cancel_job, gives=api_models.Job, status=202, changes=True
+        path="/jobs/{job_id}/cancel",
+        serves=Api.cancel_job,
+        gives=api_models.JobModel,
+        status=202,
+        changes=True,
     ),
     Operation(
         path="/jobs/{job_id}/priority",
         serves=Api.prioritise,
-        gives=api_models.Job,
+        gives=api_models.JobModel,
         query=query_parameters.PriorityQuery,
         changes=True,
         conflict="The job `has_ended`.",
@@ -176,7 +180,7 @@ OPERATIONS: Final = (
     Operation(
         path="/schedules",
         serves=SchedulesApi.add,
-        gives=api_models.Schedule,
+        gives=api_models.ScheduleModel,
         status=201,
         changes=True,
         body=ScheduleInput,
@@ -192,7 +196,7 @@ OPERATIONS: Final = (
     Operation(
         path="/schedules/{schedule}",
         serves=SchedulesApi.edit,
-        gives=api_models.Schedule,
+        gives=api_models.ScheduleModel,
         changes=True,
         body=ScheduleEdit,
         conflict=TAKEN,
@@ -206,7 +210,7 @@ OPERATIONS: Final = (
     Operation(
         path="/schedules/{schedule}/{action}",
         serves=SchedulesApi.steer,
-        gives=api_models.Schedule,
+        gives=api_models.ScheduleModel,
         status=202,
         changes=True,
     ),
@@ -236,11 +240,11 @@ LINKS: Final[Mapping[Model, Mapping[str, str]]] = {
     api_models.WholeRun: {"run_id": "/run_id", "job_id": "/jobs/0/job_id", "request_id": "/request_id"},
     api_models.Jobs: {"run_id": "/jobs/0/run_id", "job_id": "/jobs/0/job_id"},
     api_models.WholeJob: {"run_id": "/run_id", "job_id": "/job_id"},
-    api_models.Job: {"run_id": "/run_id", "job_id": "/job_id"},
+    api_models.JobModel: {"run_id": "/run_id", "job_id": "/job_id"},
     api_models.Workers: {"worker_id": "/workers/0/worker_id"},
     api_models.Worker: {"worker_id": "/worker_id"},
     api_models.Schedules: {"schedule": "/schedules/0/schedule_id"},
-    api_models.Schedule: {"schedule": "/schedule_id"},
+    api_models.ScheduleModel: {"schedule": "/schedule_id"},
     api_models.WholeSchedule: {"schedule": "/name"},
 }
 """Where in an answer the parameters of further operations are (JSON pointers)."""

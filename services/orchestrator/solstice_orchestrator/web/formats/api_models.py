@@ -55,22 +55,24 @@ def _with(name: str, base: Model, description: str, /, **more: Any) -> Model:
     return create_model(name, __base__=base, __doc__=description, **columns)
 
 
-Run: Final = _of_view("Run", RunView, "A request, and what became of it.")
-Job: Final = _of_view("Job", JobView, "One job of a run.", needs=list[str])
-Attempt: Final = _of_view("Attempt", AttemptView, "One try at a job.")
+RunModel: Final = _of_view("Run", RunView, "A request, and what became of it.")
+JobModel: Final = _of_view("Job", JobView, "One job of a run.", needs=list[str])
+AttemptModel: Final = _of_view("Attempt", AttemptView, "One try at a job.")
 RunPage: Final = _with(
     "RunPage",
     _Answer,
     "One page of runs, newest first.",
-    runs=_many(Run),
+    runs=_many(RunModel),
     next=str | None,
 )
-WholeRun: Final = _with("WholeRun", Run, "A run with its jobs.", jobs=_many(Job))
-Jobs: Final = _with("Jobs", _Answer, "One page of jobs.", jobs=_many(Job), next=str | None)
-WholeJob: Final = _with("WholeJob", Job, "A job with its attempts.", attempts=_many(Attempt))
+WholeRun: Final = _with("WholeRun", RunModel, "A run with its jobs.", jobs=_many(JobModel))
+Jobs: Final = _with("Jobs", _Answer, "One page of jobs.", jobs=_many(JobModel), next=str | None)
+WholeJob: Final = _with("WholeJob", JobModel, "A job with its attempts.", attempts=_many(AttemptModel))
 
 
-Attempts: Final = _with("Attempts", _Answer, "Every try at a job, oldest first.", attempts=_many(Attempt))
+Attempts: Final = _with(
+    "Attempts", _Answer, "Every try at a job, oldest first.", attempts=_many(AttemptModel)
+)
 
 
 class Missing(_Answer):
@@ -165,13 +167,15 @@ Scale: Final = _with(
 )
 
 
-Tick: Final = _of_view("Tick", TickView, "What became of a tick, or of several in a row that were missed.")
-Schedule: Final = _of_view("Schedule", ScheduleView, "What is built regularly.", last=Tick | None)
+TickModel: Final = _of_view(
+    "Tick", TickView, "What became of a tick, or of several in a row that were missed."
+)
+ScheduleModel: Final = _of_view("Schedule", ScheduleView, "What is built regularly.", last=TickModel | None)
 Schedules: Final = _with(
-    "Schedules", _Answer, "One page of schedules.", schedules=_many(Schedule), next=str | None
+    "Schedules", _Answer, "One page of schedules.", schedules=_many(ScheduleModel), next=str | None
 )
 WholeSchedule: Final = _with(
-    "WholeSchedule", Schedule, "A schedule with its newest ticks.", ticks=_many(Tick)
+    "WholeSchedule", ScheduleModel, "A schedule with its newest ticks.", ticks=_many(TickModel)
 )
 
 
@@ -269,7 +273,7 @@ MODELS: Final[tuple[Model, ...]] = (
     Worker,
     Scale,
     Schedules,
-    Schedule,
+    ScheduleModel,
     WholeSchedule,
     NextTicks,
     DeadLetters,

@@ -33,7 +33,13 @@ from solstice_orchestrator.worker.executors.limited_log import LimitedLog
 from solstice_orchestrator.worker.executors.output_silence import OutputSilence
 from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.worker.executors.supervisor_handle import SupervisorHandle, open_supervisor
-from solstice_orchestrator.worker.executors.verdict import CANCELLED, VANISHED, Verdict, silent, to_outcome
+from solstice_orchestrator.worker.executors.verdict import (
+    CANCELLED,
+    VANISHED,
+    SupervisorVerdict,
+    silent,
+    to_outcome,
+)
 from solstice_orchestrator.worker.workspaces import Workspace, Workspaces
 
 LOG = structlog.get_logger(__name__)
@@ -246,7 +252,7 @@ class ProcessExecutor:
                     verdict = await supervisor.verdict()
             except TimeoutError:
                 # Only a supervisor that the job itself stopped (SIGSTOP) is this late.
-                overdue, verdict = True, Verdict(how="timed_out", scope="job")
+                overdue, verdict = True, SupervisorVerdict(how="timed_out", scope="job")
             requested = None
             if stop.is_set():
                 requested = CANCELLED

@@ -21,7 +21,7 @@ from solstice_orchestrator.processes.orphans import kill_orphans
 from solstice_orchestrator.worker.executors.limited_log import LimitedLog
 from solstice_orchestrator.worker.executors.output_silence import OutputSilence
 from solstice_orchestrator.worker.executors.protocol import Execution
-from solstice_orchestrator.worker.executors.verdict import Verdict, read_verdict, step_announced
+from solstice_orchestrator.worker.executors.verdict import SupervisorVerdict, read_verdict, step_announced
 from solstice_orchestrator.worker.workspaces import Workspace, kill_marked
 
 LOG = structlog.get_logger(__name__)
@@ -71,7 +71,7 @@ class SupervisorHandle:
     def send(self, data: bytes) -> None:
         self._pipes.send(data)
 
-    async def verdict(self) -> Verdict:
+    async def verdict(self) -> SupervisorVerdict:
         """Wait for the supervisor's verdict; `vanished` when it ended without one."""
         last = rest = b""
         while piece := await self._pipes.verdicts.read(PIECE_BYTES):

@@ -15,7 +15,7 @@ EndKind = Literal["completed", "failed", "timed_out", "stopped", "unstartable", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class SupervisorVerdict:
     """How the steps ended; `vanished` when the supervisor ended without a verdict."""
 
     how: EndKind
@@ -27,7 +27,7 @@ class Verdict:
     detail: str = ""
 
 
-VANISHED: Final = Verdict(how="vanished")
+VANISHED: Final = SupervisorVerdict(how="vanished")
 CANCELLED: Final = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED)
 """Without a detail: the store records who cancelled the job and why."""
 
@@ -41,13 +41,13 @@ def step_announced(line: bytes) -> int | None:
         return None
 
 
-def read_verdict(words: bytes) -> Verdict:
+def read_verdict(words: bytes) -> SupervisorVerdict:
     """Parse the supervisor's last line; return VANISHED when it is no verdict."""
     try:
         record = json.loads(words.splitlines()[-1])
         if record["event"] != "end" or record["how"] not in get_args(EndKind):
             return VANISHED
-        return Verdict(
+        return SupervisorVerdict(
             how=record["how"],
             step=None if record.get("step") is None else int(record["step"]),
             status=int(record.get("status", 0)),
@@ -67,7 +67,7 @@ def silent(seconds: float) -> Outcome:
     )
 
 
-def to_outcome(verdict: Verdict, spec: JobSpec, *, requested: Outcome | None) -> Outcome:
+def to_outcome(verdict: SupervisorVerdict, spec: JobSpec, *, requested: Outcome | None) -> Outcome:
     """Return the outcome of the attempt.
 
     `requested` is its outcome if it ended because the orchestrator asked the supervisor to end it.

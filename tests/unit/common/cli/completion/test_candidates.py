@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from solstice_common.cli.completion.candidates import Candidate, candidates
+from solstice_common.cli.completion.candidates import Completion, candidates
 
 
 class Colour(StrEnum):
@@ -92,8 +92,8 @@ def test_what_may_stand_next(line: str, values: list[str] | None) -> None:
 def test_a_meaning_is_the_first_sentence_in_one_line() -> None:
     root = get_command(app)
     assert candidates(root, "tool", [], "") == [
-        Candidate("paint", "Paint it"),
-        Candidate("group", "Group of commands"),
+        Completion("paint", "Paint it"),
+        Completion("group", "Group of commands"),
     ]
-    assert candidates(root, "tool", ["paint"], "wa") == [Candidate("wall", "Of stone")]
-    assert candidates(root, "tool", ["paint"], "--co") == [Candidate("--colour", "The colour")]
+    assert candidates(root, "tool", ["paint"], "wa") == [Completion("wall", "Of stone")]
+    assert candidates(root, "tool", ["paint"], "--co") == [Completion("--colour", "The colour")]

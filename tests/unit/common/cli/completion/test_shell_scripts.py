@@ -1,6 +1,6 @@
 import pytest
 
-from solstice_common.cli.completion.candidates import Candidate
+from solstice_common.cli.completion.candidates import Completion
 from solstice_common.cli.completion.shell_scripts import FILES, SHELLS, answer, script, words_of
 
 WORD_BREAKS = " \t\n\"'@><=;|&(:"
@@ -62,11 +62,14 @@ def test_other_shells_give_the_words_themselves() -> None:
     ],
 )
 def test_bash_is_given_what_stands_behind_its_last_word_break(text: str, value: str, written: str) -> None:
-    assert answer("bash", [Candidate(value, "meaning")], line(text)) == written
+    assert answer("bash", [Completion(value, "meaning")], line(text)) == written
 
 
 def test_bash_lists_what_candidates_mean_as_far_as_there_is_room() -> None:
-    found = [Candidate("3fa9", "run of acme/anvil, succeeded, 5 min ago"), Candidate("77", "")]
+    found = [
+        Completion("3fa9", "run of acme/anvil, succeeded, 5 min ago"),
+        Completion("77", ""),
+    ]
     listed = answer("bash", found, line("solstice show ", listing=True)).splitlines()
     assert listed == ["3fa9  (run of acme/anvil, succeeded, 5 ", "77"]
     assert answer("bash", found[:1], line("solstice show ", listing=True)) == "3fa9"
@@ -74,12 +77,16 @@ def test_bash_lists_what_candidates_mean_as_far_as_there_is_room() -> None:
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_are_given_the_meaning_behind_a_tab(shell: str) -> None:
-    assert answer(shell, [Candidate("--all", "All"), Candidate("x")], {}) == "--all\tAll\nx\t"
+    assert answer(shell, [Completion("--all", "All"), Completion("x")], {}) == "--all\tAll\nx\t"
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_strangers_words_add_no_line_and_steer_no_terminal(shell: str) -> None:
-    found = [Candidate("a", "job \x1b]0;title\x07\n\u202eb"), Candidate("b\nc"), Candidate("d")]
+    found = [
+        Completion("a", "job \x1b]0;title\x07\n\u202eb"),
+        Completion("b\nc"),
+        Completion("d"),
+    ]
     text = answer(shell, found, line("solstice show ", listing=True))
     assert [each[0] for each in text.splitlines()] == ["a", "d"]
     assert text.replace("\n", "").replace("\t", "").isprintable()

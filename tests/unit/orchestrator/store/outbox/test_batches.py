@@ -19,7 +19,7 @@ from solstice_orchestrator.store.outbox.batches import (
     without,
 )
 from solstice_orchestrator.store.protocol import OutboxKind, OutboxMessage
-from solstice_orchestrator.store.records.changes import DeadLetter
+from solstice_orchestrator.store.records.changes import RequestDeadLetter
 from tests.builders import job_request
 
 DEAD_LETTER_HEADERS = '{"x-solstice-reason": "agent_lost"}'
@@ -36,7 +36,7 @@ STATUSES = st.lists(st.builds(status, st.integers(0, 2**31), st.text(max_size=20
 )
 # With bodies that are no text.
 DEAD_LETTERS = st.lists(
-    st.builds(DeadLetter, st.text("r-0123"), st.binary(), st.just(DEAD_LETTER_HEADERS)), max_size=3
+    st.builds(RequestDeadLetter, st.text("r-0123"), st.binary(), st.just(DEAD_LETTER_HEADERS)), max_size=3
 )
 
 
@@ -46,7 +46,7 @@ def outbox_messages(batches: Sequence[OutboxBatch], first_row: int = 1) -> list[
 
 @given(STATUSES, DEAD_LETTERS, st.integers(1, 2**53))
 def test_what_is_packed_comes_out_again_in_order(
-    statuses: list[Status], dead_letters: list[DeadLetter], first_row: int
+    statuses: list[Status], dead_letters: list[RequestDeadLetter], first_row: int
 ) -> None:
     batches = pack(statuses, dead_letters)
     found = outbox_messages(batches, first_row)
@@ -63,7 +63,7 @@ def test_what_is_packed_comes_out_again_in_order(
 
 @given(STATUSES, DEAD_LETTERS, st.data())
 def test_confirmed_messages_are_removed_in_any_order_and_number(
-    statuses: list[Status], dead_letters: list[DeadLetter], data: st.DataObject
+    statuses: list[Status], dead_letters: list[RequestDeadLetter], data: st.DataObject
 ) -> None:
     rows = dict(enumerate(pack(statuses, dead_letters), 1))
     everything = [each for row_id, batch in rows.items() for each in unpack(row_id, batch)]
@@ -96,7 +96,7 @@ def test_a_row_that_another_version_left_is_read() -> None:
 
 
 def test_a_row_that_is_not_meant_stays() -> None:
-    (row,) = pack([], [DeadLetter("r", b"{}", DEAD_LETTER_HEADERS)])
+    (row,) = pack([], [RequestDeadLetter("r", b"{}", DEAD_LETTER_HEADERS)])
     assert without(row, {1}) == row
     assert without(row, {0}) is None
 

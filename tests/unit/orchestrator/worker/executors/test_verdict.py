@@ -11,7 +11,7 @@ from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Outcome, Reason, S
 from solstice_orchestrator.worker.executors.verdict import (
     CANCELLED,
     VANISHED,
-    Verdict,
+    SupervisorVerdict,
     read_verdict,
     silent,
     to_outcome,
@@ -87,17 +87,19 @@ def test_who_was_asked_to_end_ends_for_that_reason(how: str, requested_end: Outc
 
 @pytest.mark.parametrize("status", [*range(1, 256), *range(-64, 0)])
 def test_any_end_of_a_step_is_its_own_failure(status: int) -> None:
-    outcome = to_outcome(Verdict(how="failed", step=0, status=status), SPEC, requested=None)
+    outcome = to_outcome(SupervisorVerdict(how="failed", step=0, status=status), SPEC, requested=None)
     assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
     assert outcome.exit_code == (status if status > 0 else 128 - status)
 
 
 def test_who_ended_before_the_stop_reached_it_keeps_its_end() -> None:
-    assert to_outcome(Verdict(how="completed"), SPEC, requested=CANCELLED).state is JobState.SUCCEEDED
+    assert (
+        to_outcome(SupervisorVerdict(how="completed"), SPEC, requested=CANCELLED).state is JobState.SUCCEEDED
+    )
 
 
 def test_an_unrequested_stop_is_no_cancellation() -> None:
-    assert to_outcome(Verdict(how="stopped"), SPEC, requested=None).state is JobState.FAILED
+    assert to_outcome(SupervisorVerdict(how="stopped"), SPEC, requested=None).state is JobState.FAILED
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ from solstice_orchestrator.store.records.changes import (
     JOB_CHANGES,
     RUN_CHANGES,
     Attempt,
-    DeadLetter,
     Job,
     RefRun,
+    RequestDeadLetter,
     RowChanges,
     Run,
 )
@@ -146,7 +146,7 @@ def write(transaction: SqliteTransaction, changes: RowChanges) -> None:
 
 
 def insert_messages(
-    connection: sqlite3.Connection, statuses: Sequence[Status], dead_letters: Sequence[DeadLetter] = ()
+    connection: sqlite3.Connection, statuses: Sequence[Status], dead_letters: Sequence[RequestDeadLetter] = ()
 ) -> None:
     """Insert messages into the outbox."""
     insert_many(
