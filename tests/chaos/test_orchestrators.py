@@ -274,15 +274,15 @@ def each_job_succeeded_once(
     assert Counter((job.state, job.reason) for job in jobs) == {
         (JobState.SUCCEEDED, Reason.COMPLETED): len(jobs)
     }
-    in_vain = dict[Key, Reason]()
+    without_result = dict[Key, Reason]()
     for job in jobs:
         *others, last = attempts[job.job_id]
         assert (last.state, last.number) == (JobState.SUCCEEDED, job.attempt)
         assert [each.number for each in attempts[job.job_id]] == list(range(1, job.attempt + 1))
         for other in others:
             assert other.reason in LOST_REASONS, other
-            in_vain[job.job_id, other.number] = other.reason
-    assert {key: in_vain.get(key) for key in lost} == dict.fromkeys(lost, Reason.AGENT_LOST)
+            without_result[job.job_id, other.number] = other.reason
+    assert {key: without_result.get(key) for key in lost} == dict.fromkeys(lost, Reason.AGENT_LOST)
 
 
 def records_agree_with_the_store(

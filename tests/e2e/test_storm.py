@@ -275,7 +275,7 @@ def each_job_succeeded_once(
 ) -> None:
     """Only attempts of the killed orchestrator had no result."""
     assert {(job.state, job.reason) for job in jobs} == {(JobState.SUCCEEDED, Reason.COMPLETED)}
-    in_vain: dict[tuple[str, int], str] = {}
+    without_result: dict[tuple[str, int], str] = {}
     for job in jobs:
         *others, last = attempts[job.job_id]
         assert (last.state, last.number) == (JobState.SUCCEEDED, job.attempt)
@@ -283,8 +283,8 @@ def each_job_succeeded_once(
             # A job that was claimed at the moment of a SIGTERM is released unchanged, and does not count.
             if other.reason is not Reason.RELEASED:
                 assert other.reason in {Reason.AGENT_LOST, Reason.LEASE_EXPIRED}, other
-                in_vain[job.job_id, other.number] = other.worker_id
-    assert in_vain == dict.fromkeys(lost, killed)
+                without_result[job.job_id, other.number] = other.worker_id
+    assert without_result == dict.fromkeys(lost, killed)
 
 
 def the_records_agree(

@@ -11,6 +11,8 @@ from solstice_common.runtime.backoff import backoff_seconds
 
 RETRY_BASE_SECONDS: Final = 0.2
 RETRY_CAP_SECONDS: Final = 60.0
+MAX_DELIVERIES: Final = 20
+"""After so many deliveries without a verdict a message is poison, as with the default limit of RabbitMQ."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import structlog
 from nats.js.errors import APIError, NotFoundError
 
-from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict, retry_seconds
+from solstice_common.broker.delivery import MAX_DELIVERIES, Ack, Refuse, Retry, Verdict, retry_seconds
 from solstice_common.broker.dropping import OnDropped, drop
 from solstice_common.broker.headers import refusal_headers
 from solstice_common.broker.jetstream.jetstream_names import stream_of
@@ -38,8 +38,6 @@ from solstice_common.broker.protocol import Delivered, Delivery, Published
 from solstice_common.runtime.public_interfaces import public_only
 from solstice_common.telemetry.log_events import LogEvent
 
-MAX_DELIVERIES: Final = 20
-"""After so many deliveries a message is poison, as with the default limit of RabbitMQ."""
 POISON: Final = Refuse(
     reason="too_many_deliveries",
     detail=f"it was delivered {MAX_DELIVERIES} times and never settled: it may end the process that takes it",

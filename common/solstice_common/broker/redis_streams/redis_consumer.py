@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import structlog
 from redis.exceptions import ResponseError
 
-from solstice_common.broker.delivery import Refuse, Verdict
+from solstice_common.broker.delivery import MAX_DELIVERIES, Refuse, Verdict
 from solstice_common.broker.links.declared_topologies import DeclaredTopologies
 from solstice_common.broker.links.missing_rights import CONSUMING
 from solstice_common.broker.links.resubscribing import QueueMissing, Resubscriber, SubscriptionEnded
@@ -33,8 +33,6 @@ RENEWALS: Final = 6
 SWEEP_SECONDS: Final = 5.0
 """Seconds between looks for consumers whose lease has ended."""
 LEAVE_SECONDS: Final = 3.0
-MAX_DELIVERIES: Final = 20
-"""Failed deliveries after which a message is poison, as with RabbitMQ's default limit."""
 
 log = structlog.get_logger(__name__)
 
@@ -176,7 +174,7 @@ class RedisConsumer:
             self._forget_held()
         deliveries = [
             StreamDelivery(
-                entry_id, fields, in_vain=count - 1, redelivered=bool(again), omitted_bytes=omitted
+                entry_id, fields, failed_deliveries=count - 1, redelivered=bool(again), omitted_bytes=omitted
             )
             for entry_id, count, again, fields, omitted in entries
         ]
@@ -206,18 +204,18 @@ class RedisConsumer:
 
     def _without_poison(self, deliveries: Sequence[StreamDelivery]) -> Sequence[StreamDelivery]:
         """Those that may be delivered; the others become dead letters."""
-        poison = [one for one in deliveries if one.in_vain >= MAX_DELIVERIES]
+        poison = [one for one in deliveries if one.failed_deliveries >= MAX_DELIVERIES]
         self._settling.refuse_poison(
             (
                 one,
                 Refuse(
                     reason="too_many_deliveries",
-                    detail=f"it was delivered {one.in_vain} times and never settled",
+                    detail=f"it was delivered {one.failed_deliveries} times and never settled",
                 ),
             )
             for one in poison
         )
-        return [one for one in deliveries if one.in_vain < MAX_DELIVERIES]
+        return [one for one in deliveries if one.failed_deliveries < MAX_DELIVERIES]
 
     @property
     def _credit(self) -> int:

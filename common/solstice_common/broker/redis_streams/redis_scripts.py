@@ -86,14 +86,14 @@ local function forget(key, ids)
   end)
 end
 
--- Returns what a consumer holds, in order. `in_vain` is what that adds to the count of failed deliveries.
-local function give_back(queue, consumer, in_vain)
+-- Returns what a consumer holds, in order, and adds `failures` to the count of failed deliveries of each.
+local function give_back(queue, consumer, failures)
   local key, returned = prefix .. queue, 0
   while true do
     local pending = redis.call('XPENDING', key, GROUP, '-', '+', 500, consumer)
     if #pending == 0 then break end
     for _, entry in ipairs(pending) do
-      redis.call('XCLAIM', key, GROUP, RETURNED, 0, entry[1], 'RETRYCOUNT', entry[4] + in_vain, 'JUSTID')
+      redis.call('XCLAIM', key, GROUP, RETURNED, 0, entry[1], 'RETRYCOUNT', entry[4] + failures, 'JUSTID')
     end
     -- The claim of an entry that was deleted by hand may leave it pending: it must not be met again.
     local left = redis.call('XPENDING', key, GROUP, '-', '+', 1, consumer)
@@ -279,7 +279,7 @@ SETTLE: Final = Script(
 -- Returns the ids of dead letters that no queue takes, which stay where they are, how many were dropped, and how many
 -- entries are gone from the queue.
 local queue, consumer = ARGV[2], ARGV[3]
-local key, done, homeless, dropped = prefix .. queue, {}, {}, 0
+local key, done, unroutable, dropped = prefix .. queue, {}, {}, 0
 local dead_letters = nil
 
 local function dead_letter(id, routing_key, meta)
@@ -324,11 +324,11 @@ for at = 4, #ARGV, 4 do
   elseif dead_letter(id, ARGV[at + 2], ARGV[at + 3]) then
     done[#done + 1] = id
   else
-    homeless[#homeless + 1] = id
+    unroutable[#unroutable + 1] = id
   end
 end
 forget(key, done)
-return {homeless, dropped, #done}
+return {unroutable, dropped, #done}
 """
 )
 

@@ -89,7 +89,7 @@ class RedisSettling:
                 case Ack():
                     acks.append(one.tag)
                 case Retry():
-                    self._spawn(self._return_later(one.tag, one.in_vain))
+                    self._spawn(self._return_later(one.tag, one.failed_deliveries))
                 case Refuse():
                     settlements.append(self._dead_letter(one, verdict))
             self.held.add(one.tag)
@@ -156,7 +156,7 @@ class RedisSettling:
                 return
             arguments = [argument for settlement in settlements for argument in settlement]
             try:
-                homeless, dropped, _ = await wire.call(SETTLE, self._prefix, self._queue, name, *arguments)
+                unroutable, dropped, _ = await wire.call(SETTLE, self._prefix, self._queue, name, *arguments)
             except (RedisLost, RedisRefusal) as failed:
                 if isinstance(failed, RedisDenied):
                     failed.log(CONSUMING)
@@ -172,19 +172,19 @@ class RedisSettling:
                     )
                 )
                 continue
-            self._log_failed(homeless, dropped)
-            for entry_id in homeless:
+            self._log_failed(unroutable, dropped)
+            for entry_id in unroutable:
                 self._spawn(self._return_later(entry_id, 0))
             if self.name == name:
                 self.held.difference_update(
-                    settlement[1] for settlement in settlements if settlement[1] not in homeless
+                    settlement[1] for settlement in settlements if settlement[1] not in unroutable
                 )
                 self._wake_reader()
             return
 
-    async def _return_later(self, entry_id: bytes, in_vain: int) -> None:
+    async def _return_later(self, entry_id: bytes, failed_deliveries: int) -> None:
         name = self.name
-        await asyncio.sleep(retry_seconds(in_vain, self._rng))
+        await asyncio.sleep(retry_seconds(failed_deliveries, self._rng))
         if self.name == name:
             await self._carry_out([("retry", entry_id, "", b"")])
 
@@ -208,7 +208,7 @@ class RedisSettling:
         self._wake_reader()
         return self._acked
 
-    def _log_failed(self, homeless: Sequence[bytes], dropped: int) -> None:
+    def _log_failed(self, unroutable: Sequence[bytes], dropped: int) -> None:
         if dropped:
             log.error(
                 LogEvent.DEAD_LETTER_FAILED,
@@ -216,7 +216,7 @@ class RedisSettling:
                 reason="dropped",
                 detail=f"{dropped} refused: the queue was declared without a dead-letter exchange",
             )
-        for _ in homeless:
+        for _ in unroutable:
             log.error(
                 LogEvent.DEAD_LETTER_FAILED,
                 queue=self._queue,

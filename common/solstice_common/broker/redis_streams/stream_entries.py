@@ -82,20 +82,29 @@ def entry_of(message: Message, message_id: str) -> Entry | Published:
 
 
 class StreamDelivery:
-    """A Delivery of an entry; `in_vain` is the number of its failed deliveries.
+    """A Delivery of an entry, with the number of its failed deliveries.
 
     A foreign publisher may have written anything: properties that cannot be read are absent. `meta` is read when
     a property is first asked for: most consumers need only the body.
     """
 
-    __slots__ = ("_fields", "_headers", "_meta", "body", "in_vain", "omitted_bytes", "redelivered", "tag")
+    __slots__ = (
+        "_fields",
+        "_headers",
+        "_meta",
+        "body",
+        "failed_deliveries",
+        "omitted_bytes",
+        "redelivered",
+        "tag",
+    )
 
     def __init__(
         self,
         tag: bytes,
         fields: Sequence[bytes],
         *,
-        in_vain: int = 0,
+        failed_deliveries: int = 0,
         redelivered: bool = False,
         omitted_bytes: int = 0,
     ) -> None:
@@ -104,7 +113,7 @@ class StreamDelivery:
         `omitted_bytes` is the size of an entry whose body was left out.
         """
         self.tag = tag
-        self.in_vain = in_vain
+        self.failed_deliveries = failed_deliveries
         self.redelivered = redelivered
         self.omitted_bytes = omitted_bytes
         self._fields = fields
@@ -142,8 +151,8 @@ class StreamDelivery:
         if self._headers is None:
             found = self._read_meta().get("headers")
             headers = without_broker_headers(found) if isinstance(found, dict) else {}
-            if self.in_vain:
-                headers[COUNT_HEADER] = self.in_vain
+            if self.failed_deliveries:
+                headers[COUNT_HEADER] = self.failed_deliveries
             self._headers = headers
         return self._headers
 

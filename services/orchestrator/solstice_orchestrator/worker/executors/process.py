@@ -124,7 +124,7 @@ class ProcessExecutor:
         )
         stopping = asyncio.create_task(stop.wait(), name=f"stop of {execution.job_id}")
         waiting = asyncio.create_task(
-            self._waits_in_vain(visit, request.repo_url, place), name=f"silence of {execution.job_id}"
+            self._reason_to_leave(visit, request.repo_url, place), name=f"silence of {execution.job_id}"
         )
         others = [stopping, waiting]
         try:
@@ -148,7 +148,7 @@ class ProcessExecutor:
             await asyncio.wait([bringing, *others])
         return None
 
-    async def _waits_in_vain(self, visit: Visit, url: str, place: Workspace) -> str:
+    async def _reason_to_leave(self, visit: Visit, url: str, place: Workspace) -> str:
         """Return why the checkout must leave its slot to others, once it must."""
         await asyncio.sleep(SILENT_SECONDS)
         objects = place.source / ".git" / "objects"

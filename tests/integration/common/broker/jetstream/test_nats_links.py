@@ -14,10 +14,9 @@ from nats.aio.transport import TcpTransport
 
 from solstice_common.broker import Broker, Consumer, Message, PublishStatus, open_broker
 from solstice_common.broker.capabilities import Certainty
-from solstice_common.broker.delivery import Ack, Refuse
+from solstice_common.broker.delivery import MAX_DELIVERIES, Ack, Refuse
 from solstice_common.broker.headers import IDEMPOTENCY_HEADER
 from solstice_common.broker.jetstream.jetstream_broker import JetStreamBroker
-from solstice_common.broker.jetstream.jetstream_consumer import MAX_DELIVERIES
 from solstice_common.broker.protocol import NO_HEADERS, Delivery, HeaderValue
 from solstice_common.errors import BrokerUnavailable, TopologyMismatch
 from solstice_common.runtime import public_interfaces

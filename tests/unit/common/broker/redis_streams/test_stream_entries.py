@@ -51,7 +51,7 @@ def test_what_is_written_is_read_again(body: bytes, headers: dict[str, str | int
 
 @given(st.dictionaries(st.sampled_from([b"body", b"meta", b"other"]), st.binary()))
 def test_no_entry_of_a_stranger_is_too_odd_to_be_delivered(fields: dict[bytes, bytes]) -> None:
-    read = StreamDelivery(b"5-1", [part for field in fields.items() for part in field], in_vain=3)
+    read = StreamDelivery(b"5-1", [part for field in fields.items() for part in field], failed_deliveries=3)
     assert read.body == fields.get(b"body", b"")
     assert read.headers["x-delivery-count"] == 3
     meta = dead_meta(fields, routing_key="k", message_id="m-2", headers={"x-solstice-reason": "bad"})
