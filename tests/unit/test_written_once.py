@@ -76,6 +76,11 @@ def test_headers_of_messages_are_named_in_one_module() -> None:
     }
 
 
+def test_each_logger_has_the_name_of_its_module() -> None:
+    named = r"structlog\.get_logger\((?!__name__\))"
+    assert [name for name, path in MODULES.items() if re.search(named, path.read_text("utf-8"))] == []
+
+
 def literal_states(tree: ast.AST) -> frozenset[str]:
     """The strings of a module that are the name of a state."""
     return frozenset(

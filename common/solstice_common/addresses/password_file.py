@@ -11,7 +11,7 @@ from solstice_common.telemetry.log_events import LogEvent
 
 LARGEST_BYTES: Final = 4096
 
-log = structlog.get_logger("solstice_common.addresses.password_file")
+log = structlog.get_logger(__name__)
 
 
 def read_password(path: str) -> str:

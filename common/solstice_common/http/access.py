@@ -21,7 +21,7 @@ from solstice_common.http.tokens import Token, TokenScope, find
 from solstice_common.settings import AccessSettings
 from solstice_common.telemetry.log_events import LogEvent
 
-log = structlog.get_logger("solstice_common.http.access")
+log = structlog.get_logger(__name__)
 
 LOCAL: Final = "@local"
 """The name of a caller without a token; no token can have it."""

@@ -19,7 +19,7 @@ from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.values.times import format_seconds, parse_timestamp
 from solstice_common.values.validation import in_words
 
-log = structlog.get_logger("solstice_common.http.token_file")
+log = structlog.get_logger(__name__)
 
 Tokens = tuple[Token, ...]
 

@@ -18,7 +18,7 @@ from solstice_common.runtime.replaced_file import OTHERS_WRITE, file_state, repl
 from solstice_common.signing.keys import SigningKey, VerifyKey, parse_private, parse_public, public_document
 from solstice_common.telemetry.log_events import LogEvent
 
-log = structlog.get_logger("solstice_common.signing.key_file")
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 

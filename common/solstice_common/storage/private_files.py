@@ -18,7 +18,7 @@ from solstice_common.telemetry.log_events import LogEvent
 
 _OTHERS: Final = 0o077
 
-log = structlog.get_logger("solstice_common.storage.private_files")
+log = structlog.get_logger(__name__)
 
 
 def open_private(path: Path, flags: int) -> int:

@@ -40,7 +40,7 @@ from solstice_forge.statuses.status_service import reporting
 if TYPE_CHECKING:
     from solstice_forge.edge.fast_path import CompleteRequestProtocol
 
-log = structlog.get_logger("solstice_forge.service")
+log = structlog.get_logger(__name__)
 
 Listening = Callable[[str, int], None]
 """Called with the address and port once webhooks can be sent there."""

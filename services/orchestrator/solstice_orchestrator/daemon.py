@@ -41,7 +41,7 @@ from solstice_orchestrator.worker.execution import execute
 from solstice_orchestrator.worker.log_buffer import StoreRetryLimit
 from solstice_orchestrator.workflow.job_plan import PlanningRules
 
-log = structlog.get_logger("solstice_orchestrator.daemon")
+log = structlog.get_logger(__name__)
 
 FLUSH_SECONDS: Final = 10.0
 """How long the outbox is still published at the end. The next start publishes the rest."""

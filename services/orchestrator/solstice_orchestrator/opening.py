@@ -51,7 +51,7 @@ from solstice_orchestrator.worker.pressure import Governor, StartingJobs
 from solstice_orchestrator.worker.secret_rules import SecretRules, read_secret_rules
 from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
 
-log = structlog.get_logger("solstice_orchestrator.opening")
+log = structlog.get_logger(__name__)
 
 DAY: Final = 86400.0
 MIB: Final = 1024 * 1024

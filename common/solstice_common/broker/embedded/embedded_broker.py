@@ -56,7 +56,7 @@ CAPABILITIES: Final = Capabilities(
     backpressure="a full disk",
 )
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 _Publish = tuple[Sequence[rows.MessageRow], "asyncio.Future[Sequence[Published]]"]
 
@@ -214,9 +214,9 @@ class EmbeddedBroker:
     def note_trouble(self, error: StoreUnavailable | None) -> None:
         """Note whether the file can be written; log when that changes."""
         if error is not None and not self._trouble:
-            _log.warning(LogEvent.BROKER_FILE_FAILED, url=self._url, detail=error.detail)
+            log.warning(LogEvent.BROKER_FILE_FAILED, url=self._url, detail=error.detail)
         elif error is None and self._trouble:
-            _log.info(LogEvent.BROKER_FILE_RECOVERED, url=self._url)
+            log.info(LogEvent.BROKER_FILE_RECOVERED, url=self._url)
         self._trouble = "" if error is None else error.detail
 
     async def requeue_of_dead_processes(self) -> None:
@@ -237,7 +237,7 @@ class EmbeddedBroker:
             with contextlib.suppress(StoreUnavailable):  # the next check tries again
                 returned = await self._database.write(partial(rows.remove_owner, token=token))
                 self._process_locks.forget(token)
-                _log.info(LogEvent.BROKER_OWNER_LOST, url=self._url, owner=token, returned=returned)
+                log.info(LogEvent.BROKER_OWNER_LOST, url=self._url, owner=token, returned=returned)
                 if returned:
                     self.notifier.notify()
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE_SECONDS: Final = 65
 BACKLOG: Final = 2048
-_log = structlog.get_logger("solstice_common.http")
+log = structlog.get_logger(__name__)
 
 
 class HttpServer(uvicorn.Server):
@@ -96,7 +96,7 @@ def http_server(
     if is_public:
         chosen: Any = "h11"
         app = BoundedApplication(app, bounds, refused=refused)
-        _log.warning(LogEvent.HTTP_UNBOUNDED, open=UNENFORCED)
+        log.warning(LogEvent.HTTP_UNBOUNDED, open=UNENFORCED)
     else:
         chosen = partial(protocol(), connections=ServerConnections(bounds, refused=refused))
     return HttpServer(

@@ -23,7 +23,7 @@ from solstice_forge.inbox.protocol import Decision, Inbox, NewDelivery
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 
-log = structlog.get_logger("solstice_forge.api.jobs")
+log = structlog.get_logger(__name__)
 
 MAX_JOB_BYTES: Final = 64 * 1024
 

@@ -23,7 +23,7 @@ from solstice_forge.inbox.protocol import Decision, KeepResult, NewDelivery, Web
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 
-log = structlog.get_logger("solstice_forge.edge.webhooks")
+log = structlog.get_logger(__name__)
 
 RETRY_AFTER_SECONDS: Final = 10
 BODY_SECONDS: Final = 30.0

@@ -12,7 +12,7 @@ from solstice_common.runtime.periodic import Sleep, periodic
 from solstice_forge.inbox.sweeping import DAY_SECONDS, InboxCleanup, SweepResult
 from solstice_forge.log_events import LogEvent
 
-log = structlog.get_logger("solstice_forge.inbox.retention")
+log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS: Final = 3600.0
 """The interval between two searches for old rows, give or take a fifth; the first comes at a random time within it."""

@@ -30,7 +30,7 @@ from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import Remote
 from solstice_forge.remote.protocol import Done, Later, Never
 
-log = structlog.get_logger("solstice_forge.lookups.lookup_service")
+log = structlog.get_logger(__name__)
 
 GROUP: Final = 8
 LEASE_SECONDS: Final = 90.0

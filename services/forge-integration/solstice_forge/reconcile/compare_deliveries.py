@@ -17,7 +17,7 @@ from solstice_forge.remote import github_hooks, gitlab_hooks
 from solstice_forge.remote.hooks import Attempt, Hook, HookDialect, HookOwner, calls_us
 from solstice_forge.remote.protocol import Done, Later, Never
 
-log = structlog.get_logger("solstice_forge.reconcile.compare_deliveries")
+log = structlog.get_logger(__name__)
 
 HOOKS: Final[Mapping[Source, HookDialect]] = MappingProxyType(
     {Source.GITHUB: github_hooks, Source.GITLAB: gitlab_hooks}

@@ -32,7 +32,7 @@ from solstice_forge.reconcile.report import MissedHead, ReconcileFindings, Recon
 from solstice_forge.remote.gitea_heads import find_branches, find_changes, find_repository
 from solstice_forge.remote.protocol import Done
 
-log = structlog.get_logger("solstice_forge.reconcile.compare_heads")
+log = structlog.get_logger(__name__)
 
 SETTLE_SECONDS: Final = 10.0
 """The wait for a webhook in transit: the forges give up after five seconds."""

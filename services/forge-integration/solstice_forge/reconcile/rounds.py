@@ -22,7 +22,7 @@ from solstice_forge.reconcile.missed_heads import named_repositories
 from solstice_forge.reconcile.report import ReconcileFindings, ReconcileProblem, ReconcileReport, sentence
 from solstice_forge.remote.http import Remote
 
-log = structlog.get_logger("solstice_forge.reconcile.rounds")
+log = structlog.get_logger(__name__)
 
 FORGE_RECORD_SECONDS: Final = 3 * 86_400.0
 """How long GitHub stores its deliveries."""

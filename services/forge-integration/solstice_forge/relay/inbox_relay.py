@@ -21,7 +21,7 @@ from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.relay.publication import publication
 
-log = structlog.get_logger("solstice_forge.relay.inbox_relay")
+log = structlog.get_logger(__name__)
 
 POLL_SECONDS: Final = 30.0
 """The longest wait between two polls, in case a notification was lost."""

@@ -21,7 +21,7 @@ from solstice_common.topology import jobs_route, split_jobs_route
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 
-log = structlog.get_logger("solstice_forge.relay.queue_depth")
+log = structlog.get_logger(__name__)
 
 POLL_SECONDS: Final = 1.0
 UNREAD_SECONDS: Final = 30.0

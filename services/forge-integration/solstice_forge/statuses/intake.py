@@ -16,7 +16,7 @@ from solstice_forge.metrics import Metrics
 from solstice_forge.statuses.protocol import StatusStore
 from solstice_forge.statuses.reportable_status import NotReported, ReportableStatus, reportable
 
-log = structlog.get_logger("solstice_forge.statuses")
+log = structlog.get_logger(__name__)
 
 
 class StatusIntake(Receiver[ReportableStatus | NotReported, str]):

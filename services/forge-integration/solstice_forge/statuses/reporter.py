@@ -27,7 +27,7 @@ from solstice_forge.statuses.call_endings import DEFAULT_RETRY_RULES, RetryRules
 from solstice_forge.statuses.protocol import SETTLED_DAYS, StatusDeadLetter, StatusStore
 from solstice_forge.statuses.source_reporter import POLL_SECONDS, SourceReporter
 
-log = structlog.get_logger("solstice_forge.statuses")
+log = structlog.get_logger(__name__)
 
 PURGE_SECONDS: Final = 3600.0
 COUNT_SECONDS: Final = 15.0

@@ -28,7 +28,7 @@ from solstice_forge.statuses.call_endings import (
 from solstice_forge.statuses.protocol import OutgoingStatus, StatusStore
 from solstice_forge.statuses.reportable_status import commit_status
 
-log = structlog.get_logger("solstice_forge.statuses")
+log = structlog.get_logger(__name__)
 
 POLL_SECONDS: Final = 30.0
 """The longest wait between two polls, in case a notification was lost."""

@@ -22,7 +22,7 @@ import structlog
 from solstice_orchestrator.git.visits import Visit, gives_way, is_silent, may_begin
 from solstice_orchestrator.log_events import LogEvent
 
-log = structlog.get_logger("solstice_orchestrator.git.hosts")
+log = structlog.get_logger(__name__)
 
 FIRST_SECONDS: Final = 2.0
 LONGEST_SECONDS: Final = 120.0

@@ -11,7 +11,7 @@ import structlog
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy
 from solstice_orchestrator.log_events import LogEvent
 
-log = structlog.get_logger("solstice_orchestrator.git.version")
+log = structlog.get_logger(__name__)
 
 OLDEST: Final = (2, 37)
 """The first version with `http.curloptResolve`; older ones ignore it and look the name up again."""

@@ -12,7 +12,7 @@ from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.scheduling.backpressure import pauses_intake
 from solstice_orchestrator.store.protocol import JobStore
 
-log = structlog.get_logger("solstice_orchestrator.stages.backlog")
+log = structlog.get_logger(__name__)
 
 COUNT_SECONDS: Final = 1.0
 

@@ -18,7 +18,7 @@ from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import Cancelled, JobStore
 
-log = structlog.get_logger("solstice_orchestrator.stages.cancel_intake")
+log = structlog.get_logger(__name__)
 
 
 class CancelIntake(Receiver[JobCancelV1, Cancelled]):

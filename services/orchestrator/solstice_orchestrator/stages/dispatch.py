@@ -23,7 +23,7 @@ from solstice_orchestrator.scheduling.workers import WorkerPressure, WorkerRegis
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
 from solstice_orchestrator.worker.pressure import Governor
 
-log = structlog.get_logger("solstice_orchestrator.stages.dispatch")
+log = structlog.get_logger(__name__)
 
 CLAIM_LIMIT: Final = 32
 POLL_SECONDS: Final = 2.0

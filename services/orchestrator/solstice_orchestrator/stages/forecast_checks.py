@@ -14,7 +14,7 @@ from solstice_orchestrator.queue_times.explanation import explain
 from solstice_orchestrator.queue_times.forecast import Forecast, check_forecast
 from solstice_orchestrator.store.protocol import JobStore
 
-log = structlog.get_logger("solstice_orchestrator.stages.forecast_checks")
+log = structlog.get_logger(__name__)
 
 EVERY_SECONDS: Final = 30.0
 AT_ONCE: Final = 5

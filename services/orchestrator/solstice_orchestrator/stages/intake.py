@@ -23,7 +23,7 @@ from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.stages.backlog import JobBacklog
 from solstice_orchestrator.store.protocol import Admission, Admitted, JobStore
 
-log = structlog.get_logger("solstice_orchestrator.stages.intake")
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)

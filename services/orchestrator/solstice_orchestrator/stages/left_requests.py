@@ -19,7 +19,7 @@ from solstice_common.topology import QueueType, Route
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.stages.intake import Intake
 
-log = structlog.get_logger("solstice_orchestrator.stages.left_requests")
+log = structlog.get_logger(__name__)
 
 POLL_SECONDS: Final = 5.0
 """Between two looks at an empty queue.

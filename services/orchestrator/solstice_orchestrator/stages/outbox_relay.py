@@ -18,7 +18,7 @@ from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import JobStore, OutboxKind, OutboxMessage
 
-log = structlog.get_logger("solstice_orchestrator.stages.outbox_relay")
+log = structlog.get_logger(__name__)
 
 POLL_SECONDS: Final = 5.0
 """For when a notification was lost, or the orchestrator that published so far is gone."""

@@ -26,7 +26,7 @@ from solstice_orchestrator.scheduling.workers import Presence
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.views import JobView, RunView
 
-log = structlog.get_logger("solstice_orchestrator.stages.queue_reports")
+log = structlog.get_logger(__name__)
 
 AT_ONCE: Final = 20
 """The most statuses in a round. A forge limits calls per minute, and final statuses come first."""

@@ -11,7 +11,7 @@ from solstice_common.runtime.periodic import Sleep, periodic
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import JobStore
 
-log = structlog.get_logger("solstice_orchestrator.stages.rescue_sweep")
+log = structlog.get_logger(__name__)
 
 
 async def run_rescue(

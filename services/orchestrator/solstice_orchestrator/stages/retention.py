@@ -11,7 +11,7 @@ from solstice_common.runtime.periodic import Sleep, periodic
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import Purged
 
-log = structlog.get_logger("solstice_orchestrator.stages.retention")
+log = structlog.get_logger(__name__)
 
 DAY_SECONDS: Final = 86_400.0
 SWEEP_SECONDS: Final = 3600.0

@@ -26,7 +26,7 @@ from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.store.schedule_store import ClaimedTicks, ScheduleStore, SettledTick, TickTask
 from solstice_orchestrator.worker.log_buffer import retry_while_unavailable
 
-log = structlog.get_logger("solstice_orchestrator.stages.schedule_ticks")
+log = structlog.get_logger(__name__)
 
 AT_ONCE: Final = 16
 """Branches that are looked up at once."""

@@ -31,7 +31,7 @@ from solstice_orchestrator.scheduling.governor import (
 from solstice_orchestrator.scheduling.quarantine import proves_able
 from solstice_orchestrator.scheduling.workers import WorkerPressure
 
-log = structlog.get_logger("solstice_orchestrator.worker.pressure")
+log = structlog.get_logger(__name__)
 
 READING_SECONDS: Final = 1.0
 """How long a reading of the sensors is used."""
