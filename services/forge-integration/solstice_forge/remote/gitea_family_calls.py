@@ -14,6 +14,7 @@ from solstice_common.messages.states import JobState
 from solstice_forge.remote.protocol import (
     CallPace,
     ChangeRequestHead,
+    CheckCalls,
     CommitStatus,
     ForgeAccount,
     ForgeCall,
@@ -26,6 +27,7 @@ from solstice_forge.remote.texts import link, shortened
 
 PACE: Final = CallPace(interval_seconds=0.05, burst=20, at_once=4)
 """They have no known limit; a small server on one disk can bear this beside its users."""
+CHECKS: Final[CheckCalls | None] = None
 DESCRIPTION_CHARACTERS: Final = 255
 CONTEXT_CHARACTERS: Final = 255
 LINK_CHARACTERS: Final = 2048

@@ -15,6 +15,7 @@ from solstice_common.messages.states import JobState
 from solstice_forge.remote.protocol import (
     CallPace,
     ChangeRequestHead,
+    CheckCalls,
     CommitStatus,
     ForgeAccount,
     ForgeCall,
@@ -204,3 +205,6 @@ def forbids_checks(status: int, detail: str) -> bool:
     return status in {403, 422} and any(
         word in detail for word in ("permission", "not accessible by integration")
     )
+
+
+CHECKS: Final[CheckCalls | None] = CheckCalls(set_check=set_check, forbids_checks=forbids_checks)

@@ -13,6 +13,7 @@ from solstice_common.messages.states import JobState
 from solstice_forge.remote.protocol import (
     CallPace,
     ChangeRequestHead,
+    CheckCalls,
     CommitStatus,
     ForgeAccount,
     ForgeCall,
@@ -25,6 +26,7 @@ from solstice_forge.remote.texts import link, shortened
 
 PACE: Final = CallPace(interval_seconds=0.05, burst=60, at_once=4)
 """GitLab.com allows 2,000 calls a minute to one user; this is 1,260."""
+CHECKS: Final[CheckCalls | None] = None
 TEXT_CHARACTERS: Final = 255
 DEVELOPER: Final = 30
 

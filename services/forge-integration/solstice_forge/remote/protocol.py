@@ -226,11 +226,23 @@ class ForgeAccess:
     app: AppCredentials | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckCalls:
+    """The calls of a forge that shows statuses of Apps as check runs."""
+
+    set_check: Callable[[CommitStatus, int | None], ForgeCall[int]]
+    """Makes a check run, or updates the one with this id, and returns its id."""
+    forbids_checks: Callable[[int, str], bool]
+    """Whether a refusal (status, the forge's text) means that the App has no right to check runs."""
+
+
 class Dialect(Protocol):
     """The interface of every API's module."""
 
     PACE: CallPace
     """The pace of writing calls for one source."""
+    CHECKS: CheckCalls | None
+    """None: the forge has no check runs, only commit statuses."""
 
     def api_url(self, url: str) -> str:
         """Return the API's URL for a forge's base URL, without a trailing slash."""

@@ -11,10 +11,9 @@ import structlog
 from solstice_common.runtime.pausing import Timer, pause
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
-from solstice_forge.remote import github_calls
 from solstice_forge.remote.call_pacing import called
 from solstice_forge.remote.http import Remote
-from solstice_forge.remote.protocol import CommitStatus, Never, Result
+from solstice_forge.remote.protocol import CheckCalls, CommitStatus, Never, Result
 from solstice_forge.statuses.call_endings import (
     MOST_CALLS,
     CallEnding,
@@ -65,8 +64,8 @@ class SourceReporter:
         self._calls_open = 0
         self._failures = 0
         """Failed calls in a row, for which the forge did not work."""
-        self._checks = remote.access.app is not None
-        """Whether check runs are used, which ends when the App has no right to them."""
+        self._checks = None if remote.access.app is None else remote.dialect.CHECKS
+        """The calls for check runs; None once the App turned out to have no right to them."""
 
     async def run(self) -> None:
         """Send statuses until finishing; then return when the last call has ended."""
@@ -139,22 +138,24 @@ class SourceReporter:
         )
 
     async def _show(self, status: CommitStatus, outgoing: OutgoingStatus) -> Result[int | None]:
-        if self._checks:
-            shown = await self._show_check(status, outgoing.check_id)
-            if not (isinstance(shown, Never) and github_calls.forbids_checks(shown.status, shown.detail)):
+        if self._checks is not None:
+            shown = await self._show_check(self._checks, status, outgoing.check_id)
+            if not (isinstance(shown, Never) and self._checks.forbids_checks(shown.status, shown.detail)):
                 return shown
-            self._checks = False
+            self._checks = None
             log.warning(LogEvent.CHECKS_FORBIDDEN, source=self._name, detail=shown.detail)
             self._remote.count()
         return await self._remote.ask(self._remote.dialect.set_status(status), counted=True)
 
-    async def _show_check(self, status: CommitStatus, check_id: int | None) -> Result[int]:
-        shown = await self._remote.ask(github_calls.set_check(status, check_id), counted=True)
+    async def _show_check(
+        self, checks: CheckCalls, status: CommitStatus, check_id: int | None
+    ) -> Result[int]:
+        shown = await self._remote.ask(checks.set_check(status, check_id), counted=True)
         if check_id is None or not isinstance(shown, Never) or shown.status != httpx2.codes.NOT_FOUND:
             return shown
-        # GitHub removes old check runs when there are very many.
+        # The forge removes old check runs when there are very many.
         self._remote.count()
-        return await self._remote.ask(github_calls.set_check(status, None), counted=True)
+        return await self._remote.ask(checks.set_check(status, None), counted=True)
 
     def _say(self, outgoing: OutgoingStatus, end: CallEnding) -> None:
         fields = {"source": self._name, "request_id": outgoing.request_id, "repository": outgoing.repository}

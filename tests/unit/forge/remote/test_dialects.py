@@ -106,6 +106,11 @@ def test_our_states_are_states_of_check_runs(state: str, fields: dict[str, str])
     assert "head_sha" not in old.body
 
 
+@FORGES
+def test_only_github_has_check_runs(forge: ModuleType) -> None:
+    assert (forge.CHECKS is not None) == (forge is github_calls)
+
+
 @pytest.mark.parametrize(
     ("forge", "repository", "path"),
     [
