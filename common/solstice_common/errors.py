@@ -19,7 +19,7 @@ A normal "no" (a duplicate, an event that no rule builds, an attempt that lost i
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 
 class SolsticeError(Exception):
@@ -30,16 +30,20 @@ class ConfigurationError(SolsticeError):
     """A setting is missing or wrong; the process cannot start with it."""
 
 
+InvalidReason = Literal[
+    "not_utf8", "not_json", "not_an_object", "oversize", "unknown_version", "invalid_field"
+]
+
+
 class InvalidMessage(SolsticeError):
     """A message breaks its schema; sending it again changes nothing.
 
-    `reason` is one word for headers and metrics (`not_utf8`, `not_json`, `oversize`, `unknown_version`,
-    `invalid_field`, ...); `detail` says what is wrong and where.
+    `reason` is one word for headers and metrics; `detail` says what is wrong and where.
     """
 
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: InvalidReason, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
-        self.reason = reason
+        self.reason: InvalidReason = reason
         self.detail = detail
 
 

@@ -22,7 +22,7 @@ from solstice_common.broker import (
 from solstice_common.broker.capabilities import Certainty
 from solstice_common.broker.dead_letters.dead_letter_operations import browse
 from solstice_common.broker.dead_letters.selection import Selection
-from solstice_common.broker.delivery import Ack, Refuse, Retry, Verdict
+from solstice_common.broker.delivery import Ack, Refuse, RefuseReason, Retry, Verdict
 from solstice_common.broker.headers import IDEMPOTENCY_HEADER
 from solstice_common.broker.protocol import HELD_BODY_BYTES, NO_HEADERS, HeaderValue
 from solstice_common.errors import TopologyMismatch
@@ -402,7 +402,7 @@ class TestSettling:
 
     async def test_settling_again_changes_nothing(self, broker: Broker, route: Route) -> None:
         await publish(broker, *numbered(3))
-        refuse, retry = Refuse(reason="late", detail="must not be seen"), Retry(reason="late")
+        refuse, retry = Refuse(reason="not_json", detail="must not be seen"), Retry(reason="late")
         async with broker.consume(route.queue, prefetch=3) as consumer:
             first, second, third = await collect(consumer, 3)
             await consumer.settle([(first, Ack()), (first, refuse), (second, Ack())])
@@ -420,7 +420,7 @@ class TestSettling:
         await publish(broker, *numbered(6))
         async with broker.consume(route.queue, prefetch=6) as consumer:
             unsettled = await collect(consumer, 6)
-            refuse, retry = Refuse(reason="bad", detail="odd"), Retry(reason="later")
+            refuse, retry = Refuse(reason="not_json", detail="odd"), Retry(reason="later")
             await consumer.settle(
                 [
                     (unsettled[5], Ack()),
@@ -512,11 +512,12 @@ class TestRefusing:
         self, broker: Broker, route: Route
     ) -> None:
         await publish(broker, message(b"replayed"))
-        for attempt in (1, 2, 3):
+        reasons: list[RefuseReason] = ["not_utf8", "not_json", "oversize"]
+        for attempt, reason in enumerate(reasons, 1):
             async with broker.consume(route.queue, prefetch=1) as consumer:
-                await collect(consumer, 1, Refuse(reason=f"reason-{attempt}", detail="still"))
+                await collect(consumer, 1, Refuse(reason=reason, detail="still"))
             (dead,) = await drain(broker, route.dlq, 1)
-            assert dead.headers["x-solstice-reason"] == f"reason-{attempt}"
+            assert dead.headers["x-solstice-reason"] == reason
             assert dead.headers["x-solstice-attempt"] == attempt
             headers = {key: value for key, value in dead.headers.items() if isinstance(value, str | int)}
             await publish(broker, message(dead.body, headers={**headers, "x-solstice-attempt": attempt + 1}))
@@ -527,7 +528,7 @@ class TestRefusing:
         await publish(broker, message(b"x"))
         async with broker.consume(route.queue, prefetch=1) as consumer:
             await collect(consumer, 1, Retry(reason="later"))
-            (again,) = await collect(consumer, 1, Refuse(reason="bad", detail=""))
+            (again,) = await collect(consumer, 1, Refuse(reason="not_json", detail=""))
             assert again.redelivered
         (dead,) = await drain(broker, route.dlq, 1)
         assert dead.redelivered is False

@@ -134,7 +134,7 @@ async def test_refused_message_goes_to_the_dead_letters_of_its_class(consumed: B
     for priority in Priority:
         await publish(consumed, split, priority, 1)
     async with consume_weighted(consumed, split.weights, prefetch=8) as consumer:
-        await next_deliveries(consumer, 4, Refuse(reason="no_use", detail="of a test"))
+        await next_deliveries(consumer, 4, Refuse(reason="not_json", detail="of a test"))
     for priority in Priority:
         route = split.of(priority)
         await wait_for_ready(consumed, route.dlq, 1)

@@ -5,14 +5,29 @@ Handlers return them as values; `Consumer.settle` alone carries them out.
 
 import random
 from dataclasses import dataclass
-from typing import Final
+from enum import StrEnum
+from typing import Final, Literal
 
+from solstice_common.errors import InvalidReason
 from solstice_common.runtime.backoff import backoff_seconds
 
 RETRY_BASE_SECONDS: Final = 0.2
 RETRY_CAP_SECONDS: Final = 60.0
 MAX_DELIVERIES: Final = 20
 """After so many deliveries without a verdict a message is poison, as with the default limit of RabbitMQ."""
+
+
+RefuseReason = (
+    InvalidReason
+    | Literal[
+        "internal_error",
+        "no_repository",
+        "not_before_too_far",
+        "too_many_deliveries",
+        "unknown_source",
+        "unreadable_head",
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +54,8 @@ class Refuse:
     `reason` is one word of a closed list; `detail` is a sentence for the person who reads the dead letter.
     """
 
-    reason: str
+    reason: RefuseReason | StrEnum
+    """A list of another room is an enum of its own, such as `signing.jws.SignatureReason`."""
     detail: str
 
 

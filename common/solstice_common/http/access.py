@@ -17,7 +17,7 @@ import structlog
 from solstice_common.errors import ConfigurationError
 from solstice_common.http.local_callers import is_loopback
 from solstice_common.http.token_file import TokenFile
-from solstice_common.http.tokens import Token, TokenScope, find
+from solstice_common.http.tokens import DeniedReason, Token, TokenScope, find
 from solstice_common.settings import AccessSettings
 from solstice_common.telemetry.log_events import LogEvent
 
@@ -49,7 +49,7 @@ class Denied:
     """
 
     status: int
-    reason: str
+    reason: DeniedReason
     detail: str
     challenge: str
 
@@ -208,7 +208,7 @@ def _anonymous(tokens: Sequence[Token], needed: TokenScope, *, is_local: bool) -
     )
 
 
-def _denied(reason: str, detail: str) -> Denied:
+def _denied(reason: DeniedReason, detail: str) -> Denied:
     return Denied(
         status=401, reason=reason, detail=detail, challenge=f'Bearer {REALM}, error="invalid_token"'
     )

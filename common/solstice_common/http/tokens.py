@@ -14,7 +14,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 PREFIX: Final = "solstice_"
 """The prefix of every token, for people and secret scanners."""
@@ -23,6 +23,12 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+DeniedReason = Literal[
+    "expired_token", "missing_scope", "no_tokens_left", "no_tokens_yet", "token_needed", "unknown_token"
+]
+"""Why a caller is not admitted."""
 
 
 class TokenScope(StrEnum):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Literal
 
 from solstice_common.http.server.bounds import FIELDS, HEAD_BYTES, URL_BYTES, WAITING_REQUESTS
 from solstice_common.values.value import Value
@@ -11,12 +11,25 @@ Field = tuple[bytes, bytes]
 """Name (in lower case) and value of a header."""
 
 
+RefusalReason = Literal[
+    "crowded_out",
+    "large_head",
+    "long_url",
+    "malformed_http",
+    "many_bodies",
+    "many_connections",
+    "pipelined",
+    "repeated_header",
+    "tiny_chunks",
+    "too_slow",
+]
+
+
 class Refusal(Value, frozen=True):
     """The protocol's own answer, after which it closes the connection."""
 
     status: int
-    reason: str
-    """One word of a closed list."""
+    reason: RefusalReason
     detail: str
     retry_after: int = 0
 

@@ -5,8 +5,9 @@ It runs before any byte is written.
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
+from solstice_common.http.tokens import DeniedReason
 from solstice_common.messages.fields import RESERVED_IDS
 from solstice_common.values.value import Value
 from solstice_forge.decisions.lockstep import Steps, walk
@@ -20,6 +21,28 @@ MAX_NAME: Final = 255
 _TRACEPARENT: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
+RefusedReason = (
+    DeniedReason
+    | Literal[
+        "bad_idempotency_key",
+        "bad_signature",
+        "body_incomplete",
+        "idempotency_key_reused",
+        "inbox_unavailable",
+        "invalid_parameter",
+        "malformed",
+        "missing_header",
+        "not_found",
+        "overloaded",
+        "too_large",
+        "too_many_requests",
+        "unknown_source",
+        "unsupported_content_type",
+    ]
+)
+"""The reasons of the webhooks and of the API."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """The call is not taken, for this reason.
@@ -28,7 +51,7 @@ class Refused:
     """
 
     status: int
-    reason: str
+    reason: RefusedReason
     detail: str
 
 

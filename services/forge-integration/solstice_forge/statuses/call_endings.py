@@ -1,8 +1,10 @@
 """Decides from a call's result whether a status is reported, tried again, or undeliverable. Pure."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Literal
 
 from solstice_common.runtime.backoff import backoff_seconds
 from solstice_forge.remote.protocol import Done, Later, Never, Result
@@ -48,11 +50,23 @@ class RetryLater:
     """Whether the forge may have received it, or may receive it yet."""
 
 
+UndeliverableReason = Literal[
+    "forbidden",
+    "forge_unavailable",
+    "internal_error",
+    "no_credentials",
+    "not_found",
+    "refused",
+    "too_many_statuses",
+    "unprocessable",
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undeliverable:
     """The forge will never take it."""
 
-    reason: str
+    reason: UndeliverableReason
     detail: str
 
 
@@ -60,6 +74,10 @@ class Undeliverable:
 class NotSent:
     """The status is not sent: the forge takes only final statuses of its context now."""
 
+
+_REASONS: Final[Mapping[int, UndeliverableReason]] = MappingProxyType(
+    {0: "no_credentials", 403: "forbidden", 404: "not_found", 422: "unprocessable"}
+)
 
 CallEnding = Reported | RetryLater | Undeliverable | NotSent
 
@@ -81,7 +99,7 @@ def ending(
         case Done(check_id):
             return Reported(check_id=check_id)
         case Never():
-            return Undeliverable(reason=_word(result), detail=f"{result.status} {result.detail}")
+            return Undeliverable(reason=_reason(result), detail=f"{result.status} {result.detail}")
         case Later(limited=True):
             return RetryLater(at=max(result.at, now), why=result.why, failed=False, unsure=False)
         case Later():
@@ -97,10 +115,8 @@ def ending(
             )
 
 
-def _word(never: Never) -> str:
-    """Return one word for headers and metrics."""
+def _reason(never: Never) -> UndeliverableReason:
+    """Return the reason for headers and metrics."""
     if "maximum number of statuses" in never.detail:
         return "too_many_statuses"
-    return {0: "no_credentials", 403: "forbidden", 404: "not_found", 422: "unprocessable"}.get(
-        never.status, "refused"
-    )
+    return _REASONS.get(never.status, "refused")

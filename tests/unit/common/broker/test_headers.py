@@ -45,7 +45,7 @@ def test_the_attempt_is_the_senders_if_it_is_one(sent: object, reported: int) ->
 
 def test_a_long_detail_is_cut_so_that_the_headers_fit_a_frame() -> None:
     delivery = Delivered(body=b"", tag=None)
-    long = Refuse(reason="x", detail="y" * 100_000)
+    long = Refuse(reason="not_json", detail="y" * 100_000)
     headers = refusal_headers(delivery, long, queue="q", by="b", at=AT)
     assert headers["x-solstice-detail"] == "y" * DETAIL_CHARACTERS
 

@@ -12,6 +12,7 @@ from solstice_forge.statuses.call_endings import (
     Reported,
     RetryLater,
     Undeliverable,
+    UndeliverableReason,
     ending,
 )
 
@@ -40,7 +41,9 @@ def ended(result: Result[int | None], *, failures: int = 0, failing_since: float
         (422, "This SHA and context has reached the maximum number of statuses", "too_many_statuses"),
     ],
 )
-def test_what_a_forge_refuses_for_good_has_one_word_and_its_own(status: int, detail: str, word: str) -> None:
+def test_what_a_forge_refuses_for_good_has_one_word_and_its_own(
+    status: int, detail: str, word: UndeliverableReason
+) -> None:
     assert ended(Never(status=status, detail=detail)) == Undeliverable(
         reason=word, detail=f"{status} {detail}"
     )

@@ -425,11 +425,11 @@ async def test_dead_letter_that_cannot_be_published_stays_in_the_queue(server: N
             await client.jetstream().delete_stream("dead_v1")
             async with broker.consume(ROUTE.queue, prefetch=1) as consumer:
                 (delivery,) = await take(consumer, 1)
-                await consumer.settle([(delivery, Refuse(reason="bad", detail="odd"))])
+                await consumer.settle([(delivery, Refuse(reason="not_json", detail="odd"))])
                 (again,) = await take(consumer, 1)
                 assert again.redelivered
                 await broker.declare(TOPOLOGY)
-                await consumer.settle([(again, Refuse(reason="bad", detail="odd"))])
+                await consumer.settle([(again, Refuse(reason="not_json", detail="odd"))])
         finally:
             await client.close()
         assert await drain(broker, ROUTE.dlq) == [b"bad"]

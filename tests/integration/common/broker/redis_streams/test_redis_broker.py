@@ -322,10 +322,10 @@ async def test_a_dead_letter_without_a_queue_for_it_stays_where_it_is(
             plain.hdel("solstice:topology", f"b:{ROUTE.dlx}\0")
         async with broker.consume(ROUTE.queue, prefetch=1) as consumer:
             (one,) = await take(consumer, 1)
-            await consumer.settle([(one, Refuse(reason="bad", detail=""))])
+            await consumer.settle([(one, Refuse(reason="not_json", detail=""))])
             (again,) = await take(consumer, 1)
             await broker.declare(TOPOLOGY)
-            await consumer.settle([(again, Refuse(reason="bad", detail=""))])
+            await consumer.settle([(again, Refuse(reason="not_json", detail=""))])
             assert len(await drain(broker, ROUTE.dlq, 1)) == 1
 
 

@@ -20,7 +20,7 @@ from solstice_common.storage.sqlite import SqliteDatabase
 from solstice_common.topology import STATUSES, Binding, Exchange, Queue, QueueType, Topology
 
 TOPOLOGY = STATUSES.topology(QueueType.QUORUM)
-REFUSE = Refuse(reason="bad", detail="on purpose")
+REFUSE = Refuse(reason="not_json", detail="on purpose")
 
 
 @pytest.fixture

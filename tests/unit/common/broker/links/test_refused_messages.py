@@ -9,7 +9,7 @@ from solstice_common.broker.links.refused_messages import publish_refused
 from solstice_common.broker.protocol import CONFIRMED, Delivered, Published, PublishStatus
 from solstice_common.telemetry.log_events import LogEvent
 
-WHY = Refuse(reason="invalid_json", detail="a comma is missing")
+WHY = Refuse(reason="not_json", detail="a comma is missing")
 REFUSED = [(Delivered(body=body, tag=body, correlation_id=body.decode()), WHY) for body in (b"a", b"b", b"c")]
 
 

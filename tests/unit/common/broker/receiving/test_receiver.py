@@ -83,7 +83,7 @@ class ScriptedHandler:
         text = delivery.body.decode()
         if text == "!":
             raise RecursionError("nobody thought of this")
-        return text if text.islower() or text == "?" else Refuse(reason="shouted", detail="")
+        return text if text.islower() or text == "?" else Refuse(reason="invalid_field", detail="")
 
     async def save(self, messages: Sequence[str], deliveries: Sequence[Delivery]) -> Sequence[str]:
         assert "".join(messages).encode() == b"".join(delivery.body for delivery in deliveries)
@@ -188,7 +188,7 @@ async def test_refused_messages_do_not_wait_for_the_store() -> None:
     handler.open.clear()
     async with receiving(broker, handler):
         assert await settled(broker, 1) == ["B shouted, D shouted"]
-        assert handler.refused == ["shouted"] * 2
+        assert handler.refused == ["invalid_field"] * 2
         handler.open.set()
         assert (await settled(broker, 2))[1] == "a acked, c acked"
 
