@@ -31,6 +31,7 @@ from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError
 from solstice_common.runtime.private_paths import private_opener
 from solstice_common.settings import BrokerSettings, without_password
+from solstice_common.values.quantities import quantity
 
 T = TypeVar("T")
 
@@ -184,7 +185,7 @@ def drop(
     if dry_run or not found:
         shown.print_dropped([each.id for each in found] if dry_run else [], dry_run=dry_run, as_json=as_json)
         return
-    shown.confirm(f"Remove {shown.number(len(found), 'dead letter')} for good?", yes=yes)
+    shown.confirm(f"Remove {quantity(len(found), 'dead letter')} for good?", yes=yes)
     # Those that were shown, and no later ones that match, too.
     those = Selection(ids=tuple(each.id for each in found))
     queues_of_them = {each.dead_letter.queue for each in found}
@@ -223,7 +224,7 @@ def purge(
         print_json({"purged": purged})
     else:
         for name, count in purged.items():
-            typer.echo(f"removed {shown.number(count, 'dead letter')} from {name}")
+            typer.echo(f"removed {quantity(count, 'dead letter')} from {name}")
 
 
 @app.command()

@@ -14,6 +14,7 @@ from solstice_common.cli.program import Exit
 from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState, RunState
 from solstice_common.settings import ClientSettings
+from solstice_common.values.quantities import quantity
 
 
 @with_settings(ClientSettings)
@@ -74,7 +75,7 @@ def approve(
         print_json(now)
     elif count:
         typer.echo(
-            f"run {now['run_id']} approved: {count} job{'' if count == 1 else 's'} of {now['commit_sha'][:10]} may run"
+            f"run {now['run_id']} approved: {quantity(count, 'job')} of {now['commit_sha'][:10]} may run"
         )
     elif now["state"] in {RunState.DELAYED, RunState.PLANNING}:
         when = (

@@ -10,7 +10,7 @@ import typer
 from pydantic import Field
 
 from solstice_cli.local import local_broker_url
-from solstice_cli.output.dead_letters import confirm, number
+from solstice_cli.output.dead_letters import confirm
 from solstice_cli.output.migrations import (
     SpokenMigration,
     done_document,
@@ -38,6 +38,7 @@ from solstice_common.settings import (
     without_password,
 )
 from solstice_common.topology import Topology, full_topology
+from solstice_common.values.quantities import quantity
 
 app = typer.Typer(
     help="Exchanges and queues: show, declare, check, migrate; the users for them.",
@@ -264,7 +265,7 @@ def migrate(
         if as_json:
             print_json({"broker": where, "plan": plan_document(plans), "migrated": []})
         raise typer.Exit(Exit.FAILED if refused else Exit.OK)
-    confirm(f"Migrate {number(len(todo), 'queue')}?", yes=yes)
+    confirm(f"Migrate {quantity(len(todo), 'queue')}?", yes=yes)
     observer = SpokenMigration(quiet=as_json)
 
     async def work() -> list[tuple[QueueMigration, Migrated]]:

@@ -20,15 +20,11 @@ from solstice_common.broker.headers import DETAIL_HEADER, HISTORY_HEADER, REASON
 from solstice_common.cli.output import one_line, print_facts, print_json
 from solstice_common.cli.terminal import HarmlessText
 from solstice_common.errors import ConfigurationError
+from solstice_common.values.quantities import quantity
 from solstice_common.values.times import format_timestamp
 
 EVERY_SECONDS: Final = 0.5
 SHOWN_DETAIL: Final = 120
-
-
-def number(count: int, noun: str) -> str:
-    """`1 dead letter`, `2 dead letters`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def print_dead_letters(
@@ -114,7 +110,7 @@ def print_plan(plan: Sequence[tuple[DeadLetterFacts, str]], *, as_json: bool) ->
         return
     for found, why in plan:
         typer.echo(f"{found.id}\t{'keep: ' + one_line(why) if why else 'replay'}\t{one_line(found.reason)}")
-    typer.echo(f"would replay {number(sum(not why for _, why in plan), 'dead letter')}", err=True)
+    typer.echo(f"would replay {quantity(sum(not why for _, why in plan), 'dead letter')}", err=True)
 
 
 def print_replays(reports: Sequence[Replayed]) -> None:
@@ -147,7 +143,7 @@ def print_imported(done: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> N
         typer.echo("the file holds no dead letters")
     for name, each in done.items():
         if "read" in each:
-            typer.echo(f"{name}: would look at {number(each['read'], 'dead letter')} of the file")
+            typer.echo(f"{name}: would look at {quantity(each['read'], 'dead letter')} of the file")
             continue
         typer.echo(
             f"{name}: added {each['added']}, there already {each['present']}, failed {len(each['failed'])}"
@@ -161,7 +157,7 @@ def print_dropped(ids: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_json({"would_drop" if dry_run else "dropped": list(ids)})
     else:
-        typer.echo(f"{'would remove' if dry_run else 'removed'} {number(len(ids), 'dead letter')}")
+        typer.echo(f"{'would remove' if dry_run else 'removed'} {quantity(len(ids), 'dead letter')}")
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -190,7 +186,7 @@ def print_exported(file: Path, count: int, *, as_json: bool) -> None:
     if as_json:
         print_json({"file": str(file), "exported": count})
     else:
-        typer.echo(f"wrote {number(count, 'dead letter')} to {file}")
+        typer.echo(f"wrote {quantity(count, 'dead letter')} to {file}")
 
 
 @contextmanager

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import typer
 
-from solstice_cli.output.dead_letters import number
 from solstice_common.broker.rabbitmq.migration.migration_plan import QueueMigration, Step
 from solstice_common.broker.rabbitmq.migration.queue_migration import Migrated, Planned
 from solstice_common.cli.output import print_json
+from solstice_common.values.quantities import quantity
 
 EVERY_SECONDS: Final = 0.5
 
@@ -85,7 +85,7 @@ def print_plans(plans: Sequence[tuple[QueueMigration, Planned]], where: str) -> 
             for place, step in enumerate(plan.steps, start=1):
                 typer.echo(f"  {place}. {step.sentence}")
     if not any(plan.steps or plan.refusals for _, plan in plans):
-        typer.echo(f"nothing to migrate on {where}: {number(len(plans), 'queue')} as they must be")
+        typer.echo(f"nothing to migrate on {where}: {quantity(len(plans), 'queue')} as they must be")
 
 
 def done_document(done: Sequence[tuple[QueueMigration, Migrated]]) -> list[dict[str, Any]]:
@@ -108,11 +108,11 @@ def print_done(done: Sequence[tuple[QueueMigration, Migrated]], settings: Sequen
     for migration, each in done:
         if each.consumers_left:
             typer.echo(
-                f"{migration.source}: moved {number(each.moved, 'message')}; {number(each.consumers_left, 'consumer')} "
+                f"{migration.source}: moved {quantity(each.moved, 'message')}; {quantity(each.consumers_left, 'consumer')} "
                 f"still read it: restart the services with the name {migration.target.name}, then run this again"
             )
         else:
-            typer.echo(f"{migration.target.name}: migrated, moved {number(each.moved, 'message')}")
+            typer.echo(f"{migration.target.name}: migrated, moved {quantity(each.moved, 'message')}")
     if any(not each.consumers_left for _, each in done):
         typer.echo(
             f"now restart the services one at a time with {' '.join(settings)}: with another value they stop"

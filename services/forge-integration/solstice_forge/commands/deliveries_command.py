@@ -25,6 +25,7 @@ from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.cli.tables import Layout, print_table
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import without_password
+from solstice_common.values.quantities import quantity
 from solstice_common.values.times import age, age_seconds, format_seconds, parse_timestamp
 from solstice_forge.api.api_models import fields_of
 from solstice_forge.commands.delivery_numbers import newest_numbers
@@ -354,4 +355,4 @@ def _print_details(details: DeliveryDetails, settings: DeliveriesSettings) -> No
 def _times(resends: ResendRecord | None) -> str:
     if resends is None:
         return ""
-    return f"{resends.times} time{'' if resends.times == 1 else 's'}, last {format_seconds(resends.requested_at)}: the forge had failed"
+    return f"{quantity(resends.times, 'time')}, last {format_seconds(resends.requested_at)}: the forge had failed"

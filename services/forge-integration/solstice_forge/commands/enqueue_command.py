@@ -26,6 +26,7 @@ from solstice_common.errors import ConfigurationError, ServiceUnavailable
 from solstice_common.messages import JobRequestV1, Priority
 from solstice_common.messages.states import FINAL, JobState, RunState
 from solstice_common.settings import sqlite_path, state_directory, without_password
+from solstice_common.values.quantities import quantity
 from solstice_forge.commands.enqueue import EnqueueInput, EnqueueSettings, advice, job_request, publish
 
 ADMISSION_POLL_SECONDS = 0.2
@@ -156,7 +157,7 @@ def _not_built(commit: Commit) -> str:
     changes = "there are changes that are not committed"
     if not commit.untracked:
         return changes
-    return f"{changes}, and {commit.untracked} file{'' if commit.untracked == 1 else 's'} that git does not track"
+    return f"{changes}, and {quantity(commit.untracked, 'file')} that git does not track"
 
 
 def _report(

@@ -10,6 +10,7 @@ from solstice_common.cli.options import age_given, with_settings
 from solstice_common.cli.output import AsJson, note_when_slow, print_json
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import without_password
+from solstice_common.values.quantities import quantity
 from solstice_forge.inbox import open_inbox
 from solstice_forge.inbox.retention import sweep
 from solstice_forge.settings import InboxSettings
@@ -56,5 +57,5 @@ def purge_command(
         return
     what = "the bodies of " if bodies else ""
     verb = "would remove" if dry_run else "removed"
-    noun = "delivery" if count == 1 else "deliveries"
-    typer.echo(f"{verb} {what}{count} {noun} received more than {older_than} ago")
+    deliveries = quantity(count, "delivery", "deliveries")
+    typer.echo(f"{verb} {what}{deliveries} received more than {older_than} ago")

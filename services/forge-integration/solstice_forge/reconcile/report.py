@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from solstice_common.values.quantities import quantity
 from solstice_common.values.value import Value
 
 
@@ -103,19 +104,15 @@ def sentence(report: ReconcileReport) -> str:
     accepted = sum(each.decision == "accepted" for each in report.made)
     parts = [
         (len(report.sent), f"{_deliveries(len(report.sent))} {would}asked for again"),
-        (accepted, f"{accepted} missed {'head' if accepted == 1 else 'heads'} {would}built"),
+        (accepted, f"{quantity(accepted, 'missed head')} {would}built"),
         (report.baseline, f"{report.baseline} met for the first time, not built"),
         (report.waiting, f"{_deliveries(report.waiting)} asked for before and not here yet"),
         (len(report.given_up), f"{_deliveries(len(report.given_up))} given up"),
-        (
-            len(report.troubles),
-            f"{len(report.troubles)} {'problem' if len(report.troubles) == 1 else 'problems'}",
-        ),
+        (len(report.troubles), quantity(len(report.troubles), "problem")),
     ]
     summary = ", ".join(text for count, text in parts if count) or "nothing was missed"
-    noun = "repository" if report.repositories == 1 else "repositories"
-    return f"{report.repositories} {noun}: {summary}"
+    return f"{quantity(report.repositories, 'repository', 'repositories')}: {summary}"
 
 
 def _deliveries(count: int) -> str:
-    return f"{count} {'delivery' if count == 1 else 'deliveries'}"
+    return quantity(count, "delivery", "deliveries")

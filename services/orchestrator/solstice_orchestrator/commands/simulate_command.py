@@ -22,6 +22,7 @@ from solstice_common.cli.subcommands import stands_alone
 from solstice_common.errors import ConfigurationError
 from solstice_common.runtime.private_paths import private_opener
 from solstice_common.settings import without_password
+from solstice_common.values.quantities import quantity
 from solstice_orchestrator.commands.simulation_tables import print_report
 from solstice_orchestrator.scheduling.capacity import capacity, parse_slots
 from solstice_orchestrator.scheduling.caps import parse_caps
@@ -275,4 +276,4 @@ def _print_written(out: Path, jobs: int, *, as_json: bool) -> None:
     if as_json:
         print_json({"trace": str(out), "jobs": jobs})
     else:
-        typer.echo(f"wrote {jobs} {'job' if jobs == 1 else 'jobs'} to {out}")
+        typer.echo(f"wrote {quantity(jobs, 'job')} to {out}")

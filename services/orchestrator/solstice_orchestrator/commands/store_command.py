@@ -17,6 +17,7 @@ from solstice_common.cli.output import AsJson, note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import is_postgresql, sqlite_path, without_password
+from solstice_common.values.quantities import quantity
 from solstice_orchestrator.settings import StoreSettings
 from solstice_orchestrator.stages.retention import purge_all
 from solstice_orchestrator.store import open_store
@@ -145,7 +146,7 @@ def purge(
     if as_json:
         print_json({"runs": runs, "older_than_seconds": seconds, "removed": not dry_run})
     else:
-        ended = f"{runs} {'run' if runs == 1 else 'runs'} that ended more than {older_than} ago"
+        ended = f"{quantity(runs, 'run')} that ended more than {older_than} ago"
         typer.echo(f"would remove {ended}" if dry_run else f"removed {ended}")
 
 

@@ -10,6 +10,7 @@ from msgspec.json import Decoder, Encoder
 
 from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_common.messages.states import JobState, RunState
+from solstice_common.values.quantities import quantity
 from solstice_common.values.times import format_seconds
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, Outcome, Reason
 
@@ -203,7 +204,7 @@ def _counted(jobs: tuple[JobState, ...]) -> str:
     listed = ", ".join(
         f"{counted[each]} {each.value.replace('_', ' ')}" for each in JobState if counted[each]
     )
-    return f"{len(jobs)} job{'' if len(jobs) == 1 else 's'}: {listed}" if jobs else "No jobs"
+    return f"{quantity(len(jobs), 'job')}: {listed}" if jobs else "No jobs"
 
 
 def _shortened(text: str) -> str:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from solstice_common.messages.states import JobState
+from solstice_common.values.quantities import quantity
 from solstice_common.values.times import ago, format_seconds
 from solstice_orchestrator.queue_times.expectation import bounds, estimated_start
 from solstice_orchestrator.queue_times.forecast import Forecast
@@ -212,7 +213,7 @@ def _at_cap(facts: WaitFacts, start: Forecast | None) -> WaitExplanation | None:
             return _why(
                 facts,
                 reason,
-                f"{who} may run {_count(cap, 'job')} at once, and does.",
+                f"{who} may run {quantity(cap, 'job')} at once, and does.",
                 ahead=facts.ahead,
                 holders=holders,
                 expected_start=start,
@@ -275,11 +276,11 @@ def _shrunk(workers: Iterable[WorkerView]) -> str:
     shrunk = [worker for worker in workers if worker.shrunk_to is not None]
     if not shrunk:
         return ""
-    return f" ({_count(len(shrunk), 'worker')} fewer at once for now, after failures or under load)"
+    return f" ({quantity(len(shrunk), 'worker')} fewer at once for now, after failures or under load)"
 
 
 def _and_others(count: int) -> str:
-    return f", and {_count(count, 'other')} too" if count else ""
+    return f", and {quantity(count, 'other')} too" if count else ""
 
 
 def _states(workers: Iterable[WorkerView]) -> str:
@@ -306,8 +307,4 @@ def _called(holder: Holder) -> str:
 def _before(ahead: int) -> str:
     if ahead >= COUNTED:
         return f"{COUNTED} jobs or more before it"
-    return "it is the next" if ahead == 0 else f"{_count(ahead, 'job')} before it"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return "it is the next" if ahead == 0 else f"{quantity(ahead, 'job')} before it"

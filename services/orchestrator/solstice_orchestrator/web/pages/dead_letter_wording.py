@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_routes import CANCELS_KIND, REQUESTS_KIND, STATUSES_KIND
+from solstice_common.values.quantities import quantity
 from solstice_common.values.times import format_timestamp
 
 LINE: Final = 200
@@ -37,7 +38,7 @@ def shortened(text: str) -> str:
 
 def number(count: int) -> str:
     """`1 dead letter`, `2 dead letters`."""
-    return f"{count} dead letter{'' if count == 1 else 's'}"
+    return quantity(count, "dead letter")
 
 
 def link(path: str, filters: Mapping[str, str], **more: str) -> str:

@@ -1,0 +1,6 @@
+"""Words for a number of things: `1 job`, `2 jobs`. Pure."""
+
+
+def quantity(count: int, noun: str, plural: str = "") -> str:
+    """The number and the noun; `plural` is for nouns that take more than an s."""
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
