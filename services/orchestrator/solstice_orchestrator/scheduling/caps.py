@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Final
 
 _ENTRY: Final = re.compile(r"(?P<name>[^\s=,]+)=(?P<jobs>[0-9]{1,6})", re.ASCII)
-_ALL: Final = "*"
+EACH_OTHER: Final = "*"
+"""The name of the entry for each name that has none of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +36,27 @@ class Caps:
 
 def parse_caps(text: str) -> Caps:
     """Read `*=8,acme/app=2`; ValueError says what is wrong; an empty text means no caps."""
-    of: dict[str, int] = {}
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        match = _ENTRY.fullmatch(entry)
-        if match is None:
-            raise ValueError(f"{entry!r} is not NAME=NUMBER; write for example *=8,acme=2")
-        if match["name"] in of:
-            raise ValueError(f"{match['name']!r} stands there twice")
-        of[match["name"]] = int(match["jobs"])
-    default = of.pop(_ALL, None)
+    entries = named_entries(text, _ENTRY, "NAME=NUMBER; write for example *=8,acme=2")
+    of = {name: int(entry["jobs"]) for name, entry in entries.items()}
+    default = of.pop(EACH_OTHER, None)
     return Caps(of=MappingProxyType(of), default=default)
+
+
+def named_entries(text: str, pattern: re.Pattern[str], form: str) -> Mapping[str, re.Match[str]]:
+    """Split `NAME=...,NAME=...` into its entries by name.
+
+    Raises ValueError for an entry that `pattern` does not match, which says that it is not of this form, and for a name
+    that comes twice.
+    """
+    entries: dict[str, re.Match[str]] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        match = pattern.fullmatch(entry)
+        if match is None:
+            raise ValueError(f"{entry!r} is not {form}")
+        if match["name"] in entries:
+            raise ValueError(f"{match['name']!r} stands there twice")
+        entries[match["name"]] = match
+    return entries
 
 
 def unused(caps: Caps, used: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:

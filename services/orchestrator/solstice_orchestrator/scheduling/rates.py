@@ -14,11 +14,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from solstice_orchestrator.scheduling.caps import EACH_OTHER, named_entries
+
 _ENTRY: Final = re.compile(
     r"(?P<name>[^\s=,]+)=(?P<starts>[0-9]{1,6})/(?P<unit>[smhd])(:(?P<burst>[0-9]{1,6}))?", re.ASCII
 )
 _SECONDS: Final = MappingProxyType({"s": 1, "m": 60, "h": 3600, "d": 86400})
-_ALL: Final = "*"
 
 
 class BucketScope(StrEnum):
@@ -110,26 +111,21 @@ def parse_rates(text: str) -> Rates:
     The unit is s, m, h or d. The number after the colon is the burst; its default is what may start within a second, at
     least 1.
     """
-    of: dict[str, Rate] = {}
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        match = _ENTRY.fullmatch(entry)
-        if match is None:
-            raise ValueError(
-                f"{entry!r} is not NAME=STARTS/UNIT:BURST; write for example *=10/s:20,linux=600/h (units s, m, h, d)"
-            )
-        if match["name"] in of:
-            raise ValueError(f"{match['name']!r} stands there twice")
-        per_second = int(match["starts"]) / _SECONDS[match["unit"]]
-        burst = max(1, int(per_second)) if match["burst"] is None else int(match["burst"])
-        if per_second <= 0 or burst <= 0:
-            raise ValueError(
-                f"{entry!r} lets nothing start; pause the workers instead ('solstice workers pause')"
-            )
-        of[match["name"]] = Rate(
-            text=f"{match['starts']}/{match['unit']}:{burst}", per_second=per_second, burst=burst
-        )
-    default = of.pop(_ALL, None)
+    form = "NAME=STARTS/UNIT:BURST; write for example *=10/s:20,linux=600/h (units s, m, h, d)"
+    of = {name: _rate(entry) for name, entry in named_entries(text, _ENTRY, form).items()}
+    default = of.pop(EACH_OTHER, None)
     return Rates(of=MappingProxyType(of), default=default)
+
+
+def _rate(entry: re.Match[str]) -> Rate:
+    """Return the rate of one entry; ValueError when nothing could start."""
+    per_second = int(entry["starts"]) / _SECONDS[entry["unit"]]
+    burst = max(1, int(per_second)) if entry["burst"] is None else int(entry["burst"])
+    if per_second <= 0 or burst <= 0:
+        raise ValueError(
+            f"{entry[0]!r} lets nothing start; pause the workers instead ('solstice workers pause')"
+        )
+    return Rate(text=f"{entry['starts']}/{entry['unit']}:{burst}", per_second=per_second, burst=burst)
 
 
 def tokens(bucket: Bucket | None, rate: Rate, now: float) -> float:
