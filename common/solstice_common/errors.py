@@ -95,7 +95,7 @@ class RightMissing(BrokerUnavailable):
 
     @staticmethod
     def sentence(*, user: str, right: str, target: str) -> str:
-        """What the user lacks, in words."""
+        """Return what the user lacks, in words."""
         return f"the user {user!r} lacks the right {right!r} on the {target}"
 
 

@@ -51,7 +51,7 @@ BROKER_URL_DESCRIPTION: Final = f"Broker: {BROKER_URLS}."
 
 
 def known_broker_url(url: str) -> str:
-    """The broker that a URL's scheme names; ValueError when it names none."""
+    """Return the broker that a URL's scheme names; ValueError when it names none."""
     transport = BROKER_SCHEMES.get(url.partition(":")[0])
     if transport is None:
         raise ValueError(f"must start with {BROKER_URLS}")
@@ -59,7 +59,7 @@ def known_broker_url(url: str) -> str:
 
 
 def with_password_file(url: str, path: str) -> str:
-    """The broker's URL with the file of its password.
+    """Return the broker's URL with the file of its password.
 
     ValueError where it has no password, or names another file.
     """
@@ -328,7 +328,7 @@ def sqlite_path(url: str) -> Path:
 
 
 def without_password(url: str) -> str:
-    """The URL of a database as it may be printed: without password and options.
+    """Return the URL of a database as it may be printed: without password and options.
 
     Only the scheme is shown of a URL that cannot be parsed, for example one with '#', '/' or '[' in its
     password.
@@ -351,7 +351,7 @@ def without_password(url: str) -> str:
 
 
 def state_directory() -> Path:
-    """Where the embedded default keeps its files: `SOLSTICE_HOME`, else the XDG state directory."""
+    """Return where the embedded default keeps its files: `SOLSTICE_HOME`, else the XDG state directory."""
     home = os.environ.get("SOLSTICE_HOME")
     if home:
         return Path(home)

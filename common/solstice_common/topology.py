@@ -64,7 +64,7 @@ class Topology:
     bindings: tuple[Binding, ...]
 
     def queue(self, name: str) -> Queue:
-        """The queue of that name; KeyError when the topology has none."""
+        """Return the queue of that name; KeyError when the topology has none."""
         for queue in self.queues:
             if queue.name == name:
                 return queue
@@ -84,7 +84,7 @@ class Route:
     """The routes of priority classes that have their own; messages of all others take this one."""
 
     def of(self, priority: Priority | None) -> "Route":
-        """The route of a message of that class."""
+        """Return the route of a message of that class."""
         return self if priority is None else self.classes.get(priority, self)
 
     @property
@@ -93,7 +93,7 @@ class Route:
         return {self.of(each).queue: weight for each, weight in WEIGHTS.items()}
 
     def topology(self, queue_type: QueueType) -> Topology:
-        """Everything this route needs on the broker."""
+        """Return everything this route needs on the broker."""
         work, dead = _arguments(self.dlx, queue_type)
         own = Topology(
             exchanges=(Exchange(name=self.exchange, kind="direct"), Exchange(name=self.dlx, kind="fanout")),
@@ -125,13 +125,13 @@ CANCELS = Route(
 
 
 def jobs_route(settings: BrokerSettings) -> Route:
-    """The route of `jobrequest.v1`, under the names the settings give."""
+    """Return the route of `jobrequest.v1`, under the names the settings give."""
     route = split_jobs_route(settings)
     return route if settings.amqp_priorities == "split" else replace(route, classes=MappingProxyType({}))
 
 
 def split_jobs_route(settings: BrokerSettings) -> Route:
-    """The route with AMQP_PRIORITIES=split, under any setting.
+    """Return the route with AMQP_PRIORITIES=split, under any setting.
 
     The default class has the names published for v1: a publisher that knows no classes publishes to it.
     """
@@ -149,7 +149,7 @@ def split_jobs_route(settings: BrokerSettings) -> Route:
 
 
 def _class_route(route: Route, priority: Priority) -> Route:
-    """The names of a class: those of the route with its own behind them.
+    """Return the names of a class: those of the route with its own behind them.
 
     A dead-letter queue still ends in `.dlq`, by which policies and alerts may know it.
     """
@@ -164,12 +164,12 @@ def _class_route(route: Route, priority: Priority) -> Route:
 
 
 def full_topology(settings: BrokerSettings) -> Topology:
-    """All routes together: what `solstice topology declare` declares."""
+    """Return all routes together: what `solstice topology declare` declares."""
     return _together(settings, jobs_route(settings), CANCELS, STATUSES)
 
 
 def asking_topology(settings: BrokerSettings) -> Topology:
-    """The topology that forge-integration publishes to: requests and cancel requests."""
+    """Return the topology that forge-integration publishes to: requests and cancel requests."""
     return _together(settings, jobs_route(settings), CANCELS)
 
 
@@ -178,7 +178,7 @@ def _together(settings: BrokerSettings, *routes: Route) -> Topology:
 
 
 def _merged(topologies: Iterable[Topology]) -> Topology:
-    """All of it, each exchange once."""
+    """Return all of it, each exchange once."""
     parts = list(topologies)
     return Topology(
         exchanges=tuple(dict.fromkeys(exchange for part in parts for exchange in part.exchanges)),
@@ -188,7 +188,7 @@ def _merged(topologies: Iterable[Topology]) -> Topology:
 
 
 def _arguments(dlx: str, queue_type: QueueType) -> tuple[Mapping[str, Argument], Mapping[str, Argument]]:
-    """The arguments of a work queue and of its dead-letter queue."""
+    """Return the arguments of a work queue and of its dead-letter queue."""
     if queue_type is QueueType.CLASSIC:
         # Exactly the arguments of the published v1 services: with one more, they could not share the queue
         # with us.

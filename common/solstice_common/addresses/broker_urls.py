@@ -12,7 +12,7 @@ ESCAPES: Final = "in user and password write # [ ] @ / ? and % as %23 %5B %5D %4
 
 
 def parsed_url(url: str, *, schemes: Collection[str], form: str) -> URL:
-    """The URL with only the first of its hosts.
+    """Return the URL with only the first of its hosts.
 
     ConfigurationError, which shows `form` and nothing of the URL: it may hold a password.
     """
@@ -28,6 +28,6 @@ def parsed_url(url: str, *, schemes: Collection[str], form: str) -> URL:
 
 
 def shown_url(parsed: URL, hosts: Sequence[Host]) -> str:
-    """The URL for messages and logs: without password and options, which may name files."""
+    """Return the URL for messages and logs: without password and options, which may name files."""
     user = f"{parsed.raw_user}@" if parsed.raw_user else ""
     return f"{parsed.scheme}://{user}{','.join(map(str, hosts))}{parsed.raw_path}"

@@ -66,7 +66,7 @@ class HostRound:
 
 
 def read_hosts(url: str, *, default_port: int, form: str) -> tuple[Host, ...]:
-    """The hosts of `SCHEME://USER:PASSWORD@HOST:PORT,HOST:PORT/...`.
+    """Return the hosts of `SCHEME://USER:PASSWORD@HOST:PORT,HOST:PORT/...`.
 
     ConfigurationError, which shows `form` and nothing of the URL: it may hold a password.
     """
@@ -75,13 +75,13 @@ def read_hosts(url: str, *, default_port: int, form: str) -> tuple[Host, ...]:
 
 
 def first_host_only(url: str) -> str:
-    """The URL with only the first of its hosts, for readers of such URLs."""
+    """Return the URL with only the first of its hosts, for readers of such URLs."""
     before, hosts, after = _split(url)
     return before + hosts.partition(",")[0] + after
 
 
 def _split(url: str) -> tuple[str, str, str]:
-    """What stands before the hosts, the hosts, and what follows."""
+    """Return what stands before the hosts, the hosts, and what follows."""
     scheme, separator, rest = url.partition("://")
     end = min((rest.index(mark) for mark in "/?#" if mark in rest), default=len(rest))
     user, at, hosts = rest[:end].rpartition("@")

@@ -12,7 +12,7 @@ LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def http_client(url: str, **options: Any) -> httpx2.AsyncClient:
-    """A client for the server at `url`, with these options of httpx2.
+    """Return a client for the server at `url`, with these options of httpx2.
 
     ConfigurationError, which repeats neither, when the URL or a proxy of the environment cannot be used.
     """

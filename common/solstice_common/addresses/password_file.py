@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 def read_password(path: str) -> str:
-    """The one line of a file, as it is now.
+    """Return the one line of a file, as it is now.
 
     ConfigurationError names the file when it cannot be read, or holds no password.
     """

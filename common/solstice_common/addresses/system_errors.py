@@ -18,13 +18,13 @@ _NUMBERED: Final = re.compile(
 
 
 def system_words(text: str) -> str:
-    """An error's text without numbers of errors and words of asyncio."""
+    """Return an error's text without numbers of errors and words of asyncio."""
     words = _NUMBERED.sub(_named, text.removeprefix(_SEVERAL))
     return ", ".join(dict.fromkeys(words.split(", "))) if text.startswith(_SEVERAL) else words
 
 
 def cause_in_words(error: Exception) -> str:
-    """What the system said, where a library has put other words around it."""
+    """Return what the system said, where a library has put other words around it."""
     system_error: BaseException = error
     inner: BaseException | None = first_of(error)
     while inner is not None:
@@ -36,6 +36,6 @@ def cause_in_words(error: Exception) -> str:
 
 
 def _named(found: "re.Match[str]") -> str:
-    """The system's words for the number, where asyncio has replaced them."""
+    """Return the system's words for the number, where asyncio has replaced them."""
     *numbers, replaced = found.groups()
     return os.strerror(next(int(number) for number in numbers if number)) if replaced else ""

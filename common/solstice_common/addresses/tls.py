@@ -71,7 +71,7 @@ class TlsFiles(Value, frozen=True, kw_only=True):
 
 
 def tls_files(options: Mapping[str, str]) -> TlsFiles:
-    """The TLS files that the options of a URL name.
+    """Return the TLS files that the options of a URL name.
 
     ConfigurationError for a key without its certificate.
     """
@@ -95,7 +95,7 @@ def explained(text: str, tls: TlsFiles | None) -> str:
 
 
 def with_remedy(text: str) -> str:
-    """The reason of a failed connection in plain words, with a remedy for TLS. Pure."""
+    """Return the reason of a failed connection in plain words, with a remedy for TLS. Pure."""
     text = system_words(text)
     plain = text.casefold().replace("_", " ")
     for words, remedy in _REMEDIES.items():

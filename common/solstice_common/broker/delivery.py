@@ -63,12 +63,12 @@ Verdict = Ack | Retry | Refuse
 
 
 def unreadable(error: Exception) -> Refuse:
-    """The refusal of a delivery that triggered a bug."""
+    """Return the refusal of a delivery that triggered a bug."""
     return Refuse(reason="internal_error", detail=f"{type(error).__name__}: {error}"[:1000])
 
 
 def retry_seconds(earlier_deliveries: int, rng: random.Random) -> float:
-    """How long a retried delivery waits before it comes again; longer each time."""
+    """Return how long a retried delivery waits before it comes again; longer each time."""
     return backoff_seconds(
         earlier_deliveries, rng=rng, base_seconds=RETRY_BASE_SECONDS, cap_seconds=RETRY_CAP_SECONDS
     )

@@ -12,7 +12,7 @@ ASK_SECONDS: Final = 2.0
 
 
 async def depths_of(broker: Broker, queues: Iterable[str]) -> Mapping[str, QueueDepth]:
-    """The depth of each queue by name, where the broker can be asked now."""
+    """Return the depth of each queue by name, where the broker can be asked now."""
     depths: dict[str, QueueDepth] = {}
     try:
         async with asyncio.timeout(ASK_SECONDS):
@@ -26,7 +26,7 @@ async def depths_of(broker: Broker, queues: Iterable[str]) -> Mapping[str, Queue
 
 
 async def depth_if_there(broker: Broker, queue: str) -> QueueDepth | None:
-    """The depth of a queue that may not exist.
+    """Return the depth of a queue that may not exist.
 
     None also where this user may not ask for it. BrokerUnavailable without a connection.
     """

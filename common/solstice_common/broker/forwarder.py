@@ -53,14 +53,14 @@ class Backlog(Protocol[Row]):
     """The rows that wait to be forwarded, and their outcomes. Its methods raise only StoreUnavailable."""
 
     def lead(self) -> AbstractAsyncContextManager[asyncio.Event]:
-        """The block in which this process forwards; yields an event for new rows.
+        """Return the block in which this process forwards; yields an event for new rows.
 
         Entering may wait until no other process forwards.
         """
         ...
 
     async def next_group(self, limit: int) -> Sequence[Row]:
-        """The next rows to publish, in order; rows that are not marked come again."""
+        """Return the next rows to publish, in order; rows that are not marked come again."""
         ...
 
     def message_of(self, row: Row) -> Message: ...
@@ -91,7 +91,7 @@ class Backlog(Protocol[Row]):
 
 
 def reason_of(outcome: Published) -> str:
-    """The reason, in words, why a message is not with the broker."""
+    """Return the reason, in words, why a message is not with the broker."""
     return f"{outcome.status.value}: {outcome.detail}" if outcome.detail else outcome.status.value
 
 
@@ -185,7 +185,7 @@ class Forwarder(Generic[Row]):
         return await self._publish(group) if group else _Result.IDLE
 
     def _repeat_of(self, message: Message) -> Message:
-        """The message, marked as a repeat when the previous attempt's outcome is unknown."""
+        """Return the message, marked as a repeat when the previous attempt's outcome is unknown."""
         if message.headers.get(IDEMPOTENCY_HEADER) in self._uncertain:
             return msgspec.structs.replace(message, repeat=True)
         return message

@@ -43,7 +43,7 @@ MAX_FIELDS: Final = 2048
 
 
 def without_broker_headers(headers: Mapping[str, V]) -> dict[str, V]:
-    """The headers that may be published again.
+    """Return the headers that may be published again.
 
     RabbitMQ passes a published `x-delivery-count` through as if it were its own, and before 4.0 takes a published
     `x-death` for a cycle and drops the message.
@@ -56,7 +56,7 @@ def without_broker_headers(headers: Mapping[str, V]) -> dict[str, V]:
 
 
 def bounded(fields: Mapping[str, V]) -> dict[str, V]:
-    """The fields that are not nested too deep, and at most MAX_FIELDS values."""
+    """Return the fields that are not nested too deep, and at most MAX_FIELDS values."""
     left, within = MAX_FIELDS, dict[str, V]()
     for name, value in fields.items():
         values = 1 + _nested_values(value) if isinstance(value, dict | list) else 1
@@ -68,7 +68,7 @@ def bounded(fields: Mapping[str, V]) -> dict[str, V]:
 
 
 def bounded_meta(meta: object) -> dict[str, Any]:
-    """The properties of a message of Redis or NATS, and its headers, within bounds.
+    """Return the properties of a message of Redis or NATS, and its headers, within bounds.
 
     They came as one JSON object, which strangers may have written: what is no object has none.
     """
@@ -83,7 +83,7 @@ def bounded_meta(meta: object) -> dict[str, Any]:
 def refusal_headers(
     delivery: Delivery, refusal: Refuse, *, queue: str, by: str, at: datetime
 ) -> dict[str, object]:
-    """The headers of a dead letter: the message's own and the refusal's.
+    """Return the headers of a dead letter: the message's own and the refusal's.
 
     The refusal's say the reason, detail, queue, time, service and attempt.
 
@@ -104,7 +104,7 @@ def refusal_headers(
 
 
 def _nested_values(value: Any) -> int:
-    """How many values it holds on all levels, without recursion.
+    """Return how many values it holds on all levels, without recursion.
 
     More than MAX_FIELDS when it is too deep.
     """

@@ -252,7 +252,7 @@ class Broker(Protocol):
         ...
 
     async def depth(self, queue: str) -> QueueDepth | None:
-        """How many messages wait in the queue; None when there is no such queue.
+        """Return how many messages wait in the queue; None when there is no such queue.
 
         BrokerUnavailable without a connection.
         """
@@ -260,7 +260,7 @@ class Broker(Protocol):
 
 
 def new_message_id() -> str:
-    """A fresh id for one publish attempt, a random UUID."""
+    """Return a fresh id for one publish attempt, a random UUID."""
     # A third of the time that `uuid` takes, once per message on the hot path.
     digits = os.urandom(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"

@@ -130,7 +130,7 @@ def effective_policy(
 
 
 def merged_policy(policy: Mapping[str, object], operator: Mapping[str, object]) -> Mapping[str, object]:
-    """A policy under an operator's, which only lowers limits."""
+    """Return a policy under an operator's, which only lowers limits."""
     return {**policy, **{key: _lower(policy.get(key), value) for key, value in operator.items()}}
 
 

@@ -82,21 +82,21 @@ class OrchestratorClient:
 
     @classmethod
     def of(cls, settings: ClientSettings) -> AbstractAsyncContextManager["OrchestratorClient"]:
-        """A client of the orchestrator that the settings name."""
+        """Return a client of the orchestrator that the settings name."""
         return cls.open(settings.solstice_url, token=settings.solstice_token.get_secret_value())
 
     async def runs(
         self, *, limit: int = 50, after: str | None = None, **filters: Unpack[Filters]
     ) -> Document:
-        """One page of runs, newest first: `{"runs": [...], "next": CURSOR | null}`."""
+        """Return one page of runs, newest first: `{"runs": [...], "next": CURSOR | null}`."""
         return await self._get("/api/v1/runs", {"limit": limit, "after": after, **_parameters(filters)})
 
     async def run(self, run_id: str) -> Document:
-        """The run with its `jobs`."""
+        """Return the run with its `jobs`."""
         return await self._get(f"/api/v1/runs/{run_id}")
 
     async def run_of_request(self, request_id: str) -> Document | None:
-        """The run that a request became; None while no orchestrator has admitted it."""
+        """Return the run that a request became; None while no orchestrator has admitted it."""
         try:
             return await self._get(f"/api/v1/requests/{request_id}")
         except ServiceRefused as refused:
@@ -112,7 +112,7 @@ class OrchestratorClient:
         after: str | None = None,
         **filters: Unpack[Filters],
     ) -> Document:
-        """One page of jobs: `{"jobs": [...], "next": CURSOR | null}`.
+        """Return one page of jobs: `{"jobs": [...], "next": CURSOR | null}`.
 
         Those of one run are in workflow order, others newest first.
         """
@@ -121,27 +121,27 @@ class OrchestratorClient:
         )
 
     async def job(self, job_id: str) -> Document:
-        """The job with its `attempts`."""
+        """Return the job with its `attempts`."""
         return await self._get(f"/api/v1/jobs/{job_id}")
 
     async def attempts(self, job_id: str) -> list[Document]:
-        """Every try at the job, oldest first."""
+        """Return every try at the job, oldest first."""
         answer = await self._get(f"/api/v1/jobs/{job_id}/attempts")
         attempts: list[Document] = answer["attempts"]
         return attempts
 
     async def why_job(self, job_id: str) -> Document:
-        """Why the job waits: `{"job_id", "run_id", "name", "state", "why": {...} | null}`."""
+        """Return why the job waits: `{"job_id", "run_id", "name", "state", "why": {...} | null}`."""
         return await self._get(f"/api/v1/jobs/{job_id}/why")
 
     async def why_run(self, run_id: str) -> Document:
-        """Why the run has no jobs yet: `{"run_id", "state", "why": {...} | null}`."""
+        """Return why the run has no jobs yet: `{"run_id", "state", "why": {...} | null}`."""
         return await self._get(f"/api/v1/runs/{run_id}/why")
 
     async def log(
         self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int | None = None
     ) -> Document:
-        """One page of an attempt's log, the newest attempt by default.
+        """Return one page of an attempt's log, the newest attempt by default.
 
         `chunks` with a sequence above `after`, and `missing`.
         """
@@ -152,7 +152,7 @@ class OrchestratorClient:
     def log_events(
         self, job_id: str, *, attempt: int | None = None, after: str | None = None
     ) -> AsyncGenerator[ApiEvent, None]:
-        """The log from its beginning and as it grows.
+        """Return the log from its beginning and as it grows.
 
         Events are `attempt`, `chunk`, `gap`, and one `end`, the last. It has the newest attempt and those
         that follow it, unless `after` names a position (`1.0`: all attempts).
@@ -163,7 +163,7 @@ class OrchestratorClient:
         return self._events(f"/api/v1/jobs/{job_id}/log/events", parameters)
 
     def run_events(self, run_id: str) -> AsyncGenerator[ApiEvent, None]:
-        """The run at each change until its end, beginning with its current state."""
+        """Return the run at each change until its end, beginning with its current state."""
         return self._events(f"/api/v1/runs/{run_id}/events", {})
 
     async def cancel_job(self, job_id: str) -> Document:
@@ -185,7 +185,7 @@ class OrchestratorClient:
         )
 
     async def rerun_job(self, job_id: str) -> Document:
-        """The new run of one job, and of what needs it."""
+        """Return the new run of one job, and of what needs it."""
         return await self._ask("POST", f"/api/v1/jobs/{job_id}/rerun", {})
 
     async def prioritise(self, job_id: str, priority: str) -> Document:
@@ -193,7 +193,7 @@ class OrchestratorClient:
         return await self._ask("POST", f"/api/v1/jobs/{job_id}/priority", {"priority": priority})
 
     async def scale(self, *, label: str | None = None, target_seconds: int | None = None) -> Document:
-        """How much work there is, in total and by `labels`.
+        """Return how much work there is, in total and by `labels`.
 
         With `label`, only of that label.
         """
@@ -206,7 +206,7 @@ class OrchestratorClient:
         return dead_letters
 
     async def workers(self) -> list[Document]:
-        """Every worker that is or recently was connected, by name."""
+        """Return every worker that is or recently was connected, by name."""
         answer = await self._get("/api/v1/workers")
         workers: list[Document] = answer["workers"]
         return workers
@@ -227,21 +227,21 @@ class OrchestratorClient:
         repository: str | None = None,
         branch: str | None = None,
     ) -> Document:
-        """One page of schedules, in order of creation: `{"schedules": [...], "next": CURSOR | null}`."""
+        """Return one page of schedules, in order of creation: `{"schedules": [...], "next": CURSOR | null}`."""
         return await self._get(
             "/api/v1/schedules", {"limit": limit, "after": after, "repository": repository, "branch": branch}
         )
 
     async def schedule(self, which: str) -> Document:
-        """The schedule of that name or id, with its newest `ticks`."""
+        """Return the schedule of that name or id, with its newest `ticks`."""
         return await self._get(f"/api/v1/schedules/{quote(which, safe='')}")
 
     async def next_ticks(self, which: str, *, count: int = 10) -> Document:
-        """When its next ticks are due: `{"schedule_id", "timezone", "ticks": [{"at", "local"}]}`."""
+        """Return when its next ticks are due: `{"schedule_id", "timezone", "ticks": [{"at", "local"}]}`."""
         return await self._get(f"/api/v1/schedules/{quote(which, safe='')}/next", {"count": count})
 
     async def add_schedule(self, schedule_input: Document) -> Document:
-        """A new schedule; `schedule_input` is a `ScheduleInput` of the API."""
+        """Return a new schedule; `schedule_input` is a `ScheduleInput` of the API."""
         return await self._ask("POST", "/api/v1/schedules", {}, schedule_input)
 
     async def edit_schedule(self, which: str, changes: Document) -> Document:
@@ -313,7 +313,7 @@ def _is_last(event: ApiEvent) -> bool:
 
 
 def _document(response: httpx2.Response, url: str) -> Document:
-    """The JSON object of an answer; a ServiceError for anything else."""
+    """Return the JSON object of an answer; a ServiceError for anything else."""
     try:
         document = orjson.loads(response.content)
     except orjson.JSONDecodeError:

@@ -149,7 +149,7 @@ async def _ask_why(api: OrchestratorClient, run_id: str, waits: Callable[[Wait],
 
 
 async def _wait_of(api: OrchestratorClient, run: Document) -> Wait | None:
-    """Why the first startable job waits; None while a job runs."""
+    """Return why the first startable job waits; None while a job runs."""
     open_jobs = [job for job in run["jobs"] if job["state"] not in FINAL]
     if any(job["state"] == JobState.RUNNING for job in open_jobs):
         return None

@@ -34,7 +34,7 @@ class Deferred:
 
 
 def lazily(deferred: Sequence[Deferred]) -> type[Commands]:
-    """The class of a root group with these subcommands.
+    """Return the class of a root group with these subcommands.
 
     They come before those that are registered on its `typer.Typer`.
     """
@@ -69,7 +69,7 @@ def lazily(deferred: Sequence[Deferred]) -> type[Commands]:
 
 
 def loaded(app: typer.Typer) -> Any:
-    """The root command of `app` with all its subcommands.
+    """Return the root command of `app` with all its subcommands.
 
     For code that lists them: documentation, tests.
     """

@@ -41,7 +41,7 @@ class Commit:
 
 
 def commit_of(folder: Path, revision: str | None) -> Commit:
-    """The commit of `revision` (HEAD when None); ConfigurationError says what is missing."""
+    """Return the commit of `revision` (HEAD when None); ConfigurationError says what is missing."""
     if not folder.is_dir():
         raise ConfigurationError(f"--repo-url {str(folder)!r} is neither a URL nor a folder of this machine")
     if _git(folder, "rev-parse", "--git-dir") is None:
@@ -78,7 +78,7 @@ def check_ref(commit: Commit, ref: str) -> None:
 
 
 def top_folder(folder: Path) -> Path:
-    """The top folder of the repository that contains the folder.
+    """Return the top folder of the repository that contains the folder.
 
     The folder itself for a bare one, and without a repository.
     """
@@ -87,7 +87,7 @@ def top_folder(folder: Path) -> Path:
 
 
 def as_url(repository: str) -> str:
-    """The URL of a repository as a person typed it.
+    """Return the URL of a repository as a person typed it.
 
     That is a folder of this machine, `git@host:path`, or a URL, which stays unchanged.
     """
@@ -97,7 +97,7 @@ def as_url(repository: str) -> str:
 
 
 def remote_url(commit: Commit) -> str | None:
-    """The URL of the remote that other machines can reach; None without one.
+    """Return the URL of the remote that other machines can reach; None without one.
 
     That is the remote of the branch, else `origin`, else the only one. ConfigurationError when the commit is on no
     branch of it, as of the last fetch or push.
@@ -120,7 +120,7 @@ def remote_url(commit: Commit) -> str | None:
 
 
 def git_environment() -> dict[str, str]:
-    """The variables that git needs to read a local repository.
+    """Return the variables that git needs to read a local repository.
 
     Other processes of this user can read git's environment, and a repository's configuration may name programs that
     git starts. So git gets none of our secrets; to a remote it does not connect.

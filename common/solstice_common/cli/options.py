@@ -71,7 +71,7 @@ def with_settings(
 
 
 def found_settings(model: type[S], given: Mapping[str, Any]) -> S:
-    """The settings from flags, else the environment, else the running `solstice up`."""
+    """Return the settings from flags, else the environment, else the running `solstice up`."""
     missing = _missing(model, given)
     up = running_up.read() if missing else None
     from_up = {name: up.setting(name) for name in missing} if up else {}
@@ -79,7 +79,7 @@ def found_settings(model: type[S], given: Mapping[str, Any]) -> S:
 
 
 def _missing(model: type[S], given: Mapping[str, object]) -> Sequence[str]:
-    """The addresses that only the running `solstice up` can know."""
+    """Return the addresses that only the running `solstice up` can know."""
     fields = model.model_fields
     return [
         name
@@ -112,7 +112,7 @@ def _default_named(settings: Sequence[str]) -> Iterator[None]:
 
 
 def load_settings(model: type[S], **values: Any) -> S:
-    """The settings from `values` and the environment. ConfigurationError says which is wrong and how."""
+    """Return the settings from `values` and the environment. ConfigurationError says which is wrong and how."""
     try:
         return model(**values)
     except ValidationError as error:
@@ -129,7 +129,7 @@ def also_flag(name: str) -> JsonDict:
 
 
 def age_given(option: str, text: str) -> float:
-    """An option's age (`30d`, `12h`, `90m`, `60s`) in seconds; ConfigurationError names the option."""
+    """Return an option's age (`30d`, `12h`, `90m`, `60s`) in seconds; ConfigurationError names the option."""
     try:
         return age_seconds(text)
     except ValueError as error:
@@ -137,7 +137,7 @@ def age_given(option: str, text: str) -> float:
 
 
 def read_text(option: str, path: Path) -> str:
-    """The text of a file that an option names.
+    """Return the text of a file that an option names.
 
     ConfigurationError when it cannot be read, or is no text.
     """
@@ -154,7 +154,7 @@ def _is_secret(field: FieldInfo) -> bool:
 
 
 def _completer(field: FieldInfo) -> Callable[[str], Sequence[str]] | None:
-    """What completes the values of a setting that has a fixed choice of them."""
+    """Return what completes the values of a setting that has a fixed choice of them."""
     choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
     if not choices:
         return None

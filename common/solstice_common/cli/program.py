@@ -150,7 +150,7 @@ def _leave_a_closed_pipe() -> None:
 
 
 def _exit_code(error: BaseException) -> Exit | None:
-    """The exit code; None for a bug, whose traceback is printed."""
+    """Return the exit code; None for a bug, whose traceback is printed."""
     match error:
         case ConfigurationError() | RightMissing():
             return Exit.USAGE

@@ -46,7 +46,7 @@ class RunningUp:
     """The file of its sources; empty: every forge, with generated secrets, and no rules."""
 
     def setting(self, name: str) -> str:
-        """The value of a setting of `FOUND`. ConfigurationError when its URL has a password."""
+        """Return the value of a setting of `FOUND`. ConfigurationError when its URL has a password."""
         value: str | None = getattr(self, FOUND[name])
         if value is None:
             raise ConfigurationError(
@@ -57,7 +57,7 @@ class RunningUp:
 
 
 def shareable(url: str) -> str | None:
-    """The URL as any working directory understands it; None when it has a password."""
+    """Return the URL as any working directory understands it; None when it has a password."""
     if url.startswith("sqlite:"):
         return f"sqlite:///{sqlite_path(url).absolute()}"
     try:
@@ -97,7 +97,7 @@ def remove(state: Path) -> None:
 
 
 def read() -> RunningUp | None:
-    """The addresses of the `solstice up` that runs with this state directory.
+    """Return the addresses of the `solstice up` that runs with this state directory.
 
     None when none runs, or it is not ready yet.
     """

@@ -55,7 +55,7 @@ def print_table(
 def fitting(
     columns: Sequence[str], widths: Sequence[int], columns_left: int, layout: Layout
 ) -> Sequence[int]:
-    """The indexes of the columns that fit. Pure."""
+    """Return the indexes of the columns that fit. Pure."""
     shown = list(range(len(columns)))
 
     def needed() -> int:

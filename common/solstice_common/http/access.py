@@ -74,7 +74,7 @@ class Access:
         return not self.is_open and not self.file.current() and self.file.ever_had_tokens
 
     def notices(self) -> Mapping[str, str]:
-        """What `/readyz` says about access.
+        """Return what `/readyz` says about access.
 
         It is no lack of readiness: webhooks and jobs need no token.
         """
@@ -215,7 +215,7 @@ def _denied(reason: DeniedReason, detail: str) -> Denied:
 
 
 def _credentials(authorization: str | None) -> tuple[str, str | None]:
-    """The scheme in lower case, and the token that was sent.
+    """Return the scheme in lower case, and the token that was sent.
 
     A token comes as a bearer token (RFC 6750), or as the password of a login (RFC 7617), since a browser can
     ask for a login but not for a bearer token. The user name of the login is ignored.

@@ -33,7 +33,7 @@ def document(
     models: Iterable[type[BaseModel]],
     headers: Mapping[str, Node],
 ) -> Node:
-    """The whole document; `models` are those that the paths refer to."""
+    """Return the whole document; `models` are those that the paths refer to."""
     _, rendered = models_json_schema([(model, "serialization") for model in models], ref_template=_REF)
     return {
         "openapi": "3.1.0",
@@ -60,17 +60,17 @@ def document(
 
 
 def text_of(shown: Node) -> bytes:
-    """The document as text, as it is served and stored in the repository."""
+    """Return the document as text, as it is served and stored in the repository."""
     return json.dumps(shown, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def security(scope: TokenScope) -> list[Node]:
-    """The security requirement: a token with that scope."""
+    """Return the security requirement: a token with that scope."""
     return [{"token": [scope.value]}]
 
 
 def answer(description: str, model: type[BaseModel], *headers: str) -> Node:
-    """An answer in JSON."""
+    """Return an answer in JSON."""
     header_refs = {name: {"$ref": f"#/components/headers/{name}"} for name in headers}
     return {
         "description": description,
@@ -85,7 +85,7 @@ def content(model: type[BaseModel]) -> Node:
 
 
 def refusals(scope: TokenScope, problem: type[BaseModel]) -> Node:
-    """The answers for a caller without a suitable token."""
+    """Return the answers for a caller without a suitable token."""
     return {
         "401": answer("No token, or one that is not valid.", problem, WWW_AUTHENTICATE),
         "403": answer(f"The token lacks the scope `{scope.value}`.", problem, WWW_AUTHENTICATE),
@@ -93,7 +93,7 @@ def refusals(scope: TokenScope, problem: type[BaseModel]) -> Node:
 
 
 def query_of(model: type[BaseModel]) -> list[Node]:
-    """The parameters of a query; a null value becomes an absent parameter."""
+    """Return the parameters of a query; a null value becomes an absent parameter."""
     shown = model.model_json_schema(ref_template=_REF)
     return [
         _parameter(name, schema, required=name in shown.get("required", ()))
@@ -102,7 +102,7 @@ def query_of(model: type[BaseModel]) -> list[Node]:
 
 
 def plain(schema: Any) -> Any:
-    """The schema without titles that repeat names, and defaults that mean "not required"."""
+    """Return the schema without titles that repeat names, and defaults that mean "not required"."""
     if isinstance(schema, dict):
         return {
             key: {name: plain(inner) for name, inner in value.items()}

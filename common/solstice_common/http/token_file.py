@@ -66,7 +66,7 @@ class TokenFile:
         return self._had_tokens
 
     def current(self) -> Tokens:
-        """The current tokens.
+        """Return the current tokens.
 
         Looks at the file's inode and times, and reads it only when they have changed.
         """
@@ -93,7 +93,7 @@ class TokenFile:
 
 
 def read(path: Path) -> Tokens:
-    """The tokens in the file, none when there is no file.
+    """Return the tokens in the file, none when there is no file.
 
     ConfigurationError says what is wrong with it.
     """

@@ -66,7 +66,7 @@ def mint(
     lifetime_seconds: float | None,
     random_bytes: bytes,
 ) -> tuple[Token, str]:
-    """A new token, and its text, which is not stored.
+    """Return a new token, and its text, which is not stored.
 
     ValueError for a name that cannot be one.
     """
@@ -84,12 +84,12 @@ def mint(
 
 
 def digest(text: str) -> str:
-    """The stored form of a token's text."""
+    """Return the stored form of a token's text."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def find(tokens: Sequence[Token], text: str) -> Token | None:
-    """The token with that text, expired or not.
+    """Return the token with that text, expired or not.
 
     Every token is compared, each in constant time.
     """
@@ -101,7 +101,7 @@ def find(tokens: Sequence[Token], text: str) -> Token | None:
 
 
 def lifetime_seconds(text: str) -> float:
-    """The seconds of `90d`, `12h`, `30m` or `8w`; ValueError for anything else."""
+    """Return the seconds of `90d`, `12h`, `30m` or `8w`; ValueError for anything else."""
     matched = _SPAN.fullmatch(text)
     if matched is None:
         raise ValueError("must be a number and a unit: 30m, 12h, 90d or 8w")

@@ -228,7 +228,7 @@ _REQUEST_NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "urn:solstice-ci:jobr
 
 
 def derive_request_id(*parts: str) -> str:
-    """A stable request id from what makes the request unique: source name, delivery id, ....
+    """Return a stable request id from what makes the request unique: source name, delivery id, ....
 
     A UUIDv5 (RFC 9562, section 5.5) in the namespace of `jobrequest.v1`.
     """

@@ -69,7 +69,7 @@ class WireMessage(BaseModel):
         return message, orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
 
     def encode(self) -> bytes:
-        """The canonical bytes; raises InvalidMessage when an unknown field holds what JSON cannot carry."""
+        """Return the canonical bytes; raises InvalidMessage when an unknown field holds what JSON cannot carry."""
         _refuse_infinite(self.model_extra)
         try:
             document = self.model_dump(mode="json", exclude_unset=True)
@@ -84,7 +84,7 @@ class WireMessage(BaseModel):
 
 
 def _diagnose(expected: str, body: bytes, error: ValidationError) -> InvalidMessage:
-    """Why `body` is not an `expected`, in words for its author."""
+    """Return why `body` is not an `expected`, in words for its author."""
     try:
         body.decode("utf-8")
     except UnicodeDecodeError as undecodable:

@@ -16,7 +16,7 @@ _BY_NAME: Final[Mapping[str, Priority]] = MappingProxyType({each.value: each for
 
 
 def named_class(value: object) -> Priority | None:
-    """The class of that name; None for anything else."""
+    """Return the class of that name; None for anything else."""
     return _BY_NAME.get(value) if isinstance(value, str) else None
 
 

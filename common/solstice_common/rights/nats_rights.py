@@ -39,18 +39,18 @@ class NatsRights:
     subscribe: frozenset[str] = field(default=frozenset())
 
     def __or__(self, other: "NatsRights") -> "NatsRights":
-        """The rights of both."""
+        """Return the rights of both."""
         return NatsRights(publish=self.publish | other.publish, subscribe=self.subscribe | other.subscribe)
 
     def names(self, user: str) -> Mapping[str, Sequence[str]]:
-        """The subjects under each right, sorted."""
+        """Return the subjects under each right, sorted."""
         return {
             "publish": sorted(self.publish),
             "subscribe": sorted({*self.subscribe, f"_INBOX.{user}.>"}),
         }
 
     def lines(self, user: str) -> Sequence[str]:
-        """The entry of the list `authorization { users: [ ... ] }`, with a password to replace."""
+        """Return the entry of the list `authorization { users: [ ... ] }`, with a password to replace."""
         return user_entry(user, "PASSWORD", self.names(user))
 
 
@@ -69,7 +69,7 @@ def user_entry(user: str, password: str, names: Mapping[str, Sequence[str]]) -> 
 
 
 def nats_rights(role: Role, settings: BrokerSettings) -> NatsRights:
-    """The rights of one role under the names that the settings give.
+    """Return the rights of one role under the names that the settings give.
 
     Services do not declare: the admin has done so. With the rights of `admin` as well they do it themselves.
     """
@@ -124,7 +124,7 @@ def _rights(*subjects: Sequence[str], present: Sequence[str] = ()) -> NatsRights
 
 
 def _seeing(*routes: Route) -> tuple[str, ...]:
-    """What shows that queues and their consumers exist."""
+    """Return what shows that queues and their consumers exist."""
     streams = [stream_of(name) for each in routes for name in (each.queue, each.dlq)]
     return tuple(
         subject
@@ -134,7 +134,7 @@ def _seeing(*routes: Route) -> tuple[str, ...]:
 
 
 def _publishing(*queues: str) -> tuple[str, ...]:
-    """A queue's name is its subject."""
+    """Return the subjects of queues, which are their names."""
     return queues
 
 
@@ -151,12 +151,12 @@ def _reading(*queues: str) -> tuple[str, ...]:
 
 
 def _counting(*queues: str) -> tuple[str, ...]:
-    """What asks the readers of queues how much they hold."""
+    """Return what asks the readers of queues how much they hold."""
     return tuple(presence_subject(name) for name in queues)
 
 
 def _finding(settings: BrokerSettings) -> tuple[str, ...]:
-    """What shows whether queues of priority classes are left from another setting."""
+    """Return what shows whether queues of priority classes are left from another setting."""
     classes = split_jobs_route(settings).classes.values()
     return tuple(
         f"{API}.STREAM.INFO.{stream_of(name)}" for each in classes for name in (each.queue, each.dlq)

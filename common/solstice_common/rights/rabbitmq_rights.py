@@ -32,7 +32,7 @@ class RabbitMQRights:
     tags: frozenset[str] = field(default=NONE)
 
     def __or__(self, other: "RabbitMQRights") -> "RabbitMQRights":
-        """The rights of both."""
+        """Return the rights of both."""
         return RabbitMQRights(
             configure=self.configure | other.configure,
             write=self.write | other.write,
@@ -41,7 +41,7 @@ class RabbitMQRights:
         )
 
     def names(self) -> Mapping[str, Sequence[str]]:
-        """The names under each right, sorted."""
+        """Return the names under each right, sorted."""
         return {
             "configure": sorted(self.configure),
             "write": sorted(self.write),
@@ -49,11 +49,11 @@ class RabbitMQRights:
         }
 
     def expressions(self) -> Mapping[str, str]:
-        """The regular expression of each right, which matches exactly its names."""
+        """Return the regular expression of each right, which matches exactly its names."""
         return {right: expression(names) for right, names in self.names().items()}
 
     def commands(self, user: str, vhost: str) -> Sequence[str]:
-        """The commands that make such a user. The first one asks for its password."""
+        """Return the commands that make such a user. The first one asks for its password."""
         granted = " ".join(f"'{each}'" for each in self.expressions().values())
         return [
             f"rabbitmqctl add_user {shlex.quote(user)}",
@@ -63,7 +63,7 @@ class RabbitMQRights:
 
 
 def expression(names: Iterable[str]) -> str:
-    """The regular expression that matches these names alone."""
+    """Return the regular expression that matches these names alone."""
     escaped = [re.escape(name).replace("\\-", "-") for name in names]
     if not escaped:
         return NOTHING
@@ -71,7 +71,7 @@ def expression(names: Iterable[str]) -> str:
 
 
 def rabbitmq_rights(role: Role, settings: BrokerSettings) -> RabbitMQRights:
-    """The rights of one role under the names that the settings give.
+    """Return the rights of one role under the names that the settings give.
 
     Services do not declare: the admin has done so. With the rights of `admin` as well they do it themselves.
     """
@@ -103,7 +103,7 @@ def rabbitmq_rights(role: Role, settings: BrokerSettings) -> RabbitMQRights:
 
 
 def _declaring(settings: BrokerSettings) -> RabbitMQRights:
-    """The rights to bind a queue.
+    """Return the rights to bind a queue.
 
     Who binds a queue writes to it and reads its exchange; a dead-letter exchange needs both the other way round.
     """

@@ -27,7 +27,7 @@ class Grant:
     keys: tuple[str, ...] = ()
 
     def rule(self, prefix: str) -> str:
-        """The rule of an ACL; on keys, a selector."""
+        """Return the rule of an ACL; on keys, a selector."""
         commands = " ".join(f"+{each}" for each in self.commands)
         keys = " ".join(f"~{prefix}{each}" for each in self.keys)
         return f"({commands} {keys})" if keys else commands
@@ -40,25 +40,25 @@ class RedisRights:
     grants: tuple[Grant, ...]
 
     def __or__(self, other: "RedisRights") -> "RedisRights":
-        """The rights of both."""
+        """Return the rights of both."""
         return RedisRights(tuple(dict.fromkeys((*self.grants, *other.grants))))
 
     def names(self) -> Mapping[str, Sequence[str]]:
-        """The keys under the commands that may be run on them."""
+        """Return the keys under the commands that may be run on them."""
         return {" ".join(grant.commands): grant.keys for grant in self.grants}
 
     def rules(self, prefix: str = "") -> Sequence[str]:
-        """The rules after `ACL SETUSER NAME`, without the password."""
+        """Return the rules after `ACL SETUSER NAME`, without the password."""
         return ["resetkeys", "resetchannels", "-@all", *(grant.rule(prefix) for grant in self.grants)]
 
     def commands(self, user: str, prefix: str) -> Sequence[str]:
-        """The command that makes such a user."""
+        """Return the command that makes such a user."""
         quoted = " ".join(f"'{rule}'" if "(" in rule else rule for rule in self.rules(prefix))
         return [f"redis-cli ACL SETUSER {user} reset on '>PASSWORD' {quoted}"]
 
 
 def redis_rights(role: Role, settings: BrokerSettings) -> RedisRights:
-    """The rights of one role under the names that the settings give.
+    """Return the rights of one role under the names that the settings give.
 
     Services do not declare: the admin has done so. With the rights of `admin` as well they do it themselves.
     """
@@ -114,7 +114,7 @@ def redis_rights(role: Role, settings: BrokerSettings) -> RedisRights:
 
 
 def _publishing(*queues: str) -> tuple[Grant, ...]:
-    """The keys of messages, of notifications, and of what recognises a repeat."""
+    """Return the keys of messages, of notifications, and of what recognises a repeat."""
     return (
         Grant(("xadd",), queues),
         Grant(("zadd",), tuple(f"{name}:new" for name in queues)),
@@ -132,7 +132,7 @@ def _reading(*queues: str) -> tuple[Grant, ...]:
 
 
 def _counting(*queues: str, reads: Sequence[str] = ()) -> tuple[Grant, ...]:
-    """What measures queues; who `reads` one may do some of it anyway."""
+    """Return what measures queues; who `reads` one may do some of it anyway."""
     others = tuple(name for name in queues if name not in reads)
     return (
         Grant(("xlen",), queues),

@@ -44,7 +44,7 @@ class RoleUser:
 
 
 def users_of_roles(settings: BrokerSettings, user: str, roles: Sequence[Role]) -> RoleUser:
-    """The user with the rights of all these roles.
+    """Return the user with the rights of all these roles.
 
     Raises ConfigurationError for a broker without users, and for a URL that cannot be taken apart.
     """

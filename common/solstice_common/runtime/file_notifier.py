@@ -88,7 +88,7 @@ class FileNotifier:
         os.close(self._descriptor)
 
     def _open_fifo(self) -> tuple[int, Path]:
-        """A FIFO where every notifier finds it, open for reading."""
+        """Return a FIFO where every notifier finds it, open for reading."""
         # Opened under a temporary name, then renamed: a notifier must not find it without a reader.
         name = uuid.uuid4().hex
         hidden, visible = self._directory / f"{name}.new", self._directory / f"{name}.fifo"

@@ -15,7 +15,7 @@ OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def file_state(path: Path) -> tuple[int, ...] | None:
-    """A value that changes whenever the file's content may have; None without a file."""
+    """Return a value that changes whenever the file's content may have; None without a file."""
     try:
         status = path.stat()
     except OSError:

@@ -82,7 +82,7 @@ class _Protected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def sign(bodies: Sequence[bytes], version: str, key: SigningKey) -> Sequence[str]:
-    """The signature of each body, all of them messages of this version."""
+    """Return the signature of each body, all of them messages of this version."""
     if len(bodies) == 1:
         head, _, signature = _signed(version, bodies[0], key).split(".")
         return [f"{head}..{signature}"]
@@ -125,7 +125,7 @@ def read_signature(text: object) -> Signature | None:
 
 
 def signed_bodies(signature: Signature, key: VerifyKey) -> frozenset[bytes]:
-    """The SHA-256 digests of the bodies that this key signed together.
+    """Return the SHA-256 digests of the bodies that this key signed together.
 
     None of what was signed alone, or by another key.
     """
@@ -142,7 +142,7 @@ def is_genuine(signature: Signature, body: bytes, key: VerifyKey) -> bool:
 
 @lru_cache(maxsize=256)
 def _signed_bodies(signature: Signature, key: VerifyKey) -> frozenset[bytes]:
-    """The digests of the bodies in a list; none when it was not signed."""
+    """Return the digests of the bodies in a list; none when it was not signed."""
     listed = _decoded(signature.listed or "") or b""
     if sha256(listed).digest() not in _signed_lists(signature.jws, key):
         return frozenset()
@@ -151,7 +151,7 @@ def _signed_bodies(signature: Signature, key: VerifyKey) -> frozenset[bytes]:
 
 @lru_cache(maxsize=64)
 def _signed_lists(jws: str, key: VerifyKey) -> frozenset[bytes]:
-    """The digests of the lists under a signature; none when it is wrong.
+    """Return the digests of the lists under a signature; none when it is wrong.
 
     The messages of a group follow one another, so the cache computes it once for them.
     """
@@ -186,7 +186,7 @@ def _verifies(signed: bytes, proof: str, key: VerifyKey) -> bool:
 
 
 def _signed(typ: str, payload: bytes, key: SigningKey) -> str:
-    """A compact JWS with its payload."""
+    """Return a compact JWS with its payload."""
     head = msgspec.json.encode({"alg": "Ed25519", "kid": key.name, "typ": typ})
     signed = _encoded(head) + b"." + _encoded(payload)
     return (signed + b"." + _encoded(key.private.sign(signed))).decode()

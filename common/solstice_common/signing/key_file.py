@@ -68,7 +68,7 @@ def read_public(path: Path) -> Mapping[str, VerifyKey]:
 
 
 def read_private(path: Path) -> Sequence[SigningKey]:
-    """The private keys in a file.
+    """Return the private keys in a file.
 
     ConfigurationError says what is wrong with it, and never contains a key.
     """
@@ -131,7 +131,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def _content(path: Path, setting: str) -> tuple[int, bytes]:
-    """The mode and content of a file."""
+    """Return the mode and content of a file."""
     try:
         with path.open("rb") as file:
             return os.fstat(file.fileno()).st_mode, file.read()

@@ -166,7 +166,7 @@ def parse_public(content: bytes) -> Sequence[VerifyKey]:
 
 
 def public_document(keys: Collection[VerifyKey]) -> bytes:
-    """The JWK Set of these keys, as text for a file."""
+    """Return the JWK Set of these keys, as text for a file."""
     document = _PublicSet(
         keys=[
             _PublicJwk(
@@ -204,7 +204,7 @@ def _verify_key(jwk: _PublicJwk) -> VerifyKey:
 
 
 def _imported(**parts: str) -> object:
-    """The key of these members of a JWK; ValueError when they are not one."""
+    """Return the key of these members of a JWK; ValueError when they are not one."""
     try:
         return OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", **parts}).raw_value
     except (JoseError, ValueError) as error:

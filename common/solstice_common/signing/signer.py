@@ -48,7 +48,7 @@ def signed(messages: Iterable[Message], key: SigningKey) -> Iterable[Message]:
 
 
 def signing(broker: Broker, settings: SigningSettings) -> Broker:
-    """The broker, which signs if SIGNING_KEYS is set.
+    """Return the broker, which signs if SIGNING_KEYS is set.
 
     ConfigurationError for keys that cannot be used.
     """

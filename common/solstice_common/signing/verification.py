@@ -57,7 +57,7 @@ def signer_of(delivery: Delivery, version: str, keys: Mapping[str, VerifyKey]) -
 def overstep(
     key: VerifyKey, message: JobRequestV1 | JobCancelV1, needed: AbstractSet[Right]
 ) -> Refuse | None:
-    """The refusal of a message that its key may not sign.
+    """Return the refusal of a message that its key may not sign.
 
     None for an allowed one. `needed` are the rights that the message's fields need.
     """
@@ -83,7 +83,7 @@ def _in_scope(key: VerifyKey, source: Source, repo_url: str, full_name: str | No
 
 
 def outlived(request: JobRequestV1, *, now: float, max_age_seconds: float | None) -> Refuse | None:
-    """The refusal of a request whose run the store may have forgotten.
+    """Return the refusal of a request whose run the store may have forgotten.
 
     None for a younger request. Until then a repeated request is recognised. `now` in seconds since the epoch.
     """

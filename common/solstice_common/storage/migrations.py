@@ -30,13 +30,13 @@ class Migration:
 
 
 def migrations_of(package: str) -> tuple[Migration, ...]:
-    """The files `NNNN_what.sql` of a package, in order."""
+    """Return the files `NNNN_what.sql` of a package, in order."""
     names = sorted(entry.name for entry in files(package).iterdir() if entry.name.endswith(".sql"))
     return tuple(Migration(int(name[:4]), files(package).joinpath(name).read_text("utf-8")) for name in names)
 
 
 def missing(where: str, applied: Mapping[int, str], migrations: Sequence[Migration]) -> Sequence[Migration]:
-    """The steps that a database still needs.
+    """Return the steps that a database still needs.
 
     `applied` has the applied ones (version: checksum).
 
@@ -74,7 +74,7 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mig
 
 
 def applied_to(connection: sqlite3.Connection) -> Mapping[int, str]:
-    """The version and checksum of every step that was applied to an SQLite file.
+    """Return the version and checksum of every step that was applied to an SQLite file.
 
     None when it was never migrated.
     """

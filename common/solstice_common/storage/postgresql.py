@@ -135,7 +135,7 @@ class PostgreSQLDatabase:
         return await self._carry_out(work, TransactionMode.READING, self._usual)
 
     async def fetch(self, statement: str, *arguments: object) -> Sequence["asyncpg.Record"]:
-        """The rows of a single statement, which is its own transaction: one round trip.
+        """Return the rows of a single statement, which is its own transaction: one round trip.
 
         Not tried again after a deadlock; StoreUnavailable as with `transaction`.
         """
@@ -146,7 +146,7 @@ class PostgreSQLDatabase:
             raise named(self.where, error) from error
 
     async def at_once(self, statement: str, *arguments: object) -> "Sequence[asyncpg.Record] | None":
-        """The rows of a single statement that changes something.
+        """Return the rows of a single statement that changes something.
 
         None when PostgreSQL rolled it back in favour of another.
 
@@ -161,7 +161,7 @@ class PostgreSQLDatabase:
             raise named(self.where, error) from error
 
     def listen(self, channel: str) -> AbstractAsyncContextManager[asyncio.Event]:
-        """An event that is set at every notification of `channel`, from any process.
+        """Return an event that is set at every notification of `channel`, from any process.
 
         See `PostgreSQLNotifier.listen`.
         """
@@ -216,7 +216,7 @@ async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Recor
 
 
 def named(where: str, error: Exception) -> Exception:
-    """The error as callers know it.
+    """Return the error as callers know it.
 
     StoreUnavailable, or the error itself where it is a mistake in our own SQL.
     """

@@ -54,7 +54,7 @@ async def migrate(
 async def applied_to(
     connection: "asyncpg.Connection[asyncpg.Record]", applied: str = APPLIED
 ) -> Mapping[int, str]:
-    """The version and checksum of every step that was applied to a database.
+    """Return the version and checksum of every step that was applied to a database.
 
     None when it was never migrated.
     """

@@ -226,7 +226,7 @@ def _commit_group(connection: sqlite3.Connection, path: Path, group: Sequence[_C
 
 
 def _commit(connection: sqlite3.Connection, path: Path, calls: Sequence[_Call]) -> Sequence[_Settled] | None:
-    """The outcomes of the calls, in one transaction.
+    """Return the outcomes of the calls, in one transaction.
 
     None, and nothing was done, when one of several failed.
 

@@ -86,7 +86,7 @@ def open_connections(
 
 
 def no_place(path: Path, error: OSError) -> ConfigurationError | StoreUnavailable:
-    """What callers know when the system refuses a database its files."""
+    """Return what callers know when the system refuses a database its files."""
     words = f"{error.filename} is no directory" if error.errno == errno.EEXIST else system_words(str(error))
     if error.errno in _WRONG_PLACE:
         return ConfigurationError(f"the database {path} cannot be used: {words}")

@@ -21,7 +21,7 @@ _UNITS: Final = MappingProxyType({"": "seconds", "s": "seconds", "m": "minutes",
 
 
 def parse_moment(text: str) -> datetime:
-    """The moment of an RFC 3339 time with any offset, in UTC.
+    """Return the moment of an RFC 3339 time with any offset, in UTC.
 
     ValueError says what is wrong.
     """
@@ -36,7 +36,7 @@ def parse_moment(text: str) -> datetime:
 
 
 def parse_delay(text: str) -> timedelta:
-    """A delay like `90` (seconds), `30s`, `15m`, `2h`, `1d`; ValueError says what is wrong."""
+    """Return a delay like `90` (seconds), `30s`, `15m`, `2h`, `1d`; ValueError says what is wrong."""
     match = _DELAY.fullmatch(text)
     if match is None:
         raise ValueError("must be a number with a unit: 90 (seconds), 30s, 15m, 2h or 1d")

@@ -22,7 +22,7 @@ class InvalidGlob(ValueError):
 
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern as a regular expression.
+    """Return the pattern as a regular expression.
 
     InvalidGlob says what is wrong with it. Names are untrusted: matching takes time in proportion to their
     length. Between two stars, or two `**`, the first match is as good as any later one, so the expression
@@ -62,7 +62,7 @@ def _runs(pattern: str) -> Sequence[str]:
 
 
 def _part(part: str, pattern: str) -> str:
-    """An expression for one part."""
+    """Return an expression for one part."""
     pieces = [""]
     for token in _TOKEN.finditer(part):
         if token[0].startswith("*"):
@@ -86,7 +86,7 @@ def _character(token: re.Match[str], pattern: str) -> str:
 
 
 def _set(members: str, pattern: str) -> str:
-    """The inside of a set: single characters and `a-z`."""
+    """Return the inside of a set: single characters and `a-z`."""
     if not members:
         raise InvalidGlob(f"{pattern!r}: an empty set fits nothing")
     parts = []

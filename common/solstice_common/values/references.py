@@ -17,7 +17,7 @@ class References:
     environ: Mapping[str, str] = field(repr=False)
 
     def value(self, reference: str) -> str:
-        """The value of the reference, without line breaks at its end.
+        """Return the value of the reference, without line breaks at its end.
 
         ValueError says what is missing and what to do, and never contains a secret.
         """
@@ -38,7 +38,7 @@ class References:
 
 
 def split(reference: str) -> tuple[str, str]:
-    """The kind and the rest of a reference; ValueError for anything else."""
+    """Return the kind and the rest of a reference; ValueError for anything else."""
     kind, separator, rest = reference.partition(":")
     if not separator or kind not in KINDS:
         raise ValueError(f"a secret does not stand here as it is: {ADVICE}")

@@ -36,7 +36,7 @@ _MOST_LAYERS: Final = 4
 # Few repositories are pushed to repeatedly, and parsing a URL costs more than the rest of a message.
 @lru_cache(maxsize=1024)
 def canonical(url: str) -> str:
-    """The one spelling of a repository's URL; ValueError says what is not allowed.
+    """Return the one spelling of a repository's URL; ValueError says what is not allowed.
 
     Idempotent. The scheme stays, and so does a trailing `.git`: some servers know a repository only with it,
     or only without it.
@@ -53,7 +53,7 @@ def canonical(url: str) -> str:
 
 
 def name_of(repo_url: str) -> str:
-    """The name of a repository in rules.
+    """Return the name of a repository in rules.
 
     For example `forge.example/river/otter`, `forge.example:8443/river/otter`, `/srv/git/otter`. Without scheme, user
     and `.git`. ValueError as of `canonical`.
@@ -64,7 +64,7 @@ def name_of(repo_url: str) -> str:
 
 
 def full_name_of(repo_url: str) -> str | None:
-    """The forge's name of the repository at this URL (`river/otter`); None when unknown.
+    """Return the forge's name of the repository at this URL (`river/otter`); None when unknown.
 
     For a folder of this machine, these are the last two parts of its path.
     """
@@ -79,13 +79,13 @@ def full_name_of(repo_url: str) -> str | None:
 
 
 def from_scp(text: str) -> str | None:
-    """The ssh:// URL of git's `git@host:path` or `host:path`. None for anything else."""
+    """Return the ssh:// URL of git's `git@host:path` or `host:path`. None for anything else."""
     match = None if "://" in text else _SCP.fullmatch(text)
     return match and f"ssh://{match['place']}/{match['path'].lstrip('/')}"
 
 
 def without_user(url: str) -> str:
-    """An http(s) URL without the user and password of a clone; others unchanged."""
+    """Return an http(s) URL without the user and password of a clone; others unchanged."""
     scheme, separator, rest = url.partition("://")
     if scheme not in {"http", "https"} or not separator:
         return url
@@ -94,7 +94,7 @@ def without_user(url: str) -> str:
 
 
 def spelled(url: str) -> str:
-    """The canonical URL, or the text itself when it has none.
+    """Return the canonical URL, or the text itself when it has none.
 
     Used for keys of requests that are refused a moment later.
     """
@@ -105,7 +105,7 @@ def spelled(url: str) -> str:
 
 
 def _scheme(url: str) -> str:
-    """The scheme of a URL."""
+    """Return the scheme of a URL."""
     if url.startswith("-"):
         raise ValueError("must not start with '-': git would take it for an option")
     if not url.isprintable() or " " in url:

@@ -12,7 +12,7 @@ _UNIT_SECONDS: Final[Mapping[str, float]] = {"d": 86_400.0, "h": 3600.0, "m": 60
 
 
 def parse_timestamp(text: str) -> datetime:
-    """The moment of an RFC 3339 time in UTC, to the microsecond.
+    """Return the moment of an RFC 3339 time in UTC, to the microsecond.
 
     ValueError when there is no such moment.
     """
@@ -46,7 +46,7 @@ def age_seconds(text: str) -> float:
 
 
 def duration(seconds: float) -> str:
-    """A duration for people, in the two units that matter: `3 min 5 s`.
+    """Return a duration for people, in the two units that matter: `3 min 5 s`.
 
     Else `0.4 s`, `12 s`, `2 h 14 min` or `5 d 3 h`. `web/static/times.js` does the same, as for `age` and `ago`.
     """
@@ -61,7 +61,7 @@ def duration(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """An age in the largest unit that fits: `12 s`, `3 h`."""
+    """Return an age in the largest unit that fits: `12 s`, `3 h`."""
     whole_seconds = int(max(0.0, seconds))
     for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
         if whole_seconds >= size:
@@ -80,5 +80,5 @@ def ahead(seconds: float) -> str:
 
 
 def absolute(seconds: float) -> str:
-    """A moment in seconds since the epoch: `2026-01-31 12:00:00 UTC`."""
+    """Return a moment in seconds since the epoch: `2026-01-31 12:00:00 UTC`."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -47,7 +47,7 @@ _WORDS: Final[Mapping[str, Callable[[Context], str]]] = MappingProxyType(
 
 
 def in_words(problem: ErrorDetails) -> str:
-    """The explanation, to follow a name: `must be at least 1`."""
+    """Return the explanation, to follow a name: `must be at least 1`."""
     say = _WORDS.get(problem["type"])
     if say is not None:
         return say(problem.get("ctx", {}))

@@ -151,7 +151,7 @@ class Metrics(MetricsTable):
         self._reconciled.labels(source, outcome).inc(count)
 
     def render(self, backlog: int, broker: BrokerHealth) -> bytes:
-        """Everything in Prometheus' text form (`CONTENT_TYPE`), with the current gauges."""
+        """Return everything in Prometheus' text form (`CONTENT_TYPE`), with the current gauges."""
         self._backlog.set(backlog)
         self._connected.set(broker.connected)
         self._blocked.set(broker.blocked is not None)

@@ -177,7 +177,7 @@ def _api_and_pages(
     statuses: Statuses,
     metrics: Metrics,
 ) -> list[BaseRoute]:
-    """The routes of the API and the pages."""
+    """Return the routes of the API and the pages."""
     rules = ApiRules(
         access=access,
         per_minute=settings.forge_api_per_minute,

@@ -66,7 +66,7 @@ class DeadLetterFacts:
         )
 
     def document(self) -> dict[str, Any]:
-        """One line of a list, as JSON."""
+        """Return one line of a list, as JSON."""
         return {
             "id": self.id,
             "queue": self.dead_letter.queue,
@@ -83,7 +83,7 @@ class DeadLetterFacts:
         }
 
     def whole_document(self) -> dict[str, Any]:
-        """Everything about it, as JSON."""
+        """Return everything about it, as JSON."""
         return self.document() | {
             "refused_by": self.refused_by or None,
             "history": list(self.history),

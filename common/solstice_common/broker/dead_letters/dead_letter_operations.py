@@ -42,7 +42,7 @@ class Added:
 
 
 async def existing(queues: DeadLetterQueues, routes: Iterable[DeadLetterRoute]) -> Sequence[DeadLetterRoute]:
-    """Those that services declare, and those that are left from another AMQP_PRIORITIES."""
+    """Return those that services declare, and those that are left from another AMQP_PRIORITIES."""
     return [each for each in routes if each.is_declared or await queues.queue(each.dlq).count() is not None]
 
 
@@ -54,7 +54,7 @@ async def browse(
     *,
     whole: bool = False,
 ) -> list[T]:
-    """What `keep` returns for the selected dead letters of these queues; changes nothing.
+    """Return what `keep` returns for the selected dead letters of these queues; changes nothing.
 
     Of each queue the oldest come first, and copies count once. `keep` gets one after the other, and only what it
     returns is held: see `DeadLetterFacts.brief`. With `whole`, large bodies are whole.

@@ -89,7 +89,7 @@ class DeadLetterQueue(Protocol):
     """
 
     async def count(self) -> int | None:
-        """How many dead letters wait; None when there is no such queue."""
+        """Return how many dead letters wait; None when there is no such queue."""
         ...
 
     async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:
@@ -146,7 +146,7 @@ async def take_all(queue: DeadLetterQueue) -> int:
 
 
 def plain(value: Any) -> Any:
-    """A header's value as JSON can hold it: numbers, text, booleans, lists and objects.
+    """Return a header's value as JSON can hold it: numbers, text, booleans, lists and objects.
 
     Times become RFC 3339; bytes become text, with escapes for what is not UTF-8.
     """

@@ -37,7 +37,7 @@ class DeadLetterRoute:
 
 
 def dead_letter_routes(settings: BrokerSettings) -> Sequence[DeadLetterRoute]:
-    """Every dead-letter queue there may be; of each kind, that of v1 first."""
+    """Return every dead-letter queue there may be; of each kind, that of v1 first."""
     jobs, is_split = jobs_route(settings), settings.amqp_priorities == "split"
     classes = split_jobs_route(settings).classes
     return [
@@ -65,7 +65,7 @@ def dead_letter_routes(settings: BrokerSettings) -> Sequence[DeadLetterRoute]:
 
 
 def chosen_routes(settings: BrokerSettings, names: Sequence[str]) -> Sequence[DeadLetterRoute]:
-    """The dead-letter queues of these names; all without a name.
+    """Return the dead-letter queues of these names; all without a name.
 
     A name is a kind, a short name, a queue or a dead-letter queue. ConfigurationError for any other name.
     """
@@ -81,7 +81,7 @@ def chosen_routes(settings: BrokerSettings, names: Sequence[str]) -> Sequence[De
 
 
 def import_queue(settings: BrokerSettings, name: str) -> str:
-    """The dead-letter queue that an import under this name adds to.
+    """Return the dead-letter queue that an import under this name adds to.
 
     It is one that the services declare.     ConfigurationError for an unknown name.
     """

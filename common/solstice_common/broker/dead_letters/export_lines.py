@@ -22,7 +22,7 @@ class InvalidLine(ValueError):
 
 
 def exported(found: DeadLetterFacts) -> str:
-    """One line, without its end, of a dead letter whose body is whole.
+    """Return one line, without its end, of a dead letter whose body is whole.
 
     The body is text where it is UTF-8, else `body_base64`.
     """
@@ -53,7 +53,7 @@ def exported(found: DeadLetterFacts) -> str:
 
 
 def imported(line: str) -> DeadLetter:
-    """The dead letter of a line; InvalidLine when there is none."""
+    """Return the dead letter of a line; InvalidLine when there is none."""
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -22,7 +22,7 @@ def dead_letter_of(
     message_id: str | None,
     large: LargeBody | None = None,
 ) -> DeadLetter:
-    """The dead letter of a message; `message_id` stands in for a missing one.
+    """Return the dead letter of a message; `message_id` stands in for a missing one.
 
     A foreign publisher may have written anything: properties that cannot be read are absent.
     """
@@ -43,7 +43,7 @@ def dead_letter_of(
 
 
 def meta_of_dead_letter(dead_letter: DeadLetter) -> dict[str, Any]:
-    """The `meta` under which a dead letter is put back; it keeps its id."""
+    """Return the `meta` under which a dead letter is put back; it keeps its id."""
     meta = {
         "exchange": "",
         "routing_key": dead_letter.queue,

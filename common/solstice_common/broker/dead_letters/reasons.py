@@ -141,7 +141,7 @@ OTHER: Final = Advice(
 
 
 def advice(reason: str) -> Advice:
-    """What a reason means and what to do.
+    """Return what a reason means and what to do.
 
     Never fails: any publisher can write this header.
     """

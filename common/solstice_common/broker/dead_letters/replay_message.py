@@ -51,7 +51,7 @@ class NotReplayable:
 def replay_message(
     found: DeadLetterFacts, route: Route, *, replay_id: str, by: str, at: datetime
 ) -> Message | NotReplayable:
-    """The message to publish again, on the route that its priority class has now.
+    """Return the message to publish again, on the route that its priority class has now.
 
     It keeps its idempotency key and every other header that our messages can carry (texts, numbers,
     booleans); the broker's headers and those of the refusal are left out. `x-solstice-attempt` counts on.
@@ -86,7 +86,7 @@ def replay_message(
 
 
 def reason_to_stay(found: DeadLetterFacts) -> str:
-    """Why a replay would have no effect; empty when it would have one.
+    """Return why a replay would have no effect; empty when it would have one.
 
     It says what to do instead.
     """

@@ -57,7 +57,7 @@ class Selection:
 
 
 def died_since(now: datetime, seconds: float) -> datetime:
-    """The moment so many seconds ago, or the earliest possible one."""
+    """Return the moment so many seconds ago, or the earliest possible one."""
     try:
         return now - timedelta(seconds=seconds)
     except OverflowError:
@@ -65,7 +65,7 @@ def died_since(now: datetime, seconds: float) -> datetime:
 
 
 def condition(text: str) -> tuple[str, str]:
-    """The header and value of `KEY=VALUE`; ValueError for anything else."""
+    """Return the header and value of `KEY=VALUE`; ValueError for anything else."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise ValueError(

@@ -34,7 +34,7 @@ def waiting(connection: sqlite3.Connection, queue: str, limit: int) -> list[Numb
 def read(
     connection: sqlite3.Connection, queue: str, numbers: Collection[int], *, whole: bool
 ) -> list[tuple[int, DeadLetter]]:
-    """Those of these dead letters that still exist.
+    """Return those of these dead letters that still exist.
 
     Large bodies are cut, unless they are wanted `whole`.
     """

@@ -86,7 +86,7 @@ class EmbeddedConsumer:
             await pause(POLL_SECONDS, unless=self._notified)
 
     async def _claimed(self) -> list[Delivery]:
-        """The ready messages, within the prefetch."""
+        """Return the ready messages, within the prefetch."""
         if self._claim is None:
             credit = self._prefetch - len(self._unsettled)
             if credit <= 0:

@@ -10,7 +10,7 @@ from solstice_common.topology import Binding
 
 
 async def found_topology(url: str) -> FoundTopology:
-    """Everything declared in the file that `url` names; nothing where there is no file.
+    """Return everything declared in the file that `url` names; nothing where there is no file.
 
     Raises ConfigurationError for a wrong URL, StoreUnavailable when the file cannot be read, SchemaTooNew.
     """

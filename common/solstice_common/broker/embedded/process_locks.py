@@ -42,7 +42,7 @@ class ProcessLocks:
             os.close(descriptor)
 
     def dead_tokens(self) -> list[str]:
-        """The tokens whose holders ended without leaving, as far as known.
+        """Return the tokens whose holders ended without leaving, as far as known.
 
         A token stays until `forget`.
         """

@@ -64,7 +64,7 @@ class SettledMessages:
 
 
 def row_of(message: Message, message_id: str) -> MessageRow:
-    """The row of a message to publish.
+    """Return the row of a message to publish.
 
     ValueError or TypeError for what no broker can carry.
     """
@@ -240,7 +240,7 @@ def _declare_binding(connection: sqlite3.Connection, binding: Binding) -> None:
 
 
 def _publishing_route(connection: sqlite3.Connection, exchange: str, key: str) -> Sequence[int] | Published:
-    """The queues that a publish reaches, or its outcome without any."""
+    """Return the queues that a publish reaches, or its outcome without any."""
     if queues := _route(connection, exchange, key):
         return queues
     if connection.execute("SELECT 1 FROM exchanges WHERE name = ?", (exchange,)).fetchone() is None:

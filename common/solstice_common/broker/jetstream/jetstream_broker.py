@@ -224,7 +224,7 @@ class JetStreamBroker:
         )
 
     async def _oldest_seconds(self, connection: NatsConnection, stream: StreamInfo) -> float | None:
-        """The age of the oldest message; None where this user may not read messages."""
+        """Return the age of the oldest message; None where this user may not read messages."""
         name = stream.config.name or ""
         if name in connection.unreadable:
             return None

@@ -167,7 +167,7 @@ class JetStreamConsumer:
             await self.settle([(delivery, verdict)])
 
     def _later(self, delivery: JetStreamDelivery) -> bytes:
-        """The answer that returns a delivery to the server until its backoff ends."""
+        """Return the answer that returns a delivery to the server until its backoff ends."""
         pause = retry_seconds(delivery.count - 1, self._rng)
         return NAK + b" " + json.dumps({"delay": int(pause * 1e9)}).encode()
 

@@ -208,7 +208,7 @@ class JetStreamDeadLetterQueue:
         return max(1, stream.state.first_seq), stream.state.last_seq, at_once
 
     async def _read(self, sequences: Collection[int], *, whole: bool = False) -> list[Numbered]:
-        """The messages of these sequences that exist, in order."""
+        """Return the messages of these sequences that exist, in order."""
         read = await asyncio.gather(*(self._message(sequence, whole=whole) for sequence in sequences))
         return [
             (sequence, dead_letter)
@@ -230,7 +230,7 @@ class JetStreamDeadLetterQueue:
         return dead_letter_of(self._name, held, meta, message_id=f"{self._name}/{sequence}", large=large)
 
     async def _next(self, sequence: int, last: int) -> int:
-        """The sequence of the first message from here on; beyond `last` without one."""
+        """Return the sequence of the first message from here on; beyond `last` without one."""
         try:
             found = await self._connection.call(
                 self._connection.jetstream.get_msg(self._stream, seq=sequence, subject=self._name, next=True)

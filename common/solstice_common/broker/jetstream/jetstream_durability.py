@@ -30,7 +30,7 @@ class DurabilityProbe:
             self._seen = await _probe(self._monitor_url)
 
     def degraded(self, version: tuple[int, int]) -> str | None:
-        """Why the server is not durable, and what to change; None when it is."""
+        """Return why the server is not durable, and what to change; None when it is."""
         if not self._monitor_url:
             return lacking(version, syncs_always=self._sync_always or None)
         if isinstance(self._seen, str):
@@ -46,7 +46,7 @@ class DurabilityProbe:
 
 
 def lacking(version: tuple[int, int], *, syncs_always: bool | None) -> str | None:
-    """Why a server is not durable, and what to change; None when it is. Pure."""
+    """Return why a server is not durable, and what to change; None when it is. Pure."""
     if version < LEAST_VERSION:
         major, minor = version
         return f"not durable: nats-server {major}.{minor} has no sync_interval: always; upgrade it to 2.10 or newer"

@@ -15,7 +15,7 @@ _QUEUE: Final = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*", re.ASCII)
 
 
 def stream_of(queue: str) -> str:
-    """The stream of a queue, whose only subject is the queue's name.
+    """Return the stream of a queue, whose only subject is the queue's name.
 
     A stream's name may hold no dots, so these become underscores; a queue's own underscores could then collide.
     Raises ConfigurationError for a name that cannot be a subject.
@@ -28,5 +28,5 @@ def stream_of(queue: str) -> str:
 
 
 def presence_subject(queue: str) -> str:
-    """The subject on which the consumers of a queue answer what they hold."""
+    """Return the subject on which the consumers of a queue answer what they hold."""
     return f"{PRESENCE_PREFIX}{queue}"

@@ -65,7 +65,7 @@ class _Answers:
 
 
 async def held_by_consumers(connection: NatsConnection, queue: str) -> list[Held]:
-    """The messages that each living consumer and reader of the queue holds. Raises NatsLost."""
+    """Return the messages that each living consumer and reader of the queue holds. Raises NatsLost."""
     client, answers = connection.client, _Answers()
     inbox = client.new_inbox()
     try:

@@ -153,7 +153,7 @@ class JetStreamPublisher:
         return size + len(record.body)
 
     def _message_id(self, queue: str, key: str, *, repeat: bool) -> str:
-        """The id by which the server recognises a repeat.
+        """Return the id by which the server recognises a repeat.
 
         The id tells apart equal messages: a replayed dead letter has the key of the refused message, and must
         arrive.
@@ -186,7 +186,7 @@ class JetStreamPublisher:
 
 
 def together(outcomes: Sequence[Published]) -> Published:
-    """The outcome of a message that went to several queues. Pure."""
+    """Return the outcome of a message that went to several queues. Pure."""
     failed = [outcome for outcome in outcomes if not outcome.confirmed]
     if not failed:
         return outcomes[0]
@@ -197,7 +197,7 @@ def together(outcomes: Sequence[Published]) -> Published:
 
 
 def read_answer(headers: dict[str, str] | None, data: bytes) -> Published:
-    """What a server's answer to a publish means. Pure."""
+    """Return what a server's answer to a publish means. Pure."""
     if (headers or {}).get("Status") == "503":
         return MISSING
     try:

@@ -24,7 +24,7 @@ class RoutingTable:
     bindings: frozenset[Binding] = frozenset()
 
     def including(self, topology: Topology) -> "RoutingTable":
-        """The table with everything in `topology`; TopologyMismatch when an exchange is of another kind."""
+        """Return the table with everything in `topology`; TopologyMismatch when an exchange is of another kind."""
         for exchange in topology.exchanges:
             found = self.exchanges.get(exchange.name, exchange.kind)
             if found != exchange.kind:
@@ -35,7 +35,7 @@ class RoutingTable:
         )
 
     def route(self, exchange: str, routing_key: str) -> tuple[str, ...] | Published:
-        """The queues of a message, ordered by name, or why it has none."""
+        """Return the queues of a message, ordered by name, or why it has none."""
         kind = self.exchanges.get(exchange)
         if kind is None:
             return Published(PublishStatus.REJECTED, f"there is no exchange {exchange!r}: declare it first")
@@ -53,7 +53,7 @@ class RoutingTable:
         )
 
     def encode(self) -> bytes:
-        """The table as the server stores it."""
+        """Return the table as the server stores it."""
         document = {
             "exchanges": dict(sorted(self.exchanges.items())),
             "bindings": [list(binding) for binding in sorted(self.bindings)],
@@ -62,7 +62,7 @@ class RoutingTable:
 
 
 def read_table(text: bytes | None) -> RoutingTable:
-    """The table that the server stores, empty without one. Raises ValueError for anything else."""
+    """Return the table that the server stores, empty without one. Raises ValueError for anything else."""
     if not text:
         return RoutingTable()
     document = json.loads(text)

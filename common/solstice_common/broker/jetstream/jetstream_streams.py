@@ -87,7 +87,7 @@ async def require_jetstream(connection: NatsConnection) -> None:
 
 
 async def read_routes(connection: NatsConnection) -> RoutingTable:
-    """The server's exchanges and bindings; an empty table when it has none. Raises NatsLost."""
+    """Return the server's exchanges and bindings; an empty table when it has none. Raises NatsLost."""
     try:
         bucket = await connection.call(connection.jetstream.key_value(TOPOLOGY_BUCKET))
         table, _ = await _read(connection, bucket)
@@ -99,7 +99,7 @@ async def read_routes(connection: NatsConnection) -> RoutingTable:
 
 
 async def find_stream(connection: NatsConnection, queue: str) -> StreamInfo | None:
-    """The stream of a queue; None when there is none. Raises NatsLost."""
+    """Return the stream of a queue; None when there is none. Raises NatsLost."""
     try:
         return await connection.call(connection.jetstream.stream_info(stream_of(queue)))
     except NotFoundError:
@@ -109,7 +109,7 @@ async def find_stream(connection: NatsConnection, queue: str) -> StreamInfo | No
 
 
 async def oldest_seconds(connection: NatsConnection, stream: StreamInfo) -> float | None:
-    """How long ago the oldest message of a stream was stored; None without one.
+    """Return how long ago the oldest message of a stream was stored; None without one.
 
     By the server's clock then, and by ours now. Raises NatsLost.
     """
@@ -151,7 +151,7 @@ async def ensure_consumer(connection: NatsConnection, queue: str, *, ack_wait_se
 
 
 def consumer_differences(found: ConsumerConfig) -> list[str]:
-    """The differences between a durable consumer and what we need, in words. Pure."""
+    """Return the differences between a durable consumer and what we need, in words. Pure."""
     facts = {
         f"ack_policy={_plain(found.ack_policy)}": found.ack_policy in {None, AckPolicy.EXPLICIT},
         f"deliver_policy={_plain(found.deliver_policy)}": found.deliver_policy in {None, DeliverPolicy.ALL},
@@ -164,7 +164,7 @@ def consumer_differences(found: ConsumerConfig) -> list[str]:
 
 
 def stream_differences(found: StreamConfig, queue: Queue) -> list[str]:
-    """The differences between a stream and what the queue needs, in words. Pure.
+    """Return the differences between a stream and what the queue needs, in words. Pure.
 
     The operator may choose replicas and limits that reject messages, but no limits that drop messages
     silently.
@@ -243,7 +243,7 @@ async def _declare_routes(connection: NatsConnection, topology: Topology, *, rep
 
 
 async def _read(connection: NatsConnection, bucket: KeyValue) -> tuple[RoutingTable, int]:
-    """The table and its revision, 0 before the first."""
+    """Return the table and its revision, 0 before the first."""
     try:
         entry = await connection.call(bucket.get(TOPOLOGY_KEY))
     except KeyNotFoundError as missing:
@@ -262,7 +262,7 @@ def _arguments(queue: Queue) -> str:
 
 
 def dead_letter_exchange(found: StreamInfo) -> str | None:
-    """The exchange for refused messages that the stream was declared with; None without one."""
+    """Return the exchange for refused messages that the stream was declared with; None without one."""
     try:
         arguments: Any = json.loads((found.config.metadata or {}).get(ARGUMENTS_KEY, "{}"))
     except ValueError:
@@ -272,12 +272,12 @@ def dead_letter_exchange(found: StreamInfo) -> str | None:
 
 
 def _plain(value: object) -> str:
-    """A value of nats-py as the server writes it."""
+    """Return a value of nats-py as the server writes it."""
     return str(value.value) if isinstance(value, Enum) else str(value)
 
 
 async def unreadable_messages(connection: NatsConnection, queue: str) -> dict[int, bytes]:
-    """The delivered, unsettled messages whose heads a client cannot read: sequence and body.
+    """Return the delivered, unsettled messages whose heads a client cannot read: sequence and body.
 
     The API returns heads as base64, so that none has to be read. Raises NatsLost and APIError.
     """

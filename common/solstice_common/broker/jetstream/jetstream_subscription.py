@@ -223,6 +223,6 @@ class JetStreamSubscription:
 
 
 def _denied(answer: "asyncio.Future[Msg]") -> NatsDenied | None:
-    """Why the user may not settle; None where it may."""
+    """Return why the user may not settle; None where it may."""
     error = None if answer.cancelled() or not answer.done() else answer.exception()
     return error if isinstance(error, NatsDenied) else None

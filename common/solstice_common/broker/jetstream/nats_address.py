@@ -49,11 +49,11 @@ class NatsAddress:
         self.tls_context()
 
     def password_now(self) -> str | None:
-        """The current password; ConfigurationError when its file cannot be used."""
+        """Return the current password; ConfigurationError when its file cannot be used."""
         return self.password if self.password_file is None else read_password(self.password_file)
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """The context that verifies servers; None where the URL has no TLS options.
+        """Return the context that verifies servers; None where the URL has no TLS options.
 
         Raises ConfigurationError when a file cannot be used.
         """

@@ -37,7 +37,7 @@ class NatsClient(Client):
                         writer.transport.abort()
 
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
-        """The headers of a message; none where they cannot be read."""
+        """Return the headers of a message; none where they cannot be read."""
         try:
             return await super()._process_headers(headers)
         except (ValueError, IndexError):

@@ -192,7 +192,7 @@ class NatsConnection:
 
 
 def open_connection(address: NatsAddress, name: str) -> AbstractAsyncContextManager[NatsConnection]:
-    """A connection to the first host that accepts one; NatsLost says why none does.
+    """Return a connection to the first host that accepts one; NatsLost says why none does.
 
     ConfigurationError names a file that cannot be used.
     """
@@ -277,7 +277,7 @@ async def open_connection_at(address: NatsAddress, host: Host, name: str) -> Asy
 
 
 def described(error: BaseException) -> str:
-    """The error, in one line."""
+    """Return the error, in one line."""
     if isinstance(error, nats.errors.SecureConnRequiredError):
         return "the server offers no TLS, and AMQP_URL says tls://: nothing was sent to it"
     if isinstance(error, APIError) and error.description:

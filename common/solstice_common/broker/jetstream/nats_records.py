@@ -41,7 +41,7 @@ class NatsRecord:
     is_repeat: bool = False
 
     def header(self, message_id: str) -> str:
-        """The value of `Solstice-Meta` under a fresh message id."""
+        """Return the value of `Solstice-Meta` under a fresh message id."""
         return json.dumps({**self.meta, "message_id": message_id}, separators=(",", ":"))
 
 
@@ -90,7 +90,7 @@ def record_of(message: Message, *, repeat_key: str | None = None, is_repeat: boo
 def dead_letter_record(
     exchange: str, routing_key: str, body: bytes, meta: Mapping[str, Any], headers: Mapping[str, object]
 ) -> NatsRecord:
-    """The record of a dead letter: the message's own properties, with the refusal's headers.
+    """Return the record of a dead letter: the message's own properties, with the refusal's headers.
 
     Its own headers and properties give way where all do not fit, the largest first: the refusal must reach the
     dead-letter queue.
@@ -137,12 +137,12 @@ def dead_letter_record(
 
 
 def header_bytes(value: str) -> int:
-    """The bytes of all headers on the wire, with this value of `Solstice-Meta` alone."""
+    """Return the bytes of all headers on the wire, with this value of `Solstice-Meta` alone."""
     return _FIXED_BYTES + len(value)
 
 
 def read_meta(headers: Mapping[str, str] | None) -> dict[str, Any]:
-    """The properties of a received message, within bounds; none without a JSON object."""
+    """Return the properties of a received message, within bounds; none without a JSON object."""
     try:
         # As text: of a header that is not UTF-8, nats-py gives an `email.header.Header`.
         return bounded_meta(json.loads(str((headers or {}).get(META_HEADER, "{}"))))
@@ -151,13 +151,13 @@ def read_meta(headers: Mapping[str, str] | None) -> dict[str, Any]:
 
 
 def text_of(meta: Mapping[str, Any], name: str) -> str | None:
-    """A property that must be text: a foreign publisher may have written anything."""
+    """Return a property that must be text: a foreign publisher may have written anything."""
     value = meta.get(name)
     return value if isinstance(value, str) else None
 
 
 def headers_of(meta: Mapping[str, Any]) -> dict[str, object]:
-    """The headers of a received message, without those that only a broker may write."""
+    """Return the headers of a received message, without those that only a broker may write."""
     headers = meta.get("headers")
     return without_broker_headers(headers) if isinstance(headers, dict) else {}
 
@@ -192,7 +192,7 @@ _WORDS: Final = frozenset(
 
 
 def denied_subject(error: str) -> tuple[str, str] | None:
-    """The right, `publish` or `subscribe`, and the subject; None for another error.
+    """Return the right, `publish` or `subscribe`, and the subject; None for another error.
 
     nats-py makes the whole refusal lower case; the subjects of JetStream's own API are written back as they are.
     """
@@ -204,7 +204,7 @@ def denied_subject(error: str) -> tuple[str, str] | None:
 
 
 def restored(subject: str) -> str:
-    """A subject of JetStream with the case that it has; others as they are."""
+    """Return a subject of JetStream with the case that it has; others as they are."""
     if _OWN.match(subject) is None:
         return subject
     words = [word.upper() if word in _WORDS else word for word in subject.split(".")]

@@ -66,11 +66,11 @@ class DeclaredTopologies(Generic[C]):
             yield from topology.queues
 
     def dead_letter_exchange(self, queue: str) -> str | None:
-        """The declared exchange for refused messages of `queue`."""
+        """Return the declared exchange for refused messages of `queue`."""
         return next((each.dead_letter_exchange for each in self.queues() if each.name == queue), None)
 
     def mismatch(self, queue: str) -> TopologyMismatch | None:
-        """Why `queue` differs from its declaration since the last reconnect."""
+        """Return why `queue` differs from its declaration since the last reconnect."""
         return self._mismatches.get(queue)
 
     @property

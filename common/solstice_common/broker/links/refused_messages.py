@@ -50,7 +50,7 @@ async def publish_refused(
 def _written(
     write: Callable[[str, D, Refuse], M], exchange: str, queue: str, delivery: D, why: Refuse
 ) -> M | None:
-    """The dead letter; None when a bug prevents it."""
+    """Return the dead letter; None when a bug prevents it."""
     try:
         return write(exchange, delivery, why)
     except Exception:

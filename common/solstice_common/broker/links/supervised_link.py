@@ -28,7 +28,7 @@ class ConnectionLost(Exception):
     """The connection is lost, or the broker does not answer; the text says why."""
 
     def at(self, url: str, detail: str = "") -> BrokerUnavailable:
-        """The error of a broker's method that this ended.
+        """Return the error of a broker's method that this ended.
 
         `detail` is what is known beside it.
         """

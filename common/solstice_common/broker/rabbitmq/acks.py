@@ -51,7 +51,7 @@ class AckLedger:
         return self._lowest_open <= tag <= self._highest and tag not in self._settled
 
     def settle(self, decisions: Mapping[int, AckAction]) -> list[spec.Basic.Ack | spec.Basic.Reject]:
-        """The frames that carry out `decisions`, in order of writing.
+        """Return the frames that carry out `decisions`, in order of writing.
 
         Tags that are settled already are left out.
 
@@ -90,7 +90,7 @@ class AckLedger:
         )
 
     def give_back(self) -> spec.Basic.Nack | None:
-        """The frame that returns every open delivery to the queue; None without one.
+        """Return the frame that returns every open delivery to the queue; None without one.
 
         It is a `basic.nack`, since these messages are good: a version that distinguishes it from
         `basic.reject` does not count it.
@@ -104,5 +104,5 @@ class AckLedger:
 
 
 def encode(frames: Iterable[spec.Basic.Ack | spec.Basic.Reject | spec.Basic.Nack], channel: int) -> bytes:
-    """The bytes of `frames` for one write."""
+    """Return the bytes of `frames` for one write."""
     return b"".join(pamqp.frame.marshal(frame, channel) for frame in frames)

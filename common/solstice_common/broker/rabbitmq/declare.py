@@ -90,7 +90,7 @@ class _Declaration:
             await close_channel(self._channel)
 
     async def _open(self) -> WireChannel:
-        """The channel, opened again after a refusal."""
+        """Return the channel, opened again after a refusal."""
         if self._channel is None or self._channel.ended.done():
             self._channel = await self._wire.open_channel(IgnoringUser())
         return self._channel
@@ -114,7 +114,7 @@ class _Declaration:
 
 
 async def depth(wire: Wire, queue: str) -> QueueDepth | None:
-    """How many messages wait; None when there is no such queue."""
+    """Return how many messages wait; None when there is no such queue."""
     channel = await wire.open_channel(IgnoringUser())
     try:
         with link_errors():

@@ -47,7 +47,7 @@ def frame(kind: int, channel: int, payload: bytes) -> bytes:
 
 
 def content_header(properties: bytes, body_size: int) -> bytes:
-    """The payload of a message's HEADER frame. `properties` are their flags and values."""
+    """Return the payload of a message's HEADER frame. `properties` are their flags and values."""
     return _CONTENT.pack(_BASIC, _WEIGHT, body_size) + properties
 
 
@@ -126,7 +126,7 @@ class FrameFilter:
             self.rest.feed_data(left)
 
     def _left(self, frames: Sequence[Received]) -> bytes:
-        """What of these frames is passed on."""
+        """Return what of these frames is passed on."""
         return b"".join([raw for channel, frame, raw in frames if not self._take(channel, frame)])
 
 
@@ -138,7 +138,7 @@ class FrameSplitter:
         """The beginning of an incomplete frame."""
 
     def __call__(self, piece: bytes) -> list[Received]:
-        """The frames that are complete now, in order.
+        """Return the frames that are complete now, in order.
 
         Raises InvalidFrameError when the bytes are no frames.
         """
@@ -168,7 +168,7 @@ class FrameSplitter:
 
 
 def _deliver(data: bytes, at: int) -> spec.Basic.Deliver:
-    """The arguments of a `basic.deliver`: three short strings around the tag and the flag."""
+    """Return the arguments of a `basic.deliver`: three short strings around the tag and the flag."""
     # Filled in afterwards: pamqp's constructor refuses names that RabbitMQ allows.
     deliver = spec.Basic.Deliver()
     deliver.consumer_tag, at = _short_string(data, at)

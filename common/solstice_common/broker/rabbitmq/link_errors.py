@@ -35,7 +35,7 @@ class AccessRefused(RightRefused, LinkLost):
 
 
 def lost_link(why: str, needed: Mapping[str, str] = MappingProxyType({})) -> LinkLost:
-    """The error for a channel that the broker closed with this reason.
+    """Return the error for a channel that the broker closed with this reason.
 
     RabbitMQ before 3.12 does not name the right: it is the one that the call needs on an object of this kind.
     """
@@ -81,7 +81,7 @@ def link_errors(needed: Mapping[str, str] = MappingProxyType({})) -> Iterator[No
 
 
 def describe(error: BaseException) -> str:
-    """The error text of the broker or of the system."""
+    """Return the error text of the broker or of the system."""
     if isinstance(error, asyncio.CancelledError):
         return "the broker stopped answering (heartbeat)"
     words = " ".join(str(part) for part in error.args if part is not None and part != "")

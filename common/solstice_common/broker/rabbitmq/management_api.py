@@ -78,7 +78,7 @@ async def found_topology(
 
 
 async def messages_in(amqp_url: str, queue: str, *, management_url: str | None = None) -> int | None:
-    """How many messages a queue has, including unacked ones and dead letters in transit.
+    """Return how many messages a queue has, including unacked ones and dead letters in transit.
 
     The number is some seconds old; None when there is none yet. Raises as `found_topology` does.
     """
@@ -116,7 +116,7 @@ class _ManagementApi:
         """The requests that this user was refused, as sentences."""
 
     async def get(self, path: str) -> Any:
-        """The API's answer; ConfigurationError when it refuses the user."""
+        """Return the API's answer; ConfigurationError when it refuses the user."""
         answer = await self._answer(path)
         if answer.status_code in {401, 403}:
             raise ConfigurationError(
@@ -128,7 +128,7 @@ class _ManagementApi:
         return answer.json()
 
     async def one(self, path: str) -> Any:
-        """An object; None where it is missing, or the user refused, which is noted."""
+        """Return an object; None where it is missing, or the user refused, which is noted."""
         answer = await self._answer(path)
         if answer.status_code == httpx2.codes.NOT_FOUND:
             return None
@@ -140,7 +140,7 @@ class _ManagementApi:
         return answer.json()
 
     async def list_or_nothing(self, path: str) -> Sequence[Mapping[str, object]]:
-        """A list; empty where the user is refused, which is noted."""
+        """Return a list; empty where the user is refused, which is noted."""
         return await self.one(path) or ()
 
     async def _answer(self, path: str) -> httpx2.Response:
@@ -206,7 +206,7 @@ def _queue(
 def _any_policy(
     name: str, policies: Sequence[Mapping[str, object]], operator_policies: Sequence[Mapping[str, object]]
 ) -> Mapping[str, object]:
-    """The policies of a queue of this name, of either type."""
+    """Return the policies of a queue of this name, of either type."""
     return {
         key: value
         for kind in ("classic", "quorum")

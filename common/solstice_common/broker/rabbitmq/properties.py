@@ -40,7 +40,7 @@ _SHORT_DETAIL_CHARACTERS: Final = 256
 
 
 def of_message(message: Message) -> Encode:
-    """The properties of our message: persistent, without headers reserved for brokers."""
+    """Return the properties of our message: persistent, without headers reserved for brokers."""
 
     def encode(message_id: str) -> bytes:
         flags = _CONTENT_TYPE | _DELIVERY_MODE | _MESSAGE_ID | _TIMESTAMP | _TYPE | _APP_ID
@@ -68,7 +68,7 @@ def of_message(message: Message) -> Encode:
 
 
 def of_properties(properties: spec.Basic.Properties) -> Encode:
-    """The properties of a received message, unchanged except for the message id."""
+    """Return the properties of a received message, unchanged except for the message id."""
 
     def encode(message_id: str) -> bytes:
         properties.message_id = message_id
@@ -78,7 +78,7 @@ def of_properties(properties: spec.Basic.Properties) -> Encode:
 
 
 def fitting_headers(headers: Mapping[str, Any], limit: int) -> dict[str, Any]:
-    """The headers that can be published within `limit` bytes; the refusal's own go first."""
+    """Return the headers that can be published within `limit` bytes; the refusal's own go first."""
     chosen: dict[str, Any] = {}
     left = limit
     for name in sorted(headers, key=lambda name: not name.startswith(OWN_PREFIX)):

@@ -65,7 +65,7 @@ class Unconfirmed:
         return len(self._by_tag)
 
     def next_message_id(self) -> str:
-        """The id for the next message: never used before; it contains the delivery tag."""
+        """Return the id for the next message: never used before; it contains the delivery tag."""
         return f"{self.prefix}-{self._last + 1}"
 
     def add(self, pending: PendingMessage[Envelope]) -> None:
@@ -119,7 +119,7 @@ class Unconfirmed:
     def _blamed(
         self, pending: Sequence[PendingMessage[Envelope]], why: str
     ) -> Iterable[PendingMessage[Envelope]]:
-        """The messages that the broker certainly lacks, by its reason for closing the channel."""
+        """Return the messages that the broker certainly lacks, by its reason for closing the channel."""
         if limit := re.search(r"message size \d+ is larger than (?:configured )?max size (\d+)", why):
             return [each for each in pending if len(each.message.body) > int(limit[1])]
         if named := re.search(r"exchange '([^']*)'", why):
@@ -192,7 +192,7 @@ class Publisher:
                     return
 
     def _next_group(self, channel: WireChannel, unconfirmed: Unconfirmed) -> bytes:
-        """The frames of as many waiting messages as the wire may hold, in order."""
+        """Return the frames of as many waiting messages as the wire may hold, in order."""
         frames: list[bytes] = []
         size = 0
         waiting = self._calls.waiting

@@ -34,7 +34,7 @@ class RabbitMQAddress:
             self.tls.context()
 
     def credentials(self) -> tuple[str, str]:
-        """The current user and password; ConfigurationError when the file cannot be used."""
+        """Return the current user and password; ConfigurationError when the file cannot be used."""
         password = self._url.password if self.password_file is None else read_password(self.password_file)
         return self._url.user or "guest", password or "guest"
 
@@ -45,6 +45,6 @@ class RabbitMQAddress:
 
 
 def rabbitmq_address(url: str) -> RabbitMQAddress:
-    """The address that an `amqp://` or `amqps://` URL names; ConfigurationError never repeats it."""
+    """Return the address that an `amqp://` or `amqps://` URL names; ConfigurationError never repeats it."""
     parsed = parsed_url(url, schemes=PORTS, form=_FORM)
     return RabbitMQAddress(parsed, read_hosts(url, default_port=PORTS[parsed.scheme], form=_FORM))

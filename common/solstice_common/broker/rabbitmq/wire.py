@@ -197,7 +197,7 @@ class Wire:
         self._connection.closing.add_done_callback(lambda closing: self.ended.set_result(_why(closing)))
 
     async def open_channel(self, user: ChannelUser, *, publisher_confirms: bool = False) -> WireChannel:
-        """A new channel; LinkLost when the connection is lost or does not answer."""
+        """Return a new channel; LinkLost when the connection is lost or does not answer."""
         with link_errors():
             async with asyncio.timeout(RPC_SECONDS):
                 calls = await self._connection.channel(publisher_confirms=publisher_confirms)

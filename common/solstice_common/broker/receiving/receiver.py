@@ -245,7 +245,7 @@ class Receiver(Generic[M, R]):
 
 
 def _oversized(delivery: Delivery) -> Refuse:
-    """The refusal of a delivery without its body."""
+    """Return the refusal of a delivery without its body."""
     return Refuse(
         reason="oversize",
         detail=f"{delivery.omitted_bytes} bytes, at most {MAX_MESSAGE_BYTES} are allowed",

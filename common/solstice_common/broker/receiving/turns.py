@@ -24,7 +24,7 @@ class Turns:
 def next_turns(
     turns: Turns, weights: Mapping[str, int], waiting: Mapping[str, int], limit: int
 ) -> tuple[Sequence[str], Turns]:
-    """The queues of the next messages, at most `limit`, and the turns after them.
+    """Return the queues of the next messages, at most `limit`, and the turns after them.
 
     `waiting` says how many messages of each queue are at hand; with one at hand, one is taken. Of queues that may be
     next, the one that `weights` names first is. While a queue has messages at hand, at most `weight / its weight + 1`

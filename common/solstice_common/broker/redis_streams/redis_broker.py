@@ -316,7 +316,7 @@ async def _info(wire: RedisWire) -> Mapping[str, str]:
 
 
 async def _config(wire: RedisWire) -> Mapping[str, str] | None:
-    """The settings that decide the durability; None where CONFIG is not allowed."""
+    """Return the settings that decide the durability; None where CONFIG is not allowed."""
     settings: dict[str, str] = {}
     for name in SETTINGS_READ:
         try:
@@ -327,7 +327,7 @@ async def _config(wire: RedisWire) -> Mapping[str, str] | None:
 
 
 def _arguments(queue: Queue) -> str:
-    """The arguments in one form.
+    """Return the arguments in one form.
 
     As on RabbitMQ, naming the default type is the same as naming none.
     """

@@ -203,7 +203,7 @@ class RedisConsumer:
             self._resubscriber.arrived.set()
 
     def _without_poison(self, deliveries: Sequence[StreamDelivery]) -> Sequence[StreamDelivery]:
-        """Those that may be delivered; the others become dead letters."""
+        """Return those that may be delivered; the others become dead letters."""
         poison = [one for one in deliveries if one.failed_deliveries >= MAX_DELIVERIES]
         self._settling.refuse_poison(
             (

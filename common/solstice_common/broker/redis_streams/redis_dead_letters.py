@@ -182,7 +182,7 @@ class RedisDeadLetterQueue:
         return [known.get(entry_id, (entry_id, (), size)) for entry_id, _, _, _, size in held]
 
     async def _read(self, entry: Entry, *, whole: bool = False) -> DeadLetter | None:
-        """The dead letter of an entry; None if it is gone."""
+        """Return the dead letter of an entry; None if it is gone."""
         entry_id, fields, size = entry
         named = dict(zip(fields[::2], fields[1::2], strict=True))
         if size and not fields:
@@ -198,7 +198,7 @@ class RedisDeadLetterQueue:
         return dead_letter_of(self._name, held, meta_of(named), message_id=entry_id.decode(), large=large)
 
     async def _read_in_parts(self, entry_id: bytes, *, whole: bool) -> HashedBody | None:
-        """The body of an entry; None if it is gone."""
+        """Return the body of an entry; None if it is gone."""
         found, at = await self._part(entry_id, "body", 0, PART_BYTES), 0
         body = None if found is None else HashedBody(found[0], whole=whole)
         while body is not None and found is not None:

@@ -28,7 +28,7 @@ def is_denied(why: str) -> bool:
 
 
 def denied_command(why: str, words: Sequence[Word]) -> tuple[str, str]:
-    """The right and the target of a refused command.
+    """Return the right and the target of a refused command.
 
     The command has its key, if any, in front.
     """
@@ -41,7 +41,7 @@ def denied_command(why: str, words: Sequence[Word]) -> tuple[str, str]:
 
 
 def denied_in_script(why: str, script: Script, arguments: Sequence[Word]) -> tuple[str, str]:
-    """The right and the target of a refusal by a line of a script.
+    """Return the right and the target of a refusal by a line of a script.
 
     The script's arguments begin with prefix and queue.
     """

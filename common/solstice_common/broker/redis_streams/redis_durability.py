@@ -33,7 +33,7 @@ def judged(config: Mapping[str, str] | None, info: Mapping[str, Any]) -> Durabil
 
 
 def unusable(info: Mapping[str, Any]) -> str | None:
-    """Why this server can never be our broker, else None."""
+    """Return why this server can never be our broker, else None."""
     if str(info.get("cluster_enabled", "0")) == "1":
         return (
             "it is a Redis Cluster, whose slots our scripts would cross; use a server with cluster-enabled no"

@@ -146,7 +146,7 @@ def _is_enough(messages: int, of_next_call: int) -> bool:
 
 
 def _refusal_in(wire: RedisWire, answer: bytes) -> RedisDenied:
-    """The command that the user may not send, and its key."""
+    """Return the command that the user may not send, and its key."""
     right, _, key = answer.decode("utf-8", "replace").partition(" ")
     return wire.denied(right, f"key {key}")
 

@@ -13,7 +13,7 @@ from solstice_common.topology import Binding
 
 
 async def found_topology(url: str) -> FoundTopology:
-    """Everything declared on the server of `url`.
+    """Return everything declared on the server of `url`.
 
     A queue whose stream was deleted does not exist. Raises ConfigurationError for a wrong URL,
     BrokerUnavailable.

@@ -40,7 +40,7 @@ class RedisAddress(Value, frozen=True, kw_only=True):
             self.tls.context()
 
     def arguments(self, host: Host) -> dict[str, Any]:
-        """What redis-py needs for a connection to one of the hosts.
+        """Return what redis-py needs for a connection to one of the hosts.
 
         ConfigurationError when the file of the password cannot be used.
         """
@@ -55,7 +55,7 @@ class RedisAddress(Value, frozen=True, kw_only=True):
 
 
 def redis_address(url: str) -> RedisAddress:
-    """The server that `url` names: `redis://USER:PASSWORD@HOST:PORT/DATABASE?prefix=P&lease=SECONDS`.
+    """Return the server that `url` names: `redis://USER:PASSWORD@HOST:PORT/DATABASE?prefix=P&lease=SECONDS`.
 
     `rediss://` is TLS, with the options of `tls_files`. Raises ConfigurationError.
     """

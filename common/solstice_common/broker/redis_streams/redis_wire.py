@@ -84,7 +84,7 @@ class RedisWire:
             raise RedisRefusal(str(error)) from None
 
     def denied(self, right: str, target: str) -> RedisDenied:
-        """The error for a command that a script could not run for this user."""
+        """Return the error for a command that a script could not run for this user."""
         return RedisDenied(user=self._user, right=right.lower(), target=target)
 
     async def command(self, *words: bytes | str | float, seconds: float = CALL_SECONDS) -> Any:
@@ -187,12 +187,12 @@ async def open_redis_wire_at(address: RedisAddress, host: Host, name: str) -> As
 
 
 def client_name(name: str) -> str:
-    """The name in the form that CLIENT SETNAME takes."""
+    """Return the name in the form that CLIENT SETNAME takes."""
     return "".join(sign if sign.isalnum() else "-" for sign in name)
 
 
 def describe(error: BaseException) -> str:
-    """An error of redis-py for people: what happened, never a password."""
+    """Return an error of redis-py for people: what happened, never a password."""
     text = str(error) or type(error).__name__
     return with_remedy(text.rstrip("."))
 
@@ -206,7 +206,7 @@ class _TlsConnection(SSLConnection):
 
 
 def _connection(address: RedisAddress, host: Host, name: str) -> Connection:
-    """A connection that connects when it is first used."""
+    """Return a connection that connects when it is first used."""
     options: dict[str, Any] = {
         **address.arguments(host),
         "protocol": 2,  # the replies of scripts have one shape on all servers

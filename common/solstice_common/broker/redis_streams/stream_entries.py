@@ -47,7 +47,7 @@ class Entry(Value, frozen=True, kw_only=True):
 
 
 def entry_of(message: Message, message_id: str) -> Entry | Published:
-    """The entry of a message, or why no queue of Redis carries it."""
+    """Return the entry of a message, or why no queue of Redis carries it."""
     try:
         headers = without_broker_headers(message.headers)
         encoded = orjson.dumps(headers)
@@ -167,7 +167,7 @@ class StreamDelivery:
 
 
 def meta_of(fields: Mapping[bytes, bytes]) -> dict[str, Any]:
-    """The object in `meta`, within bounds; empty when there is none."""
+    """Return the object in `meta`, within bounds; empty when there is none."""
     try:
         return bounded_meta(orjson.loads(fields.get(b"meta", b"{}")))
     except ValueError:
@@ -177,7 +177,7 @@ def meta_of(fields: Mapping[bytes, bytes]) -> dict[str, Any]:
 def dead_meta(
     fields: Mapping[bytes, bytes], *, routing_key: str, message_id: str, headers: Mapping[str, object]
 ) -> bytes:
-    """The `meta` of a dead letter, without the exchange, which the script adds.
+    """Return the `meta` of a dead letter, without the exchange, which the script adds.
 
     All other properties of the message stay, so that it can be replayed unchanged.
     """

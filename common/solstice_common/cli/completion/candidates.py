@@ -20,7 +20,7 @@ class Completion:
 
 
 def candidates(root: Any, program: str, words: Sequence[str], typed: str) -> Sequence[Completion] | None:
-    """What the last word `typed` may become behind `words`; None: a file."""
+    """Return what the last word `typed` may become behind `words`; None: a file."""
     reached = _innermost(root, program, words)
     if reached is None:
         return ()

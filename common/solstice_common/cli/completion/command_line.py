@@ -57,7 +57,7 @@ def _show(context: typer.Context, requested: bool) -> None:  # noqa: FBT001  typ
 
 
 def _shell() -> str:
-    """The shell that runs this command, else the person's own."""
+    """Return the shell that runs this command, else the person's own."""
     import shellingham  # noqa: PLC0415  other commands do not pay for it
 
     try:

@@ -78,7 +78,7 @@ SHELLS: Final = tuple(_SCRIPTS)
 
 
 def script(shell: str, program: str) -> str:
-    """The script that makes `shell` ask `program`."""
+    """Return the script that makes `shell` ask `program`."""
     text = _SCRIPTS[shell].replace("VARIABLE", VARIABLE).replace("PROGRAM", program)
     return text.replace("FILES", FILES).replace("FUNCTION", f"{program.replace('-', '_')}_completion")
 
@@ -86,7 +86,7 @@ def script(shell: str, program: str) -> str:
 def words_of(
     shell: str, arguments: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[Sequence[str], str]:
-    """The words before the cursor, and the last one, which is not yet complete."""
+    """Return the words before the cursor, and the last one, which is not yet complete."""
     if shell == "bash":
         words, _ = _split(_up_to_the_cursor(environment))
         return words[1:-1], words[-1] if len(words) > 1 else ""
@@ -94,7 +94,7 @@ def words_of(
 
 
 def answer(shell: str, found: Sequence[Completion] | None, environment: Mapping[str, str]) -> str:
-    """What the shell is to read."""
+    """Return what the shell is to read."""
     if found is None:
         return FILES
     printable = [
@@ -108,7 +108,7 @@ def answer(shell: str, found: Sequence[Completion] | None, environment: Mapping[
 
 
 def _for_bash(found: Sequence[Completion], environment: Mapping[str, str]) -> Sequence[str]:
-    """What stands behind the last character that divides words for bash.
+    """Return what stands behind the last character that divides words for bash.
 
     Meanings are added only to a list of several candidates.
     """
@@ -132,7 +132,7 @@ def _up_to_the_cursor(environment: Mapping[str, str]) -> str:
 
 
 def _split(line: str) -> tuple[Sequence[str], bool]:
-    """The words of an unfinished line, and whether the last one is quoted."""
+    """Return the words of an unfinished line, and whether the last one is quoted."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []

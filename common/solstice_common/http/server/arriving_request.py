@@ -82,7 +82,7 @@ class ArrivingRequest:
         self._received += count
 
     def framing(self) -> Refusal | None:
-        """What is wrong with the framing of the body, so far."""
+        """Return what is wrong with the framing of the body, so far."""
         return framing_problem(received=self._received, body=self.body_bytes, chunks=self._chunks)
 
     def measure_head(self, count: int) -> bool:
@@ -129,7 +129,7 @@ def is_repeated(headers: Sequence[Field]) -> bool:
 
 
 def framing_problem(*, received: int, body: int, chunks: int) -> Refusal | None:
-    """What is wrong with a framing of so many bytes in so many chunks."""
+    """Return what is wrong with a framing of so many bytes in so many chunks."""
     if chunks > _FREE_CHUNKS + body // _LEAST_CHUNK:
         return TINY_CHUNKS
     if received - body > 2 * HEAD_BYTES + _CHUNK_BYTES * chunks:

@@ -15,7 +15,7 @@ class Bodies:
         self._arriving: set[Body] = set()
 
     def body(self, give_up: Callable[[], None]) -> "Body":
-        """A new body.
+        """Return a new body.
 
         `give_up` is called when the body is given up; its bytes no longer count then.
         """

@@ -36,7 +36,7 @@ class Bounds(Value, frozen=True, kw_only=True):
 
 
 def connections_allowed(requested: int, descriptors: int, *, servers: int = 1) -> int:
-    """How many connections each server of a process may hold.
+    """Return how many connections each server of a process may hold.
 
     A quarter of the descriptors stays free for everything else.
     """

@@ -38,7 +38,7 @@ class ConnectionState(IntEnum):
 def connection_state(
     *, is_answering: bool, is_arriving: bool, is_over: bool, is_read_slowly: bool, is_trusted: bool
 ) -> ConnectionState:
-    """The state of a connection, by its activity."""
+    """Return the state of a connection, by its activity."""
     if is_answering and (is_over or not is_arriving) and not is_read_slowly:
         return ConnectionState.WORKING
     if is_over:

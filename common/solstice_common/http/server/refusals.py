@@ -34,7 +34,7 @@ class Refusal(Value, frozen=True):
     retry_after: int = 0
 
     def encoded(self, further: Iterable[Field] = ()) -> bytes:
-        """The whole answer (RFC 9112, section 2.1)."""
+        """Return the whole answer (RFC 9112, section 2.1)."""
         body = f"{self.detail}\n".encode()
         fields = [
             *further,

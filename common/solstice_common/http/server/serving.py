@@ -59,7 +59,7 @@ class HttpServer(uvicorn.Server):
 
 
 def bounds_of(settings: HttpSettings, *, largest_body: int = 0, servers: int = 1) -> Bounds:
-    """The bounds of the settings, within the descriptors of the process."""
+    """Return the bounds of the settings, within the descriptors of the process."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Bounds(
         connections=connections_allowed(settings.http_connections, descriptors, servers=servers),
@@ -84,7 +84,7 @@ def http_server(
     refused: Callable[[str], None],
     protocol: "Callable[[], type[BoundedProtocol]]" = bounded_protocol,
 ) -> HttpServer:
-    """The server for an application.
+    """Return the server for an application.
 
     It calls `refused` with the reason of each refusal of its own. `protocol` imports the class that it
     returns, so it is called only where uvicorn's inside is used.
@@ -120,7 +120,7 @@ def http_server(
 
 
 def listen(host: str, port: int, *, named: str) -> socket.socket:
-    """A listening socket, made before anything else.
+    """Return a listening socket, made before anything else.
 
     So a port in use, the most common mistake, is reported first.
 

@@ -22,7 +22,7 @@ Endpoint = Callable[[Request, Caller], Awaitable[Response]]
 def guarded(
     access: Access, needed: TokenScope, endpoint: Endpoint
 ) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint, for callers with the needed scope.
+    """Return the endpoint, for callers with the needed scope.
 
     Others get 401 or 403; every caller gets 503 while the inbox cannot be used.
     """
@@ -65,7 +65,7 @@ def is_local(request: Request) -> bool:
 
 
 def refused(refusal: Refused, headers: Mapping[str, str] | None = None) -> Response:
-    """The answer to a refused call: `{"error": SENTENCE, "reason": WORD}`."""
+    """Return the answer to a refused call: `{"error": SENTENCE, "reason": WORD}`."""
     return json({"error": refusal.detail, "reason": refusal.reason}, refusal.status, headers)
 
 

@@ -165,7 +165,7 @@ class Problem(_Document):
 
 
 def fields_of(entry: DeliveryEntry) -> dict[str, Any]:
-    """The fields of a `Delivery`."""
+    """Return the fields of a `Delivery`."""
     return {
         "number": entry.row_id,
         "source": entry.source_name,

@@ -28,7 +28,7 @@ class DecisionLog:
     log: DeliveryLog
 
     async def page(self, request: Request, _: Caller) -> Response:
-        """One page of deliveries, newest first."""
+        """Return one page of deliveries, newest first."""
         query = read_query(request.query_params.multi_items())
         if isinstance(query, Refused):
             return refused(query)
@@ -46,7 +46,7 @@ class DecisionLog:
         return json(page.model_dump(mode="json"))
 
     async def one(self, request: Request, _: Caller) -> Response:
-        """One delivery, by its number here or by the sender's id.
+        """Return one delivery, by its number here or by the sender's id.
 
         Of several with that id, the first.
         """

@@ -32,7 +32,7 @@ _LIMITED: Final = ("RateLimit-Policy", "RateLimit")
 
 
 def document() -> Node:
-    """The document as an object."""
+    """Return the document as an object."""
     return openapi.document(
         title="Solstice CI: forge-integration",
         description="Ask for commits to be built, and read what was decided about each delivery. "
@@ -48,7 +48,7 @@ def document() -> Node:
 
 
 def render() -> bytes:
-    """The document as it is served and stored in the repository."""
+    """Return the document as it is served and stored in the repository."""
     return openapi.text_of(document())
 
 

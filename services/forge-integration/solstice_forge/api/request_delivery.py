@@ -37,7 +37,7 @@ _STORED_HEADERS: Final = ("content-type", "idempotency-key", "traceparent", "use
 
 
 def read_job(body: bytes, now: float) -> JobInput | Refused:
-    """The requested job in a body of JSON; `now` in seconds since the epoch."""
+    """Return the requested job in a body of JSON; `now` in seconds since the epoch."""
     try:
         job = JobInput.model_validate_json(body)
     except ValidationError as error:
@@ -52,7 +52,7 @@ def read_job(body: bytes, now: float) -> JobInput | Refused:
 
 
 def problems_of(error: ValidationError) -> str:
-    """What is wrong, in one line."""
+    """Return what is wrong, in one line."""
     return "; ".join(
         f"{'.'.join(str(part) for part in problem['loc']) or 'body'}: {in_words(problem)}"
         for problem in error.errors(include_url=False, include_input=False)
@@ -60,7 +60,7 @@ def problems_of(error: ValidationError) -> str:
 
 
 def read_key(sent: Sequence[str]) -> str | Refused | None:
-    """The key in the values of the header, None when there is none."""
+    """Return the key in the values of the header, None when there is none."""
     if not sent:
         return None
     (text, *more) = sent
@@ -76,7 +76,7 @@ def read_key(sent: Sequence[str]) -> str | Refused | None:
 def delivery_of(
     job: JobInput, *, caller: str, key: str | None, new_id: str, headers: Mapping[str, str], now: float
 ) -> NewDelivery:
-    """The delivery for a request of `caller`.
+    """Return the delivery for a request of `caller`.
 
     With a key it has the same id as every other request of that caller under that key, and the request's id
     shows whether the bodies are equal, too. So the inbox, which stores one delivery per id, decides which

@@ -249,7 +249,7 @@ async def _replay(
 
 
 def _source(settings: DeliveriesSettings, name: str) -> WebhookSource | None:
-    """The source as configured here, else as the running `solstice up` has it."""
+    """Return the source as configured here, else as the running `solstice up` has it."""
     up = running_up.read()
     if up is None or up.inbox != running_up.shareable(settings.forge_inbox_url):
         return configured_sources(settings, os.environ).get(name)

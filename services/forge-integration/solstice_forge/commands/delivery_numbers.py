@@ -17,7 +17,7 @@ NEWEST: Final = 100
 
 
 def newest_numbers(context: typer.Context, incomplete: str) -> Sequence[tuple[str, str]]:
-    """The newest deliveries whose numbers begin so, each with what it is."""
+    """Return the newest deliveries whose numbers begin so, each with what it is."""
     url = context.params.get("forge_inbox_url")
     settings = found_settings(DeliveriesSettings, {} if url is None else {"forge_inbox_url": url})
     where = settings.forge_inbox_url

@@ -59,7 +59,7 @@ class EnqueueInput:
 
 
 def job_request(request_input: EnqueueInput, *, now: datetime, new_id: uuid.UUID) -> JobRequestV1:
-    """The message for a request; ConfigurationError names the option that is wrong.
+    """Return the message for a request; ConfigurationError names the option that is wrong.
 
     The same idempotency key gives the same request id, so that a repeated command is one run.
     """
@@ -152,7 +152,7 @@ def advice(published: Published, request: JobRequestV1, settings: BrokerSettings
 
 
 def _not_before(request_input: EnqueueInput, now: datetime) -> str | None:
-    """The earliest start in UTC; None for at once."""
+    """Return the earliest start in UTC; None for at once."""
     if request_input.not_before is not None and request_input.delay is not None:
         raise ConfigurationError("--not-before and --delay: give one of them")
     option, typed = ("--not-before", request_input.not_before)

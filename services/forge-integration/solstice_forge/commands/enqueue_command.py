@@ -43,7 +43,7 @@ PUBLISH_EXIT = {
 
 
 def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None]:
-    """The command, with the defaults of `settings_model`."""
+    """Return the command, with the defaults of `settings_model`."""
 
     @with_settings(settings_model)
     def enqueue(

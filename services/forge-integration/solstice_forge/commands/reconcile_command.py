@@ -157,6 +157,6 @@ def _print(report: ReconcileReport) -> None:
 
 
 def _clean(text: str) -> str:
-    """One line without control characters: names are untrusted."""
+    """Return one line without control characters: names are untrusted."""
     indent = " " * (len(text) - len(text.lstrip()))
     return indent + HarmlessText().feed(text).strip()

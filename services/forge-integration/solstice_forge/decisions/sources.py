@@ -86,7 +86,7 @@ def sources_of(settings: SecretSettings) -> Mapping[str, WebhookSource]:
 
 
 def unverified_source(name: str) -> WebhookSource | None:
-    """The source of a forge of that name, without its secrets."""
+    """Return the source of a forge of that name, without its secrets."""
     if name not in set(FORGES):
         return None
     origin = Source(name)

@@ -49,11 +49,11 @@ class Forge(Protocol):
         ...
 
     def delivery_id(self, headers: Headers) -> str | None:
-        """The forge's id of this delivery; None when the header is missing (400)."""
+        """Return the forge's id of this delivery; None when the header is missing (400)."""
         ...
 
     def event_name(self, headers: Headers) -> str | None:
-        """The forge's own name of the event; None when the header is missing (400)."""
+        """Return the forge's own name of the event; None when the header is missing (400)."""
         ...
 
     def unproven(self, headers: Headers, secrets: Sequence[str]) -> Forged | None:

@@ -145,7 +145,7 @@ class DeliveryPages:
         return RedirectResponse(f"/deliveries/{numbers[0]}", 303)
 
     async def delivery(self, request: Request) -> Response:
-        """One delivery with everything stored about it."""
+        """Return one delivery with everything stored about it."""
         number = _number(request.path_params["number"])
         recorded = None if number is None else await self._log.recorded(number)
         if recorded is None:
@@ -177,7 +177,7 @@ class DeliveryPages:
         ]
 
     async def _resends(self, entry: DeliveryEntry) -> ResendRecord | None:
-        """How often the forge was asked to send this delivery again, if it was."""
+        """Return how often the forge was asked to send this delivery again, if it was."""
         if self._reconcile_state is None:
             return None
         return (await self._reconcile_state.resends(entry.source_name, [entry.delivery_id])).get(
@@ -185,7 +185,7 @@ class DeliveryPages:
         )
 
     def error(self, status: int, message: str) -> Response:
-        """A page that says what is wrong and where to go."""
+        """Return a page that says what is wrong and where to go."""
         return self._page("error.html", http_status=status, code=status, message=message)
 
     def _safe(
@@ -205,7 +205,7 @@ class DeliveryPages:
 
 
 def guarded(access: Access, shown: PageEndpoint, refusing: RefusalPage) -> PageEndpoint:
-    """The page, for callers who may read.
+    """Return the page, for callers who may read.
 
     Others get `refusing` (status, sentence), and a browser asks for a login.
     """
@@ -228,7 +228,7 @@ def guarded(access: Access, shown: PageEndpoint, refusing: RefusalPage) -> PageE
 
 
 def tone(entry: DeliveryEntry) -> str:
-    """The colour of a decision, which is always shown as a word, too."""
+    """Return the colour of a decision, which is always shown as a word, too."""
     if entry.decision is Decision.ACCEPTED:
         return "good" if entry.published else "warn"
     return "calm"

@@ -60,7 +60,7 @@ def find_hooks(owner: HookOwner) -> ForgeCall[Page[Hook]]:
 
 
 def find_app_hook() -> ForgeCall[Hook]:
-    """The webhook of the App itself, which calls for all its installations."""
+    """Return the webhook of the App itself, which calls for all its installations."""
     return ForgeCall(
         method="GET",
         path="/app/hook/config",

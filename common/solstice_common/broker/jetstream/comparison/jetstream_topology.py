@@ -82,7 +82,7 @@ async def _queue(
 
 
 async def _consumers(connection: NatsConnection, stream: str) -> list[ConsumerConfig]:
-    """Every consumer of a stream; the server returns 256 at a time."""
+    """Return every consumer of a stream; the server returns 256 at a time."""
     found: list[ConsumerConfig] = []
     while page := await connection.call(connection.jetstream.consumers_info(stream, offset=len(found))):
         found += [each.config for each in page]

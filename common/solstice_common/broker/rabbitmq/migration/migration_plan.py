@@ -124,7 +124,7 @@ class QueueMigration:
 
 
 def plan(migration: QueueMigration, found: FoundTopology) -> tuple[Step, ...]:
-    """The remaining steps; empty when the queue is as required."""
+    """Return the remaining steps; empty when the queue is as required."""
     source = found.queues.get(migration.source)
     target, old = migration.target, Queue(name=migration.source, arguments=_arguments(source))
     if not migration.in_place:
@@ -163,7 +163,7 @@ def plan(migration: QueueMigration, found: FoundTopology) -> tuple[Step, ...]:
 
 
 def refusals(migration: QueueMigration, found: FoundTopology) -> tuple[TopologyDifference, ...]:
-    """Why it cannot be done, each with its remedy; empty when it can."""
+    """Return why it cannot be done, each with its remedy; empty when it can."""
     return (
         *_of_existence(migration, found),
         *_of_kind(migration, found),

@@ -322,7 +322,7 @@ async def _after_a_moment(began: float) -> bool:
 
 
 async def _next_group(arrived: "asyncio.Queue[AbstractIncomingMessage]") -> list[AbstractIncomingMessage]:
-    """The arrived messages, in the queue's order; empty when none arrives for a moment."""
+    """Return the arrived messages, in the queue's order; empty when none arrives for a moment."""
     group: list[AbstractIncomingMessage] = []
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(IDLE_SECONDS):

@@ -51,7 +51,7 @@ class DeadLetterReader:
         """The delivery tags of messages that are not settled."""
 
     async def ready(self) -> int | None:
-        """How many messages wait; None ends this channel: there is no such queue."""
+        """Return how many messages wait; None ends this channel: there is no such queue."""
         with reported(self._url):
             try:
                 found = await self._channel.declare_queue(self._queue, passive=True, timeout=RPC_SECONDS)

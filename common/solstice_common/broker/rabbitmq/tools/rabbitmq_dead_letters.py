@@ -242,7 +242,7 @@ def _spooled_copy(spool: Spool, message: Spooled) -> aio_pika.Message:
 
 
 def unchanged_copy(properties: spec.Basic.Properties, body: bytes) -> aio_pika.Message:
-    """The same message, without counters, time to live and user, who may be another."""
+    """Return the same message, without counters, time to live and user, who may be another."""
     headers = properties.headers or {}
     return aio_pika.Message(
         body,

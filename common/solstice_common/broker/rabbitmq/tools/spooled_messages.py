@@ -170,7 +170,7 @@ class Spool:
         )
 
     def read(self, message: Spooled) -> tuple[UnreadHeader, bytes]:
-        """The header of a message, and what the spool has of its body."""
+        """Return the header of a message, and what the spool has of its body."""
         self._file.seek(message.at)
         header, body = self._file.read(message.header_bytes), self._file.read(message.body_bytes)
         self._file.seek(self._size)

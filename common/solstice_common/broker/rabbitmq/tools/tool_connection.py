@@ -104,7 +104,7 @@ def reported(url: str, needed: Mapping[str, str] = MappingProxyType({})) -> Iter
 
 
 async def _connect(address: RabbitMQAddress, name: str) -> ToolConnection:
-    """A connection to the first host that gives one, else the last one's error."""
+    """Return a connection to the first host that gives one, else the last one's error."""
     tls = None if address.tls is None else address.tls.context()
     for host in address.hosts:
         url = address.at(host)
@@ -157,7 +157,7 @@ def _readable(channel: int, received: object, raw: bytes) -> bytes:
 
 
 def _properties(header: UnreadHeader) -> bytes:
-    """The flags and values of the properties that can be read."""
+    """Return the flags and values of the properties that can be read."""
     properties = header.read()
     if properties.headers is not None:
         carried = {name: publishable(value) for name, value in properties.headers.items()}
