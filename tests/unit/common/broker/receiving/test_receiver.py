@@ -187,7 +187,7 @@ async def test_refused_messages_do_not_wait_for_the_store() -> None:
     broker, handler = ScriptedBroker("aBcD"), ScriptedHandler()
     handler.open.clear()
     async with receiving(broker, handler):
-        assert await settled(broker, 1) == ["B shouted, D shouted"]
+        assert await settled(broker, 1) == ["B invalid_field, D invalid_field"]
         assert handler.refused == ["invalid_field"] * 2
         handler.open.set()
         assert (await settled(broker, 2))[1] == "a acked, c acked"
@@ -267,7 +267,7 @@ async def test_a_receiver_that_is_cancelled_acks_nothing_that_is_not_stored() ->
         await wait_until(lambda: broker.batches_given == 2)
         await settled(broker, 1)
     assert task.cancelled()
-    assert broker.settled == ["B shouted"]
+    assert broker.settled == ["B invalid_field"]
     assert (broker.consumers, broker.left) == (1, 1)
     assert handler.saved == []
 
