@@ -52,18 +52,18 @@ class KeyScope:
     """Globs of `repo_urls.name_of`, as in SECRETS_CONFIG: `forge.example/river/*`."""
     rights: frozenset[Right]
 
-    def covers(self, source: Source, place: str, full_name: str | None) -> bool:
-        """Whether it may ask for builds of the repository at `place` (`repo_urls.name_of`).
+    def covers(self, source: Source, repository: str, full_name: str | None) -> bool:
+        """Whether it may ask for builds of this repository (by `repo_urls.name_of`).
 
         `full_name` is what the message calls the repository, and what quotas, groups and lists know it by: a key for
         some repositories may not name another one.
         """
-        if source not in self.sources or not fits(place, self.repositories):
+        if source not in self.sources or not fits(repository, self.repositories):
             return False
         return (
             EVERYTHING in self.repositories
             or full_name is None
-            or f"/{unquote(place)}".endswith(f"/{full_name.strip('/')}")
+            or f"/{unquote(repository)}".endswith(f"/{full_name.strip('/')}")
         )
 
 

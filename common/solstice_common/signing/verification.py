@@ -62,10 +62,10 @@ def overstep(
     None for an allowed one. `needed` are the rights that the message's fields need.
     """
     if not _in_scope(key, message.source, message.repo_url, message.repo_full_name):
-        place = name_of(message.repo_url)
+        repository = name_of(message.repo_url)
         return _refused(
             SignatureReason.OUTSIDE_SCOPE,
-            f"the key {key.name!r} is not for {message.source} and {message.repo_full_name or place} at {place}",
+            f"the key {key.name!r} is not for {message.source} and {message.repo_full_name or repository} at {repository}",
         )
     if not needed <= key.scope.rights:
         missing = sorted(needed - key.scope.rights)

@@ -72,10 +72,10 @@ async def serve(
         raise ConfigurationError(
             f"the source name {API_SOURCE_NAME!r} is taken by POST /api/v1/jobs: choose another"
         )
-    visitors = access_rules(settings)
+    api_access = access_rules(settings)
     with listen(settings.forge_host, settings.forge_port, named="FORGE_HOST, FORGE_PORT") as listener:
         async with (
-            logged_access(visitors, service="forge-integration"),
+            logged_access(api_access, service="forge-integration"),
             open_inbox(settings.forge_inbox_url) as inbox,
             open_broker(
                 settings.amqp_url,
@@ -108,14 +108,14 @@ async def serve(
                 metrics=metrics,
                 broker_health=lambda: broker.health,
                 relay_problem=lambda: relay.problem,
-                notices=lambda: {**visitors.notices(), **queued.notices},
+                notices=lambda: {**api_access.notices(), **queued.notices},
                 require_durable=settings.broker_require_durable,
                 max_body_bytes=settings.forge_max_body_bytes,
             )
             routes = _api_and_pages(
                 settings,
                 inbox,
-                access=visitors,
+                access=api_access,
                 queued=queued,
                 sources=sources,
                 statuses=no_statuses if statuses is None else statuses.shown,

@@ -27,10 +27,10 @@ REPLAY: Final = "replay"
 class DeliveryQueries:
     """The statements for tables whose names begin with `prefix`.
 
-    The placeholder of the first value is written `{place}1`.
+    The placeholder of the first value is written `{placeholder}1`.
     """
 
-    def __init__(self, *, prefix: str = "", place: str = "$") -> None:
+    def __init__(self, *, prefix: str = "", placeholder: str = "$") -> None:
         deliveries, requests, repeats = (f"{prefix}{name}" for name in ("deliveries", "requests", "repeats"))
         of_delivery = (
             "d.row_id, d.source_name, d.delivery_id, d.event_name, d.received_at, d.repo_full_name, d.reason, d.detail,"
@@ -51,7 +51,7 @@ class DeliveryQueries:
         )
 
         def in_dialect(statement: str) -> str:
-            return statement.replace("$", place)
+            return statement.replace("$", placeholder)
 
         self.newest: Final = in_dialect(
             f"SELECT max(row_id) AS row_id FROM (SELECT max(row_id) AS row_id FROM {deliveries}"

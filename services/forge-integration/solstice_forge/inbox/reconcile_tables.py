@@ -49,15 +49,15 @@ Fetch = Callable[..., Awaitable[Sequence[Any]]]
 class ReconcileTables:
     """Implements `ReconcileState`: `read` and `write` run one statement; `prefix` begins the tables' names.
 
-    `listed` is the SQL of a list that is given as JSON text in `$1`, `$2`...; `place` is the prefix of a value's
+    `listed` is the SQL of a list that is given as JSON text in `$1`, `$2`...; `placeholder` is the prefix of a value's
     number.
     """
 
-    def __init__(self, read: Fetch, write: Fetch, *, prefix: str, place: str, listed: str) -> None:
+    def __init__(self, read: Fetch, write: Fetch, *, prefix: str, placeholder: str, listed: str) -> None:
         self._fetch = read
         self._run = write
         self._prefix = prefix
-        self._place = place
+        self._placeholder = placeholder
         self._listed = listed
 
     async def claim(
@@ -260,7 +260,7 @@ class ReconcileTables:
     def _sql(self, statement: str) -> str:
         tables = re.sub(r"\{(\w+)\}", rf"{self._prefix}\1", statement)
         lists = re.sub(r"\[(\$\d)\]", lambda match: self._listed.replace("$1", match[1]), tables)
-        return lists.replace("$", self._place)
+        return lists.replace("$", self._placeholder)
 
 
 def _json(texts: Collection[str]) -> str:

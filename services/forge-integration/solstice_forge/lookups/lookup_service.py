@@ -89,7 +89,7 @@ class LookupService:
 
     async def _one(self, lookup: Lookup) -> None:
         try:
-            await self._settle(lookup)
+            await self._handle(lookup)
         except StoreUnavailable:
             raise
         except Exception as error:
@@ -99,7 +99,7 @@ class LookupService:
                 words = f"an internal error, now in the log: {type(error).__name__}"
                 await self._decline(lookup, Ignored(reason=IgnoreReason.UNUSABLE, detail=words))
 
-    async def _settle(self, lookup: Lookup) -> None:
+    async def _handle(self, lookup: Lookup) -> None:
         try:
             event = decode_lacking(lookup.event)
         except ValueError:

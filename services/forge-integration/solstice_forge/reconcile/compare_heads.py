@@ -76,7 +76,7 @@ class HeadComparison:
             await self.session.pause(SETTLE_SECONDS, "the webhooks of what is new may be under way")
             await learn(self.inbox, self.sources, self.session.clock())
         for each in compared:
-            await self._settle(each)
+            await self._store_missed(each)
 
     async def _repository(self, name: str, *, is_named: bool) -> list[ComparedHeads]:
         known = await self.session.tables.known(self.source.name, name)
@@ -120,7 +120,7 @@ class HeadComparison:
                     missed.append(one)
         return ComparedHeads(repository=name, kind=kind, at=at, heads=heads, missed=missed)
 
-    async def _settle(self, compared: ComparedHeads) -> None:
+    async def _store_missed(self, compared: ComparedHeads) -> None:
         """Store deliveries for heads that are still missed, and remember the others."""
         known = await self.session.tables.known(self.source.name, compared.repository)
         delivered = await self._delivered(compared.missed)

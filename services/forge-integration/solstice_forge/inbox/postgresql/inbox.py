@@ -54,7 +54,7 @@ class PostgreSQLInbox:
             database.fetch,
             database.fetch,
             prefix="inbox_",
-            place="$",
+            placeholder="$",
             listed="(SELECT json_array_elements_text($1::json))",
         )
 

@@ -35,7 +35,7 @@ _PENDING: Final = (
 )
 _PUBLISHED: Final = "UPDATE requests SET published = 1, attempts = attempts + 1 WHERE row_id IN (SELECT value FROM json_each(?))"
 _NOT_PUBLISHED: Final = "UPDATE requests SET attempts = attempts + 1, last_failure = ? WHERE row_id IN (SELECT value FROM json_each(?))"
-_QUESTIONS: Final = DeliveryQueries(place="?")
+_QUESTIONS: Final = DeliveryQueries(placeholder="?")
 
 
 class SqliteInbox:
@@ -46,7 +46,7 @@ class SqliteInbox:
         self._notifier = notifier
         self.lookup_added = asyncio.Event()
         self.reconcile_state: ReconcileState = ReconcileTables(
-            self._fetch, self._run, prefix="", place="?", listed="(SELECT value FROM json_each($1))"
+            self._fetch, self._run, prefix="", placeholder="?", listed="(SELECT value FROM json_each($1))"
         )
 
     @classmethod
