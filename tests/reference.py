@@ -43,6 +43,7 @@ from solstice_forge.commands.enqueue import EnqueueSettings
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.settings import OrchestratorSettings
 from tests.architecture_tables import PACKAGES, contracts_table, modules_table, rooms_table
+from tests.database_tables import SCHEMAS, differences_table, schema_tables
 from tests.markdown import table
 
 ROOT: Final = Path(__file__).parent.parent
@@ -171,6 +172,10 @@ PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
     },
     DEAD_LETTERS: {"dead-letter-reasons": reasons_table},
     REFERENCE / "brokers.md": {"capabilities": capabilities_table},
+    REFERENCE / "database.md": {
+        "database-postgresql": differences_table,
+        **{f"database-{name}": functools.partial(schema_tables, name) for name in SCHEMAS},
+    },
     REFERENCE / "metrics.md": {
         "forge-metrics": lambda: metrics_table(solstice_forge.metrics),
         "orchestrator-metrics": lambda: metrics_table(solstice_orchestrator.metrics),
