@@ -66,9 +66,9 @@ class Metrics(MetricsTable):
         labels=("priority",),
         at_zero=Priority,
     )
-    _finished = counter(
-        "solstice_jobs_finished_total",
-        "Attempts at jobs that ended, by the state they led to and the reason.",
+    _attempts_finished = counter(
+        "solstice_attempts_finished_total",
+        "Attempts at jobs that ended, by the state of the job after it and the reason.",
         labels=("state", "reason"),
     )
     _wait = histogram(
@@ -206,9 +206,9 @@ class Metrics(MetricsTable):
         """Record the first claim of a job, and the time since its creation."""
         self._wait.labels(label, priority).observe(max(0.0, wait_seconds))
 
-    def job_finished(self, label: str, outcome: Outcome, run_seconds: float) -> None:
+    def attempt_finished(self, label: str, outcome: Outcome, run_seconds: float) -> None:
         """Record the end of an attempt, and the time since its claim."""
-        self._finished.labels(outcome.state.value, outcome.reason.value).inc()
+        self._attempts_finished.labels(outcome.state.value, outcome.reason.value).inc()
         self._run.labels(label, outcome.state.value).observe(max(0.0, run_seconds))
 
     def started_as_expected(self, check: ForecastCheck) -> None:

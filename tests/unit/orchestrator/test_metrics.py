@@ -53,11 +53,11 @@ def samples(metrics: Metrics, broker: BrokerHealth = CONNECTED) -> set[str]:
             'solstice_job_wait_seconds_sum{label="linux",priority="high"} 0.0',
         ),
         (
-            lambda m: m.job_finished("linux", FAILED, 2.0),
-            'solstice_jobs_finished_total{reason="step_failed",state="failed"} 1.0',
+            lambda m: m.attempt_finished("linux", FAILED, 2.0),
+            'solstice_attempts_finished_total{reason="step_failed",state="failed"} 1.0',
         ),
         (
-            lambda m: m.job_finished("linux", FAILED, 2.0),
+            lambda m: m.attempt_finished("linux", FAILED, 2.0),
             'solstice_job_run_seconds_sum{label="linux",state="failed"} 2.0',
         ),
         (

@@ -141,7 +141,7 @@ async def test_store_that_does_not_answer_is_reported_everywhere(
 async def test_metrics_show_the_store_as_it_is_now(web: WebServer, http: httpx2.AsyncClient) -> None:
     await web.plan(spec("one"), spec("two", runs_on="illumos"), spec("three", needs=["one"]))
     web.metrics.requests_admitted(3)
-    web.metrics.job_finished("linux", FAILED, 2.0)
+    web.metrics.attempt_finished("linux", FAILED, 2.0)
     answer = await http.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=1.0.0")
     lines = answer.text.splitlines()
@@ -149,7 +149,7 @@ async def test_metrics_show_the_store_as_it_is_now(web: WebServer, http: httpx2.
     assert 'solstice_jobs{label="linux",state="blocked"} 1.0' in lines
     assert 'solstice_jobs{label="illumos",state="waiting"} 1.0' in lines
     assert 'solstice_requests_total{priority="default",reason="",verdict="admitted"} 3.0' in lines
-    assert 'solstice_jobs_finished_total{reason="step_failed",state="failed"} 1.0' in lines
+    assert 'solstice_attempts_finished_total{reason="step_failed",state="failed"} 1.0' in lines
     assert "solstice_broker_connected 1.0" in lines
     assert "solstice_broker_blocked 0.0" in lines
     for metric in web.metrics.declared():

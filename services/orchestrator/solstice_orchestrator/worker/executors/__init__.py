@@ -63,5 +63,5 @@ class MeteredExecutor:
         begun = time.monotonic()
         outcome = await self.executor.run(execution, log, stop)
         self.ended(outcome)
-        self.metrics.job_finished(execution.spec.runs_on, outcome, time.monotonic() - begun)
+        self.metrics.attempt_finished(execution.spec.runs_on, outcome, time.monotonic() - begun)
         return outcome
