@@ -145,11 +145,15 @@ async def test_a_failed_status_is_due_at_its_retry_time_and_its_failures_are_cou
     store: StatusStore,
 ) -> None:
     await store.keep([reportable_status("failed")], NOON)
-    await end(store, await take(store), RetryLater(at=NOON + 5, why="500 oops", failed=True, unsure=False))
+    await end(
+        store, await take(store), RetryLater(at=NOON + 5, why="500 oops", failed=True, perhaps_done=False)
+    )
     assert await store.take("forgejo", NOON + 4, NO_LIMITS) == NOON + 5
     again = await take(store, NOON + 5)
     assert (again.failures, again.failing_since) == (1, NOON)
-    await end(store, again, RetryLater(at=NOON + 9, why="limit", failed=False, unsure=False), now=NOON + 5)
+    await end(
+        store, again, RetryLater(at=NOON + 9, why="limit", failed=False, perhaps_done=False), now=NOON + 5
+    )
     third = await take(store, NOON + 9)
     assert (third.failures, third.failing_since) == (1, NOON)
     (shown,) = await store.shown(run_id(1))
@@ -158,14 +162,14 @@ async def test_a_failed_status_is_due_at_its_retry_time_and_its_failures_are_cou
 
 async def test_a_newer_one_does_not_hurry_what_fails(store: StatusStore) -> None:
     await store.keep([reportable_status("running", sequence=1)], NOON)
-    await end(store, await take(store), RetryLater(at=NOON + 50, why="500", failed=True, unsure=False))
+    await end(store, await take(store), RetryLater(at=NOON + 50, why="500", failed=True, perhaps_done=False))
     await store.keep([reportable_status("failed", sequence=2)], NOON + 1)
     assert await store.take("forgejo", NOON + 1, NO_LIMITS) == NOON + 50
 
 
 async def test_what_waits_is_due_once_the_forge_is_back(store: StatusStore) -> None:
     await store.keep([reportable_status("failed")], NOON)
-    await end(store, await take(store), RetryLater(at=NOON + 50, why="500", failed=True, unsure=False))
+    await end(store, await take(store), RetryLater(at=NOON + 50, why="500", failed=True, perhaps_done=False))
     await store.retry_now("forgejo", NOON + 2)
     assert (await take(store, NOON + 2)).state == "failed"
 
@@ -175,7 +179,7 @@ async def test_nothing_newer_goes_out_while_an_unanswered_call_may_arrive(store:
     await end(
         store,
         await take(store),
-        RetryLater(at=NOON + 11, why="no answer", failed=True, unsure=True),
+        RetryLater(at=NOON + 11, why="no answer", failed=True, perhaps_done=True),
         now=NOON + 10,
     )
     await store.keep([reportable_status("failed", sequence=2)], NOON + 12)
@@ -190,7 +194,7 @@ async def test_the_same_goes_out_again_while_an_unanswered_call_may_arrive(store
     await end(
         store,
         await take(store),
-        RetryLater(at=NOON + 11, why="no answer", failed=True, unsure=True),
+        RetryLater(at=NOON + 11, why="no answer", failed=True, perhaps_done=True),
         now=NOON + 10,
     )
     again = await take(store, NOON + 11)

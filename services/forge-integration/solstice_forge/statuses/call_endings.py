@@ -46,7 +46,7 @@ class RetryLater:
     why: str
     failed: bool
     """Whether it counts as a failure: a limit does not."""
-    unsure: bool
+    perhaps_done: bool
     """Whether the forge may have received it, or may receive it yet."""
 
 
@@ -101,7 +101,7 @@ def ending(
         case Never():
             return Undeliverable(reason=_reason(result), detail=f"{result.status} {result.detail}")
         case Later(limited=True):
-            return RetryLater(at=max(result.at, now), why=result.why, failed=False, unsure=False)
+            return RetryLater(at=max(result.at, now), why=result.why, failed=False, perhaps_done=False)
         case Later():
             if failing_since is not None and now - failing_since >= rules.give_up:
                 return Undeliverable(
@@ -111,7 +111,7 @@ def ending(
                 failures, rng=rng, base_seconds=rules.first_retry, cap_seconds=rules.last_retry
             )
             return RetryLater(
-                at=max(result.at, now + wait), why=result.why, failed=True, unsure=result.perhaps_done
+                at=max(result.at, now + wait), why=result.why, failed=True, perhaps_done=result.perhaps_done
             )
 
 

@@ -23,7 +23,7 @@ from solstice_forge.statuses.protocol import OutgoingStatus, Phase
 from solstice_forge.statuses.reportable_status import place
 
 REFUSED_BY: Final = "forge-integration"
-NOT_UNDER_WAY: Final[Mapping[str, Any]] = {"flying_since": None, "flying": ""}
+NOT_UNDER_WAY: Final[Mapping[str, Any]] = {"call_started_at": None, "call_place": ""}
 
 
 def place_of(row: Mapping[str, Any]) -> str:
@@ -37,7 +37,7 @@ def not_before(row: Mapping[str, Any], at: float) -> float:
     It waits while an older one may still reach the forge, which could then show the older one. The same status need not
     wait.
     """
-    return at if row["unsure"] in {"", place_of(row)} else max(at, row["unsure_until"])
+    return at if row["unconfirmed_place"] in {"", place_of(row)} else max(at, row["unconfirmed_until"])
 
 
 def after(
@@ -82,12 +82,12 @@ def _retried(
     if retry.failed:
         since = row["failing_since"]
         columns |= {"failures": row["failures"] + 1, "failing_since": now if since is None else since}
-    if retry.unsure:
+    if retry.perhaps_done:
         columns |= {
             "calls": row["calls"] + 1,
-            "unsure": outgoing.place,
+            "unconfirmed_place": outgoing.place,
             # Counted from its end as well: a machine that stalls may send long after the call began.
-            "unsure_until": max(row["unsure_until"], outgoing.since + horizon, now + horizon / 2),
+            "unconfirmed_until": max(row["unconfirmed_until"], outgoing.since + horizon, now + horizon / 2),
         }
     return columns
 
@@ -97,8 +97,8 @@ def orphaned(row: Mapping[str, Any], now: float, horizon: float) -> dict[str, An
     columns: dict[str, Any] = {
         **NOT_UNDER_WAY,
         "calls": row["calls"] + 1,
-        "unsure": row["flying"],
-        "unsure_until": max(row["unsure_until"], now + horizon),
+        "unconfirmed_place": row["call_place"],
+        "unconfirmed_until": max(row["unconfirmed_until"], now + horizon),
     }
     columns["next_at"] = not_before({**row, **columns}, row["next_at"])
     return columns
@@ -109,7 +109,7 @@ def is_under_way(row: Mapping[str, Any], outgoing: OutgoingStatus) -> bool:
 
     Otherwise another process has taken over.
     """
-    return bool(row["flying_since"] == outgoing.since and row["flying"] == outgoing.place)
+    return bool(row["call_started_at"] == outgoing.since and row["call_place"] == outgoing.place)
 
 
 def dead_letter_headers(

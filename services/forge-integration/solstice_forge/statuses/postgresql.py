@@ -41,7 +41,7 @@ ON CONFLICT (source_name, repository, commit_sha, context) DO UPDATE SET
         -- What fails goes on being tried at the pace of its failures.
         CASE WHEN s.phase = 'pending' AND s.failures > 0 THEN s.next_at ELSE excluded.next_at END,
         -- An older one that may still arrive would overtake it.
-        CASE WHEN s.unsure = '' OR s.unsure = $13 THEN 0 ELSE s.unsure_until END
+        CASE WHEN s.unconfirmed_place = '' OR s.unconfirmed_place = $13 THEN 0 ELSE s.unconfirmed_until END
     ),
     failures = CASE WHEN s.phase = 'pending' THEN s.failures ELSE 0 END,
     failing_since = CASE WHEN s.phase = 'pending' THEN s.failing_since END,
@@ -50,7 +50,7 @@ WHERE (excluded.run_id, excluded.sequence, excluded.revision) > (s.run_id, s.seq
     OR (s.phase = 'dead' AND (excluded.run_id, excluded.sequence, excluded.revision) = (s.run_id, s.sequence, s.revision))
 RETURNING true
 """
-_WAITS: Final = "source_name = $1 AND phase = 'pending' AND flying_since IS NULL"
+_WAITS: Final = "source_name = $1 AND phase = 'pending' AND call_started_at IS NULL"
 _CANDIDATES: Final = 200
 """The most urgent of this many due statuses is chosen."""
 _NEXT: Final = f"""
@@ -60,8 +60,8 @@ ORDER BY (final OR calls = 0) DESC, next_at LIMIT 1
 _EARLIEST: Final = f"SELECT next_at FROM forge_statuses WHERE {_WAITS} ORDER BY next_at LIMIT 1"  # noqa: S608
 _RETRY_NOW: Final = f"""
 UPDATE forge_statuses SET next_at = CASE
-    WHEN unsure = '' OR unsure = run_id || '.' || sequence || '.' || revision THEN $2::float8
-    ELSE greatest($2::float8, unsure_until) END
+    WHEN unconfirmed_place = '' OR unconfirmed_place = run_id || '.' || sequence || '.' || revision THEN $2::float8
+    ELSE greatest($2::float8, unconfirmed_until) END
 WHERE {_WAITS} AND failures > 0 AND next_at > $2::float8
 """  # noqa: S608
 _LIMITS: Final = """
@@ -127,7 +127,7 @@ class PostgreSQLStatuses:
     async def take_over(self, now: float, horizon: float) -> int:
         async def work(connection: "Connection") -> int:
             rows = await connection.fetch(
-                "SELECT * FROM forge_statuses WHERE flying_since IS NOT NULL FOR UPDATE"
+                "SELECT * FROM forge_statuses WHERE call_started_at IS NOT NULL FOR UPDATE"
             )
             for row in rows:
                 await _set(connection, row["row_id"], orphaned(dict(row), now, horizon))
@@ -155,7 +155,7 @@ class PostgreSQLStatuses:
             if row is None:
                 return None
             place = place_of(dict(row))
-            await _set(connection, row["row_id"], {"flying_since": now, "flying": place})
+            await _set(connection, row["row_id"], {"call_started_at": now, "call_place": place})
             await _keep_limits(connection, source_name, limits)
             return outgoing_status_of(dict(row), place, now)
 

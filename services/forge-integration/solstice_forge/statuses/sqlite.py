@@ -38,7 +38,7 @@ ON CONFLICT (source_name, repository, commit_sha, context) DO UPDATE SET
         -- What fails goes on being tried at the pace of its failures.
         CASE WHEN phase = 'pending' AND failures > 0 THEN next_at ELSE excluded.next_at END,
         -- An older one that may still arrive would overtake it.
-        CASE WHEN unsure = '' OR unsure = :place THEN 0 ELSE unsure_until END
+        CASE WHEN unconfirmed_place = '' OR unconfirmed_place = :place THEN 0 ELSE unconfirmed_until END
     ),
     failures = CASE WHEN phase = 'pending' THEN failures ELSE 0 END,
     failing_since = CASE WHEN phase = 'pending' THEN failing_since END,
@@ -46,7 +46,7 @@ ON CONFLICT (source_name, repository, commit_sha, context) DO UPDATE SET
 WHERE (excluded.run_id, excluded.sequence, excluded.revision) > (run_id, sequence, revision)
     OR (phase = 'dead' AND (excluded.run_id, excluded.sequence, excluded.revision) = (run_id, sequence, revision))
 """
-_WAITS: Final = "source_name = ? AND phase = 'pending' AND flying_since IS NULL"
+_WAITS: Final = "source_name = ? AND phase = 'pending' AND call_started_at IS NULL"
 _CANDIDATES: Final = 200
 """The most urgent of this many due statuses is chosen."""
 _NEXT: Final = f"""
@@ -55,8 +55,8 @@ ORDER BY (final OR calls = 0) DESC, next_at LIMIT 1
 """  # noqa: S608  constants
 _EARLIEST: Final = f"SELECT min(next_at) FROM statuses WHERE {_WAITS}"  # noqa: S608
 _RETRY_NOW: Final = f"""
-UPDATE statuses SET next_at = CASE WHEN unsure = '' OR unsure = {_PLACE} THEN ?2 ELSE max(?2, unsure_until) END
-WHERE source_name = ?1 AND phase = 'pending' AND flying_since IS NULL AND failures > 0 AND next_at > ?2
+UPDATE statuses SET next_at = CASE WHEN unconfirmed_place = '' OR unconfirmed_place = {_PLACE} THEN ?2 ELSE max(?2, unconfirmed_until) END
+WHERE source_name = ?1 AND phase = 'pending' AND call_started_at IS NULL AND failures > 0 AND next_at > ?2
 """  # noqa: S608
 _LIMITS: Final = (
     "INSERT OR REPLACE INTO limits (source_name, not_before, paced_until, strikes) VALUES (?, ?, ?, ?)"
@@ -185,7 +185,7 @@ def _keep(
 
 
 def _take_over(connection: sqlite3.Connection, now: float, horizon: float) -> int:
-    rows = connection.execute("SELECT * FROM statuses WHERE flying_since IS NOT NULL").fetchall()
+    rows = connection.execute("SELECT * FROM statuses WHERE call_started_at IS NOT NULL").fetchall()
     for row in rows:
         _set(connection, row["row_id"], orphaned(dict(row), now, horizon))
     return len(rows)
@@ -199,7 +199,7 @@ def _take(
         earliest = connection.execute(_EARLIEST, (source_name,)).fetchone()[0]
         return None if earliest is None else float(earliest)
     place = place_of(dict(row))
-    _set(connection, row["row_id"], {"flying_since": now, "flying": place})
+    _set(connection, row["row_id"], {"call_started_at": now, "call_place": place})
     _keep_limits(connection, source_name, limits)
     return outgoing_status_of(dict(row), place, now)
 

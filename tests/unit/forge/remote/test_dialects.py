@@ -391,7 +391,7 @@ def test_a_state_without_a_description_speaks_for_itself() -> None:
         (
             Later(at=NOW + 60, why="429", limited=True),
             DEFAULT_RETRY_RULES.give_up + 1,
-            RetryLater(at=NOW + 60, why="429", failed=False, unsure=False),
+            RetryLater(at=NOW + 60, why="429", failed=False, perhaps_done=False),
         ),
         (
             Later(at=NOW, why="500"),
@@ -431,4 +431,4 @@ def test_a_failure_is_tried_again_after_a_while_that_has_an_end(failures: int, s
     assert isinstance(reported, RetryLater)
     assert NOW + 1 <= reported.at <= NOW + max(1.0, DEFAULT_RETRY_RULES.last_retry)
     assert reported.failed
-    assert reported.unsure
+    assert reported.perhaps_done

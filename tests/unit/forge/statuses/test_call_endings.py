@@ -55,7 +55,7 @@ def test_what_the_forge_shows_is_reported() -> None:
 
 def test_a_limit_is_no_failure_however_long_the_forge_has_failed() -> None:
     limited = ended(Later(at=NOW + 60, why="429", limited=True), failures=9, failing_since=0.0)
-    assert limited == RetryLater(at=NOW + 60, why="429", failed=False, unsure=False)
+    assert limited == RetryLater(at=NOW + 60, why="429", failed=False, perhaps_done=False)
     past = ended(Later(at=NOW - 60, why="429", limited=True))
     assert isinstance(past, RetryLater)
     assert past.at == NOW
@@ -65,10 +65,10 @@ def test_a_failure_is_tried_again_after_a_pause_and_not_before_the_forge_wants()
     soon = ended(Later(at=0.0, why="502", perhaps_done=True))
     assert isinstance(soon, RetryLater)
     assert NOW < soon.at <= NOW + DEFAULT_RETRY_RULES.last_retry
-    assert (soon.why, soon.failed, soon.unsure) == ("502", True, True)
+    assert (soon.why, soon.failed, soon.perhaps_done) == ("502", True, True)
     later = ended(Later(at=NOW + 500, why="502"))
     assert isinstance(later, RetryLater)
-    assert (later.at, later.unsure) == (NOW + 500, False)
+    assert (later.at, later.perhaps_done) == (NOW + 500, False)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def row(**changes: Any) -> dict[str, Any]:
         "calls": 4,
         "failures": 0,
         "failing_since": None,
-        "unsure": "",
-        "unsure_until": 0.0,
+        "unconfirmed_place": "",
+        "unconfirmed_until": 0.0,
         **changes,
     }
 
@@ -51,7 +51,7 @@ def outgoing_status(**changes: Any) -> OutgoingStatus:
 
 
 def again(**changes: Any) -> RetryLater:
-    return RetryLater(**{"at": NOW + 2, "why": "502", "failed": True, "unsure": False, **changes})
+    return RetryLater(**{"at": NOW + 2, "why": "502", "failed": True, "perhaps_done": False, **changes})
 
 
 @pytest.mark.parametrize("since", [None, NOW - 3600], ids=["first", "tenth"])
@@ -60,8 +60,8 @@ def test_failures_in_a_row_are_counted_from_the_first(since: float | None) -> No
         row(failures=9, failing_since=since), outgoing_status(), again(), now=NOW, horizon=HORIZON
     )
     assert (columns["failures"], columns["failing_since"]) == (10, NOW if since is None else since)
-    assert (columns["next_at"], columns["last_failure"], columns["flying"]) == (NOW + 2, "502", "")
-    assert not {"phase", "calls", "unsure"} & set(columns)
+    assert (columns["next_at"], columns["last_failure"], columns["call_place"]) == (NOW + 2, "502", "")
+    assert not {"phase", "calls", "unconfirmed_place"} & set(columns)
 
 
 def test_a_limit_counts_as_no_failure() -> None:
@@ -71,18 +71,21 @@ def test_a_limit_counts_as_no_failure() -> None:
 
 def test_what_the_forge_may_still_get_counts_as_a_call_and_holds_up_a_newer_one() -> None:
     newer = row(sequence=2)
-    columns = after(newer, outgoing_status(), again(unsure=True), now=NOW, horizon=HORIZON)
-    assert (columns["calls"], columns["unsure"]) == (5, outgoing_status().place)
-    assert columns["next_at"] == columns["unsure_until"] == NOW - 1 + HORIZON
+    columns = after(newer, outgoing_status(), again(perhaps_done=True), now=NOW, horizon=HORIZON)
+    assert (columns["calls"], columns["unconfirmed_place"]) == (5, outgoing_status().place)
+    assert columns["next_at"] == columns["unconfirmed_until"] == NOW - 1 + HORIZON
     # The same one may go out again meanwhile: it overtakes nothing.
-    assert after(row(), outgoing_status(), again(unsure=True), now=NOW, horizon=HORIZON)["next_at"] == NOW + 2
+    assert (
+        after(row(), outgoing_status(), again(perhaps_done=True), now=NOW, horizon=HORIZON)["next_at"]
+        == NOW + 2
+    )
 
 
 def test_a_call_that_stalled_holds_up_a_newer_one_from_its_end_as_well() -> None:
     columns = after(
-        row(sequence=2), outgoing_status(since=NOW - 600), again(unsure=True), now=NOW, horizon=HORIZON
+        row(sequence=2), outgoing_status(since=NOW - 600), again(perhaps_done=True), now=NOW, horizon=HORIZON
     )
-    assert columns["unsure_until"] == NOW + HORIZON / 2
+    assert columns["unconfirmed_until"] == NOW + HORIZON / 2
 
 
 def test_a_success_ends_the_failures_and_a_newer_status_goes_out_at_once() -> None:
@@ -116,29 +119,29 @@ def test_the_forge_gets_the_context_of_the_status() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unsure", "at"),
+    ("unconfirmed_place", "at"),
     [("", NOW), (place(run_id(1), 1, 0), NOW), (place(run_id(1), 0, 0), NOW + 20)],
     ids=["nothing open", "the same open", "an older one open"],
 )
-def test_status_waits_while_an_older_one_may_still_arrive(unsure: str, at: float) -> None:
-    assert not_before(row(unsure=unsure, unsure_until=NOW + 20), NOW) == at
-    assert not_before(row(unsure=unsure, unsure_until=NOW - 20), NOW) == NOW
+def test_status_waits_while_an_older_one_may_still_arrive(unconfirmed_place: str, at: float) -> None:
+    assert not_before(row(unconfirmed_place=unconfirmed_place, unconfirmed_until=NOW + 20), NOW) == at
+    assert not_before(row(unconfirmed_place=unconfirmed_place, unconfirmed_until=NOW - 20), NOW) == NOW
 
 
 def test_call_of_a_process_that_died_counts_and_may_still_arrive() -> None:
-    flying = {"flying_since": NOW - 600, "flying": place(run_id(1), 0, 0), "next_at": NOW - 500}
-    columns = orphaned(row(**flying), NOW, HORIZON)
+    under_way = {"call_started_at": NOW - 600, "call_place": place(run_id(1), 0, 0), "next_at": NOW - 500}
+    columns = orphaned(row(**under_way), NOW, HORIZON)
     assert columns == {
-        "flying_since": None,
-        "flying": "",
+        "call_started_at": None,
+        "call_place": "",
         "calls": 5,
-        "unsure": flying["flying"],
-        "unsure_until": NOW + HORIZON,
+        "unconfirmed_place": under_way["call_place"],
+        "unconfirmed_until": NOW + HORIZON,
         "next_at": NOW + HORIZON,
     }
-    longer = orphaned(row(**flying, unsure_until=NOW + 99), NOW, HORIZON)
-    assert longer["unsure_until"] == NOW + 99
-    same = orphaned(row(**{**flying, "flying": place(run_id(1), 1, 0)}), NOW, HORIZON)
+    longer = orphaned(row(**under_way, unconfirmed_until=NOW + 99), NOW, HORIZON)
+    assert longer["unconfirmed_until"] == NOW + 99
+    same = orphaned(row(**{**under_way, "call_place": place(run_id(1), 1, 0)}), NOW, HORIZON)
     assert same["next_at"] == NOW - 500
 
 
@@ -146,17 +149,17 @@ def test_call_of_a_process_that_died_counts_and_may_still_arrive() -> None:
     ("changes", "waits"),
     [
         ({}, True),
-        ({"flying_since": NOW}, False),
-        ({"flying": "another"}, False),
-        ({"flying_since": None}, False),
+        ({"call_started_at": NOW}, False),
+        ({"call_place": "another"}, False),
+        ({"call_started_at": None}, False),
     ],
     ids=["this call", "a later call", "another status", "no call"],
 )
 def test_end_of_a_call_counts_only_for_the_row_that_waits_for_it(
     changes: dict[str, Any], *, waits: bool
 ) -> None:
-    flying = {"flying_since": outgoing_status().since, "flying": outgoing_status().place}
-    assert is_under_way(row(**{**flying, **changes}), outgoing_status()) is waits
+    under_way = {"call_started_at": outgoing_status().since, "call_place": outgoing_status().place}
+    assert is_under_way(row(**{**under_way, **changes}), outgoing_status()) is waits
 
 
 def test_dead_letter_of_a_status_says_why_where_and_when() -> None:
@@ -177,17 +180,17 @@ def test_dead_letter_of_a_status_says_why_where_and_when() -> None:
 def test_status_without_a_check_keeps_the_rows_check() -> None:
     columns = after(row(), outgoing_status(), Reported(), now=NOW, horizon=HORIZON)
     assert not {"check_id", "check_run_id"} & set(columns)
-    assert (columns["reported_at"], columns["last_failure"], columns["flying_since"]) == (NOW, "", None)
+    assert (columns["reported_at"], columns["last_failure"], columns["call_started_at"]) == (NOW, "", None)
     checked = after(row(), outgoing_status(), Reported(check_id=0), now=NOW, horizon=HORIZON)
     assert (checked["check_id"], checked["check_run_id"]) == (0, run_id(1))
 
 
 def test_wait_that_was_longer_stays() -> None:
     columns = after(
-        row(sequence=2, unsure_until=NOW + 99),
+        row(sequence=2, unconfirmed_until=NOW + 99),
         outgoing_status(),
-        again(unsure=True),
+        again(perhaps_done=True),
         now=NOW,
         horizon=HORIZON,
     )
-    assert columns["unsure_until"] == columns["next_at"] == NOW + 99
+    assert columns["unconfirmed_until"] == columns["next_at"] == NOW + 99

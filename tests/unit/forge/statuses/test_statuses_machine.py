@@ -54,7 +54,7 @@ class Statuses(RuleBasedStateMachine):
                 self.connection.execute(statement)
         self.now = 1_790_000_000.0
         self.forge = Forge()
-        self.flying: list[OutgoingStatus] = []
+        self.under_way: list[OutgoingStatus] = []
         self.newest: Place = ("", 0, 0)
         self.rng = random.Random(1)
         self.run, self.sequence = 1, 0
@@ -65,8 +65,8 @@ class Statuses(RuleBasedStateMachine):
         for _ in range(200):
             self.pass_time(10.0)
             self.begin()
-            for outgoing in list(self.flying):
-                self.flying.remove(outgoing)
+            for outgoing in list(self.under_way):
+                self.under_way.remove(outgoing)
                 self.forge.show(outgoing)
                 self.end(outgoing, Reported())
         assert not self.forge.late
@@ -96,34 +96,34 @@ class Statuses(RuleBasedStateMachine):
 
     def begin(self) -> None:
         while isinstance(found := _take(self.connection, "forgejo", self.now, NO_LIMITS), OutgoingStatus):
-            self.flying.append(found)
+            self.under_way.append(found)
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.under_way)
     @rule(data=st.data())
     def succeed(self, data: st.DataObject) -> None:
         outgoing = self._one(data)
         self.forge.show(outgoing)
         self.end(outgoing, Reported())
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.under_way)
     @rule(data=st.data(), wait=st.sampled_from([0.0, 1.0, 45.0]))
     def fail(self, data: st.DataObject, wait: float) -> None:
-        self.end(self._one(data), RetryLater(at=self.now + wait, why="500", failed=True, unsure=False))
+        self.end(self._one(data), RetryLater(at=self.now + wait, why="500", failed=True, perhaps_done=False))
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.under_way)
     @rule(
         data=st.data(), wait=st.sampled_from([0.0, 1.0, 45.0]), arrive_after=st.none() | st.floats(0.0, 0.99)
     )
     def lose_answer(self, data: st.DataObject, wait: float, arrive_after: float | None) -> None:
         outgoing = self._one(data)
         self._lose(outgoing, arrive_after)
-        self.end(outgoing, RetryLater(at=self.now + wait, why="no answer", failed=True, unsure=True))
+        self.end(outgoing, RetryLater(at=self.now + wait, why="no answer", failed=True, perhaps_done=True))
 
     @rule(arrive_after=st.none() | st.floats(0.0, 0.99))
     def die(self, arrive_after: float | None) -> None:
         """Killed with calls under way; another takes over."""
-        orphans = self.flying
-        self.flying = []
+        orphans = self.under_way
+        self.under_way = []
         for outgoing in orphans:
             self._lose(outgoing, arrive_after)
         assert _take_over(self.connection, self.now, HORIZON) == len(orphans)
@@ -143,8 +143,8 @@ class Statuses(RuleBasedStateMachine):
         self.begin()
 
     def _one(self, data: st.DataObject) -> OutgoingStatus:
-        outgoing = data.draw(st.sampled_from(self.flying))
-        self.flying.remove(outgoing)
+        outgoing = data.draw(st.sampled_from(self.under_way))
+        self.under_way.remove(outgoing)
         return outgoing
 
     def _lose(self, outgoing: OutgoingStatus, arrive_after: float | None) -> None:
