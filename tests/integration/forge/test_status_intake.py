@@ -21,7 +21,7 @@ from tests.polling import wait_until
 from tests.statuses import job_status
 from tests.traffic import drain
 
-TELLABLE = {"forgejo": True, "github": False}
+HAS_REMOTE = {"forgejo": True, "github": False}
 TOPOLOGY = STATUSES.topology(QueueType.QUORUM)
 
 
@@ -58,7 +58,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 @asynccontextmanager
 async def running_intake(broker: Broker, store: FailingStatuses, metrics: Metrics) -> AsyncIterator[None]:
     intake = StatusIntake(
-        broker=broker, store=store, tellable=TELLABLE, metrics=metrics, rng=random.Random(1)
+        broker=broker, store=store, has_remote=HAS_REMOTE, metrics=metrics, rng=random.Random(1)
     )
     task = asyncio.create_task(intake.run(STATUSES, TOPOLOGY, prefetch=64))
     yield

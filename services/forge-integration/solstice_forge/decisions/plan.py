@@ -15,9 +15,9 @@ class PlanOptions(Value, frozen=True, kw_only=True):
     traceparent: str | None = None
     key: str | None = None
     """Replaces the content key, when a person asks for the same request again."""
-    insists: bool = False
+    ignores_skip_mark: bool = False
     """Whether the event is built although the commit's message asks not to be."""
-    asks_first: bool = False
+    requires_lookup: bool = False
     """Whether the forge is asked about the event even if it lacks nothing."""
 
 
@@ -29,10 +29,10 @@ def plan(
     Ignored: the rules do not build it. Malformed: no request can be made of it. `payload` is the delivery's JSON text,
     or empty when it is not available.
     """
-    ruled = ruling(event, source, payload, insists=options.insists)
+    ruled = ruling(event, source, payload, ignores_skip_mark=options.ignores_skip_mark)
     if isinstance(ruled, Ignored):
         return ruled
-    if options.asks_first or lacks(event):
+    if options.requires_lookup or lacks(event):
         return None
     return build_request(
         event,

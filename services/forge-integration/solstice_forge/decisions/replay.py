@@ -47,7 +47,7 @@ def replay(
     if isinstance(event, Push | ChangeRequest | Command):
         # The run is asked for now, whenever the event happened.
         event = replace(event, occurred_at=None)
-    options = PlanOptions(delivery_id=key, received_at=now, key=key, insists=True)
+    options = PlanOptions(delivery_id=key, received_at=now, key=key, ignores_skip_mark=True)
     understood = understand(event, source, recorded.body, options, event_name=entry.event_name)
     if isinstance(understood, Malformed):
         return DeliveryNotReplayable(detail=f"no request can be made of it: {understood.detail}")

@@ -29,15 +29,17 @@ QUEUES: Final = "refs/heads/gh-readonly-queue/"
 BRANCHES: Final = "refs/heads/"
 
 
-def ruling(event: Event, source: WebhookSource, payload: bytes, *, insists: bool = False) -> Ruling | Ignored:
+def ruling(
+    event: Event, source: WebhookSource, payload: bytes, *, ignores_skip_mark: bool = False
+) -> Ruling | Ignored:
     """Return whether and how an event is built.
 
     `payload` is the delivery's JSON text, or empty when it is not available. The commit's message may ask not to be
-    built; `insists` overrides it.
+    built; `ignores_skip_mark` overrides it.
     """
     # Most webhooks are pushes, and most sources have no rules: these cost one search in a commit's message.
     if isinstance(event, Push) and not source.rules:
-        return _skipped(event) if not insists and _asks_to_skip(event, payload) else BUILT
+        return _skipped(event) if not ignores_skip_mark and _asks_to_skip(event, payload) else BUILT
     if isinstance(event, Command) and event.word is CommentCommand.CANCEL:
         # Rules say what is built. A run may be stopped also if the rules have changed since.
         return BUILT
@@ -47,7 +49,7 @@ def ruling(event: Event, source: WebhookSource, payload: bytes, *, insists: bool
         subject = replace(subject, stranger=False)
     ruled = decide(subject, source.rules, lambda: changed_paths(source.forge.SOURCE, payload))
     if (
-        not insists
+        not ignores_skip_mark
         and isinstance(ruled, Ruling)
         and isinstance(event, Push)
         and _asks_to_skip(event, payload)

@@ -97,7 +97,7 @@ def triaging(call: WebhookCall, *, verify: bool = True) -> Steps[UnderstoodDeliv
         delivery_id=delivery_id,
         received_at=now,
         traceparent=trace if _TRACEPARENT.fullmatch(trace) else None,
-        asks_first=_is_worth_asking(event, source),
+        requires_lookup=_requires_lookup(event, source),
     )
     understood = understand(event, source, payload, options, event_name=event_name)
     return _unusable(event_name, understood) if isinstance(understood, Malformed) else understood
@@ -121,7 +121,7 @@ def _genuine(
             return unsupported
 
 
-def _is_worth_asking(event: Event | Ignored, source: WebhookSource) -> bool:
+def _requires_lookup(event: Event | Ignored, source: WebhookSource) -> bool:
     """Whether to ask the forge about an event that lacks nothing.
 
     A re-run lacks nothing, but is trusted only if the forge says whose commit it is.

@@ -27,12 +27,12 @@ class StatusIntake(Receiver[ReportableStatus | NotReported, str]):
         *,
         broker: Broker,
         store: StatusStore,
-        tellable: Mapping[str, bool],
+        has_remote: Mapping[str, bool],
         metrics: Metrics,
         rng: random.Random,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        handler = _StatusHandler(store=store, tellable=tellable, metrics=metrics, clock=clock)
+        handler = _StatusHandler(store=store, has_remote=has_remote, metrics=metrics, clock=clock)
         # One batch at a time: two would wait for each other's rows in the database.
         super().__init__(handler, broker=broker, rng=rng, at_once=1)
 
@@ -42,12 +42,12 @@ class _StatusHandler:
     """A MessageHandler for statuses; its results are words for the metric."""
 
     store: StatusStore
-    tellable: Mapping[str, bool]
+    has_remote: Mapping[str, bool]
     metrics: Metrics
     clock: Callable[[], float]
 
     def examiner(self) -> Callable[[Delivery], ReportableStatus | NotReported | Refuse]:
-        return lambda delivery: reportable(delivery.body, self.tellable)
+        return lambda delivery: reportable(delivery.body, self.has_remote)
 
     async def save(
         self,

@@ -58,10 +58,10 @@ NO_CREDENTIALS: Final = NotReported("no_credentials")
 """Its source has no token, so its forge gets no statuses."""
 
 
-def reportable(body: bytes, tellable: Mapping[str, bool]) -> ReportableStatus | NotReported | Refuse:
+def reportable(body: bytes, has_remote: Mapping[str, bool]) -> ReportableStatus | NotReported | Refuse:
     """Return what `body` asks for.
 
-    `tellable` says for each source, by name, whether its forge can be called.
+    `has_remote` says for each source, by name, whether its forge can be called.
     """
     try:
         status = JobStatusV1.decode(body)
@@ -70,12 +70,12 @@ def reportable(body: bytes, tellable: Mapping[str, bool]) -> ReportableStatus | 
     name = status.source_name
     if name is None:
         return NO_SOURCE
-    if name not in tellable:
+    if name not in has_remote:
         return Refuse(
             reason="unknown_source",
             detail=f"there is no source {name!r} here any more: configure it and replay this, or drop it",
         )
-    if not tellable[name]:
+    if not has_remote[name]:
         return NO_CREDENTIALS
     repository = status.repo_full_name or _path_of(status.repo_url)
     if not repository:

@@ -88,7 +88,7 @@ async def reporting(
         intake = StatusIntake(
             broker=broker,
             store=store,
-            tellable={name: name in remotes for name in sources},
+            has_remote={name: name in remotes for name in sources},
             metrics=metrics,
             rng=rng,
         )

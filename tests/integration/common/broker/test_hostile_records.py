@@ -337,7 +337,7 @@ async def test_hostile_properties_of_a_status_end_no_intake(records: Records) ->
         intake = StatusIntake(
             broker=broker,
             store=cast("StatusStore", None),  # nothing is to be kept
-            tellable={},
+            has_remote={},
             metrics=ForgeMetrics(),
             rng=random.Random(1),
         )

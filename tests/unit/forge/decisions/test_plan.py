@@ -96,11 +96,13 @@ def test_rule_that_builds_nothing_ends_the_plan() -> None:
     assert ruled.reason is IgnoreReason.FORK_NOT_BUILT
 
 
-def test_person_who_insists_gets_what_the_message_skips() -> None:
+def test_replay_ignores_the_skip_mark_of_the_message() -> None:
     skipped = plan(PUSH, source(), b"", OPTIONS)
     assert isinstance(skipped, Ignored)
     assert skipped.reason is IgnoreReason.SKIP_CI
-    assert planned(PUSH, options=replace(OPTIONS, insists=True)).request.commit_sha == PUSH.commit_sha
+    assert (
+        planned(PUSH, options=replace(OPTIONS, ignores_skip_mark=True)).request.commit_sha == PUSH.commit_sha
+    )
 
 
 def test_key_replaces_the_content_key() -> None:
@@ -110,7 +112,7 @@ def test_key_replaces_the_content_key() -> None:
 
 @pytest.mark.parametrize(
     ("event", "options"),
-    [(RELEASE, OPTIONS), (FORK, replace(OPTIONS, asks_first=True))],
+    [(RELEASE, OPTIONS), (FORK, replace(OPTIONS, requires_lookup=True))],
     ids=["lacks its commit", "forge knows more"],
 )
 def test_forge_is_asked_before_a_request_is_made(event: Event, options: PlanOptions) -> None:

@@ -181,7 +181,7 @@ async def test_a_mistake_of_ours_in_reading_a_message_costs_that_message_alone(
 async def test_a_mistake_of_ours_in_reading_a_status_costs_that_status_alone(
     rabbitmq_vhost: Vhost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def mistaken(body: bytes, _tellable: Mapping[str, bool]) -> Refuse:
+    def mistaken(body: bytes, _has_remote: Mapping[str, bool]) -> Refuse:
         if body == GOOD:
             return Refuse(reason="not_json", detail="as it should be")
         raise RecursionError("nobody thought of this")
@@ -192,7 +192,7 @@ async def test_a_mistake_of_ours_in_reading_a_status_costs_that_status_alone(
         intake = StatusIntake(
             broker=broker,
             store=cast("StatusStore", None),  # nothing is to be kept
-            tellable={},
+            has_remote={},
             metrics=ForgeMetrics(),
             rng=random.Random(1),
         )
@@ -239,7 +239,7 @@ async def test_a_status_with_poison_in_its_headers_ends_no_intake(rabbitmq_vhost
         intake = StatusIntake(
             broker=broker,
             store=cast("StatusStore", None),  # nothing is to be kept
-            tellable=nothing_reported,
+            has_remote=nothing_reported,
             metrics=ForgeMetrics(),
             rng=random.Random(1),
         )
