@@ -191,7 +191,7 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
         rng=rng,
         verify_keys=signatures.keys if signatures else None,
     )
-    line_reports = QueueReports(
+    queue_reports = QueueReports(
         store=store,
         broker=broker,
         worker_id=components.registration.worker_id,
@@ -206,8 +206,10 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
         "backlog": run_backlog(backlog, rng=rng),
         "planning": _planning(components),
         "schedules": _schedules(components),
-        "estimates": run_forecast_checks(store, metrics=metrics, rng=rng),
-        "line-reports": run_queue_reports(line_reports, every_seconds=settings.line_report_seconds, rng=rng),
+        "forecast-checks": run_forecast_checks(store, metrics=metrics, rng=rng),
+        "queue-reports": run_queue_reports(
+            queue_reports, every_seconds=settings.line_report_seconds, rng=rng
+        ),
         "retention": run_retention(store, days=settings.retention_days, rng=rng),
     }
 

@@ -86,7 +86,7 @@ class LogEvent(StrEnum):
     RESCUE_PAUSED = "rescue.paused"
     """The store cannot be swept: detail."""
 
-    ESTIMATES_PAUSED = "estimates.paused"
+    FORECASTS_PAUSED = "forecasts.paused"
     """The store cannot be read to check forecasts: detail."""
 
     RUNS_PURGED = "runs.purged"

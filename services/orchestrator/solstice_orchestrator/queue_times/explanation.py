@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from solstice_common.messages.states import JobState
 from solstice_common.values.quantities import quantity
 from solstice_common.values.times import ago, format_seconds
-from solstice_orchestrator.queue_times.expectation import bounds, estimated_start
 from solstice_orchestrator.queue_times.forecast import Forecast
+from solstice_orchestrator.queue_times.job_forecast import bounds, forecast_start
 from solstice_orchestrator.queue_times.waits import (
     COUNTED,
     SHOWN_HOLDERS,
@@ -88,7 +88,7 @@ def _backoff(facts: WaitFacts) -> WaitExplanation:
         WaitReason.BACKOFF,
         f"It is tried again after a while ({trouble}).",
         until=facts.until,
-        expected_start=estimated_start(facts),
+        expected_start=forecast_start(facts),
     )
 
 
@@ -102,7 +102,7 @@ def _blocked(facts: WaitFacts) -> WaitExplanation:
             f"{_called(first)} has the concurrency group {facts.group!r}{more}.",
             ahead=len(facts.group_ahead),
             holders=facts.group_ahead,
-            expected_start=estimated_start(facts),
+            expected_start=forecast_start(facts),
         )
     holders = [
         Holder(run_id=facts.run_id, job_id=need.job_id, name=need.name, repository=facts.repository)
@@ -114,7 +114,7 @@ def _blocked(facts: WaitFacts) -> WaitExplanation:
         WaitReason.NEEDS,
         f"It needs jobs that have not ended: {states}." if states else "The jobs it needs have just ended.",
         holders=holders,
-        expected_start=estimated_start(facts),
+        expected_start=forecast_start(facts),
     )
 
 
@@ -140,7 +140,7 @@ def _in_line(facts: WaitFacts) -> WaitExplanation:
             ahead=facts.ahead,
             until=_healed_at(serving),
         )
-    start = estimated_start(facts)
+    start = forecast_start(facts)
     slots = sum(slots_of(worker, facts.runs_on) for worker in active)
     with_slots = [worker for worker in active if free_slots(worker, facts.runs_on)]
     limited = _at_cap(facts, start) or (_rate_limited(facts, start) if with_slots else None)

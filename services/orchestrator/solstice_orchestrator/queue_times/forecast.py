@@ -89,10 +89,10 @@ def check_forecast(forecast: Forecast, started_at: float) -> ForecastCheck:
     return ForecastCheck(accuracy=ForecastAccuracy.WITHIN, error_seconds=0.0)
 
 
-def forecast(
+def forecast_slot(
     now: float, slots: int, busy: Sequence[BusySlot], jobs_ahead: JobsAhead, recent: Sequence[Sample]
 ) -> Forecast | None:
-    """When a job behind `jobs_ahead` gets one of `slots`; None: it cannot be estimated.
+    """When a job behind `jobs_ahead` gets one of `slots`; None: there is no forecast.
 
     Some slots are `busy`. The jobs ahead are assumed to last as long as recent jobs did, in the range of their 10th to
     90th percentile; where several follow each other in one slot that range narrows, as that of an average does. The
@@ -121,7 +121,7 @@ def remaining_range(
 ) -> tuple[float, float] | None:
     """The shortest and longest time that a running job of the repository still takes.
 
-    It has run for `for_seconds`; None: it cannot be estimated.
+    It has run for `for_seconds`; None: there is no forecast.
     """
     return _range_left(BusySlot(repository=repository, for_seconds=for_seconds), recent) if recent else None
 

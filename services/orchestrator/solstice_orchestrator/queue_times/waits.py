@@ -181,4 +181,4 @@ class WaitExplanation:
     They hold slots, the group, a cap of its repository or owner, or are its needs.
     """
     expected_start: Forecast | None = None
-    """The expected start if no more urgent job comes; None: it cannot be estimated."""
+    """The expected start if no more urgent job comes; None: there is no forecast."""

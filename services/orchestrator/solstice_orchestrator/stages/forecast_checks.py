@@ -64,7 +64,7 @@ async def run_forecast_checks(
         every_seconds=EVERY_SECONDS,
         rng=rng,
         log=log,
-        failed=LogEvent.ESTIMATES_PAUSED,
+        failed=LogEvent.FORECASTS_PAUSED,
         unavailable="debug",
         sleep=sleep,
     )

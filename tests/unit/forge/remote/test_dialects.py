@@ -286,7 +286,7 @@ def test_an_invalid_key_is_a_setting_to_fix(pem: str) -> None:
     assert "AAAA" not in str(reported.value)
 
 
-TELLABLE = {"forgejo": True, "gitea": False}
+HAS_REMOTE = {"forgejo": True, "gitea": False}
 
 
 @pytest.mark.parametrize(
@@ -302,12 +302,12 @@ TELLABLE = {"forgejo": True, "gitea": False}
 def test_statuses_without_a_source_or_repository_are_not_reported(
     changes: dict[str, Any], expected: Any
 ) -> None:
-    found = reportable(job_status(**changes).encode(), TELLABLE)
+    found = reportable(job_status(**changes).encode(), HAS_REMOTE)
     assert (found.reason if isinstance(found, Refuse) else found) == expected
 
 
 def test_a_message_that_is_none_is_refused() -> None:
-    assert isinstance(reportable(b"{}", TELLABLE), Refuse)
+    assert isinstance(reportable(b"{}", HAS_REMOTE), Refuse)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_a_message_that_is_none_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_the_repository_is_named_or_found_in_its_url(changes: dict[str, Any], repository: str) -> None:
-    found = reportable(job_status(**changes).encode(), TELLABLE)
+    found = reportable(job_status(**changes).encode(), HAS_REMOTE)
     assert isinstance(found, ReportableStatus)
     assert found.repository == repository
 
@@ -332,7 +332,7 @@ def test_a_wanted_status_has_its_place_and_whether_it_is_the_last(
     state: str, revision: int | None, place: str, final: bool
 ) -> None:
     body = job_status(state, sequence=3, revision=revision).encode()
-    found = reportable(body, TELLABLE)
+    found = reportable(body, HAS_REMOTE)
     assert isinstance(found, ReportableStatus)
     assert (found.source_name, found.commit_sha, found.context, found.state, found.body) == (
         "forgejo",

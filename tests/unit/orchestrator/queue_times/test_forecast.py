@@ -15,7 +15,7 @@ from solstice_orchestrator.queue_times.forecast import (
     Sample,
     check_forecast,
     durations,
-    forecast,
+    forecast_slot,
     remaining,
     remaining_range,
 )
@@ -78,7 +78,7 @@ def test_when_a_job_may_start(
     recent: list[Sample],
     expected: tuple[float, float] | None,
 ) -> None:
-    found = forecast(NOW, slots, running, ahead, recent)
+    found = forecast_slot(NOW, slots, running, ahead, recent)
     if expected is None:
         assert found is None
     else:
@@ -157,19 +157,19 @@ def test_what_is_left_is_the_average_of_those_that_ran_longer() -> None:
 
 def test_jobs_that_took_no_time_have_a_range_too() -> None:
     assert remaining_range("acme/app", 0.0, samples(0.0, 0.0, 5.0)) is not None
-    found = forecast(NOW, 1, busy(0), line(own=1), samples(0.0, 0.0, 0.0))
+    found = forecast_slot(NOW, 1, busy(0), line(own=1), samples(0.0, 0.0, 0.0))
     assert found is not None
 
 
 def test_the_same_facts_give_the_same_forecast() -> None:
     recent = samples(10, 20, 70) + samples(5, repository="b/b")
-    one, other = (forecast(NOW, 2, busy(5, 200), line(own=3, others=4), recent) for _ in range(2))
+    one, other = (forecast_slot(NOW, 2, busy(5, 200), line(own=3, others=4), recent) for _ in range(2))
     assert one == other
 
 
 def test_own_jobs_ahead_last_as_the_own_ones_did_and_others_as_all_did() -> None:
     recent = samples(*[10] * 5) + samples(*[100] * 5, repository="reef/tide")
-    own, others = (forecast(NOW, 1, [], ahead, recent) for ahead in (line(own=9), line(others=9)))
+    own, others = (forecast_slot(NOW, 1, [], ahead, recent) for ahead in (line(own=9), line(others=9)))
     assert own == Forecast(earliest=NOW + 90, latest=NOW + 90)
     assert others is not None
     assert others.earliest > NOW + 90
@@ -178,7 +178,7 @@ def test_own_jobs_ahead_last_as_the_own_ones_did_and_others_as_all_did() -> None
 
 def test_the_longer_the_line_the_narrower_the_range_in_proportion() -> None:
     recent = samples(*range(10, 110))
-    short, long = (forecast(NOW, 1, busy(0), line(own=ahead), recent) for ahead in (1, 400))
+    short, long = (forecast_slot(NOW, 1, busy(0), line(own=ahead), recent) for ahead in (1, 400))
     assert short is not None
     assert long is not None
     assert (long.latest - NOW) / (long.earliest - NOW) < (short.latest - NOW) / (short.earliest - NOW)
@@ -195,7 +195,7 @@ def test_the_longer_the_line_the_narrower_the_range_in_proportion() -> None:
 def test_a_range_is_a_range_and_begins_not_before_now(
     slots: int, running: list[float], own: int, others: int, seconds: list[float]
 ) -> None:
-    found = forecast(NOW, slots, busy(*running), line(own, others), samples(*seconds))
+    found = forecast_slot(NOW, slots, busy(*running), line(own, others), samples(*seconds))
     if found is not None:
         assert NOW <= found.earliest <= found.latest
 
@@ -230,7 +230,7 @@ def test_eight_of_ten_jobs_start_within_the_range_they_were_given_however_few_ar
         slots, ahead = rng.randint(1, 6), rng.randint(0, 30)
         lives = [lasts(rng) for _ in range(slots)]
         for_seconds = [life * rng.random() for life in lives]
-        found = forecast(NOW, slots, busy(*for_seconds), line(own=ahead), recent)
+        found = forecast_slot(NOW, slots, busy(*for_seconds), line(own=ahead), recent)
         assert found is not None
         free = sorted(life - been for life, been in zip(lives, for_seconds, strict=True))
         for _ in range(ahead):

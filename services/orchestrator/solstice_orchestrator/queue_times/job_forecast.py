@@ -9,7 +9,7 @@ from solstice_orchestrator.queue_times.forecast import (
     BusySlot,
     Forecast,
     JobsAhead,
-    forecast,
+    forecast_slot,
     remaining_range,
 )
 from solstice_orchestrator.queue_times.waits import COUNTED, OWNER, Holder, WaitFacts
@@ -29,8 +29,8 @@ class StartBound:
     """Seconds until it and the jobs before it may have started; infinite: never."""
 
 
-def estimated_start(facts: WaitFacts) -> Forecast | None:
-    """When the job can start under all limits; None: it cannot be estimated.
+def forecast_start(facts: WaitFacts) -> Forecast | None:
+    """When the job can start under all limits; None: there is no forecast.
 
     It counts needs, the concurrency group, a slot, caps, and rates.
     """
@@ -44,7 +44,7 @@ def estimated_start(facts: WaitFacts) -> Forecast | None:
         return None
     forecast = later_forecast(start, Forecast(earliest=rated, latest=rated))
     if facts.state is JobState.BACKOFF:
-        # Without an end there is no estimate.
+        # Without an end there is no forecast.
         return (
             None
             if facts.until is None
@@ -53,11 +53,11 @@ def estimated_start(facts: WaitFacts) -> Forecast | None:
     return forecast
 
 
-def estimated_end(facts: WaitFacts) -> Forecast | None:
+def forecast_end(facts: WaitFacts) -> Forecast | None:
     """When a running or waiting job ends, judged by recent jobs; None: unknown."""
     running = facts.state is JobState.RUNNING and facts.started_at is not None
     for_seconds = facts.now - facts.started_at if running and facts.started_at is not None else 0.0
-    start = Forecast(earliest=facts.now, latest=facts.now) if running else estimated_start(facts)
+    start = Forecast(earliest=facts.now, latest=facts.now) if running else forecast_start(facts)
     lasts = remaining_range(facts.repository, max(0.0, for_seconds), facts.recent)
     if start is None or lasts is None:
         return None
@@ -69,7 +69,7 @@ def _after_all(others: Sequence[WaitFacts | None]) -> Forecast | None:
     """When the last of these jobs has ended, without the wait for a slot."""
     last_end: Forecast | None = None
     for each in others:
-        end = None if each is None else estimated_end(each)
+        end = None if each is None else forecast_end(each)
         if end is None:
             return None
         last_end = end if last_end is None else later_forecast(last_end, end)
@@ -141,7 +141,7 @@ def _slot_within_limits(facts: WaitFacts) -> Forecast | None:
     start: Forecast | None = Forecast(earliest=facts.now, latest=facts.now)
     for places, holders, ahead in waits:
         jobs_ahead = JobsAhead(repository=facts.repository, own=own, others=ahead - own)
-        within_limits = forecast(facts.now, places, _busy(holders, facts.now), jobs_ahead, facts.recent)
+        within_limits = forecast_slot(facts.now, places, _busy(holders, facts.now), jobs_ahead, facts.recent)
         start = start and within_limits and later_forecast(start, within_limits)
     return start
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.queue_times.expectation import (
+from solstice_orchestrator.queue_times.forecast import Forecast, Sample
+from solstice_orchestrator.queue_times.job_forecast import (
     bounds,
-    estimated_end,
-    estimated_start,
+    forecast_end,
+    forecast_start,
     later_forecast,
 )
-from solstice_orchestrator.queue_times.forecast import Forecast, Sample
 from solstice_orchestrator.queue_times.waits import COUNTED, Holder, OwnerStartsOfHour, UnmetNeed, WaitFacts
 from solstice_orchestrator.scheduling.quotas import OwnerStarts
 from solstice_orchestrator.scheduling.rates import BucketKey, BucketScope, Rate, Throttle
@@ -61,43 +61,43 @@ def need(facts: WaitFacts | None) -> UnmetNeed:
 
 
 def test_a_job_with_a_free_slot_starts_now_and_ends_after_its_usual_time() -> None:
-    assert estimated_start(WAITING) == at(NOW)
-    assert estimated_end(WAITING) == at(1060.0)
+    assert forecast_start(WAITING) == at(NOW)
+    assert forecast_end(WAITING) == at(1060.0)
 
 
 def test_a_running_job_ends_when_its_usual_time_is_over() -> None:
-    assert estimated_end(running(980.0)) == at(1040.0)
+    assert forecast_end(running(980.0)) == at(1040.0)
 
 
 def test_a_running_job_that_lasts_longer_than_any_may_end_now() -> None:
-    assert estimated_end(running(900.0)) == at(NOW, NOW + 200.0)
+    assert forecast_end(running(900.0)) == at(NOW, NOW + 200.0)
 
 
 def test_a_start_ahead_of_the_clock_counts_as_now() -> None:
-    assert estimated_end(running(1005.0)) == at(1060.0)
+    assert forecast_end(running(1005.0)) == at(1060.0)
 
 
 def test_the_end_is_unknown_without_recent_jobs_or_a_start() -> None:
-    assert estimated_end(replace(running(980.0), recent=())) is None
-    assert estimated_end(replace(WAITING, state=JobState.APPROVAL)) is None
+    assert forecast_end(replace(running(980.0), recent=())) is None
+    assert forecast_end(replace(WAITING, state=JobState.APPROVAL)) is None
 
 
 def test_a_job_starts_when_the_last_of_its_needs_has_ended() -> None:
     blocked = replace(WAITING, state=JobState.BLOCKED)
     for needs in ([980.0, 990.0], [990.0, 980.0]):
         facts = replace(blocked, needs=[need(running(since)) for since in needs])
-        assert estimated_start(facts) == at(1050.0)
+        assert forecast_start(facts) == at(1050.0)
 
 
 def test_a_need_that_waits_itself_has_to_start_first() -> None:
     behind = replace(WAITING, workers=(), state=JobState.BLOCKED, needs=[need(running(980.0))])
-    assert estimated_start(replace(WAITING, state=JobState.BLOCKED, needs=[need(behind)])) == at(1100.0)
+    assert forecast_start(replace(WAITING, state=JobState.BLOCKED, needs=[need(behind)])) == at(1100.0)
 
 
 def test_one_unknown_need_makes_the_start_unknown() -> None:
     facts = replace(WAITING, state=JobState.BLOCKED, needs=[need(running(980.0)), need(None)])
-    assert estimated_start(facts) is None
-    assert estimated_start(replace(WAITING, state=JobState.BLOCKED)) is None
+    assert forecast_start(facts) is None
+    assert forecast_start(replace(WAITING, state=JobState.BLOCKED)) is None
 
 
 @pytest.mark.parametrize(("members", "start"), [(1, 1040.0), (2, 1100.0), (3, 1160.0)])
@@ -108,7 +108,7 @@ def test_each_member_of_its_group_is_assumed_to_last_as_long_as_the_holder(
     facts = replace(
         WAITING, state=JobState.BLOCKED, group="deploy", group_ahead=ahead, group_jobs=[running(980.0)]
     )
-    assert estimated_start(facts) == at(start)
+    assert forecast_start(facts) == at(start)
 
 
 def test_a_holder_with_several_jobs_lasts_from_the_first_start_to_the_last_end() -> None:
@@ -120,9 +120,9 @@ def test_a_holder_with_several_jobs_lasts_from_the_first_start_to_the_last_end()
         group_jobs=[running(980.0), running(960.0), WAITING],
     )
     # From 960 to 1060, when the one that waits ends, and as long again.
-    assert estimated_start(facts) == at(1160.0)
-    assert estimated_start(replace(facts, group_jobs=[WAITING])) == at(1120.0)
-    assert estimated_start(replace(facts, group_jobs=[running(980.0), None])) is None
+    assert forecast_start(facts) == at(1160.0)
+    assert forecast_start(replace(facts, group_jobs=[WAITING])) == at(1120.0)
+    assert forecast_start(replace(facts, group_jobs=[running(980.0), None])) is None
 
 
 @pytest.mark.parametrize(
@@ -137,27 +137,27 @@ def test_a_backoff_ends_before_the_start(until: float | None, start: Forecast | 
     holder = Holder(run_id="o", job_id="j", repository="acme/app", worker_id="w", started_at=980.0)
     busy = replace(ONE_SLOT, slots={}, limit=0)
     facts = replace(WAITING, state=JobState.BACKOFF, until=until, workers=(busy,), running=(holder,))
-    assert estimated_start(facts) == start
+    assert forecast_start(facts) == start
 
 
 def test_so_many_ahead_that_they_were_not_counted_make_it_unknown() -> None:
-    assert estimated_start(replace(WAITING, ahead=COUNTED - 1)) is not None
-    assert estimated_start(replace(WAITING, ahead=COUNTED)) is None
+    assert forecast_start(replace(WAITING, ahead=COUNTED - 1)) is not None
+    assert forecast_start(replace(WAITING, ahead=COUNTED)) is None
 
 
 def test_a_holder_without_a_start_has_all_of_its_time_before_it() -> None:
     holder = Holder(run_id="o", repository="acme/app")
     facts = replace(WAITING, cap=1, running_of_repository=[holder])
-    assert estimated_start(facts) == at(1060.0)
+    assert forecast_start(facts) == at(1060.0)
     ahead_of_the_clock = replace(holder, started_at=NOW + 5)
-    assert estimated_start(replace(facts, running_of_repository=[ahead_of_the_clock])) == at(1060.0)
+    assert forecast_start(replace(facts, running_of_repository=[ahead_of_the_clock])) == at(1060.0)
 
 
 def test_a_holder_lasts_as_long_as_jobs_of_its_own_repository() -> None:
     slow = Sample(repository="acme/slow", seconds=600.0)
     holder = Holder(run_id="o", repository="acme/slow", started_at=NOW)
     facts = replace(WAITING, owner_cap=1, running_of_owner=[holder], recent=[*WAITING.recent, *[slow] * 5])
-    assert estimated_start(facts) == at(NOW + 600.0)
+    assert forecast_start(facts) == at(NOW + 600.0)
 
 
 def test_rates_count_those_ahead_that_they_limit_too() -> None:
@@ -184,7 +184,7 @@ def test_rates_count_those_ahead_that_they_limit_too() -> None:
 def test_the_slowest_rate_delays_the_start() -> None:
     label = Throttle(key=BucketKey(BucketScope.LABEL, "linux"), rate=RATE, tokens=0.0)
     own = Throttle(key=BucketKey(BucketScope.REPOSITORY, "acme/app"), rate=RATE, tokens=-1.0)
-    assert estimated_start(replace(WAITING, throttles=[label, own])) == at(1020.0)
+    assert forecast_start(replace(WAITING, throttles=[label, own])) == at(1020.0)
 
 
 def test_the_later_of_two_forecasts_is_later_in_both_ends() -> None:
