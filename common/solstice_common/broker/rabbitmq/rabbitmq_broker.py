@@ -84,8 +84,8 @@ class RabbitMQBroker:
         cls, url: str, *, name: str, confirm_timeout_seconds: float = 30.0, rng: random.Random | None = None
     ) -> AsyncIterator[Self]:
         """A broker that connects in the background. Leaving closes both connections within a few seconds."""
-        chance = rng or random.Random()  # noqa: S311  jitter is no secret
-        broker = cls(url, name=name, confirm_timeout_seconds=confirm_timeout_seconds, rng=chance)
+        rng = rng or random.Random()  # noqa: S311  jitter is no secret
+        broker = cls(url, name=name, confirm_timeout_seconds=confirm_timeout_seconds, rng=rng)
         links = {
             "broker-publish-link": broker._publishing.run(),
             "broker-consume-link": broker._consuming.run(),

@@ -110,14 +110,14 @@ class RedisBroker:
         on_dropped: OnDropped | None = None,
     ) -> AsyncIterator[Self]:
         """A broker that connects in the background. Leaving closes its connections within a few seconds."""
-        chance = rng or random.Random()  # noqa: S311  jitter is no secret
+        rng = rng or random.Random()  # noqa: S311  jitter is no secret
         address = redis_address(url)
         address.check()
         broker = cls(
             address,
             name=name,
             confirm_timeout_seconds=confirm_timeout_seconds,
-            rng=chance,
+            rng=rng,
             on_dropped=on_dropped,
         )
         links = {

@@ -57,21 +57,21 @@ class Circuit:
 CLOSED: Final = Circuit()
 
 
-def open_seconds(failures: int, chance: float) -> float:
+def open_seconds(failures: int, jitter: float) -> float:
     """Return how long a circuit stays open after so many failures in a row.
 
-    `chance` lies between 0 and 1.
+    `jitter` lies between 0 and 1.
     """
     ceiling = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(max(failures, 1) - 1, 64))
-    return ceiling * (0.5 + chance / 2)
+    return ceiling * (0.5 + jitter / 2)
 
 
-def after_failure(circuit: Circuit, now: float, chance: float) -> Circuit:
+def after_failure(circuit: Circuit, now: float, jitter: float) -> Circuit:
     """Return the circuit after a visit without an answer."""
     if now < circuit.open_until:
         return circuit
     failures = circuit.failures + 1
-    return Circuit(failures=failures, open_until=now + open_seconds(failures, chance), failed_at=now)
+    return Circuit(failures=failures, open_until=now + open_seconds(failures, jitter), failed_at=now)
 
 
 def after_answer(circuit: Circuit, now: float) -> Circuit:
@@ -139,7 +139,7 @@ class GitHosts:
     """The circuits of all git hosts; one per orchestrator, not thread-safe."""
 
     clock: Callable[[], float] = time.monotonic
-    chance: Callable[[], float] = random.random
+    jitter: Callable[[], float] = random.random
     circuits: MutableMapping[str, Circuit] = field(default_factory=dict)
     slots: int | None = None
     """The most checkouts that the worker can have under way; None: any number."""
@@ -243,7 +243,7 @@ class GitHosts:
             else:
                 self._set(url, replace(self.circuits.get(url, CLOSED), answered_at=None, failed_at=now))
         before = self.circuits.get(key, CLOSED)
-        after = after_failure(before, now, self.chance())
+        after = after_failure(before, now, self.jitter())
         self._set(key, after)
         if after is not before:
             log.warning(

@@ -114,14 +114,14 @@ def parse_limits(text: str) -> MachineLimits:
     return MachineLimits(**limits)
 
 
-def pause_seconds(failures: int, chance: float) -> float:
+def pause_seconds(failures: int, jitter: float) -> float:
     """Seconds for which a machine takes nothing after `failures` in a row.
 
-    `chance` lies between 0 and 1. The pause is at least half of its ceiling, so that another worker can take the failed
+    `jitter` lies between 0 and 1. The pause is at least half of its ceiling, so that another worker can take the failed
     job.
     """
     ceiling = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(max(failures, 1) - 1, 64))
-    return ceiling * (0.5 + chance / 2)
+    return ceiling * (0.5 + jitter / 2)
 
 
 def startable(limits: MachineLimits, processors: int, starting: int) -> int | None:

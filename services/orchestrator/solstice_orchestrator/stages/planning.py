@@ -84,7 +84,7 @@ async def run_planning(
         files = CommitFiles(plans, git, scratch, hosts.is_proven)
         push_order_lookup = _PushOrderLookup(git=git, scratch=scratch, at_once=asyncio.Semaphore(MAX_LOOKUPS))
         claimed_runs = _ClaimedRuns()
-        chance = random.Random()  # noqa: S311  jitter is no secret
+        rng = random.Random()  # noqa: S311  jitter is no secret
 
         async def claim_runs() -> float:
             capacity = concurrency if governor is None else governor.plannable(concurrency)
@@ -105,7 +105,7 @@ async def run_planning(
                         when_planned=when_planned,
                         governor=governor,
                         hosts=hosts,
-                        chance=chance,
+                        rng=rng,
                     ),
                     name=f"plan {task.run_id}",
                 )
@@ -115,7 +115,7 @@ async def run_planning(
             claim_runs,
             notified=changed,
             retry_seconds=POLL_SECONDS,
-            rng=chance,
+            rng=rng,
             log=LOG,
             failed=LogEvent.PLANNING_PAUSED,
         )
@@ -187,7 +187,7 @@ async def _plan(
     when_planned: Callable[[], object],
     governor: Governor | None,
     hosts: GitHosts,
-    chance: random.Random,
+    rng: random.Random,
 ) -> None:
     bound = LOG.bind(run_id=task.run_id, request_id=task.request.request_id)
     try:
@@ -197,7 +197,7 @@ async def _plan(
                 if governor is not None:
                     governor.machine_worked()
                 stored = await _store_plan(
-                    task, decision, store=store, push_order_lookup=push_order_lookup, chance=chance
+                    task, decision, store=store, push_order_lookup=push_order_lookup, rng=rng
                 )
                 bound.info(LogEvent.RUN_PLANNED, jobs=[job.name for job in jobs], stored=stored)
                 when_planned()
@@ -206,7 +206,7 @@ async def _plan(
                     # Before the run goes back: this orchestrator must not claim it again.
                     governor.machine_failed(detail)
                 stored = await retry_while_unavailable(
-                    lambda: store.not_planned(task, reason, detail), chance
+                    lambda: store.not_planned(task, reason, detail), rng
                 )
                 bound.info(LogEvent.RUN_NOT_PLANNED, reason=reason, detail=detail, stored=stored)
     except StoreUnavailable as error:
@@ -248,19 +248,19 @@ async def _store_plan(
     *,
     store: JobStore,
     push_order_lookup: "_PushOrderLookup",
-    chance: random.Random,
+    rng: random.Random,
 ) -> bool:
     """Store the jobs, after asking the repository which run is newer where that matters."""
     answers: dict[OrderQuestion, PushOrder | None] = {}
     for _ in range(MAX_QUESTIONS):
         answer = await retry_while_unavailable(
-            lambda: store.planned(task, plan.jobs, plan.run, answers), chance
+            lambda: store.planned(task, plan.jobs, plan.run, answers), rng
         )
         if not isinstance(answer, OrderQuestion):
             return answer
         answers[answer] = await push_order_lookup.order(task.request, answer)
     # Other runs were planned after every answer: without further questions, this run counts as the newer one.
-    return bool(await retry_while_unavailable(lambda: store.planned(task, plan.jobs, plan.run), chance))
+    return bool(await retry_while_unavailable(lambda: store.planned(task, plan.jobs, plan.run), rng))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,8 +60,8 @@ async def execute(
     store that is unavailable for longer than `retry_limit`, the length of a lease, end the execution with a
     log event, and rescue takes the attempt back.
     """
-    chance = rng or random.Random()  # noqa: S311  jitter is no secret
-    log = LogBuffer(claim.key, store, clock, chance, retry_limit)
+    rng = rng or random.Random()  # noqa: S311  jitter is no secret
+    log = LogBuffer(claim.key, store, clock, rng, retry_limit)
     bound = LOG.bind(job_id=claim.key.job_id, attempt=claim.key.number, run_id=claim.run_id)
     bound.info(LogEvent.ATTEMPT_STARTED, job=claim.spec.name, runs_on=claim.spec.runs_on)
     execution = Execution(
@@ -85,7 +85,7 @@ async def execute(
         if log.lost or running.cancelled():
             bound.warning(LogEvent.ATTEMPT_LOST, detail=log.lost or "stopped")
             return
-        retry = partial(retry_while_unavailable, rng=chance, retry_limit=retry_limit)
+        retry = partial(retry_while_unavailable, rng=rng, retry_limit=retry_limit)
         await _finish(bound, store, claim.key, running.result(), retry)
     except asyncio.CancelledError:
         await _end_cancelled(bound, store, claim.key, running, log)

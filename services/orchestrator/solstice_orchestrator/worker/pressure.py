@@ -67,7 +67,7 @@ class Governor:
         metrics: Metrics,
         patience_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         """`patience_seconds`: under load, one job may start after so long without one; 0: none may."""
         self._limit = limit
@@ -87,7 +87,7 @@ class Governor:
         self._overloaded_at: float | None = None
         """When the last reading was an overload; None: it was not."""
         self._slots_logged = limit
-        self._chance = chance
+        self._jitter = jitter
         self._machine_failures = 0
         """Consecutive failures; those during one pause count as one."""
         self._machine_until = 0.0
@@ -103,7 +103,7 @@ class Governor:
         if now < self._machine_until:
             return
         self._machine_failures += 1
-        self._machine_until = now + pause_seconds(self._machine_failures, self._chance())
+        self._machine_until = now + pause_seconds(self._machine_failures, self._jitter())
         self._machine_detail = detail[:300]
 
     def machine_worked(self) -> None:

@@ -46,7 +46,7 @@ def allowed(circuit: Circuit, oldest_since: float | None, now: float) -> int | N
 
 def hosts() -> tuple[GitHosts, ManualClock]:
     clock = ManualClock(now=1000.0)
-    return GitHosts(clock=clock, chance=lambda: 1.0), clock
+    return GitHosts(clock=clock, jitter=lambda: 1.0), clock
 
 
 def test_a_host_that_fails_is_left_alone_alone_and_asked_by_one_until_it_answers() -> None:
@@ -273,8 +273,8 @@ def test_hosts_of_urls() -> None:
 
 
 @given(st.integers(1, 10**6), st.floats(0, 1))
-def test_a_host_is_always_asked_again_at_last(failures: int, chance: float) -> None:
-    assert 1.0 <= open_seconds(failures, chance) <= LONGEST_SECONDS
+def test_a_host_is_always_asked_again_at_last(failures: int, jitter: float) -> None:
+    assert 1.0 <= open_seconds(failures, jitter) <= LONGEST_SECONDS
 
 
 @given(st.lists(st.tuples(st.floats(0, 300), st.booleans()), max_size=50))
@@ -370,7 +370,7 @@ def test_a_silent_checkout_lets_others_of_its_host_begin_one_at_a_time_until_the
 
 def test_a_host_that_answered_and_goes_silent_gives_slots_back() -> None:
     clock = ManualClock(now=1000.0)
-    known = GitHosts(clock=clock, chance=lambda: 1.0, slots=4)
+    known = GitHosts(clock=clock, jitter=lambda: 1.0, slots=4)
     known.answered(BAD)
     clock.forward(60.0)
     visits = []

@@ -100,7 +100,7 @@ def test_limits_are_read_as_they_are_written(text: str, limits: MachineLimits) -
 def test_a_pause_doubles_up_to_two_minutes_and_is_at_least_half_of_that(
     failures: int, ceiling: float
 ) -> None:
-    assert [pause_seconds(failures, chance) for chance in (0.0, 0.5, 1.0)] == [
+    assert [pause_seconds(failures, jitter) for jitter in (0.0, 0.5, 1.0)] == [
         ceiling / 2,
         ceiling * 3 / 4,
         ceiling,
