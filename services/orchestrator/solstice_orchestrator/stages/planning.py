@@ -205,9 +205,7 @@ async def _plan(
                 if governor is not None and reason is Reason.MACHINE_FAILED:
                     # Before the run goes back: this orchestrator must not claim it again.
                     governor.machine_failed(detail)
-                stored = await retry_while_unavailable(
-                    lambda: store.not_planned(task, reason, detail), rng
-                )
+                stored = await retry_while_unavailable(lambda: store.not_planned(task, reason, detail), rng)
                 bound.info(LogEvent.RUN_NOT_PLANNED, reason=reason, detail=detail, stored=stored)
     except StoreUnavailable as error:
         # This orchestrator or another one plans it again.
@@ -253,9 +251,7 @@ async def _store_plan(
     """Store the jobs, after asking the repository which run is newer where that matters."""
     answers: dict[OrderQuestion, PushOrder | None] = {}
     for _ in range(MAX_QUESTIONS):
-        answer = await retry_while_unavailable(
-            lambda: store.planned(task, plan.jobs, plan.run, answers), rng
-        )
+        answer = await retry_while_unavailable(lambda: store.planned(task, plan.jobs, plan.run, answers), rng)
         if not isinstance(answer, OrderQuestion):
             return answer
         answers[answer] = await push_order_lookup.order(task.request, answer)

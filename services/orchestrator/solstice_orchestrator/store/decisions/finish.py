@@ -24,7 +24,7 @@ _RUNNING: Final = JobState.RUNNING
 _RELEASED: Final = Reason.RELEASED
 
 
-def finish(
+def finish_attempts(
     unit: UnitOfWork, ends: Sequence[AttemptEnd], past: Mapping[AttemptKey, Attempt]
 ) -> Sequence[bool]:
     """Record the ends of attempts; True also when this same end was recorded before.

@@ -12,7 +12,7 @@ from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.changes import Job
 
 
-def rescue(unit: UnitOfWork, seen: Mapping[str, float]) -> Sequence[AttemptKey]:
+def rescue_expired(unit: UnitOfWork, seen: Mapping[str, float]) -> Sequence[AttemptKey]:
     """End attempts whose leases ran out and runs out of time; take back planning.
 
     Planning is taken back from workers that are lost or too slow. `seen`: the last heartbeat of each worker.

@@ -14,7 +14,7 @@ from msgspec import Struct
 from solstice_common.messages import REMEMBERED_BYTES
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Outcome, Reason
 from solstice_orchestrator.domain.statuses import Status
-from solstice_orchestrator.store.decisions import finish as ends
+from solstice_orchestrator.store.decisions.finish import AttemptEnd, by_key, ended_attempts, finish_attempts
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.postgresql.tables.transaction import (
     PostgreSQLTransaction,
@@ -71,11 +71,11 @@ class ClaimCache:
         return None if outcome.reason in _NOT_AS_KNOWN else single_job_run
 
 
-async def finish(transaction: PostgreSQLTransaction, group: Sequence[ends.AttemptEnd]) -> Sequence[bool]:
+async def finish(transaction: PostgreSQLTransaction, group: Sequence[AttemptEnd]) -> Sequence[bool]:
     """Record the ends of attempts; True also when this same end was recorded before."""
     unit = await load_jobs(transaction, {key.job_id for key, _ in group})
-    past = await attempts_of(transaction, [key.job_id for key in ends.ended_attempts(unit, group)])
-    answers = ends.finish(unit, group, ends.by_key(past))
+    past = await attempts_of(transaction, [key.job_id for key in ended_attempts(unit, group)])
+    answers = finish_attempts(unit, group, by_key(past))
     await write(transaction, unit.changes())
     return answers
 
@@ -94,7 +94,7 @@ async def end_at_once(
     database: "PostgreSQLDatabase",
     rules: Rules,
     now: float,
-    group: Sequence[tuple[ends.AttemptEnd, SingleJobRun]],
+    group: Sequence[tuple[AttemptEnd, SingleJobRun]],
     *,
     needs_now: bool,
 ) -> float | None:
@@ -112,7 +112,7 @@ async def end_at_once(
         [each.job for each in single_job_runs],
         subjects={each.run.run_id: each.subject for each in single_job_runs},
     )
-    answers = ends.finish(unit, [end for end, _ in in_order], {})
+    answers = finish_attempts(unit, [end for end, _ in in_order], {})
     changes = unit.changes()
     if not all(answers) or not changes.rows_alone:
         return None
@@ -121,5 +121,5 @@ async def end_at_once(
     return None if rows is None else float(rows[0]["now"])
 
 
-def _run_id(ended: tuple[ends.AttemptEnd, SingleJobRun]) -> str:
+def _run_id(ended: tuple[AttemptEnd, SingleJobRun]) -> str:
     return ended[1].run.run_id

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from solstice_orchestrator.store.decisions.claim import end_backoffs
-from solstice_orchestrator.store.decisions.rescue import rescue as decide_rescue
+from solstice_orchestrator.store.decisions.rescue import rescue_expired
 from solstice_orchestrator.store.postgresql.supersede import requested_groups
 from solstice_orchestrator.store.postgresql.tables import worker_table
 from solstice_orchestrator.store.postgresql.tables.columns import NOW
@@ -36,7 +36,7 @@ async def rescue(transaction: PostgreSQLTransaction) -> tuple[Sequence[AttemptKe
         row["worker_id"]: row["seen_at"]
         for row in await transaction.connection.fetch("SELECT worker_id, seen_at FROM workers")
     }
-    rescued = decide_rescue(unit, seen)
+    rescued = rescue_expired(unit, seen)
     await write(transaction, unit.changes())
     return rescued, len(rows) == RESCUED_AT_ONCE and transaction.changed
 

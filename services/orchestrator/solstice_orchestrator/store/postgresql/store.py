@@ -25,17 +25,23 @@ from solstice_orchestrator.store.decisions.finish import BATCHES_AT_ONCE, Attemp
 from solstice_orchestrator.store.decisions.plan import DecidePlan
 from solstice_orchestrator.store.decisions.steer import Rerun
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
-from solstice_orchestrator.store.postgresql import admit as intake
-from solstice_orchestrator.store.postgresql import cancel, lease, outbox, rescue, steer
-from solstice_orchestrator.store.postgresql import claim as claiming
-from solstice_orchestrator.store.postgresql import finish as finishing
-from solstice_orchestrator.store.postgresql import plan as planning
-from solstice_orchestrator.store.postgresql import purge as purging
+from solstice_orchestrator.store.postgresql import (
+    admit,
+    cancel,
+    claim,
+    finish,
+    lease,
+    outbox,
+    plan,
+    purge,
+    rescue,
+    steer,
+)
 from solstice_orchestrator.store.postgresql.finish import ClaimCache, SingleJobRun, end_at_once
 from solstice_orchestrator.store.postgresql.reading.queries import Clock, PostgreSQLQueries
 from solstice_orchestrator.store.postgresql.schedule import PostgreSQLScheduleStore
 from solstice_orchestrator.store.postgresql.supersede import settle_group
-from solstice_orchestrator.store.postgresql.tables import worker_table as workers_table
+from solstice_orchestrator.store.postgresql.tables import worker_table
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, change_runs
 from solstice_orchestrator.store.protocol import (
     Admission,
@@ -96,19 +102,17 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
             return ()
         known = [request.encode() for request in requests] if bodies is None else bodies
         return await self._write(
-            lambda transaction: intake.admit(transaction, requests, known, signatures=signatures)
+            lambda transaction: admit.admit(transaction, requests, known, signatures=signatures)
         )
 
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
-        return await self._write(lambda transaction: planning.claim_planning(transaction, worker_id, limit))
+        return await self._write(lambda transaction: plan.claim_planning(transaction, worker_id, limit))
 
     async def take_back_planning(self, worker_id: str, claimed: Collection[str]) -> None:
-        await self._write(lambda transaction: planning.take_back_planning(transaction, worker_id, claimed))
+        await self._write(lambda transaction: plan.take_back_planning(transaction, worker_id, claimed))
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
-        claimed_jobs = await self._write(
-            lambda transaction: claiming.claim(transaction, worker_id, free, limit)
-        )
+        claimed_jobs = await self._write(lambda transaction: claim.claim(transaction, worker_id, free, limit))
         self._claim_cache.keep(claimed_jobs.single_job_runs)
         return claimed_jobs.claims
 
@@ -141,24 +145,24 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
 
     async def register(self, registration: WorkerRegistration) -> WorkerState:
         return await self._on_workers_table(
-            lambda connection, now: workers_table.register(
+            lambda connection, now: worker_table.register(
                 connection, registration, now, self._rules.lease_seconds
             )
         )
 
     async def leave(self, worker_id: str) -> None:
         await self._on_workers_table(
-            lambda connection, now: workers_table.record_leave(connection, worker_id, now)
+            lambda connection, now: worker_table.record_leave(connection, worker_id, now)
         )
 
     async def report(self, worker_id: str, pressure: WorkerPressure) -> None:
         await self._on_workers_table(
-            lambda connection, now: workers_table.report(connection, worker_id, pressure, now)
+            lambda connection, now: worker_table.report(connection, worker_id, pressure, now)
         )
 
     async def steer_worker(self, worker_id: str, order: WorkerOrder) -> WorkerView | OrderRefusal | None:
         return await self._on_workers_table(
-            lambda connection, now: workers_table.steer(
+            lambda connection, now: worker_table.steer(
                 connection, worker_id, order, now, self._rules.lease_seconds
             )
         )
@@ -173,7 +177,7 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
 
     async def purge(self, older_than_seconds: float, limit: int) -> Purged:
         return await self._write(
-            lambda transaction: purging.purge(transaction, older_than_seconds, limit), quiet=True
+            lambda transaction: purge.purge(transaction, older_than_seconds, limit), quiet=True
         )
 
     @asynccontextmanager
@@ -228,7 +232,7 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
         return await self._write(lambda transaction: steer.rerun(transaction, run_id, decide))
 
     async def _plan(self, task: PlanningTask, run: RunSpec, decide: DecidePlan) -> bool | OrderQuestion:
-        return await self._write(lambda transaction: planning.plan_run(transaction, task, run, decide))
+        return await self._write(lambda transaction: plan.plan_run(transaction, task, run, decide))
 
     async def _change_run(self, run_id: str, decide: Callable[[UnitOfWork], T]) -> T:
         return await self._write(lambda transaction: change_runs(transaction, [run_id], decide))
@@ -237,10 +241,10 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
         ends = [(end, self._claim_cache.take(*end)) for end in group]
         known = [(end, single_job_runs) for end, single_job_runs in ends if single_job_runs is not None]
         if not known or not await self._end_at_once(known):
-            return await self._write(lambda transaction: finishing.finish(transaction, group))
+            return await self._write(lambda transaction: finish.finish(transaction, group))
         others = [end for end, single_job_runs in ends if single_job_runs is None]
         answers = iter(
-            await self._write(lambda transaction: finishing.finish(transaction, others)) if others else ()
+            await self._write(lambda transaction: finish.finish(transaction, others)) if others else ()
         )
         return [True if single_job_runs is not None else next(answers) for _, single_job_runs in ends]
 

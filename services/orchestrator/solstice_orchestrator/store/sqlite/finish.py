@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from solstice_orchestrator.store.decisions import finish as ends
+from solstice_orchestrator.store.decisions.finish import AttemptEnd, by_key, ended_attempts, finish_attempts
 from solstice_orchestrator.store.sqlite.tables.transaction import (
     SqliteTransaction,
     attempts_of,
@@ -11,10 +11,10 @@ from solstice_orchestrator.store.sqlite.tables.transaction import (
 )
 
 
-def finish(transaction: SqliteTransaction, group: Sequence[ends.AttemptEnd]) -> Sequence[bool]:
+def finish(transaction: SqliteTransaction, group: Sequence[AttemptEnd]) -> Sequence[bool]:
     """Record the ends of attempts; True also when this same end was recorded before."""
     unit = load_jobs(transaction, {key.job_id for key, _ in group})
-    past = attempts_of(transaction, [key.job_id for key in ends.ended_attempts(unit, group)])
-    answers = ends.finish(unit, group, ends.by_key(past))
+    past = attempts_of(transaction, [key.job_id for key in ended_attempts(unit, group)])
+    answers = finish_attempts(unit, group, by_key(past))
     write(transaction, unit.changes())
     return answers

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from solstice_orchestrator.store.decisions.claim import end_backoffs
-from solstice_orchestrator.store.decisions.rescue import rescue as decide_rescue
+from solstice_orchestrator.store.decisions.rescue import rescue_expired
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.sqlite.tables import worker_table
 from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction, load_runs, write
@@ -27,7 +27,7 @@ def rescue(transaction: SqliteTransaction) -> Sequence[AttemptKey]:
     unit = load_runs(transaction, [row["run_id"] for row in rows])
     end_backoffs(unit)
     seen = {row["worker_id"]: row["seen_at"] for row in connection.execute("SELECT * FROM workers")}
-    rescued = decide_rescue(unit, seen)
+    rescued = rescue_expired(unit, seen)
     write(transaction, unit.changes())
     worker_table.forget_workers(connection, now, transaction.rules.lease_seconds)
     return rescued

@@ -37,17 +37,23 @@ from solstice_orchestrator.store.protocol import (
 )
 from solstice_orchestrator.store.records.moment import Moment, Rules
 from solstice_orchestrator.store.run_operations import RunOperations
-from solstice_orchestrator.store.sqlite import admit as intake
-from solstice_orchestrator.store.sqlite import cancel, lease, outbox, rescue, steer
-from solstice_orchestrator.store.sqlite import claim as claiming
-from solstice_orchestrator.store.sqlite import finish as finishing
-from solstice_orchestrator.store.sqlite import plan as planning
-from solstice_orchestrator.store.sqlite import purge as purging
+from solstice_orchestrator.store.sqlite import (
+    admit,
+    cancel,
+    claim,
+    finish,
+    lease,
+    outbox,
+    plan,
+    purge,
+    rescue,
+    steer,
+)
 from solstice_orchestrator.store.sqlite.notifier import StoreNotifier
 from solstice_orchestrator.store.sqlite.reading.queries import Clock, SqliteQueries
 from solstice_orchestrator.store.sqlite.schedule import SqliteScheduleStore
 from solstice_orchestrator.store.sqlite.supersede import settle_groups
-from solstice_orchestrator.store.sqlite.tables import worker_table as workers_table
+from solstice_orchestrator.store.sqlite.tables import worker_table
 from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction, change_runs
 from solstice_orchestrator.store.views import (
     JobView,
@@ -106,16 +112,16 @@ class SqliteStore(SqliteQueries, RunOperations):
             return ()
         if bodies is None:
             bodies = [request.encode() for request in requests]
-        return await self._write(lambda transaction: intake.admit(transaction, requests, bodies, signatures))
+        return await self._write(lambda transaction: admit.admit(transaction, requests, bodies, signatures))
 
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
-        return await self._write(lambda transaction: planning.claim_planning(transaction, worker_id, limit))
+        return await self._write(lambda transaction: plan.claim_planning(transaction, worker_id, limit))
 
     async def take_back_planning(self, worker_id: str, claimed: Collection[str]) -> None:
-        await self._write(lambda transaction: planning.take_back_planning(transaction, worker_id, claimed))
+        await self._write(lambda transaction: plan.take_back_planning(transaction, worker_id, claimed))
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
-        return await self._write(lambda transaction: claiming.claim(transaction, worker_id, free, limit))
+        return await self._write(lambda transaction: claim.claim(transaction, worker_id, free, limit))
 
     async def renew(self, worker_id: str, claimed: Sequence[AttemptKey]) -> Renewal:
         return await self._write(lambda transaction: lease.renew(transaction, worker_id, claimed), quiet=True)
@@ -134,26 +140,26 @@ class SqliteStore(SqliteQueries, RunOperations):
 
     async def register(self, registration: WorkerRegistration) -> WorkerState:
         return await self._write(
-            lambda transaction: workers_table.register(
+            lambda transaction: worker_table.register(
                 transaction.connection, registration, transaction.now, self._rules.lease_seconds
             )
         )
 
     async def leave(self, worker_id: str) -> None:
         await self._write(
-            lambda transaction: workers_table.record_leave(transaction.connection, worker_id, transaction.now)
+            lambda transaction: worker_table.record_leave(transaction.connection, worker_id, transaction.now)
         )
 
     async def report(self, worker_id: str, pressure: WorkerPressure) -> None:
         await self._write(
-            lambda transaction: workers_table.report(
+            lambda transaction: worker_table.report(
                 transaction.connection, worker_id, pressure, transaction.now
             )
         )
 
     async def steer_worker(self, worker_id: str, order: WorkerOrder) -> WorkerView | OrderRefusal | None:
         return await self._write(
-            lambda transaction: workers_table.steer(
+            lambda transaction: worker_table.steer(
                 transaction.connection, worker_id, order, transaction.now, self._rules.lease_seconds
             )
         )
@@ -168,7 +174,7 @@ class SqliteStore(SqliteQueries, RunOperations):
 
     async def purge(self, older_than_seconds: float, limit: int) -> Purged:
         return await self._write(
-            lambda transaction: purging.purge(transaction, older_than_seconds, limit), quiet=True
+            lambda transaction: purge.purge(transaction, older_than_seconds, limit), quiet=True
         )
 
     @asynccontextmanager
@@ -186,13 +192,13 @@ class SqliteStore(SqliteQueries, RunOperations):
         return await self._write(lambda transaction: steer.rerun(transaction, run_id, decide))
 
     async def _plan(self, task: PlanningTask, run: RunSpec, decide: DecidePlan) -> bool | OrderQuestion:
-        return await self._write(lambda transaction: planning.plan_run(transaction, task, run, decide))
+        return await self._write(lambda transaction: plan.plan_run(transaction, task, run, decide))
 
     async def _change_run(self, run_id: str, decide: Callable[[UnitOfWork], T]) -> T:
         return await self._write(lambda transaction: change_runs(transaction, [run_id], decide))
 
     async def _finish(self, group: Sequence[AttemptEnd]) -> Sequence[bool]:
-        return await self._write(lambda transaction: finishing.finish(transaction, group))
+        return await self._write(lambda transaction: finish.finish(transaction, group))
 
     async def _write(self, work: Callable[[SqliteTransaction], T], *, quiet: bool = False) -> T:
         """Carry out `work`, and notify listeners if it changed anything.

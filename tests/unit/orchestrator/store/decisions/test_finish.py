@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS, Outcome, Reason
-from solstice_orchestrator.store.decisions.finish import ended_attempts, finish, running_job
+from solstice_orchestrator.store.decisions.finish import ended_attempts, finish_attempts, running_job
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.changes import Attempt, Job
@@ -29,7 +29,7 @@ def unit_of(**changes: Any) -> UnitOfWork:
 
 
 def end(unit: UnitOfWork, outcome: Outcome) -> Job:
-    assert finish(unit, [(KEY, outcome)], {}) == [True]
+    assert finish_attempts(unit, [(KEY, outcome)], {}) == [True]
     return unit.jobs[KEY.job_id]
 
 
@@ -47,11 +47,11 @@ def test_an_end_closes_the_attempt_and_ends_job_and_run() -> None:
 
 def test_an_end_that_was_recorded_is_recorded_and_another_is_refused() -> None:
     unit = unit_of()
-    assert finish(unit, [(KEY, BROKEN), (KEY, BROKEN), (KEY, DONE)], {}) == [True, True, False]
+    assert finish_attempts(unit, [(KEY, BROKEN), (KEY, BROKEN), (KEY, DONE)], {}) == [True, True, False]
     (past,) = unit.changes().attempts
     later = unit_of(attempt=2)
-    assert finish(later, [(KEY, BROKEN)], {KEY: past}) == [True]
-    assert finish(later, [(KEY, BROKEN)], {}) == [False]
+    assert finish_attempts(later, [(KEY, BROKEN)], {KEY: past}) == [True]
+    assert finish_attempts(later, [(KEY, BROKEN)], {}) == [False]
     assert not later.changes().jobs
 
 
@@ -69,8 +69,8 @@ def test_an_end_that_was_recorded_is_recorded_and_another_is_refused() -> None:
 def test_an_end_is_the_same_only_in_all_that_it_says(changed: dict[str, Any]) -> None:
     past = Attempt(KEY.job_id, 1, "w", JobState.FAILED, Reason.STEP_FAILED, 1.0, 2.0, 3, "make", "it broke")
     unit = unit_of(attempt=2)
-    assert finish(unit, [(KEY, BROKEN)], {KEY: past}) == [True]
-    assert finish(unit, [(KEY, BROKEN)], {KEY: past._replace(**changed)}) == [False]
+    assert finish_attempts(unit, [(KEY, BROKEN)], {KEY: past}) == [True]
+    assert finish_attempts(unit, [(KEY, BROKEN)], {KEY: past._replace(**changed)}) == [False]
 
 
 def test_only_the_current_attempt_of_a_running_job_is_running() -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.store.decisions.rescue import rescue
+from solstice_orchestrator.store.decisions.rescue import rescue_expired
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import AttemptKey
 from tests.builders import moment, run_of_one_job
@@ -36,7 +36,7 @@ def unit_of(run: dict[str, Any], **job: Any) -> UnitOfWork:
 )
 def test_an_attempt_whose_lease_ran_out_is_taken_back(seen_at: float | None, reason: Reason) -> None:
     unit = unit_of({}, lease_until=NOW)
-    assert rescue(unit, {} if seen_at is None else {"w": seen_at}) == [KEY]
+    assert rescue_expired(unit, {} if seen_at is None else {"w": seen_at}) == [KEY]
     job = unit.jobs[KEY.job_id]
     assert (job.state, job.reason, job.detail) == (JobState.BACKOFF, reason, "held by w")
     assert unit.runs["run-1"].state is RunState.WAITING
@@ -45,7 +45,7 @@ def test_an_attempt_whose_lease_ran_out_is_taken_back(seen_at: float | None, rea
 
 def test_a_run_is_settled_when_its_last_job_is_taken_back_for_good() -> None:
     unit = unit_of({}, lease_until=NOW - 1, cancel_requested=True)
-    rescue(unit, {})
+    rescue_expired(unit, {})
     assert unit.runs["run-1"].state is RunState.CANCELLED
 
 
@@ -56,7 +56,7 @@ def test_a_run_is_settled_when_its_last_job_is_taken_back_for_good() -> None:
 )
 def test_what_runs_in_time_is_left_alone(job: dict[str, Any]) -> None:
     unit = unit_of({}, **job)
-    assert rescue(unit, {}) == []
+    assert rescue_expired(unit, {}) == []
     assert not unit.changes().jobs
 
 
@@ -76,7 +76,7 @@ def test_planning_is_taken_back_from_workers_that_are_lost_or_too_slow(
     since: float | None, seen_at: float | None, reason: Reason | None
 ) -> None:
     unit = unit_of({"state": RunState.PLANNING, "plan_worker": "p", "plan_since": since})
-    assert rescue(unit, {} if seen_at is None else {"p": seen_at}) == []
+    assert rescue_expired(unit, {} if seen_at is None else {"p": seen_at}) == []
     run = unit.runs["run-1"]
     if reason is None:
         assert (run.plan_worker, run.plan_failures) == ("p", 0)
@@ -87,12 +87,12 @@ def test_planning_is_taken_back_from_workers_that_are_lost_or_too_slow(
 def test_unclaimed_planning_is_not_taken_back() -> None:
     for run in ({"state": RunState.PLANNING}, {"state": RunState.WAITING, "plan_worker": "p"}):
         unit = unit_of(run)
-        rescue(unit, {})
+        rescue_expired(unit, {})
         assert not unit.changes().runs
 
 
 def test_a_run_out_of_time_is_ended() -> None:
     unit = unit_of({"timeout_at": NOW}, state=JobState.WAITING)
-    rescue(unit, {})
+    rescue_expired(unit, {})
     assert unit.runs["run-1"].state is RunState.TIMED_OUT
     assert unit.jobs[KEY.job_id].reason is Reason.RUN_TIMEOUT

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from solstice_orchestrator.queue_times.waits import COUNTED, WaitFacts
-from solstice_orchestrator.store.decisions import wait_walk as walk
+from solstice_orchestrator.store.decisions import wait_walk
 from solstice_orchestrator.store.decisions.wait_facts import planning_facts
 from solstice_orchestrator.store.postgresql.supersede import members_of
-from solstice_orchestrator.store.postgresql.tables import start_limits
-from solstice_orchestrator.store.postgresql.tables import worker_table as workers_table
+from solstice_orchestrator.store.postgresql.tables import start_limits, worker_table
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
 
 if TYPE_CHECKING:
@@ -24,13 +23,13 @@ async def planning(transaction: PostgreSQLTransaction, run_id: str) -> WaitFacts
     if run is None:
         return None
     now = await transaction.now()
-    workers = await workers_table.workers(transaction.connection, now, transaction.rules.lease_seconds)
+    workers = await worker_table.workers(transaction.connection, now, transaction.rules.lease_seconds)
     return planning_facts(run, now, workers)
 
 
 async def waiting(transaction: PostgreSQLTransaction, job_id: str) -> WaitFacts | None:
     """Return the facts about one job."""
-    loads = walk.waiting(job_id, transaction.rules)
+    loads = wait_walk.waiting(job_id, transaction.rules)
     loaded: Any = None
     try:
         while True:
@@ -40,25 +39,25 @@ async def waiting(transaction: PostgreSQLTransaction, job_id: str) -> WaitFacts 
         return facts
 
 
-async def _load(transaction: PostgreSQLTransaction, load: walk.Load) -> Any:
+async def _load(transaction: PostgreSQLTransaction, load: wait_walk.Load) -> Any:
     connection, rules = transaction.connection, transaction.rules
     match load:
-        case walk.LoadRows(query, values):
+        case wait_walk.LoadRows(query, values):
             loaded: Any = await connection.fetch(_ROWS[query], *values)
-        case walk.LoadNow():
+        case wait_walk.LoadNow():
             loaded = await transaction.now()
-        case walk.LoadGroup(group):
+        case wait_walk.LoadGroup(group):
             loaded = await members_of(transaction, group)
-        case walk.LoadBudget():
+        case wait_walk.LoadBudget():
             loaded = await start_limits.load_budget(connection, rules, transaction.test_now)
-        case walk.LoadAhead():
+        case wait_walk.LoadAhead():
             loaded = await _ahead(transaction, load)
-        case walk.LoadWorkers():
-            loaded = await workers_table.workers(connection, await transaction.now(), rules.lease_seconds)
+        case wait_walk.LoadWorkers():
+            loaded = await worker_table.workers(connection, await transaction.now(), rules.lease_seconds)
     return loaded
 
 
-async def _ahead(transaction: PostgreSQLTransaction, load: walk.LoadAhead) -> "asyncpg.Record | None":
+async def _ahead(transaction: PostgreSQLTransaction, load: wait_walk.LoadAhead) -> "asyncpg.Record | None":
     job, facts = load.job, load.facts
     common = (
         facts.runs_on,
@@ -79,17 +78,17 @@ _RUNNING: Final = (
     "SELECT run_id, job_id, name, repository, worker_id, started_at FROM jobs"
     " WHERE state = 'running' AND {} = $1 ORDER BY started_at, job_id LIMIT $2"
 )
-_ROWS: Final[Mapping[walk.WaitQuery, str]] = {
-    walk.WaitQuery.JOB: "SELECT * FROM jobs WHERE job_id = $1",
-    walk.WaitQuery.RUN: "SELECT * FROM runs WHERE run_id = $1",
-    walk.WaitQuery.JOBS_OF_RUN: "SELECT job_id, name, state FROM jobs WHERE run_id = $1 ORDER BY position",
-    walk.WaitQuery.UNFINISHED_JOBS: "SELECT job_id FROM jobs WHERE run_id = $1 AND finished_at IS NULL LIMIT $2",
-    walk.WaitQuery.RECENT: "SELECT repository, finished_at - started_at AS seconds FROM jobs"
+_ROWS: Final[Mapping[wait_walk.WaitQuery, str]] = {
+    wait_walk.WaitQuery.JOB: "SELECT * FROM jobs WHERE job_id = $1",
+    wait_walk.WaitQuery.RUN: "SELECT * FROM runs WHERE run_id = $1",
+    wait_walk.WaitQuery.JOBS_OF_RUN: "SELECT job_id, name, state FROM jobs WHERE run_id = $1 ORDER BY position",
+    wait_walk.WaitQuery.UNFINISHED_JOBS: "SELECT job_id FROM jobs WHERE run_id = $1 AND finished_at IS NULL LIMIT $2",
+    wait_walk.WaitQuery.RECENT: "SELECT repository, finished_at - started_at AS seconds FROM jobs"
     " WHERE state IN ('succeeded', 'failed', 'timed_out') AND runs_on = $1 AND started_at IS NOT NULL"
     " ORDER BY finished_at DESC LIMIT $2",
-    walk.WaitQuery.RUNNING_OF_REPOSITORY: _RUNNING.format("repository"),
-    walk.WaitQuery.RUNNING_OF_OWNER: _RUNNING.format("owner"),
-    walk.WaitQuery.RUNNING_OF_LABEL: _RUNNING.format("runs_on"),
+    wait_walk.WaitQuery.RUNNING_OF_REPOSITORY: _RUNNING.format("repository"),
+    wait_walk.WaitQuery.RUNNING_OF_OWNER: _RUNNING.format("owner"),
+    wait_walk.WaitQuery.RUNNING_OF_LABEL: _RUNNING.format("runs_on"),
 }
 _IN_LINE: Final = (
     "SELECT job_id, repository, owner FROM jobs WHERE state = 'waiting' AND runs_on = $1 AND job_id <> $2"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from solstice_orchestrator.queue_times.waits import COUNTED, WaitFacts
-from solstice_orchestrator.store.decisions import wait_walk as walk
+from solstice_orchestrator.store.decisions import wait_walk
 from solstice_orchestrator.store.decisions.wait_facts import planning_facts
 from solstice_orchestrator.store.records.moment import Moment
 from solstice_orchestrator.store.sqlite.supersede import members_of
@@ -26,7 +26,7 @@ def planning(connection: sqlite3.Connection, run_id: str, moment: Moment) -> Wai
 
 def waiting(connection: sqlite3.Connection, job_id: str, moment: Moment) -> WaitFacts | None:
     """Return the facts about one job."""
-    loads = walk.waiting(job_id, moment.rules)
+    loads = wait_walk.waiting(job_id, moment.rules)
     loaded: Any = None
     try:
         while True:
@@ -36,24 +36,24 @@ def waiting(connection: sqlite3.Connection, job_id: str, moment: Moment) -> Wait
         return facts
 
 
-def _load(connection: sqlite3.Connection, moment: Moment, load: walk.Load) -> Any:
+def _load(connection: sqlite3.Connection, moment: Moment, load: wait_walk.Load) -> Any:
     match load:
-        case walk.LoadRows(query, values):
+        case wait_walk.LoadRows(query, values):
             loaded: Any = connection.execute(_ROWS[query], values).fetchall()
-        case walk.LoadNow():
+        case wait_walk.LoadNow():
             loaded = moment.now
-        case walk.LoadGroup(group):
+        case wait_walk.LoadGroup(group):
             loaded = members_of(connection, group)
-        case walk.LoadBudget():
+        case wait_walk.LoadBudget():
             loaded = start_limits.load_budget(connection, moment)
-        case walk.LoadAhead():
+        case wait_walk.LoadAhead():
             loaded = _ahead(connection, load, before=moment.now - moment.rules.max_wait_seconds)
-        case walk.LoadWorkers():
+        case wait_walk.LoadWorkers():
             loaded = worker_table.workers(connection, moment.now, moment.rules.lease_seconds)
     return loaded
 
 
-def _ahead(connection: sqlite3.Connection, load: walk.LoadAhead, *, before: float) -> sqlite3.Row:
+def _ahead(connection: sqlite3.Connection, load: wait_walk.LoadAhead, *, before: float) -> sqlite3.Row:
     facts = load.facts
     row: sqlite3.Row = connection.execute(
         _AHEAD_OF_LATE if load.is_late else _AHEAD,
@@ -78,18 +78,18 @@ _RUNNING: Final = (
     "SELECT run_id, job_id, name, repository, worker_id, started_at FROM jobs"
     " WHERE state = 'running' AND {} ORDER BY started_at, age LIMIT ?"
 )
-_ROWS: Final[Mapping[walk.WaitQuery, str]] = {
-    walk.WaitQuery.JOB: "SELECT * FROM jobs WHERE job_id = ?",
-    walk.WaitQuery.RUN: "SELECT * FROM runs WHERE run_id = ?",
-    walk.WaitQuery.JOBS_OF_RUN: "SELECT job_id, name, state FROM jobs WHERE run_id = ? ORDER BY position",
-    walk.WaitQuery.UNFINISHED_JOBS: "SELECT job_id FROM jobs WHERE run_id = ? AND finished_at IS NULL LIMIT ?",
-    walk.WaitQuery.RECENT: "SELECT repository, finished_at - started_at AS seconds FROM jobs"
+_ROWS: Final[Mapping[wait_walk.WaitQuery, str]] = {
+    wait_walk.WaitQuery.JOB: "SELECT * FROM jobs WHERE job_id = ?",
+    wait_walk.WaitQuery.RUN: "SELECT * FROM runs WHERE run_id = ?",
+    wait_walk.WaitQuery.JOBS_OF_RUN: "SELECT job_id, name, state FROM jobs WHERE run_id = ? ORDER BY position",
+    wait_walk.WaitQuery.UNFINISHED_JOBS: "SELECT job_id FROM jobs WHERE run_id = ? AND finished_at IS NULL LIMIT ?",
+    wait_walk.WaitQuery.RECENT: "SELECT repository, finished_at - started_at AS seconds FROM jobs"
     " WHERE state IN ('succeeded', 'failed', 'timed_out') AND runs_on = ? AND started_at IS NOT NULL"
     " ORDER BY finished_at DESC LIMIT ?",
-    walk.WaitQuery.RUNNING_OF_REPOSITORY: _RUNNING.format("repository = ?"),
-    walk.WaitQuery.RUNNING_OF_OWNER: _RUNNING.format("owner = ?"),
+    wait_walk.WaitQuery.RUNNING_OF_REPOSITORY: _RUNNING.format("repository = ?"),
+    wait_walk.WaitQuery.RUNNING_OF_OWNER: _RUNNING.format("owner = ?"),
     # Unfinished, for the index of a label's jobs.
-    walk.WaitQuery.RUNNING_OF_LABEL: _RUNNING.format("runs_on = ? AND finished_at IS NULL"),
+    wait_walk.WaitQuery.RUNNING_OF_LABEL: _RUNNING.format("runs_on = ? AND finished_at IS NULL"),
 }
 _IN_LINE: Final = (
     "SELECT age, repository, owner FROM jobs WHERE state = 'waiting' AND runs_on = :label AND age <> :age"
