@@ -168,7 +168,7 @@ def _keys(connection: sqlite3.Connection, name: str) -> str:
     for column, other, target in connection.execute(
         'SELECT "from", "table", "to" FROM pragma_foreign_key_list(?) ORDER BY "from"', (name,)
     ).fetchall():
-        rows.append(("foreign key", f"`{column}`", f"to `{other}.{target}`"))
+        rows.append(("foreign key", f"`{column}`", f"to `{target}` of `{other}`"))
     for index, unique, origin, sql in connection.execute(
         'SELECT list.name, list."unique", list.origin, sql FROM pragma_index_list(?) AS list'
         " LEFT JOIN sqlite_schema USING (name) WHERE origin <> 'pk' ORDER BY origin DESC, list.name",
