@@ -38,7 +38,8 @@ class ScheduleOperations(ABC):
     async def _claim(self, limit: int, progress: schedule_changes.Decide, take: DecideClaim) -> ClaimedTicks:
         """Load overdue schedules and write their progress.
 
-        Then load due ticks, and write which are taken.
+        Then load due ticks, and write which are taken. A store writes out this order itself: what it decides comes from
+        `progress` and `take`, and the rest is its loading and writing, with or without `await`.
         """
 
     @abstractmethod

@@ -14,15 +14,11 @@ from solstice_orchestrator.scheduling.order import (
     PRIORITY_ORDER,
     Candidate,
     ClaimExclusions,
-    RemainingStarts,
-    assign,
-    exclusions_of,
-    remaining_after,
 )
 from solstice_orchestrator.scheduling.quarantine import claim_rounds
 from solstice_orchestrator.scheduling.starts import StartBudget
 from solstice_orchestrator.scheduling.workers import WorkerEligibility, may_claim
-from solstice_orchestrator.store.decisions.claim import assign_jobs, end_backoffs
+from solstice_orchestrator.store.decisions.claim import ClaimSelection, assign_jobs, end_backoffs
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.postgresql.finish import SingleJobRun
 from solstice_orchestrator.store.postgresql.tables import start_limits, worker_table
@@ -71,17 +67,12 @@ async def claim(
     starts = await start_limits.lock_budget(
         transaction.connection, transaction.rules, transaction.test_now, free
     )
-    free = starts.fit(free)
-    to_read = _jobs_to_read(free, limit)
-    if not to_read:
-        return ClaimResult()
-    limited, remaining = starts.limits.by_sender, RemainingStarts()
-    excluded = exclusions_of(starts.all_remaining()) if limited else ClaimExclusions()
-    moment, locked, chosen, left = None, _LockedRows(), list[Candidate](), dict(free)
+    selection = ClaimSelection(starts, free, limit)
+    moment, locked = None, _LockedRows()
     # What the worker must skip is known only with the first rows.
     rounds: Sequence[ClaimExclusions] = (ClaimExclusions(),)
-    while to_read and rounds:
-        excluded_ids = {candidate.job_id for candidate in chosen} | locked.busy
+    while rounds and (to_read := selection.to_read()):
+        excluded_ids = {candidate.job_id for candidate in selection.chosen} | locked.busy
         # All rounds happen at one moment: a backoff that ends meanwhile has not ended for this claim.
         now = transaction.test_now if moment is None else moment.now
         rows = await _candidates(
@@ -89,7 +80,7 @@ async def claim(
             worker_id,
             to_read,
             now=now,
-            excluded=excluded.and_(rounds[0]),
+            excluded=selection.excluded.and_(rounds[0]),
             excluded_ids=excluded_ids,
         )
         if moment is None:
@@ -103,28 +94,18 @@ async def claim(
         candidates = [
             _candidate(job) for job in locked.jobs.values() if job.job_id not in excluded_ids | locked.busy
         ]
-        if limited:
-            remaining = await _with(transaction, remaining, starts, candidates)
-        before = moment.now - transaction.rules.max_wait_seconds
-        more = assign(candidates, left, limit - len(chosen), overdue_before=before, remaining=remaining)
-        chosen += more
-        for candidate in more:
-            left[candidate.label] -= 1
-        remaining = remaining_after(remaining, more)
-        excluded = excluded.and_(exclusions_of(remaining))
-        if not rows or not (limited or locked.busy - excluded_ids):
+        if selection.limited:
+            await _lock_senders(transaction, selection, starts, candidates)
+        selection.choose(candidates, overdue_before=moment.now - transaction.rules.max_wait_seconds)
+        # SQLite ends a round when nothing was chosen. Here other claims have locked rows and counts: each read may
+        # find that a sender has no starts left, or a run that is busy, and then there may be more jobs behind it.
+        if not rows or not (selection.limited or locked.busy - excluded_ids):
             rounds = rounds[1:]
-        to_read = _jobs_to_read(left, limit - len(chosen))
     return (
         ClaimResult()
         if moment is None or not locked.jobs
-        else await _assign(transaction, worker_id, moment, locked, chosen, starts=starts)
+        else await _assign(transaction, worker_id, moment, locked, selection.chosen, starts=starts)
     )
-
-
-def _jobs_to_read(free: Mapping[str, int], most: int) -> dict[str, int]:
-    """Return how many jobs to read for each label, when `most` may start in all."""
-    return {label: min(slots, most) for label, slots in free.items() if slots > 0 and most > 0}
 
 
 async def _assign(
@@ -287,19 +268,17 @@ async def _add(
             locked.busy.add(job.job_id)
 
 
-async def _with(
+async def _lock_senders(
     transaction: PostgreSQLTransaction,
-    remaining: RemainingStarts,
+    selection: ClaimSelection,
     starts: StartBudget,
     candidates: Sequence[Candidate],
-) -> RemainingStarts:
-    """Add the remaining starts of new repositories and owners, and lock these."""
-    repositories = {each.repository for each in candidates} - remaining.repositories.keys()
-    owners = {each.owner for each in candidates} - remaining.owners.keys()
-    if not repositories and not owners:
-        return remaining
-    met = await start_limits.remaining(transaction.connection, starts, repositories, owners)
-    return remaining.joined_by(met)
+) -> None:
+    """Lock new repositories and owners, and add their remaining starts."""
+    repositories, owners = selection.new_senders(candidates)
+    if repositories or owners:
+        remaining = await start_limits.remaining(transaction.connection, starts, repositories, owners)
+        selection.add_remaining(remaining)
 
 
 def _candidate(job: Job) -> Candidate:

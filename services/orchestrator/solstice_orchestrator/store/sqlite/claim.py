@@ -8,15 +8,11 @@ from solstice_orchestrator.scheduling.order import (
     PRIORITY_ORDER,
     Candidate,
     ClaimExclusions,
-    RemainingStarts,
-    assign,
-    exclusions_of,
-    remaining_after,
 )
 from solstice_orchestrator.scheduling.quarantine import claim_rounds
 from solstice_orchestrator.scheduling.starts import StartBudget
 from solstice_orchestrator.scheduling.workers import WorkerEligibility, may_claim
-from solstice_orchestrator.store.decisions.claim import assign_jobs, end_backoffs
+from solstice_orchestrator.store.decisions.claim import ClaimSelection, assign_jobs, end_backoffs
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import Claim
 from solstice_orchestrator.store.sqlite.tables import start_limits, worker_table
@@ -41,9 +37,7 @@ def claim(
         return ()
     _end_backoffs(transaction)
     starts = start_limits.load_budget(transaction.connection, transaction.moment)
-    candidates = _choose(
-        transaction, starts, starts.fit(free), limit, claim_rounds(eligibility.record, transaction.now)
-    )
+    candidates = _choose(transaction, starts, free, limit, claim_rounds(eligibility.record, transaction.now))
     if not candidates:
         return ()
     chosen = [candidate.job_id for candidate in candidates]
@@ -103,40 +97,17 @@ def _choose(
 
     It reads again as long as repositories or owners without remaining starts kept other jobs from being seen.
     """
-    limited, left = starts.limits.by_sender, dict(free)
-    remaining = starts.all_remaining() if limited else RemainingStarts()
+    selection = ClaimSelection(starts, free, limit)
     before = transaction.now - transaction.rules.max_wait_seconds
-    chosen: list[Candidate] = []
     for excluded in rounds:
-        while len(chosen) < limit:
-            candidates = _candidates(
-                transaction,
-                {label: min(slots, limit - len(chosen)) for label, slots in left.items() if slots > 0},
-                before,
-                excluded.and_(exclusions_of(remaining)),
-                {candidate.job_id for candidate in chosen},
-            )
-            if limited:
-                remaining = _with(remaining, starts, candidates)
-            more = assign(candidates, left, limit - len(chosen), overdue_before=before, remaining=remaining)
-            chosen += more
-            for candidate in more:
-                left[candidate.label] -= 1
-            remaining = remaining_after(remaining, more)
-            if not more or not limited:
+        while to_read := selection.to_read():
+            chosen = {candidate.job_id for candidate in selection.chosen}
+            candidates = _candidates(transaction, to_read, before, selection.excluded.and_(excluded), chosen)
+            if selection.limited:
+                selection.add_remaining(starts.remaining(*selection.new_senders(candidates)))
+            if not selection.choose(candidates, overdue_before=before) or not selection.limited:
                 break
-    return chosen
-
-
-def _with(
-    remaining: RemainingStarts, starts: StartBudget, candidates: Sequence[Candidate]
-) -> RemainingStarts:
-    """Add the remaining starts of repositories and owners that are not in `remaining` yet."""
-    met = starts.remaining(
-        {each.repository for each in candidates} - remaining.repositories.keys(),
-        {each.owner for each in candidates} - remaining.owners.keys(),
-    )
-    return remaining.joined_by(met)
+    return selection.chosen
 
 
 def _candidates(

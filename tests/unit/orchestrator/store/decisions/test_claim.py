@@ -3,9 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
+from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.store.decisions.claim import assign_jobs, end_backoffs
+from solstice_orchestrator.scheduling.caps import parse_caps
+from solstice_orchestrator.scheduling.order import Candidate
+from solstice_orchestrator.scheduling.starts import StartBudget, StartLimits
+from solstice_orchestrator.store.decisions.claim import ClaimSelection, assign_jobs, end_backoffs
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.changes import Job
@@ -98,3 +102,40 @@ def test_a_job_whose_backoff_is_over_waits_again(
         assert after.waiting_since == NOW
     else:
         assert after == before
+
+
+def candidate(job_id: str, repository: str) -> Candidate:
+    return Candidate(
+        job_id=job_id, label="linux", priority=Priority.DEFAULT, age=int(job_id), repository=repository
+    )
+
+
+def test_selection_reads_on_without_repositories_at_their_cap_until_its_slots_are_used() -> None:
+    starts = StartBudget(
+        limits=StartLimits(caps=parse_caps("acme/app=1,acme/docs=1")), running={"acme/docs": 1}
+    )
+    selection = ClaimSelection(starts, {"linux": 3, "illumos": 0}, 2)
+    assert (selection.to_read(), set(selection.excluded.repositories)) == ({"linux": 2}, {"acme/docs"})
+    first = [candidate("1", "acme/app"), candidate("2", "acme/app")]
+    repositories, owners = selection.new_senders(first)
+    assert (repositories, owners) == ({"acme/app"}, {""})
+    selection.add_remaining(starts.remaining(repositories, owners))
+    assert [each.job_id for each in selection.choose(first, overdue_before=NOW)] == ["1"]
+    assert (selection.to_read(), set(selection.excluded.repositories)) == (
+        {"linux": 1},
+        {"acme/app", "acme/docs"},
+    )
+    assert selection.new_senders(first)[0] == set()
+    selection.choose([candidate("3", "reef/tide")], overdue_before=NOW)
+    assert [each.job_id for each in selection.chosen] == ["1", "3"]
+    assert selection.to_read() == {}
+
+
+def test_selection_without_limits_of_senders_excludes_none() -> None:
+    selection = ClaimSelection(StartBudget(), {"linux": 2}, 5)
+    selection.choose([candidate("1", "acme/app")], overdue_before=NOW)
+    assert (selection.limited, selection.excluded.repositories, selection.to_read()) == (
+        False,
+        frozenset(),
+        {"linux": 1},
+    )
