@@ -4,7 +4,7 @@ from solstice_common.messages import JobCancelV1, JobRequestV1
 
 
 def change_key(message: JobRequestV1 | JobCancelV1) -> str | None:
-    """The key that requests and cancel requests of one change request share.
+    """Return the key that requests and cancel requests of one change request share.
 
     None when the message belongs to no change request.
     """
@@ -15,7 +15,7 @@ def change_key(message: JobRequestV1 | JobCancelV1) -> str | None:
 
 
 def cancel_applies(cancelled_at: float, requested_at: float) -> bool:
-    """Whether the cancel request ends that request; both times in seconds since the epoch.
+    """Return whether the cancel request ends that request; both times in seconds since the epoch.
 
     The times when they were made count, not when they arrived: they travel by two queues, and either may be late. At
     equal times the request counts as the later one: a lost build is worse than an unneeded one.

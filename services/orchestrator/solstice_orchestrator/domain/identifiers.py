@@ -15,7 +15,7 @@ _DIGITS: Final = tuple(f"{counter:03x}" for counter in range(_COUNTER_LIMIT))
 
 
 def lowest_id(at: float) -> str:
-    """A lower bound of all ids made from `at` on, and above earlier ids.
+    """Return a lower bound of all ids made from `at` on, and above earlier ids.
 
     `at` is in seconds since the epoch.
     """
@@ -23,7 +23,7 @@ def lowest_id(at: float) -> str:
 
 
 def id_source(rng: random.Random) -> NewId:
-    """A source whose ids grow strictly, also when the clock steps back.
+    """Return a source whose ids grow strictly, also when the clock steps back.
 
     The ids of one millisecond share their random bits, which tell them from those of other sources; the counter tells
     them from each other. The counter is in their last digits as well, because people name jobs by these.

@@ -103,7 +103,7 @@ TRANSITIONS: Final[Mapping[JobState, frozenset[JobState]]] = MappingProxyType(
 
 
 def may_move(old: JobState, new: JobState) -> bool:
-    """Whether `TRANSITIONS` allows the move."""
+    """Return whether `TRANSITIONS` allows the move."""
     return new in TRANSITIONS.get(old, _NOWHERE)
 
 

@@ -10,5 +10,5 @@ class LogMark(bytes):
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The mark with this text."""
+        """Return the mark with this text."""
         return cls(f"{text}\n".encode())

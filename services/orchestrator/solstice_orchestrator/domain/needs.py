@@ -26,7 +26,7 @@ class Unblocked:
 
 
 def unblock(nodes: Mapping[str, DependencyNode]) -> Sequence[Unblocked]:
-    """The blocked jobs that may now wait for a slot, or are skipped.
+    """Return the blocked jobs that may now wait for a slot, or are skipped.
 
     Skipping one job may skip or unblock others; these are among the result.
     """
@@ -49,7 +49,7 @@ def unblock(nodes: Mapping[str, DependencyNode]) -> Sequence[Unblocked]:
 
 
 def _after(condition: JobCondition, ends: Collection[JobState]) -> JobState | None:
-    """The new state of a job with needs in these states; None: still blocked."""
+    """Return the new state of a job with needs in these states; None: still blocked."""
     if condition is JobCondition.SUCCESS and any(end.final and end is not JobState.SUCCEEDED for end in ends):
         return JobState.SKIPPED
     return JobState.WAITING if all(end.final for end in ends) else None

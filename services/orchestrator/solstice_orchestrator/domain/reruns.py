@@ -69,7 +69,7 @@ def job_with_dependents(name: str, nodes: Mapping[str, DependencyNode]) -> froze
 
 
 def _with_dependents(names: Collection[str], nodes: Mapping[str, DependencyNode]) -> set[str]:
-    """These jobs and their direct and indirect dependents."""
+    """Return these jobs and their direct and indirect dependents."""
     selected = set(names)
     while more := {
         name for name, node in nodes.items() if name not in selected and selected & set(node.needs)
@@ -79,7 +79,7 @@ def _with_dependents(names: Collection[str], nodes: Mapping[str, DependencyNode]
 
 
 def selected_jobs(jobs: Sequence[JobSpec], only: Collection[str] | None) -> Sequence[JobSpec]:
-    """The jobs named in `only`, or all; their other needs have succeeded before."""
+    """Return the jobs named in `only`, or all; their other needs have succeeded before."""
     if only is None:
         return jobs
     return [

@@ -13,7 +13,7 @@ UNCOUNTED_CAP_SECONDS: Final = 60.0
 def next_retry(
     attempts_used: int, reason: Reason, rng: random.Random, *, base_seconds: float = RETRY_BASE_SECONDS
 ) -> float | None:
-    """Seconds to wait after `attempts_used` counted attempts (at least one).
+    """Return the seconds to wait after `attempts_used` counted attempts (at least one).
 
     None when no further attempt follows. Exponential backoff with full jitter: between nothing and twice the last
     ceiling, so that jobs that failed together do not return together.
@@ -29,6 +29,6 @@ def uncounted_wait(tries: int, rng: random.Random, base_seconds: float = RETRY_B
 
 
 def backoff_ceiling(failures: int, base_seconds: float, cap_seconds: float = RETRY_CAP_SECONDS) -> float:
-    """The longest wait after that many failures in a row (at least one)."""
+    """Return the longest wait after that many failures in a row (at least one)."""
     # Bounded before it is raised: a float overflows after some thousand failures.
     return min(cap_seconds, base_seconds * 2.0 ** min(failures - 1, 64))

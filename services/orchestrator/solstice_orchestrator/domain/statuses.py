@@ -99,7 +99,7 @@ class Status(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
 def status_about(
     request: Subject | JobRequestV1, *, run_id: str | None = None, occurred_at: str | None = None
 ) -> Status:
-    """The fields that all statuses about a request share, at one moment."""
+    """Return the fields that all statuses about a request share, at one moment."""
     return Status(
         run_id=run_id,
         occurred_at=occurred_at,
@@ -122,12 +122,12 @@ encode_status: Final[Callable[[Status], bytes]] = Encoder().encode
 
 
 def context_of(job_name: str) -> str:
-    """The name (context) of a job's commit status."""
+    """Return the name (context) of a job's commit status."""
     return f"{RUN_CONTEXT}/{job_name}"[:_NAME_LIMIT]
 
 
 def describe_job(state: JobState, reason: Reason, *, detail: str, runs_on: str, attempt: int) -> str:
-    """One sentence about a job, for people who look at the commit."""
+    """Return one sentence about a job, for people who look at the commit."""
     if not detail:
         return _described(state, reason, "", runs_on, attempt)
     return _words(state, reason, detail, runs_on, attempt)
@@ -163,7 +163,7 @@ _described = lru_cache(maxsize=1024)(_words)
 
 
 def detail_of(outcome: Outcome) -> str:
-    """The detail of an outcome, besides its state and reason."""
+    """Return the detail of an outcome, besides its state and reason."""
     if outcome.detail:
         return storable(outcome.detail)
     if not outcome.step:
@@ -184,7 +184,7 @@ def storable(text: str) -> str:
 
 
 def describe_run(state: RunState, detail: str, jobs: Collection[JobState]) -> str:
-    """One sentence about a whole run."""
+    """Return one sentence about a whole run."""
     if detail:
         return _shortened(f"{state.value.replace('_', ' ').capitalize()}: {detail}")
     if state is RunState.PLANNING:
@@ -193,7 +193,7 @@ def describe_run(state: RunState, detail: str, jobs: Collection[JobState]) -> st
 
 
 def describe_delayed(due: float) -> str:
-    """One sentence about a run that starts at `due`, in seconds since the epoch."""
+    """Return one sentence about a run that starts at `due`, in seconds since the epoch."""
     return f"Accepted; it starts at {format_seconds(due)}"
 
 

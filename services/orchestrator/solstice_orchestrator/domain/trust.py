@@ -18,7 +18,7 @@ def parse_sources(text: str) -> frozenset[Source]:
 
 
 def is_trusted(request: JobRequestV1, v1_trust: AbstractSet[Source] = V1_TRUST) -> bool:
-    """Whether the author of the code may push to the repository.
+    """Return whether the author of the code may push to the repository.
 
     A request that does not say so is trusted by its source; a change request that does not say so never is, because its
     publisher knows more than v1 and should have said it.
@@ -31,12 +31,12 @@ def is_trusted(request: JobRequestV1, v1_trust: AbstractSet[Source] = V1_TRUST) 
 
 
 def awaits_approval(request: JobRequestV1) -> bool:
-    """Whether its jobs wait until an authorised person approves them."""
+    """Return whether its jobs wait until an authorised person approves them."""
     return request.needs_approval is True and request.approves is not True
 
 
 def is_vouched_for(request: JobRequestV1) -> bool:
-    """Whether a person approves this very commit before any job starts.
+    """Return whether a person approves this very commit before any job starts.
 
     The code remains untrusted all the same.
     """
@@ -52,7 +52,7 @@ def _names_a_change(request: JobRequestV1) -> bool:
 
 
 def realm(request: JobRequestV1, v1_trust: AbstractSet[Source] = V1_TRUST) -> str:
-    """The namespace of a workflow file's names: the repository's own, or an untrusted author's.
+    """Return the namespace of a workflow file's names: the repository's own, or an untrusted author's.
 
     An untrusted file may use any name, and must not affect the repository's own jobs.
     """

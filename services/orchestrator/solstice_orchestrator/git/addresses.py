@@ -27,7 +27,7 @@ class AddressPin:
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address, and any IPv4 address embedded in it, is on the internet."""
+    """Return whether an address, and any IPv4 address embedded in it, is on the internet."""
     if isinstance(address, IPv6Address):
         carried = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
         if address in _NAT64 or int(address) < 2**32:

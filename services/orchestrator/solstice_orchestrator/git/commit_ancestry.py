@@ -78,5 +78,5 @@ async def _fetch(git: Git, request: JobRequestV1, question: OrderQuestion, now: 
 
 
 async def _is_ancestor(git: Git, older: str, newer: str) -> bool:
-    """Whether `older` is a known ancestor of `newer`; commits beyond the limit are unknown."""
+    """Return whether `older` is a known ancestor of `newer`; commits beyond the limit are unknown."""
     return (await git.run("merge-base", "--is-ancestor", older, newer)).returncode == 0

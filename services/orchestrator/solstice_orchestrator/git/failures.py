@@ -99,7 +99,7 @@ def reason_of_local(errors: GitErrors, returncode: int) -> Reason:
 
 
 def is_past_memory(errors: GitErrors) -> bool:
-    """Whether git reached its memory limit.
+    """Return whether git reached its memory limit.
 
     The fetched objects need that much on every machine; a machine without memory kills git, which then prints nothing.
     """
@@ -107,7 +107,7 @@ def is_past_memory(errors: GitErrors) -> bool:
 
 
 def read_formats(trace: bytes) -> tuple[str, ...] | None:
-    """The formats of the errors in git's trace; None without any event.
+    """Return the formats of the errors in git's trace; None without any event.
 
     Source: git-scm.com/docs/api-trace2, "Event-Specific Key/Value Pairs".
     """
@@ -117,7 +117,7 @@ def read_formats(trace: bytes) -> tuple[str, ...] | None:
 
 
 def read_events(trace: bytes) -> Iterable[GitEvent]:
-    """The errors in git's trace, in their order."""
+    """Yield the errors in git's trace, in their order."""
     for event in trace.split(b"\n")[:-1]:
         if event.startswith(b'{"event":"error"'):
             try:
@@ -128,7 +128,7 @@ def read_events(trace: bytes) -> Iterable[GitEvent]:
 
 
 def is_machine(error: BaseException) -> bool:
-    """Whether an error says that this machine lacks a resource."""
+    """Return whether an error says that this machine lacks a resource."""
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, RuntimeError):

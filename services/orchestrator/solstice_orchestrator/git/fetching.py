@@ -187,7 +187,7 @@ def is_not_by_id(result: GitResult[Any]) -> bool:
 
 
 def is_of_repository(result: GitResult[Any]) -> bool:
-    """Whether a fetch failed in a way that every fetch of the repository would."""
+    """Return whether a fetch failed in a way that every fetch of the repository would."""
     return bool(_NOT_THERE.search(result.stderr) or _UNREACHABLE.search(result.stderr))
 
 

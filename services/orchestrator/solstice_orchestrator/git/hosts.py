@@ -80,17 +80,17 @@ def after_answer(circuit: Circuit, now: float) -> Circuit:
 
 
 def failed_lately(repository: Circuit, now: float) -> bool:
-    """Whether a repository must wait for the circuit of its host."""
+    """Return whether a repository must wait for the circuit of its host."""
     return repository.failed_at is not None and now - repository.failed_at < LONGEST_SECONDS
 
 
 def is_proven(repository: Circuit, now: float) -> bool:
-    """Whether a repository has answered, and has not failed lately."""
+    """Return whether a repository has answered, and has not failed lately."""
     return repository.answered_at is not None and not failed_lately(repository, now)
 
 
 def is_of_repository(circuit: Circuit, url: str, now: float) -> bool:
-    """Whether a failure counts against the repository alone; `circuit` is its host's.
+    """Return whether a failure counts against the repository alone; `circuit` is its host's.
 
     One repository can fail on purpose. Its host is away when a second one fails, too.
     """
@@ -176,7 +176,7 @@ class GitHosts:
         return may_begin(url, self._visits, self._silent(), slots, endpoint=endpoint, answered_at=answered_at)
 
     def is_proven(self, url: str) -> bool:
-        """Whether the repository has answered, and has not failed lately."""
+        """Return whether the repository has answered, and has not failed lately."""
         return is_proven(self.circuits.get(url, CLOSED), self.clock())
 
     @contextmanager

@@ -59,7 +59,7 @@ FEW_ENTRIES: Final = 64
 
 
 def has_few_entries(directory: Path) -> bool:
-    """Whether at most FEW_ENTRIES files and directories lie below."""
+    """Return whether at most FEW_ENTRIES files and directories lie below."""
     return next(islice(_entries(directory), FEW_ENTRIES, None), None) is None
 
 

@@ -156,7 +156,7 @@ async def entries_of(git: Git, sha: str, paths: Iterable[str]) -> Entries:
 
 
 async def has_more_paths(git: Git, sha: str, most: int) -> bool:
-    """Whether the commit's whole tree has more than `most` paths.
+    """Return whether the commit's whole tree has more than `most` paths.
 
     False when COUNT_SECONDS are too short to know.
     """

@@ -32,7 +32,7 @@ def share(slots: int) -> int:
 
 
 def is_silent(visit: Visit, answered_at: float | None, now: float) -> bool:
-    """Whether a visit waits without an answer; `answered_at` is its host's last answer."""
+    """Return whether a visit waits without an answer; `answered_at` is its host's last answer."""
     if visit.answered:
         return False
     waited = now - visit.begun
@@ -49,7 +49,7 @@ def may_begin(
     endpoint: str,
     answered_at: float | None,
 ) -> bool:
-    """Whether a checkout may take a slot.
+    """Return whether a checkout may take a slot.
 
     It always may unless a visit to its own repository is silent, or one to its host, which has not answered any visit
     since; `answered_at` is its last answer. Even then one at a time may, from another repository: one that hangs must
@@ -70,6 +70,6 @@ def may_begin(
 
 
 def gives_way(visit: Visit, silent: Collection[Visit], slots: int) -> bool:
-    """Whether a checkout must leave its slot, because older silent ones fill the share."""
+    """Return whether a checkout must leave its slot, because older silent ones fill the share."""
     holding = sorted((each for each in silent if each.holds_slot), key=lambda each: each.begun)
     return visit in holding[share(slots) :]

@@ -97,7 +97,7 @@ class Demand:
 def demands(
     facts: DemandFacts, *, target_seconds: float = TARGET_SECONDS, label: str | None = None
 ) -> Mapping[str, Demand]:
-    """The demand of every label with waiting jobs, running jobs or slots.
+    """Return the demand of every label with waiting jobs, running jobs or slots.
 
     With `label`, of that label alone, known or not.
     """
@@ -105,7 +105,7 @@ def demands(
 
 
 def total_demand(each: Iterable[Demand], delayed: int) -> Demand:
-    """The sum of several labels; `delayed` runs are counted without regard to labels."""
+    """Return the sum of several labels; `delayed` runs are counted without regard to labels."""
     demands = list(each)
     return Demand(
         waiting=sum(one.waiting for one in demands),
@@ -212,7 +212,7 @@ def _startable(facts: DemandFacts, label: str, waiting: Sequence[WaitingJobs], t
 
 
 def _start_keys(label: str, waiting: Iterable[WaitingJobs]) -> Sequence[BucketKey]:
-    """The keys of the buckets that limit their starts."""
+    """Return the keys of the buckets that limit their starts."""
     repositories = sorted({each.repository for each in waiting})
     return [
         BucketKey(BucketScope.LABEL, label),
@@ -236,11 +236,11 @@ class _UsualDurations:
         self._own = {name: fmean(own) for name, own in by_repository.items() if len(own) >= FEW_SAMPLES}
 
     def usual(self, repository: str) -> float:
-        """Seconds that a job of the repository takes."""
+        """Return the seconds that a job of the repository takes."""
         return self._own.get(repository, self._otherwise)
 
     def left(self, repository: str, ran: float) -> float:
-        """Seconds that a job still takes after it `ran` for so long."""
+        """Return the seconds that a job still takes after it `ran` for so long."""
         if not self._recent:
             return max(0.0, self._otherwise - ran)
         return remaining(BusySlot(repository=repository, for_seconds=max(0.0, ran)), self._recent)

@@ -22,7 +22,7 @@ from solstice_orchestrator.scheduling.workers import WorkerState, WorkerView, fr
 
 
 def explain(facts: WaitFacts) -> WaitExplanation | None:
-    """Why the job waits; None for one that runs or has ended."""
+    """Return why the job waits; None for one that runs or has ended."""
     match facts.state:
         case None:
             return _not_planned(facts)
@@ -265,14 +265,14 @@ def _rate_limited(facts: WaitFacts, start: Forecast | None) -> WaitExplanation |
 
 
 def refusal_text(worker: WorkerView, now: float) -> str:
-    """What the worker lacks, with its last reported value and the age of that."""
+    """Return what the worker lacks, with its last reported value and the age of that."""
     if worker.condition_at is None:
         return worker.refusal
     return f"{worker.refusal} (measured {ago(now - worker.condition_at)})"
 
 
 def _shrunk(workers: Iterable[WorkerView]) -> str:
-    """Text about slots that workers under pressure do not offer now."""
+    """Return text about slots that workers under pressure do not offer now."""
     shrunk = [worker for worker in workers if worker.shrunk_to is not None]
     if not shrunk:
         return ""
@@ -289,7 +289,7 @@ def _states(workers: Iterable[WorkerView]) -> str:
 
 
 def _healed_at(workers: Iterable[WorkerView]) -> float | None:
-    """When the first quarantine of these workers ends; None: none is in quarantine."""
+    """Return when the first quarantine of these workers ends; None: none is in quarantine."""
     ends = [
         worker.quarantined_until
         for worker in workers

@@ -92,7 +92,7 @@ def check_forecast(forecast: Forecast, started_at: float) -> ForecastCheck:
 def forecast_slot(
     now: float, slots: int, busy: Sequence[BusySlot], jobs_ahead: JobsAhead, recent: Sequence[Sample]
 ) -> Forecast | None:
-    """When a job behind `jobs_ahead` gets one of `slots`; None: there is no forecast.
+    """Return when a job behind `jobs_ahead` gets one of `slots`; None: there is no forecast.
 
     Some slots are `busy`. The jobs ahead are assumed to last as long as recent jobs did, in the range of their 10th to
     90th percentile; where several follow each other in one slot that range narrows, as that of an average does. The
@@ -119,7 +119,7 @@ def forecast_slot(
 def remaining_range(
     repository: str, for_seconds: float, recent: Sequence[Sample]
 ) -> tuple[float, float] | None:
-    """The shortest and longest time that a running job of the repository still takes.
+    """Return the shortest and longest time that a running job of the repository still takes.
 
     It has run for `for_seconds`; None: there is no forecast.
     """
@@ -127,7 +127,7 @@ def remaining_range(
 
 
 def durations(recent: Iterable[Sample], repository: str) -> Sequence[float]:
-    """Durations of recent jobs of a repository, shortest first.
+    """Return durations of recent jobs of a repository, shortest first.
 
     Its own, if there are enough, else all of the label.
     """
@@ -137,7 +137,7 @@ def durations(recent: Iterable[Sample], repository: str) -> Sequence[float]:
 
 
 def remaining(each: BusySlot, recent: Sequence[Sample]) -> float:
-    """How much longer a running job takes on average; 0 beyond all recent jobs.
+    """Return how much longer a running job takes on average; 0 beyond all recent jobs.
 
     Judged by recent jobs that ran at least as long.
     """
@@ -146,7 +146,7 @@ def remaining(each: BusySlot, recent: Sequence[Sample]) -> float:
 
 
 def _range_left(each: BusySlot, recent: Sequence[Sample]) -> tuple[float, float]:
-    """The least and most time that a running job may still take.
+    """Return the least and most time that a running job may still take.
 
     Judged by recent jobs that ran at least as long.
     """
@@ -159,7 +159,7 @@ def _range_left(each: BusySlot, recent: Sequence[Sample]) -> tuple[float, float]
 
 
 def _longer(each: BusySlot, recent: Sequence[Sample]) -> Sequence[float]:
-    """Durations of recent jobs that are longer than this one so far, shortest first."""
+    """Return durations of recent jobs that are longer than this one so far, shortest first."""
     for known in (durations(recent, each.repository), sorted(sample.seconds for sample in recent)):
         longer = [seconds for seconds in known if seconds > each.for_seconds]
         if longer:
@@ -168,7 +168,7 @@ def _longer(each: BusySlot, recent: Sequence[Sample]) -> Sequence[float]:
 
 
 def _each_ahead(jobs_ahead: JobsAhead, slots: int, recent: Sequence[Sample]) -> tuple[float, float]:
-    """The shortest and longest time that the jobs ahead take on average."""
+    """Return the shortest and longest time that the jobs ahead take on average."""
     ahead = jobs_ahead.own + jobs_ahead.others
     follow = 1 + ahead / slots
     own = _average(durations(recent, jobs_ahead.repository), follow)
@@ -182,7 +182,7 @@ def _each_ahead(jobs_ahead: JobsAhead, slots: int, recent: Sequence[Sample]) -> 
 
 
 def _range_of_one(ordered: Sequence[float]) -> tuple[float, float]:
-    """The shortest and longest time that one more such job takes.
+    """Return the shortest and longest time that one more such job takes.
 
     The 10th and 90th percentile of what was seen, or, where that is further apart, of what a sample of this size says
     about the next value: the prediction interval of a log-normal distribution (Hahn and Meeker, Statistical Intervals,
@@ -198,7 +198,7 @@ def _range_of_one(ordered: Sequence[float]) -> tuple[float, float]:
 
 
 def _average(ordered: Sequence[float], follow: float) -> tuple[float, float]:
-    """The shortest and longest average time of each of `follow` jobs in a row.
+    """Return the shortest and longest average time of each of `follow` jobs in a row.
 
     It varies by those jobs, and by the sample that estimates them: this part counts twice, since a small sample lacks
     the longest jobs.
@@ -250,7 +250,7 @@ def _simulate_queue(slots: int, left: Iterable[float], ahead: Iterable[float]) -
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The quantile of ordered values, interpolated between the two nearest."""
+    """Return the quantile of ordered values, interpolated between the two nearest."""
     place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)

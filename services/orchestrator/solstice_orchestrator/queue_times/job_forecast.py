@@ -30,7 +30,7 @@ class StartBound:
 
 
 def forecast_start(facts: WaitFacts) -> Forecast | None:
-    """When the job can start under all limits; None: there is no forecast.
+    """Return when the job can start under all limits; None: there is no forecast.
 
     It counts needs, the concurrency group, a slot, caps, and rates.
     """
@@ -54,7 +54,7 @@ def forecast_start(facts: WaitFacts) -> Forecast | None:
 
 
 def forecast_end(facts: WaitFacts) -> Forecast | None:
-    """When a running or waiting job ends, judged by recent jobs; None: unknown."""
+    """Return when a running or waiting job ends, judged by recent jobs; None: unknown."""
     running = facts.state is JobState.RUNNING and facts.started_at is not None
     for_seconds = facts.now - facts.started_at if running and facts.started_at is not None else 0.0
     start = Forecast(earliest=facts.now, latest=facts.now) if running else forecast_start(facts)
@@ -66,7 +66,7 @@ def forecast_end(facts: WaitFacts) -> Forecast | None:
 
 
 def _after_all(others: Sequence[WaitFacts | None]) -> Forecast | None:
-    """When the last of these jobs has ended, without the wait for a slot."""
+    """Return when the last of these jobs has ended, without the wait for a slot."""
     last_end: Forecast | None = None
     for each in others:
         end = None if each is None else forecast_end(each)
@@ -77,7 +77,7 @@ def _after_all(others: Sequence[WaitFacts | None]) -> Forecast | None:
 
 
 def _after_group(facts: WaitFacts) -> Forecast | None:
-    """When the holder of the group and the members before this job have ended.
+    """Return when the holder of the group and the members before this job have ended.
 
     Each is assumed to last as long as the holder.
     """
@@ -93,7 +93,7 @@ def _after_group(facts: WaitFacts) -> Forecast | None:
 
 
 def bounds(facts: WaitFacts) -> list[StartBound]:
-    """The waits for each rate, and for the quota of its owner."""
+    """Return the waits for each rate, and for the quota of its owner."""
     waits = []
     for throttle in facts.throttles:
         key, of_label = throttle.key, throttle.key.scope is BucketScope.LABEL
@@ -120,12 +120,12 @@ def bounds(facts: WaitFacts) -> list[StartBound]:
 
 
 def later_forecast(one: Forecast, other: Forecast) -> Forecast:
-    """The later of both forecasts, in each end of the range."""
+    """Return the later of both forecasts, in each end of the range."""
     return Forecast(earliest=max(one.earliest, other.earliest), latest=max(one.latest, other.latest))
 
 
 def _slot_within_limits(facts: WaitFacts) -> Forecast | None:
-    """When a slot is free and its repository and owner have room."""
+    """Return when a slot is free and its repository and owner have room."""
     if facts.ahead >= COUNTED:
         return None
     serving = active(facts.workers)

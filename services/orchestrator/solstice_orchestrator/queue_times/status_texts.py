@@ -15,7 +15,7 @@ _MINUTES: Final = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90)
 
 
 def waiting_text(facts: WaitFacts, why: WaitExplanation, *, saturated: bool = False) -> str:
-    """One line of about a hundred characters at most.
+    """Return one line of about a hundred characters at most.
 
     For example `waiting: 2 ahead on linux, starts in about 5 min`. `saturated`: so many jobs wait that no new request
     is taken from the queue.
@@ -54,7 +54,7 @@ def _ahead(count: int) -> str:
 
 
 def _starts(seconds: float) -> str:
-    """The time until the start, rounded up to a usual number."""
+    """Return the time until the start, rounded up to a usual number."""
     minutes = max(0.0, seconds) / 60
     for bound in _MINUTES:
         if minutes <= bound:

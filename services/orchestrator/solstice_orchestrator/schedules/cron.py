@@ -64,7 +64,7 @@ class Timing:
     _once_a_day: bool = field(repr=False, compare=False)
 
     def after(self, moment: float) -> float | None:
-        """The first tick after the moment; None: none within fifty years.
+        """Return the first tick after the moment; None: none within fifty years.
 
         Both are in seconds since the epoch.
         """
@@ -80,7 +80,7 @@ class Timing:
             tick = self.after(tick)
 
     def newest(self, after: float, until: float) -> float | None:
-        """The last tick of `between`, found from its end."""
+        """Return the last tick of `between`, found from its end."""
         span = float(_HOUR_SECONDS)
         while True:
             start = max(after, until - span)
@@ -90,7 +90,7 @@ class Timing:
             span *= 8
 
     def _once(self, last: int) -> int | None:
-        """The tick for an expression that is due once a day.
+        """Return the tick for an expression that is due once a day.
 
         Local times grow, and so do the moments at which a clock first shows them.
         """
@@ -101,7 +101,7 @@ class Timing:
         return None
 
     def _by_the_wall(self, first: int) -> int | None:
-        """The tick for an expression that follows the clock on the wall.
+        """Return the tick for an expression that follows the clock on the wall.
 
         Between two changes of its offset a zone is as simple as UTC.
         """
@@ -206,7 +206,7 @@ def _sentence(error: str, fields: list[str]) -> str:
 
 
 def _is_day(text: str) -> bool:
-    """Whether any month has this day."""
+    """Return whether any month has this day."""
     try:
         CronSim(f"0 0 {text} * *", datetime(2024, 1, 1))  # noqa: DTZ001  a clock on the wall
     except CronSimError:
@@ -230,5 +230,5 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _seconds(wall: datetime) -> int:
-    """Seconds of a local time as if it were UTC."""
+    """Return the seconds of a local time as if it were UTC."""
     return int(wall.replace(tzinfo=UTC).timestamp())

@@ -108,7 +108,7 @@ def decide_ticks(timing: Timing, *, after: float, now: float, missed: Missed) ->
 
 
 def _reason(tick_at: float, now: float) -> TickReason:
-    """The reason for the state of a tick that is noticed now."""
+    """Return the reason for the state of a tick that is noticed now."""
     if now - tick_at <= ON_TIME_SECONDS:
         return TickReason.ON_TIME
     return TickReason.LATE if now - tick_at <= LATE_SECONDS else TickReason.CAUGHT_UP

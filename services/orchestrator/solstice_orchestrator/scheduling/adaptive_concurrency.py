@@ -41,7 +41,7 @@ def slots(window: ConcurrencyWindow | None, limit: int, now: float) -> int:
 
 
 def after_trouble(window: ConcurrencyWindow | None, limit: int, now: float) -> ConcurrencyWindow:
-    """The smaller window after trouble that fewer jobs at once may relieve."""
+    """Return the smaller window after trouble that fewer jobs at once may relieve."""
     if window is not None and now - window.at < SETTLE_SECONDS:
         return window
     grown = float(limit) if window is None else _grown(window, limit, now)
@@ -51,14 +51,14 @@ def after_trouble(window: ConcurrencyWindow | None, limit: int, now: float) -> C
 def while_trouble_lasts(
     window: ConcurrencyWindow | None, limit: int, *, since: float, now: float
 ) -> ConcurrencyWindow | None:
-    """The window after trouble from `since` to `now`: it does not grow meanwhile."""
+    """Return the window after trouble from `since` to `now`: it does not grow meanwhile."""
     if window is None:
         return None
     return replace(window, slots=_grown(window, limit, since), grows_from=now)
 
 
 def is_trouble(cause: Outcome | StartRefusal) -> bool:
-    """Whether an attempt's end or a governor's refusal means too many jobs at once."""
+    """Return whether an attempt's end or a governor's refusal means too many jobs at once."""
     if isinstance(cause, StartRefusal):
         return cause.resource in OVERLOAD
     return cause.reason in COUNTED_REASONS

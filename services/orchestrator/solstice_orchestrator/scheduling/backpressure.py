@@ -7,7 +7,7 @@ RESUME: Final = 0.8
 
 
 def pauses_intake(backlog: int, most: int, *, paused: bool) -> bool:
-    """Whether intake is paused at this backlog; `most` 0: never.
+    """Return whether intake is paused at this backlog; `most` 0: never.
 
     Once paused, it resumes when a fifth of the maximum is done.
     """

@@ -43,13 +43,13 @@ def parse_slots(text: str) -> Mapping[str, int]:
 
 
 def capacity(slots: Mapping[str, int], max_concurrency: int) -> Capacity:
-    """The capacity; `max_concurrency` 0 means as many as there are slots."""
+    """Return the capacity; `max_concurrency` 0 means as many as there are slots."""
     total = sum(slots.values())
     return Capacity(slots=slots, limit=min(total, max_concurrency) if max_concurrency else total)
 
 
 def free(total: Capacity, in_use: Iterable[str]) -> FreeSlots:
-    """The slots of `total` that jobs of these labels leave free; at least 0."""
+    """Return the slots of `total` that jobs of these labels leave free; at least 0."""
     used = Counter(in_use)
     left = {label: max(0, slots - used[label]) for label, slots in total.slots.items()}
     return FreeSlots(slots=left, total=max(0, total.limit - used.total()))

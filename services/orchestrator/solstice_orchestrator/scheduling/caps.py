@@ -25,7 +25,7 @@ class Caps:
     default: int | None = None
 
     def cap(self, name: str) -> int | None:
-        """The cap of the name; None: no cap."""
+        """Return the cap of the name; None: no cap."""
         return self.of.get(name, self.default)
 
     @property
@@ -60,7 +60,7 @@ def named_entries(text: str, pattern: re.Pattern[str], form: str) -> Mapping[str
 
 
 def unused(caps: Caps, used: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
-    """How many more each name may have; names without a cap are left out."""
+    """Return how many more each name may have; names without a cap are left out."""
     return {
         name: max(0, cap - used.get(name, 0))
         for name in dict.fromkeys(names)

@@ -115,7 +115,7 @@ def parse_limits(text: str) -> MachineLimits:
 
 
 def pause_seconds(failures: int, jitter: float) -> float:
-    """Seconds for which a machine takes nothing after `failures` in a row.
+    """Return the seconds for which a machine takes nothing after `failures` in a row.
 
     `jitter` lies between 0 and 1. The pause is at least half of its ceiling, so that another worker can take the failed
     job.
@@ -125,7 +125,7 @@ def pause_seconds(failures: int, jitter: float) -> float:
 
 
 def startable(limits: MachineLimits, processors: int, starting: int) -> int | None:
-    """How many more jobs may begin to start; None: any number.
+    """Return how many more jobs may begin to start; None: any number.
 
     One may start on the smallest machine.
     """
@@ -138,7 +138,7 @@ def out_of_patience(refusal: StartRefusal, waited_seconds: float, patience_secon
 
 
 def refusal(limits: MachineLimits, reading: SensorReading, starting: int) -> StartRefusal | None:
-    """The refusal to start a job now, with its resource; None: it may start."""
+    """Return the refusal to start a job now, with its resource; None: it may start."""
     short = _shortages(limits, reading, starting)
     for resource in Resource:
         if resource in short:

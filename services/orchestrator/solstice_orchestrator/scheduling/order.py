@@ -26,7 +26,7 @@ LONG_QUEUE: Final = 10
 
 
 def rank(priority: Priority) -> int:
-    """The rank of a class, 0 for the most urgent."""
+    """Return the rank of a class, 0 for the most urgent."""
     return PRIORITY_ORDER.index(priority)
 
 
@@ -73,7 +73,7 @@ def queue_entry(queue: QueueState) -> QueueEntry:
 
 
 def turns(entry: QueueEntry, next_turn: int | None, count: int) -> range:
-    """The turns of `count` jobs of one repository, in their order.
+    """Return the turns of `count` jobs of one repository, in their order.
 
     `next_turn` is the repository's own, None when it has none in this label and class. Its new one is the range's
     `stop`.
@@ -83,7 +83,7 @@ def turns(entry: QueueEntry, next_turn: int | None, count: int) -> range:
 
 
 def next_turn_without(next_turn: int, given_up: Collection[int]) -> int:
-    """A repository's next turn after its waiting jobs with turns `given_up` were cancelled.
+    """Return a repository's next turn after its waiting jobs with turns `given_up` were cancelled.
 
     So jobs that never ran cost nothing. Only the newest turns can be given back: an older one leaves a gap, which costs
     the repository one place.
@@ -150,12 +150,12 @@ UNLIMITED: Final = RemainingStarts()
 
 
 def overdue(waiting_since: float, now: float, max_wait_seconds: float = MAX_WAIT_SECONDS) -> bool:
-    """Whether a job has waited longer than `max_wait_seconds`."""
+    """Return whether a job has waited longer than `max_wait_seconds`."""
     return waiting_since < now - max_wait_seconds
 
 
 def in_order(candidates: Iterable[Candidate], overdue_before: float = -math.inf) -> list[Candidate]:
-    """Candidates of one label in the order in which they start.
+    """Return candidates of one label in the order in which they start.
 
     Jobs that wait since before `overdue_before` are overdue.
     """
@@ -176,7 +176,7 @@ def assign(
     overdue_before: float = -math.inf,
     remaining: RemainingStarts = UNLIMITED,
 ) -> Sequence[Candidate]:
-    """At most `limit` jobs to start now, in dispatch order.
+    """Return at most `limit` jobs to start now, in dispatch order.
 
     No job exceeds its label's slots, or what its repository or owner may still start. Each label's jobs start `in_order`. Turns
     of two labels cannot be compared: among the next jobs of several labels the overdue one goes first, then the more
@@ -219,14 +219,14 @@ def assign(
 def _head(
     queue: deque[Candidate], of_repository: Mapping[str, int], of_owner: Mapping[str, int]
 ) -> Candidate | None:
-    """The first job that may start; drops those before it."""
+    """Return the first job that may start; drop those before it."""
     while queue and (of_repository.get(queue[0].repository, 1) <= 0 or of_owner.get(queue[0].owner, 1) <= 0):
         queue.popleft()
     return queue[0] if queue else None
 
 
 def remaining_after(remaining: RemainingStarts, chosen: Iterable[Candidate]) -> RemainingStarts:
-    """The remaining starts after `chosen` have started."""
+    """Return the remaining starts after `chosen` have started."""
     repositories, owners = dict(remaining.repositories), dict(remaining.owners)
     for candidate in chosen:
         if candidate.repository in repositories:
@@ -237,7 +237,7 @@ def remaining_after(remaining: RemainingStarts, chosen: Iterable[Candidate]) -> 
 
 
 def exclusions_of(remaining: RemainingStarts) -> ClaimExclusions:
-    """The repositories and owners of which no job may start now."""
+    """Return the repositories and owners of which no job may start now."""
     return ClaimExclusions(
         repositories=frozenset(name for name, more in remaining.repositories.items() if more <= 0),
         owners=frozenset(name for name, more in remaining.owners.items() if more <= 0),

@@ -60,7 +60,7 @@ class HealthRecord:
 
 
 def after_end(record: HealthRecord, outcome: Outcome, cause: Cause, now: float) -> HealthRecord:
-    """The record after an attempt at the job `cause` has ended on the worker.
+    """Return the record after an attempt at the job `cause` has ended on the worker.
 
     From the third distinct failure in a row on, each begins a quarantine, twice as long as the one before, up
     to an hour. A job that fails again is no further failure, since its problem may not concern other jobs; it
@@ -85,7 +85,7 @@ def after_end(record: HealthRecord, outcome: Outcome, cause: Cause, now: float) 
 
 
 def claim_rounds(record: HealthRecord, now: float) -> Sequence[ClaimExclusions]:
-    """The exclusions of each round of a claim, until no slot is free.
+    """Return the exclusions of each round of a claim, until no slot is free.
 
     After a quarantine, a worker that has not yet run a job properly takes jobs of other repositories first, a little
     later other jobs, and only then the jobs whose failures led to it: if these alone are at fault, the others prove it.
@@ -116,7 +116,7 @@ def others_alone_until(record: HealthRecord, now: float) -> float | None:
 
 
 def proves_able(outcome: Outcome) -> bool:
-    """Whether the job itself caused its end, so that the worker lacked nothing."""
+    """Return whether the job itself caused its end, so that the worker lacked nothing."""
     return outcome.reason not in _PROVES_NOTHING and outcome.state is not JobState.CANCELLED
 
 
@@ -129,5 +129,5 @@ def quarantine_seconds(failures: int) -> float | None:
 
 
 def quarantined(record: HealthRecord, now: float) -> bool:
-    """Whether the worker is in quarantine now."""
+    """Return whether the worker is in quarantine now."""
     return record.quarantined_until is not None and now < record.quarantined_until

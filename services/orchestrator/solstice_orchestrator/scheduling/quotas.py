@@ -34,7 +34,7 @@ class Quotas:
         return self.slots.any or self.starts_per_hour.any
 
     def bound(self, owner: str) -> bool:
-        """Whether this owner has a quota."""
+        """Return whether this owner has a quota."""
         return bool(owner) and (
             self.slots.cap(owner) is not None or self.starts_per_hour.cap(owner) is not None
         )
@@ -51,7 +51,7 @@ class OwnerStarts(NamedTuple):
 
 
 def owner_of(repository: str) -> str:
-    """The owner of a repository: the part before the first `/`, as written.
+    """Return the owner of a repository: the part before the first `/`, as written.
 
     It is the user, the organisation, or GitLab's top-level group. For a repository that is known only by its URL, the
     first part of the path. Empty where there is none, and for files.
@@ -80,12 +80,12 @@ def counts_until(at: float) -> float:
 
 
 def started(before: Iterable[OwnerStarts], now: float) -> int:
-    """How many of these starts count now."""
+    """Return how many of these starts count now."""
     return sum(each.starts for each in before if each.until > now)
 
 
 def startable(before: Iterable[OwnerStarts], quota: int, now: float, seconds: float) -> int:
-    """How many more jobs may start within so many seconds.
+    """Return how many more jobs may start within so many seconds.
 
     The rest of the quota, and the whole quota again in each full hour.
     """

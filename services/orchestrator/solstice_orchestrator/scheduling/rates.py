@@ -51,7 +51,7 @@ class Rates:
     default: Rate | None = None
 
     def rate(self, name: str) -> Rate | None:
-        """The rate of the name; None: any number may start."""
+        """Return the rate of the name; None: any number may start."""
         return self.of.get(name, self.default)
 
     @property
@@ -73,7 +73,7 @@ class StartRates:
         return self.labels.any or self.repositories.any
 
     def rate(self, key: "BucketKey") -> Rate | None:
-        """The rate of a label or a repository."""
+        """Return the rate of a label or a repository."""
         rates = self.labels if key.scope is BucketScope.LABEL else self.repositories
         return rates.rate(key.name)
 
@@ -129,7 +129,7 @@ def _rate(entry: re.Match[str]) -> Rate:
 
 
 def tokens(bucket: Bucket | None, rate: Rate, now: float) -> float:
-    """How many tokens the bucket holds now; a bucket of None is full.
+    """Return how many tokens the bucket holds now; a bucket of None is full.
 
     A clock that was set back neither fills nor empties it.
     """
@@ -139,22 +139,22 @@ def tokens(bucket: Bucket | None, rate: Rate, now: float) -> float:
 
 
 def startable(bucket: Bucket | None, rate: Rate, now: float) -> int:
-    """How many jobs may start now."""
+    """Return how many jobs may start now."""
     return max(0, math.floor(tokens(bucket, rate, now)))
 
 
 def after_starts(bucket: Bucket | None, rate: Rate, now: float, starts: int) -> Bucket:
-    """The bucket after so many starts."""
+    """Return the bucket after so many starts."""
     return Bucket(tokens(bucket, rate, now) - starts, now)
 
 
 def full_at(bucket: Bucket, rate: Rate) -> float:
-    """When the bucket is full again."""
+    """Return when the bucket is full again."""
     return bucket.at + max(0.0, rate.burst - bucket.amount) / rate.per_second
 
 
 def token_at(bucket: Bucket, rate: Rate) -> float:
-    """When the bucket holds a whole token, if no start takes one before."""
+    """Return when the bucket holds a whole token, if no start takes one before."""
     return bucket.at + max(0.0, 1 - bucket.amount) / rate.per_second
 
 

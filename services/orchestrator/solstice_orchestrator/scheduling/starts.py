@@ -98,7 +98,7 @@ class StartBudget:
     now: float = 0.0
 
     def fit(self, free: Mapping[str, int]) -> dict[str, int]:
-        """The free slots per label that the labels' rates allow to fill now."""
+        """Return the free slots per label that the labels' rates allow to fill now."""
         return {
             label: min(slots, self._most(BucketKey(BucketScope.LABEL, label), slots))
             for label, slots in free.items()
@@ -122,7 +122,7 @@ class StartBudget:
         )
 
     def all_remaining(self) -> RemainingStarts:
-        """The same for all names with running jobs, recent starts or a limit."""
+        """Return the same for all names with running jobs, recent starts or a limit."""
         limits = self.limits
         of_buckets = [key.name for key in self.buckets if key.scope is BucketScope.REPOSITORY]
         return self.remaining(
@@ -136,7 +136,7 @@ class StartBudget:
         )
 
     def spent(self, chosen: Iterable[Candidate], now: float) -> Sequence[BucketRow]:
-        """The bucket rows to store after these jobs have started."""
+        """Return the bucket rows to store after these jobs have started."""
         if not self.limits.rates.any:
             return ()
         counted = Counter[BucketKey]()
@@ -152,7 +152,7 @@ class StartBudget:
         return rows
 
     def counted(self, chosen: Iterable[Candidate], now: float) -> Sequence[StartedRow]:
-        """The owners' starts to add after these jobs have started, sorted."""
+        """Return the owners' starts to add after these jobs have started, sorted."""
         quota = self.limits.quotas.starts_per_hour
         if not quota.any:
             return ()
@@ -160,7 +160,7 @@ class StartBudget:
         return [StartedRow(owner, counts_until(now), starts) for owner, starts in sorted(owners.items())]
 
     def throttles(self, keys: Iterable[BucketKey]) -> Sequence[Throttle]:
-        """The buckets among these keys that limit a start."""
+        """Return the buckets among these keys that limit a start."""
         return [
             Throttle(key=key, rate=rate, tokens=tokens(self.buckets.get(key), rate, self.now))
             for key in keys
@@ -208,7 +208,7 @@ def started_of(rows: Iterable[Sequence[object]]) -> Mapping[str, Sequence[OwnerS
 
 
 def _tighter(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    """The smaller number for each name in either."""
+    """Return the smaller number for each name in either."""
     return {
         name: min(one[name], other[name])
         if name in one and name in other

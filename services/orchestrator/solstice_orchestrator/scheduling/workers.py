@@ -171,7 +171,7 @@ class OrderRefusal(StrEnum):
 
 
 def state_at(eligibility: WorkerEligibility, now: float) -> WorkerState:
-    """The worker's state; an order counts before a quarantine."""
+    """Return the worker's state; an order counts before a quarantine."""
     match eligibility.ordered:
         case DesiredWorkerState.DRAIN:
             return WorkerState.DRAINING
@@ -182,19 +182,19 @@ def state_at(eligibility: WorkerEligibility, now: float) -> WorkerState:
 
 
 def may_claim(eligibility: WorkerEligibility, now: float) -> bool:
-    """Whether the worker may claim jobs and runs to plan."""
+    """Return whether the worker may claim jobs and runs to plan."""
     return state_at(eligibility, now) is WorkerState.ACTIVE
 
 
 def presence_at(seen_at: float, ended_at: float | None, now: float, lease_seconds: float) -> Presence:
-    """The worker's presence, judged by its last heartbeat."""
+    """Return the worker's presence, judged by its last heartbeat."""
     if ended_at is not None:
         return Presence.ENDED
     return Presence.LOST if seen_at <= now - lease_seconds else Presence.ALIVE
 
 
 def slots_of(worker: WorkerView, label: str) -> int:
-    """The worker's slots of a label, at least those in use.
+    """Return the worker's slots of a label, at least those in use.
 
     A worker that never registered reports no slots.
     """
@@ -204,25 +204,25 @@ def slots_of(worker: WorkerView, label: str) -> int:
 
 
 def free_slots(worker: WorkerView, label: str) -> int:
-    """How many more jobs of this label its slots allow; shortages are ignored."""
+    """Return how many more jobs of this label its slots allow; shortages are ignored."""
     used = sum(job.runs_on == label for job in worker.jobs)
     return max(0, min(worker.slots.get(label, 0) - used, worker.at_once - len(worker.jobs)))
 
 
 def living(workers: Iterable[WorkerView]) -> Sequence[WorkerView]:
-    """The workers that are alive."""
+    """Return the workers that are alive."""
     return [worker for worker in workers if worker.presence is Presence.ALIVE]
 
 
 def active(workers: Iterable[WorkerView]) -> Sequence[WorkerView]:
-    """The workers that take jobs."""
+    """Return the workers that take jobs."""
     return [worker for worker in living(workers) if worker.state is WorkerState.ACTIVE]
 
 
 def apply_order(
     eligibility: WorkerEligibility, presence: Presence, order: WorkerOrder, now: float
 ) -> WorkerEligibility | OrderRefusal:
-    """The eligibility after `order`, or why the order is refused.
+    """Return the eligibility after `order`, or why the order is refused.
 
     A worker that is gone can still be paused, resumed and quarantined: this holds for the next process of its name.
     """
@@ -242,7 +242,7 @@ def apply_order(
 
 
 def inherited_eligibility(eligibility: WorkerEligibility) -> WorkerEligibility:
-    """The eligibility of the next process of the same name.
+    """Return the eligibility of the next process of the same name.
 
     A restart ends a drain, and changes nothing else.
     """

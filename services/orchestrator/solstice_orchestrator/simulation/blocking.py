@@ -76,7 +76,7 @@ class RunConsequences:
 
 
 def is_plain(run: TraceRun) -> bool:
-    """Whether all jobs of the run may wait for a slot at once."""
+    """Return whether all jobs of the run may wait for a slot at once."""
     for job in run:
         if job.needs or job.concurrency is not None or job.run_concurrency is not None:
             return False

@@ -55,7 +55,7 @@ class SimulatedBounds:
         return self._opens[0][0] if self._opens else math.inf
 
     def shut_label(self, label: str) -> bool:
-        """Whether no job of the label may start now."""
+        """Return whether no job of the label may start now."""
         return label in self._shut[BoundKind.LABEL]
 
     def meet(self, repository: str, now: float) -> None:

@@ -41,13 +41,13 @@ def with_extra_slot(
 
 
 def _with_extra_slot(total: Capacity, label: str) -> Capacity:
-    """The capacity with one more slot; a limit below the sum of slots stays."""
+    """Return the capacity with one more slot; a limit below the sum of slots stays."""
     slots = {**total.slots, label: total.slots[label] + 1}
     return capacity(slots, 0 if _is_unlimited(total) else total.limit)
 
 
 def _are_independent(config: SimulationConfig, before: Tally) -> bool:
-    """Whether jobs of different labels do not affect each other.
+    """Return whether jobs of different labels do not affect each other.
 
     Then one label can be simulated alone.
     """

@@ -105,7 +105,7 @@ def report(tally: Tally, total: Capacity) -> SimulationReport:
 
 
 def waits_of_label(tally: Tally, label: str) -> WaitStatistics | None:
-    """The waits of a label over all classes; None when no job started."""
+    """Return the waits of a label over all classes; None when no job started."""
     return _waits(seconds for (of, _), waits in tally.waits.items() if of == label for seconds in waits)
 
 
@@ -115,7 +115,7 @@ def jain(shares: Collection[float]) -> float:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share does not exceed (nearest rank)."""
+    """Return the smallest value that at least this share does not exceed (nearest rank)."""
     return ordered[max(0, ceil(share * len(ordered)) - 1)]
 
 

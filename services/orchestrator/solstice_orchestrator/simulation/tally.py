@@ -74,7 +74,7 @@ class Tally:
         speed.total += min(1.0, max(ran, SHORT_SECONDS) / (waited + ran)) if waited else 1.0
 
     def of_repositories(self) -> Mapping[str, Speed]:
-        """The speed of each repository over all labels."""
+        """Return the speed of each repository over all labels."""
         together: defaultdict[str, Speed] = defaultdict(Speed)
         for of_label in self.speeds.values():
             for repository, speed in of_label.items():

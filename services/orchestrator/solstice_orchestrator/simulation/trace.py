@@ -65,7 +65,7 @@ _DECODER: Final = msgspec.json.Decoder(TraceJob)
 
 
 def encode(job: TraceJob) -> bytes:
-    """The job as a line, with its line end."""
+    """Return the job as a line, with its line end."""
     return _ENCODER.encode(job) + b"\n"
 
 
@@ -101,14 +101,14 @@ def read_runs(lines: Iterable[bytes], where: str) -> Iterator[TraceRun]:
 
 
 def of_label(runs: Iterable[TraceRun], label: str) -> Iterator[TraceRun]:
-    """The runs, reduced to their jobs of one label."""
+    """Yield the runs, reduced to their jobs of one label."""
     for run in runs:
         if label_jobs := [job for job in run if job.label == label]:
             yield label_jobs
 
 
 def _whole(run: TraceRun, numbers: Sequence[int], where: str) -> TraceRun:
-    """The run, if its lines agree; else raises InvalidTrace."""
+    """Return the run, if its lines agree; else raise InvalidTrace."""
     if len(run) == 1 and not run[0].needs:
         return run
     begun = run[0]
@@ -144,7 +144,7 @@ def _whole(run: TraceRun, numbers: Sequence[int], where: str) -> TraceRun:
 
 
 def _problem(line: bytes, error: Exception) -> str:
-    """The error as text; a line that is no object gets an example."""
+    """Return the error as text; a line that is no object gets an example."""
     if isinstance(error, msgspec.ValidationError):
         return str(error)
     example = encode(TraceJob(at=12.5, repository="acme/app", label="linux", seconds=95.0)).decode().strip()

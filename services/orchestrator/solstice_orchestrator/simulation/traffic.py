@@ -86,7 +86,7 @@ def generate(traffic: Traffic, rng: random.Random) -> Iterator[TraceJob]:
 
 
 def busy(hour: int) -> float:
-    """The load of an hour, counted from a Monday's midnight.
+    """Return the load of an hour, counted from a Monday's midnight.
 
     The most comes around two in the afternoon; weekends have a quarter of it.
     """
@@ -99,7 +99,7 @@ def _owner(number: int, owners: int) -> str:
 
 
 def _drawing(weights: Mapping[Kind, float], rng: random.Random) -> Callable[[], Kind]:
-    """A function that draws values at random by their weights."""
+    """Return a function that draws values at random by their weights."""
     kinds, reached = list(weights), list(accumulate(weights.values()))
     return lambda: kinds[bisect(reached, rng.random() * reached[-1], hi=len(kinds) - 1)]
 

@@ -73,11 +73,11 @@ class VirtualQueues(Generic[Job]):
         self._waiting = dict.fromkeys(slots, 0)
 
     def serve(self, label: str) -> bool:
-        """Whether the label has slots."""
+        """Return whether the label has slots."""
         return label in self._queues
 
     def waiting(self, label: str) -> int:
-        """How many jobs wait for the label."""
+        """Return how many jobs wait for the label."""
         return self._waiting[label]
 
     @property
@@ -150,7 +150,7 @@ class VirtualQueues(Generic[Job]):
                         self._list(label_queue, repository)
 
     def _heads(self, before: float) -> Sequence[Candidate]:
-        """The next job of each label with a free slot, in both orders."""
+        """Return the next job of each label with a free slot, in both orders."""
         heads = []
         for label, free in self._free.items():
             if free <= 0 or not self._waiting[label]:
@@ -218,7 +218,7 @@ class _VirtualQueue(Generic[Job]):
         self.in_order = _FirstJobs()
 
     def candidate(self, waiting: QueuedJob[Job], repository: str) -> Candidate:
-        """The job as a candidate of `scheduling/order.py`."""
+        """Return the job as a candidate of `scheduling/order.py`."""
         age, turn, since, _ = waiting
         return Candidate(
             job_id=str(age),
@@ -231,7 +231,7 @@ class _VirtualQueue(Generic[Job]):
         )
 
     def queue(self, excluded: Container[str]) -> QueueState:
-        """The queue state for a new job, without the jobs of excluded repositories."""
+        """Return the queue state for a new job, without the jobs of excluded repositories."""
         first = self.in_order.first(excluded)
         if first is not None:
             return QueueState(
@@ -282,7 +282,7 @@ class _FirstJobs:
         heapq.heappush(self._heap, (key, head.age, head.repository, firsts))
 
     def first(self, excluded: Container[str]) -> Candidate | None:
-        """The first valid job; None: there is none.
+        """Return the first valid job; None: there is none.
 
         A job of an excluded repository that is met on the way is removed, and must be listed again.
         """

@@ -37,7 +37,7 @@ class SignatureRules:
     _examiner: SignedExaminer | None = field(default=None, init=False)
 
     def examiner(self) -> SignedExaminer:
-        """What examines by the keys as they are now."""
+        """Return what examines requests, by the keys of now."""
         keys = self.keys.current()
         if self._examiner is None or self._examiner.keys is not keys:
             self._examiner = SignedExaminer(

@@ -80,7 +80,7 @@ class QueueReports:
         return len(messages)
 
     async def _is_leader(self) -> bool:
-        """Whether this orchestrator reports: of those alive, the one with the first id does."""
+        """Return whether this orchestrator reports: of those alive, the one with the first id does."""
         alive = [each.worker_id for each in await self._store.workers() if each.presence is Presence.ALIVE]
         return bool(alive) and min(alive) == self._worker_id
 

@@ -58,7 +58,7 @@ class GroupDecision:
 def group_key(
     scope: GroupScope, request: JobRequestV1, group: str, v1_trust: AbstractSet[Source] = V1_TRUST
 ) -> str:
-    """The key that all members of one group share.
+    """Return the key that all members of one group share.
 
     It names the repository, as git fetches it, and whose workflow file names the group.
     """
@@ -101,7 +101,7 @@ def ahead_in_group(holder: str, members: Iterable[GroupMember]) -> Sequence[Grou
 
 
 def _takes_the_place_of(member: GroupMember, cancelling: Iterable[GroupMember]) -> GroupMember | None:
-    """The newest member that cancels this older one."""
+    """Return the newest member that cancels this older one."""
     newer = [
         each for each in cancelling if each.run_id != member.run_id and each.seniority > member.seniority
     ]

@@ -55,7 +55,7 @@ class NewestPush:
 
 
 def supersede_key(request: JobRequestV1) -> str | None:
-    """The key of runs that replace each other; None: the run replaces none.
+    """Return the key of runs that replace each other; None: the run replaces none.
 
     It names a branch or a change request, a forge and a workflow. Tags are not moved to try again, and runs that a
     person enqueued or repeated are intended.
@@ -73,7 +73,7 @@ def supersede_key(request: JobRequestV1) -> str | None:
 
 
 def on_default_branch(request: JobRequestV1) -> bool:
-    """Whether the request is a push to the default branch, where every commit counts.
+    """Return whether the request is a push to the default branch, where every commit counts.
 
     The branch that the request names, else one of `USUAL_DEFAULT_BRANCHES`.
     """
@@ -85,7 +85,7 @@ def on_default_branch(request: JobRequestV1) -> bool:
 
 
 def superseded(runs: Sequence[UnfinishedRun], newest: NewestPush, rule: SupersedeRule) -> Mapping[str, str]:
-    """The runs to cancel, each with the run that replaces it.
+    """Return the runs to cancel, each with the run that replaces it.
 
     `runs` are those of one branch or change request; repeating it changes nothing. The newest run that no person asked
     for by hand (`ancestry.py` finds it) replaces all older ones that may be ended, in any order of planning.
@@ -100,7 +100,7 @@ def superseded(runs: Sequence[UnfinishedRun], newest: NewestPush, rule: Supersed
 
 
 def may_be_ended(run: UnfinishedRun, rule: SupersedeRule) -> bool:
-    """Whether a newer run may replace this one."""
+    """Return whether a newer run may replace this one."""
     if (
         run.supersede is False
         or rule is SupersedeRule.OFF
@@ -111,7 +111,7 @@ def may_be_ended(run: UnfinishedRun, rule: SupersedeRule) -> bool:
 
 
 def _is_approved_by(run: UnfinishedRun, newest: NewestPush) -> bool:
-    """Whether it only waits for the approval that the newest push has."""
+    """Return whether it only waits for the approval that the newest push has."""
     return run.awaiting and newest.approves and run.commit_sha == newest.commit_sha
 
 

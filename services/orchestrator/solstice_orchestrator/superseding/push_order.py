@@ -90,7 +90,7 @@ def push_order(
 
 
 def answer(question: OrderQuestion, history: CommitAncestry) -> PushOrder | None:
-    """The answer from git's history; None: it does not decide.
+    """Return the answer from git's history; None: it does not decide.
 
     The commit at the ref now is the newest of all. Else a commit that is in the history of the other came first, unless
     the push moved the branch back to it.

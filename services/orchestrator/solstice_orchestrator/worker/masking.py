@@ -185,7 +185,7 @@ class _Needle:
         return cls(data.lower(), cased)
 
     def has_case_of(self, data: bytes, start: int) -> bool:
-        """Whether the case-sensitive letters of needle and data agree, from `start` on."""
+        """Return whether the case-sensitive letters of needle and data agree, from `start` on."""
         original = data[start : start + len(self.lower)]
         return all(original[at] == byte for at, byte in self.cased if at < len(original))
 

@@ -247,7 +247,7 @@ def _remove_small_tree(path: Path) -> bool:
 
 
 def _is_small(path: Path) -> bool:
-    """Whether a tree is small; look at no more names than necessary."""
+    """Return whether a tree is small; look at no more names than necessary."""
     count, directories = 0, [str(path)]
     while directories:
         with os.scandir(directories.pop()) as entries:

@@ -83,7 +83,7 @@ class JobDraft:
     def spec(
         self, defaults: JobDefaults, default_runs_on: str, names: Mapping[str, Sequence[str]]
     ) -> JobSpec:
-        """The finished job; `names` maps each written name to the names of its jobs."""
+        """Return the finished job; `names` maps each written name to the names of its jobs."""
         own, rest = self.limits, defaults.limits
         return JobSpec(
             name=self.name,

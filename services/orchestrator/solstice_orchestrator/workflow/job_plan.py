@@ -54,7 +54,7 @@ def workflow_paths(request: JobRequestV1) -> Sequence[str]:
 
 
 def untrusted(request: JobRequestV1, rules: PlanningRules) -> PlanRefused | None:
-    """The refusal of untrusted code where no executor isolates it; None: it may run."""
+    """Return the refusal of untrusted code where no executor isolates it; None: it may run."""
     if (
         rules.run_untrusted
         or is_trusted(request, rules.v1_trust)
@@ -95,7 +95,7 @@ def plan_jobs(
 
 
 def script_job(runs_on: str) -> JobSpec:
-    """The one job of a commit that has a script and no workflow file."""
+    """Return the one job of a commit that has a script and no workflow file."""
     return JobSpec(name=SCRIPT_JOB, runs_on=runs_on, steps=(StepSpec(name=SCRIPT_PATH, run=RUN_SCRIPT),))
 
 

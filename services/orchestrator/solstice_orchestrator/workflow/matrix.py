@@ -32,7 +32,7 @@ class MatrixCombination:
     values: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def name(self, job: str) -> str:
-        """The name of this combination's job, for example `test-linux-3.12`."""
+        """Return the name of this combination's job, for example `test-linux-3.12`."""
         return "-".join([job, *(_NOT_IN_NAMES.sub("-", value) for value in self.values.values())])
 
     @property

@@ -197,7 +197,7 @@ def _check_needs(jobs: Mapping[str, JobDraft]) -> None:
 
 
 def _chosen(specs: Sequence[JobSpec], names: Mapping[str, Sequence[str]], only: str) -> tuple[JobSpec, ...]:
-    """The job or matrix named `only`, and its needs, in the file's order."""
+    """Return the job or matrix named `only`, and its needs, in the file's order."""
     by_name = {spec.name: spec for spec in specs}
     known = {**{name: [name] for name in by_name}, **names}
     if only not in known:

@@ -21,7 +21,7 @@ _DURATION: Final = re.compile(
 
 
 def text(value: KdlValue, what: str) -> str:
-    """The value, which must be text."""
+    """Return the value, which must be text."""
     plain(value.annotation, value.position)
     if not isinstance(value.value, str):
         shown = value.written.removeprefix("#") if value.value is not None else ""
@@ -32,7 +32,7 @@ def text(value: KdlValue, what: str) -> str:
 
 
 def line(value: KdlValue, what: str) -> str:
-    """One line of text for people, stripped of white space."""
+    """Return one line of text for people, stripped of white space."""
     written = text(value, what).strip()
     if not 0 < len(written) <= MAX_LINE or _CONTROL.search(written):
         raise value.position.problem(f"{what} has between 1 and {MAX_LINE} characters, all on one line")
@@ -46,7 +46,7 @@ def identifier(
     *,
     fill: Callable[[str, SourcePosition], str] = lambda written, _: written,
 ) -> str:
-    """A name that is valid in an address, a file name and a message.
+    """Return a name that is valid in an address, a file name and a message.
 
     It is checked after `fill` has replaced its placeholders.
     """
@@ -60,7 +60,7 @@ def identifier(
 
 
 def one_of(value: KdlValue, what: str, known: Sequence[str]) -> str:
-    """The value, which must be one of `known`."""
+    """Return the value, which must be one of `known`."""
     word = text(value, what)
     if word not in known:
         listed = " or ".join(f'"{each}"' for each in known)
@@ -69,7 +69,7 @@ def one_of(value: KdlValue, what: str, known: Sequence[str]) -> str:
 
 
 def whole_number(value: KdlValue, what: str, largest: int) -> int:
-    """The value, which must be a whole number from 0 to `largest`."""
+    """Return the value, which must be a whole number from 0 to `largest`."""
     plain(value.annotation, value.position)
     number = value.value
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= largest:
@@ -80,7 +80,7 @@ def whole_number(value: KdlValue, what: str, largest: int) -> int:
 
 
 def truth(value: KdlValue, rule: str) -> bool:
-    """The value, which must be #true or #false; `rule` is the error text otherwise."""
+    """Return the value, which must be #true or #false; `rule` is the error text otherwise."""
     plain(value.annotation, value.position)
     if not isinstance(value.value, bool):
         raise value.position.problem(rule)
@@ -134,7 +134,7 @@ def expect_childless(node: KdlNode) -> None:
 
 
 def children(node: KdlNode, known: Sequence[str], where: str, *, once: Collection[str]) -> Iterator[KdlNode]:
-    """The nodes of the block, each known; those in `once` occur at most once."""
+    """Yield the nodes of the block, each known; those in `once` occur at most once."""
     seen: set[str] = set()
     for child in node.children:
         expect_node(child, known, where)
@@ -146,7 +146,7 @@ def children(node: KdlNode, known: Sequence[str], where: str, *, once: Collectio
 
 
 def properties(node: KdlNode, known: Sequence[str]) -> Mapping[str, KdlValue]:
-    """The properties by name, each known and given once."""
+    """Return the properties by name, each known and given once."""
     found: dict[str, KdlValue] = {}
     for item in node.properties:
         if item.name not in known:

@@ -28,7 +28,7 @@ class ProxyRequest:
     body_bytes: int = 0
 
     def rewritten(self, authorization: str) -> bytes:
-        """The request for the proxy, with other credentials; its connection serves nothing else."""
+        """Return the request for the proxy, with other credentials; its connection serves nothing else."""
         kept = [(name, value) for name, value in self.fields if name.lower() not in _OF_ONE_CONNECTION]
         closing = [] if self.is_tunnel else [("Connection", "close")]
         return _joined(self.line, [*kept, ("Proxy-Authorization", authorization), *closing])
@@ -60,7 +60,7 @@ class ProxyAnswer:
         return ", ".join(scheme[0] for scheme in schemes if scheme)
 
     def rewritten(self) -> bytes:
-        """The answer for git, after which the connection ends."""
+        """Return the answer for git, after which the connection ends."""
         if not self.is_final:
             return _joined(self.line, self.fields)
         kept = [(name, value) for name, value in self.fields if name.lower() not in _OF_ONE_CONNECTION]
@@ -105,7 +105,7 @@ def authorization_of(request: ProxyRequest) -> str:
 
 
 def _body_bytes(fields: tuple[tuple[str, str], ...]) -> int:
-    """The size of a request's body.
+    """Return the size of a request's body.
 
     git sends none of unknown size for an empty repository. ValueError for one.
     """

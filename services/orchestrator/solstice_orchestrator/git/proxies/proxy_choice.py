@@ -114,7 +114,7 @@ def read_proxy(variable: str, url: str) -> Proxy | None:
 
 
 def target_of(netloc: str, default_port: int) -> str:
-    """The host and port of a URL in one spelling."""
+    """Return the host and port of a URL in one spelling."""
     host = netloc.rpartition("@")[2].lower()
     name, colon, port = host.rpartition(":")
     if not colon or not port.isdecimal():

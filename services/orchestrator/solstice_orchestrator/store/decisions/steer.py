@@ -86,7 +86,7 @@ def time_out(unit: UnitOfWork) -> None:
 
 
 def _awaits(unit: UnitOfWork, run_id: str) -> bool:
-    """Whether the run waits for approval: its time starts with that."""
+    """Return whether the run waits for approval: its time starts with that."""
     return any(job.state is JobState.APPROVAL for job in unit.jobs_of(run_id))
 
 

@@ -48,7 +48,7 @@ def released(tick: Tick, now: float) -> Tick:
 
 
 def is_claimed(tick: Tick, task: TickTask) -> bool:
-    """Whether this attempt still holds the tick."""
+    """Return whether this attempt still holds the tick."""
     return tick.state is TickState.DUE and tick.attempt == task.attempt and tick.lease_until is not None
 
 

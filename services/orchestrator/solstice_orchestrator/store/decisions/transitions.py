@@ -182,7 +182,7 @@ class UnitOfWork:
         return attempt
 
     def _request_group_if_needed(self, job_id: str) -> bool:
-        """Whether the job must wait for a group; also when it has already asked.
+        """Return whether the job must wait for a group; also when it has already asked.
 
         Then the end of another member releases it.
         """

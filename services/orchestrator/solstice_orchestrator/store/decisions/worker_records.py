@@ -72,7 +72,7 @@ class WorkerRow(NamedTuple):
         )
 
     def with_eligibility(self, eligibility: WorkerEligibility) -> "WorkerRow":
-        """The row with another eligibility."""
+        """Return the row with another eligibility."""
         return self._replace(
             ordered=eligibility.ordered,
             failures=eligibility.record.failures,

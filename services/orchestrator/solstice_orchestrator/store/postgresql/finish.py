@@ -81,7 +81,7 @@ async def finish(transaction: PostgreSQLTransaction, group: Sequence[AttemptEnd]
 
 
 def _is_simple(claimed: SingleJobRun) -> bool:
-    """Whether the rows are simple enough to keep.
+    """Return whether the rows are simple enough to keep.
 
     The end must change no other rows, with no earlier failures to report, and the request must be small.
     """

@@ -30,7 +30,7 @@ ENDED_ATTEMPTS: Final = f"""(
 
 
 def job_row_holds(job: Job, attempt: Attempt) -> bool:
-    """Whether the job's row says everything about this attempt."""
+    """Return whether the job's row says everything about this attempt."""
     return bool(attempt == _last_of(job))
 
 

@@ -24,7 +24,7 @@ class DatabaseRow(Protocol):
 
 
 def timestamp(at: float) -> str:
-    """Seconds since the epoch as messages write them."""
+    """Return the seconds since the epoch as messages write them."""
     return format_seconds(at)
 
 

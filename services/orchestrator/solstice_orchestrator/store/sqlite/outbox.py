@@ -26,7 +26,7 @@ _THESE: Final = (
 
 
 def has_messages(connection: sqlite3.Connection) -> bool:
-    """Whether the outbox has messages; a cheap query for frequent use."""
+    """Return whether the outbox has messages; a cheap query for frequent use."""
     return connection.execute("SELECT 1 FROM outbox LIMIT 1").fetchone() is not None
 
 

@@ -15,7 +15,7 @@ class SourcePosition:
     column: int
 
     def problem(self, sentence: str) -> InvalidWorkflow:
-        """An error with this sentence, at this position."""
+        """Return an error with this sentence, at this position."""
         return InvalidWorkflow(self.line, self.column, sentence)
 
 

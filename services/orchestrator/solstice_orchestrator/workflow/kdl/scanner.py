@@ -215,7 +215,7 @@ class _Scanner:
             parts.arguments.append(entry)
 
     def _ends_bare(self, start: int) -> bool:
-        """Whether the text from `start` to here ends with a word, not a quote."""
+        """Return whether the text from `start` to here ends with a word, not a quote."""
         return self.at > start and self.text[self.at - 1] not in '"#'
 
     def _ends_node(self) -> bool:
@@ -308,7 +308,7 @@ class _Scanner:
             raise self.problem(error.offset, error.problem) from None
 
     def _shown(self, offset: int) -> str:
-        """The text at the offset, shortened for an error message."""
+        """Return the text at the offset, shortened for an error message."""
         if offset >= len(self.text):
             return "the end of the file"
         if _NEWLINE.match(self.text, offset):

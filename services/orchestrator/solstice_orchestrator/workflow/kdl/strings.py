@@ -83,7 +83,7 @@ def read_string(text: str, start: int) -> QuotedString | None:
 
 
 def _end(text: str, start: int, body: int, closing: str, *, raw: bool, several: bool) -> int:
-    """The offset of the closing quotes; checks every escape before it."""
+    """Return the offset of the closing quotes; check every escape before it."""
     stop = re.compile(re.escape(closing) + ("" if raw else r"|\\") + ("" if several else f"|[{NEWLINE}]"))
     at = body
     while match := stop.search(text, at):
@@ -114,7 +114,7 @@ def _escape(text: str, at: int) -> re.Match[str]:
 
 
 def _resolved(body: str) -> Iterator[str]:
-    """The pieces of a string with its checked escapes replaced."""
+    """Yield the pieces of a string with its checked escapes replaced."""
     at = 0
     while (backslash := body.find("\\", at)) >= 0:
         yield body[at:backslash]
@@ -128,7 +128,7 @@ def _resolved(body: str) -> Iterator[str]:
 
 
 def _lines(text: str, body: int, end: int, *, raw: bool) -> Iterator[_Line]:
-    """The lines after the first line break; an escaped line break joins two."""
+    """Yield the lines after the first line break; an escaped line break joins two."""
     first = _NEWLINE.match(text, body)
     at = begin = first.end() if first else body
     parts: list[str] = []
@@ -149,7 +149,7 @@ def _lines(text: str, body: int, end: int, *, raw: bool) -> Iterator[_Line]:
 
 
 def _dedented(lines: list[_Line], *, raw: bool) -> str:
-    """The lines without the indentation of the closing quotes."""
+    """Return the lines without the indentation of the closing quotes."""
     *content, last = lines
     indent = last.text
     if not _SPACES_ONLY.fullmatch(indent):

@@ -27,7 +27,7 @@ _RESERVED: Final = frozenset({"true", "false", "null", "inf", "-inf", "nan"})
 
 
 def read_word(word: str, start: int) -> KdlScalar:
-    """The value of a word that begins at `start`; raises KdlSyntaxError."""
+    """Return the value of a word that begins at `start`; raises KdlSyntaxError."""
     if word in _KEYWORDS:
         return _KEYWORDS[word]
     if _NUMBERLIKE.match(word):

@@ -76,7 +76,7 @@ async def record_claim(connection: "Connection", worker_id: str, now: float, lea
 
 
 async def takes_jobs(connection: "Connection", worker_id: str, now: float) -> bool:
-    """Whether the worker gets jobs or planning; one that never registered does."""
+    """Return whether the worker gets jobs or planning; one that never registered does."""
     worker = await find_worker(connection, worker_id)
     return worker is None or may_claim(worker.eligibility, now)
 

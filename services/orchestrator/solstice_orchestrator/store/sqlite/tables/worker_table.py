@@ -59,7 +59,7 @@ def record_claim(connection: sqlite3.Connection, worker_id: str, now: float, lea
 
 
 def takes_jobs(connection: sqlite3.Connection, worker_id: str, now: float) -> bool:
-    """Whether the worker gets jobs or planning; one that never registered does."""
+    """Return whether the worker gets jobs or planning; one that never registered does."""
     worker = find_worker(connection, worker_id)
     return worker is None or may_claim(worker.eligibility, now)
 
