@@ -31,7 +31,7 @@ TERMS: Final[Mapping[str, str]] = {
     "frame git input limit line local log mode node note option operation orchestrator output page process "
     "protocol reader reading record result right role script secret service setting signature text timeout tool trace user value",
     "scheduling and CI": "backlog bucket cancel check comparison count demand depth dispatch "
-    "estimate execution forecast health metric order plan planning rate reason repeat replay report rerun "
+    "execution health metric order plan planning rate reason repeat replay report rerun "
     "retention rule schedule simulation start stop supervisor workflow workspace",
     "English": "answer bound decision declared denied dropping embedded enqueue fact family finding found invalid keep kind "
     "left lost missed missing move named need new next not planned pushed question refusal refused round running scale "

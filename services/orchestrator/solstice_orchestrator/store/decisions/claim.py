@@ -30,8 +30,8 @@ _RUN_RUNS: Final = RunState.RUNNING
 _CLAIMED: Final = Reason.CLAIMED
 
 
-class ClaimSelection:
-    """What a claim has chosen so far, and what it may still read.
+class ChosenJobs:
+    """The jobs that a claim has chosen so far, and what it may still read.
 
     A store reads jobs for `to_read()` without those `excluded`, adds the remaining starts of `new_senders`, and lets
     `choose` decide. How long it goes on reading is its own matter: rows may be locked in PostgreSQL.

@@ -18,7 +18,7 @@ from solstice_orchestrator.scheduling.order import (
 from solstice_orchestrator.scheduling.quarantine import claim_rounds
 from solstice_orchestrator.scheduling.starts import StartBudget
 from solstice_orchestrator.scheduling.workers import WorkerEligibility, may_claim
-from solstice_orchestrator.store.decisions.claim import ClaimSelection, assign_jobs, end_backoffs
+from solstice_orchestrator.store.decisions.claim import ChosenJobs, assign_jobs, end_backoffs
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.postgresql.finish import SingleJobRun
 from solstice_orchestrator.store.postgresql.tables import start_limits, worker_table
@@ -67,7 +67,7 @@ async def claim(
     starts = await start_limits.lock_budget(
         transaction.connection, transaction.rules, transaction.test_now, free
     )
-    selection = ClaimSelection(starts, free, limit)
+    selection = ChosenJobs(starts, free, limit)
     moment, locked = None, _LockedRows()
     # What the worker must skip is known only with the first rows.
     rounds: Sequence[ClaimExclusions] = (ClaimExclusions(),)
@@ -270,7 +270,7 @@ async def _add(
 
 async def _lock_senders(
     transaction: PostgreSQLTransaction,
-    selection: ClaimSelection,
+    selection: ChosenJobs,
     starts: StartBudget,
     candidates: Sequence[Candidate],
 ) -> None:

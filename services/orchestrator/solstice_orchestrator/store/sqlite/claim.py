@@ -12,7 +12,7 @@ from solstice_orchestrator.scheduling.order import (
 from solstice_orchestrator.scheduling.quarantine import claim_rounds
 from solstice_orchestrator.scheduling.starts import StartBudget
 from solstice_orchestrator.scheduling.workers import WorkerEligibility, may_claim
-from solstice_orchestrator.store.decisions.claim import ClaimSelection, assign_jobs, end_backoffs
+from solstice_orchestrator.store.decisions.claim import ChosenJobs, assign_jobs, end_backoffs
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import Claim
 from solstice_orchestrator.store.sqlite.tables import start_limits, worker_table
@@ -97,7 +97,7 @@ def _choose(
 
     It reads again as long as repositories or owners without remaining starts kept other jobs from being seen.
     """
-    selection = ClaimSelection(starts, free, limit)
+    selection = ChosenJobs(starts, free, limit)
     before = transaction.now - transaction.rules.max_wait_seconds
     for excluded in rounds:
         while to_read := selection.to_read():

@@ -9,7 +9,7 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.scheduling.caps import parse_caps
 from solstice_orchestrator.scheduling.order import Candidate
 from solstice_orchestrator.scheduling.starts import StartBudget, StartLimits
-from solstice_orchestrator.store.decisions.claim import ClaimSelection, assign_jobs, end_backoffs
+from solstice_orchestrator.store.decisions.claim import ChosenJobs, assign_jobs, end_backoffs
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.changes import Job
@@ -114,7 +114,7 @@ def test_selection_reads_on_without_repositories_at_their_cap_until_its_slots_ar
     starts = StartBudget(
         limits=StartLimits(caps=parse_caps("acme/app=1,acme/docs=1")), running={"acme/docs": 1}
     )
-    selection = ClaimSelection(starts, {"linux": 3, "illumos": 0}, 2)
+    selection = ChosenJobs(starts, {"linux": 3, "illumos": 0}, 2)
     assert (selection.to_read(), set(selection.excluded.repositories)) == ({"linux": 2}, {"acme/docs"})
     first = [candidate("1", "acme/app"), candidate("2", "acme/app")]
     repositories, owners = selection.new_senders(first)
@@ -132,7 +132,7 @@ def test_selection_reads_on_without_repositories_at_their_cap_until_its_slots_ar
 
 
 def test_selection_without_limits_of_senders_excludes_none() -> None:
-    selection = ClaimSelection(StartBudget(), {"linux": 2}, 5)
+    selection = ChosenJobs(StartBudget(), {"linux": 2}, 5)
     selection.choose([candidate("1", "acme/app")], overdue_before=NOW)
     assert (selection.limited, selection.excluded.repositories, selection.to_read()) == (
         False,
