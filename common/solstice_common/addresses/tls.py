@@ -105,7 +105,7 @@ def with_remedy(text: str) -> str:
 
 
 class _NamingContext(ssl.SSLContext):
-    """Expects one name in the server's certificate, for every host.
+    """A TLS context that expects one name in the certificate, for every host.
 
     Some client libraries have no option for it.
     """

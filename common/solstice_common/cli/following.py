@@ -163,7 +163,7 @@ async def _wait_of(api: OrchestratorClient, run: Document) -> Wait | None:
 
 
 class LogWriter:
-    """Writes a log, with our marks at the margin and a job's output indented.
+    """A writer of logs: our marks stand at the margin, a job's output is indented.
 
     So a job cannot imitate a mark. Each line follows `label`. With `whole_lines`, so that several logs can
     share one output, a line is written once it has ended. With `terminal`, only text and colours are written,

@@ -25,7 +25,7 @@ _UNFINISHED: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b
 
 
 class HarmlessText:
-    """Takes text in pieces, cut anywhere; returns the text that a terminal may show."""
+    """A filter of text in pieces, cut anywhere, for what a terminal may show."""
 
     def __init__(self) -> None:
         self._unfinished = ""

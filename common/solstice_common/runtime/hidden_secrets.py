@@ -13,7 +13,7 @@ from solstice_common.runtime.undumpable import make_undumpable
 
 
 class MayHoldSecret:
-    """Marks the type of a setting whose value may contain a password or token."""
+    """A mark of settings whose value may contain a password or token."""
 
 
 SecretUrl = Annotated[str, MayHoldSecret]

@@ -11,7 +11,7 @@ ADVICE: Final = "write env:NAME, file:PATH or plain:VALUE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
-    """Resolves references; relative paths count from `folder`."""
+    """A resolver of references; relative paths count from `folder`."""
 
     folder: Path
     environ: Mapping[str, str] = field(repr=False)

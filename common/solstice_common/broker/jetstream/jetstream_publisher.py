@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 
 class Routes(Protocol):
-    """Gives the publisher the bindings."""
+    """The bindings, as the publisher needs them."""
 
     @property
     def table(self) -> RoutingTable: ...
@@ -54,7 +54,7 @@ class Routes(Protocol):
 
 
 class JetStreamPublisher:
-    """Publishes over one link; `run` must be running."""
+    """A publisher over one link; `run` must be running."""
 
     def __init__(
         self, link: SupervisedLink[NatsConnection], routes: Routes, *, confirm_timeout_seconds: float

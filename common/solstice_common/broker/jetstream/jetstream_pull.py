@@ -37,7 +37,7 @@ _FULL: Final = frozenset({"Message Size Exceeds MaxBytes", "Batch Completed"})
 
 
 class Puller:
-    """Asks for as many messages as `room` says, and hands each to `arrived`.
+    """A loop of pull requests for as many messages as `room` says; `arrived` gets each.
 
     Call `wake` after more room.
     """

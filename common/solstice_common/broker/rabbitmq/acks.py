@@ -24,7 +24,7 @@ class AckAction(Enum):
 
 @dataclass(eq=False)
 class AckLedger:
-    """Owns the tags of a channel, and settles no tag twice.
+    """The tags of a channel, none of which is settled twice.
 
     No `multiple` settles a tag without a verdict.
 

@@ -92,7 +92,7 @@ Take = Callable[[int, FrameTypes | UnreadHeader], bool]
 
 
 class FrameFilter:
-    """Reads a connection, and feeds `rest` with the frames that `take` does not accept.
+    """A reader of a connection; `rest` gets the frames that `take` does not accept.
 
     `take` is called by channel. A frame that it accepts is not passed on to aiormq, which spends several
     calls on each frame. The content of messages is never passed on.
@@ -131,7 +131,7 @@ class FrameFilter:
 
 
 class FrameSplitter:
-    """Splits pieces of a stream into frames. An incomplete frame waits for the next piece."""
+    """A splitter of a stream into frames. An incomplete frame waits for the next piece."""
 
     def __init__(self) -> None:
         self.rest = b""

@@ -130,7 +130,7 @@ class Unconfirmed:
 
 
 class Publisher:
-    """Publishes over one link; `run` must be running."""
+    """A publisher over one link; `run` must be running."""
 
     def __init__(self, link: SupervisedLink[Wire], *, confirm_timeout_seconds: float) -> None:
         self._link = link

@@ -43,7 +43,7 @@ RPC_SECONDS: Final = 15.0
 
 
 class ChannelUser(Protocol):
-    """Receives what arrives on a channel: frame by frame, in order, never concurrently.
+    """A receiver of a channel's frames: one by one, in order, never concurrently.
 
     A body above HELD_BODY_BYTES is omitted.
     """
@@ -130,7 +130,7 @@ class WireChannel:
 
 
 class FilteredTransport(TransportFactory):
-    """Opens the socket as aiormq does, and keeps it.
+    """A transport that opens the socket as aiormq does, and keeps it.
 
     aiormq reads what the filter leaves, and its close cannot hang.
     """

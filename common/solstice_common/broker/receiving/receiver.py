@@ -32,7 +32,7 @@ LAST_STORE_RETRY_SECONDS: Final = 2.0
 
 
 class MessageHandler(Protocol[M, R]):
-    """Examines and stores messages of one queue: `M` is a message, `R` its result."""
+    """A handler of the messages of one queue: `M` is a message, `R` its result."""
 
     def examiner(self) -> Callable[[Delivery], M | Refuse]:
         """Return what examines the deliveries of one batch, one after the other.
@@ -65,7 +65,7 @@ class MessageHandler(Protocol[M, R]):
 
 
 class Gate(Protocol):
-    """Says whether messages may be taken now."""
+    """A condition under which messages may be taken."""
 
     @property
     def paused(self) -> bool:

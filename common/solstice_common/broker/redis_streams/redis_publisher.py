@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 class RedisPublisher:
-    """Publishes over one link; `run` must be running.
+    """A publisher over one link; `run` must be running.
 
     `refusal` says why the server may get no messages at all, None where it may; `on_rejected` is called with
     the reason of each rejected message.

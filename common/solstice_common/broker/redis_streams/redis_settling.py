@@ -53,7 +53,7 @@ class RedisSettlingBroker(Protocol):
 
 
 class RedisSettling:
-    """Settles the entries that the consumer holds under its present name."""
+    """The settling of the entries that the consumer holds under its present name."""
 
     def __init__(
         self,

@@ -198,7 +198,7 @@ def describe(error: BaseException) -> str:
 
 
 class _TlsConnection(SSLConnection):
-    """Uses our own TLS context, as all our clients do."""
+    """A connection with our own TLS context, which all our clients use."""
 
     def __init__(self, *, tls: TlsFiles, **options: Any) -> None:
         super().__init__(**options)

@@ -22,7 +22,7 @@ _ONCE: Final = re.compile(
 
 
 class ArrivingRequest:
-    """Counts the request that is arriving: its head, its body, its trailers."""
+    """The sizes of the request that is arriving: its head, its body, its trailers."""
 
     __slots__ = (
         "_begun",

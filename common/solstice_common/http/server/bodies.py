@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 
 class Bodies:
-    """Gives up the largest arriving body when all bodies together exceed `limit`.
+    """The arriving bodies; the largest is given up when all together exceed `limit`.
 
     So a body smaller than `limit` divided by the number of connections is never given up for one that still arrives.
     """

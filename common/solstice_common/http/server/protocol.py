@@ -32,7 +32,7 @@ from solstice_common.http.server.transport import OneWriteTransport
 
 
 class _Refused(Exception):
-    """Stops the parser; the protocol holds the refusal itself."""
+    """An exception that stops the parser; the protocol holds the refusal itself."""
 
 
 class BoundedProtocol(HttpToolsProtocol):

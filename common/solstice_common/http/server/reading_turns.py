@@ -39,7 +39,7 @@ class ReadingTurns:
 
 
 class TurnTaking:
-    """Reads one connection when the application accepts more and its turn has come."""
+    """A connection that is read when the application accepts more and its turn has come."""
 
     def __init__(self, transport: asyncio.Transport, turns: ReadingTurns) -> None:
         self._transport = transport

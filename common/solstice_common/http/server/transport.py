@@ -12,7 +12,7 @@ from solstice_common.http.server.reading_turns import TurnTaking
 
 
 class OneWriteTransport:
-    """Makes one write of all data of one iteration of the event loop.
+    """A transport with one write for all data of one iteration of the event loop.
 
     Data that is written after `close` is dropped.
     """

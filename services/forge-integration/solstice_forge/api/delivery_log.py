@@ -23,7 +23,7 @@ RELATED: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionLog:
-    """Reads the decision log for programs."""
+    """The decision log, for programs."""
 
     log: DeliveryLog
 

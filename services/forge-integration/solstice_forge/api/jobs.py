@@ -34,7 +34,7 @@ def _new_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs:
-    """Stores requested jobs in the inbox; the relay publishes them."""
+    """The endpoint for requested jobs: the inbox stores them, and the relay publishes them."""
 
     inbox: Inbox
     metrics: Metrics

@@ -75,7 +75,7 @@ def create_app(parts: AppParts, api: Sequence[BaseRoute] = ()) -> ASGIApp:
 
 @dataclass(frozen=True, slots=True)
 class _WebhooksFirst:
-    """Passes webhooks directly to their application, and every other request to the router.
+    """An application that passes webhooks directly on, and every other request to the router.
 
     The router and its wrappers around an endpoint were a quarter of the cost of a webhook.
     """
@@ -106,7 +106,7 @@ class _WebhooksFirst:
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """Answers the requests of monitoring systems."""
+    """The answers to monitoring systems."""
 
     inbox: WebhookInbox
     sources: Mapping[str, WebhookSource]

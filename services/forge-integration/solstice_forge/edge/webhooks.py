@@ -35,7 +35,7 @@ UNKNOWN_SOURCE: Final = "unknown"
 
 
 class Webhooks:
-    """Stores genuine deliveries durably before it answers; never writes other calls.
+    """The webhooks: genuine deliveries are stored before the answer, other calls are never written.
 
     It implements ASGI itself (asgi.readthedocs.io/en/latest/specs/www.html): every webhook passes here, and Starlette's
     objects would cost more than the work done with them.

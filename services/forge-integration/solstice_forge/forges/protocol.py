@@ -36,7 +36,7 @@ class Forged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsupported:
-    """This forge never sends the content type: 415."""
+    """A content type that this forge never sends: 415."""
 
     detail: str
 

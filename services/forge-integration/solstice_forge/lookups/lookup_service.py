@@ -50,7 +50,7 @@ STORE_RETRY_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupService:
-    """Completes deliveries until cancelled.
+    """A service that completes deliveries until cancelled.
 
     Any number of processes may do so: each takes others.
     """

@@ -32,7 +32,7 @@ class ReconcileStopped(Exception):
 
 @dataclass(slots=True)
 class ReconcileSession:
-    """Asks the forge of one source, which it claims before, unless `dry_run`."""
+    """A session of calls to the forge of one source, claimed before unless `dry_run`."""
 
     remote: Remote
     tables: ReconcileState

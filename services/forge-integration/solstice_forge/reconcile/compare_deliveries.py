@@ -30,7 +30,7 @@ MOST_AT_ONCE: Final = 50
 
 @dataclass(slots=True)
 class DeliveryComparison:
-    """Looks through the hooks of one source that call us."""
+    """A comparison of the deliveries of one source's hooks that call us."""
 
     source: WebhookSource
     dialect: HookDialect

@@ -51,7 +51,7 @@ class ComparedHeads:
 
 @dataclass(slots=True)
 class HeadComparison:
-    """Compares the repositories of one source."""
+    """A comparison of the repositories of one source."""
 
     source: WebhookSource
     sources: Mapping[str, WebhookSource]

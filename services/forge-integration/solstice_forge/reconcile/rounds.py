@@ -42,7 +42,7 @@ def _silent(_words: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciler:
-    """Compares sources with their forges.
+    """A loop that compares sources with their forges.
 
     Any number of processes may do so: one process at a time compares a source.
     """

@@ -42,7 +42,7 @@ def split(
 
 
 class Relay(Forwarder[PendingRequest]):
-    """Publishes what the inbox stores; `/readyz` shows its `problem`."""
+    """The publisher of what the inbox stores; `/readyz` shows its `problem`."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ LAST_RETRY_SECONDS: Final = 10.0
 
 
 class StatusReporter:
-    """Sends the statuses of all sources from the store."""
+    """The sender of the statuses of all sources, from the store."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ AWAY: Final = 3
 
 
 class SourceReporter:
-    """Sends the statuses of one source to its forge."""
+    """The sender of the statuses of one source to its forge."""
 
     def __init__(
         self,

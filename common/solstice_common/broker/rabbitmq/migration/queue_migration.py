@@ -40,7 +40,7 @@ TRIES: Final = 5
 
 
 class Observer(Protocol):
-    """Called by a migration before each of its steps."""
+    """A callback for a migration, called before each of its steps."""
 
     def step(self, step: Step) -> None: ...
 

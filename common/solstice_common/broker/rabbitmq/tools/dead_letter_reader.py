@@ -40,7 +40,7 @@ CANCEL_SECONDS: Final = 60.0
 
 
 class DeadLetterReader:
-    """Holds, removes and returns the messages of `queue`; opened by `reading`."""
+    """A reader that holds, removes and returns the messages of `queue`; opened by `reading`."""
 
     def __init__(self, connection: ToolConnection, channel: AbstractChannel, url: str, queue: str) -> None:
         self._connection = connection

@@ -153,7 +153,7 @@ class RabbitMQDeadLetterQueue:
 
 
 class _BrowsedQueue:
-    """Shows the messages of a queue as they arrive.
+    """A queue whose messages are shown as they arrive.
 
     It notes whether the queue has to be copied.
     """

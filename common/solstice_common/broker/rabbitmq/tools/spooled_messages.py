@@ -30,7 +30,7 @@ class BegunMessage:
 
 
 class DeliveryHandler(Protocol):
-    """Gets each message of a channel: `begin`, the pieces of its body, `end`."""
+    """A receiver of each message of a channel: `begin`, the pieces of its body, `end`."""
 
     def begin(self, arrival: BegunMessage) -> None: ...
 

@@ -125,7 +125,7 @@ async def _connect(address: RabbitMQAddress, name: str) -> ToolConnection:
 
 
 class _ReadableFrames(FrameFilter):
-    """Passes frames on, and of messages what pamqp can read."""
+    """A filter that passes frames on, and of messages what pamqp can read."""
 
     def __init__(self, reader: StreamReader, arrivals: Mapping[int, ChannelDeliveries]) -> None:
         """`arrivals` take the deliveries of their channels."""
