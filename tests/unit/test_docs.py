@@ -5,7 +5,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import pytest
 
@@ -20,6 +20,7 @@ from solstice_common.http import access
 from solstice_common.messages.states import JobState
 from solstice_common.settings import ClientSettings
 from solstice_forge.commands.enqueue import EnqueueSettings
+from solstice_forge.decisions.triage import RefusedReason
 from solstice_forge.forges.events import IgnoreReason
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.domain.jobs import Reason
@@ -251,6 +252,13 @@ def test_api_page_names_every_refusal_and_no_other() -> None:
     refused |= {("405", "method_not_allowed"), ("503", "unavailable"), ("500", "internal")}
     assert all(f'"{reason}"' in CODE for _, reason in refused)
     assert reported == refused
+
+
+def test_the_webhook_and_api_pages_name_every_reason_of_the_list() -> None:
+    documented = re.findall(r"^\| \d{3} \| `(\w+)` \|", prose(WEBHOOKS) + prose(API), re.MULTILINE)
+    listed = {word for words in get_args(RefusedReason) for word in get_args(words)}
+    assert "bad_signature" in listed
+    assert listed - set(documented) == set()
 
 
 def test_life_of_a_job_shows_every_state() -> None:

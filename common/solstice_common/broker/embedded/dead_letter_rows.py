@@ -22,11 +22,11 @@ _PURGE = f"DELETE {_OF_QUEUE}"
 _INSERT = f"INSERT INTO messages (queue_id, exchange, routing_key, {_COLUMNS}) VALUES ({_QUEUE_ID}, '', ?{', ?' * 9})"  # noqa: S608  constants only
 _PIECE_BYTES = 1 << 20
 
-Numbered = tuple[int, int]
+NumberedSize = tuple[int, int]
 """A dead letter's number, and the size of its body."""
 
 
-def waiting(connection: sqlite3.Connection, queue: str, limit: int) -> list[Numbered]:
+def waiting(connection: sqlite3.Connection, queue: str, limit: int) -> list[NumberedSize]:
     """Up to `limit` dead letters that no consumer holds, the oldest first."""
     return connection.execute(_WAITING, (queue, limit)).fetchall()
 
@@ -70,7 +70,7 @@ def _body(connection: sqlite3.Connection, number: int, *, whole: bool) -> tuple[
     return body.read()
 
 
-def hold(connection: sqlite3.Connection, queue: str, consumer_id: int, limit: int) -> list[Numbered]:
+def hold(connection: sqlite3.Connection, queue: str, consumer_id: int, limit: int) -> list[NumberedSize]:
     """Like `waiting`, and assign them to the consumer."""
     held = waiting(connection, queue, limit)
     connection.executemany(

@@ -89,7 +89,7 @@ class EmbeddedDeadLetterQueue:
         return outcomes
 
     async def _read(
-        self, numbered: Sequence[dead_letter_rows.Numbered], *, whole: bool = False
+        self, numbered: Sequence[dead_letter_rows.NumberedSize], *, whole: bool = False
     ) -> list[tuple[int, DeadLetter]]:
         numbers = [number for number, _ in numbered]
         return await self._run(partial(dead_letter_rows.read, queue=self._name, numbers=numbers, whole=whole))
@@ -101,5 +101,5 @@ class EmbeddedDeadLetterQueue:
             raise BrokerUnavailable(self._broker.url, error.detail) from error
 
 
-def _size(numbered: dead_letter_rows.Numbered) -> int:
+def _size(numbered: dead_letter_rows.NumberedSize) -> int:
     return numbered[1]

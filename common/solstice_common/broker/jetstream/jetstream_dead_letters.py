@@ -41,7 +41,7 @@ READ_BYTES: Final = 16 << 20
 """How many bytes are read at once."""
 ANSWER_SECONDS: Final = 10.0
 
-Numbered = tuple[int, DeadLetter]
+NumberedDeadLetter = tuple[int, DeadLetter]
 """A dead letter and its sequence."""
 
 
@@ -171,7 +171,7 @@ class JetStreamDeadLetterQueue:
                     start = window.stop if found else await self._next(window.stop, last)
         return removed
 
-    async def _passed_on(self, hold: _Hold, group: Sequence[Numbered], handle: Handle) -> int:
+    async def _passed_on(self, hold: _Hold, group: Sequence[NumberedDeadLetter], handle: Handle) -> int:
         """Pass held messages to the handler, and remove what it chooses; return how many."""
         chosen = await handle([dead_letter for _, dead_letter in group])
         gone = [sequence for sequence, dead_letter in group if dead_letter.id in chosen]
@@ -207,7 +207,7 @@ class JetStreamDeadLetterQueue:
         at_once = max(1, min(WINDOW, READ_BYTES // max(1, largest)))
         return max(1, stream.state.first_seq), stream.state.last_seq, at_once
 
-    async def _read(self, sequences: Collection[int], *, whole: bool = False) -> list[Numbered]:
+    async def _read(self, sequences: Collection[int], *, whole: bool = False) -> list[NumberedDeadLetter]:
         """Return the messages of these sequences that exist, in order."""
         read = await asyncio.gather(*(self._message(sequence, whole=whole) for sequence in sequences))
         return [
@@ -299,7 +299,7 @@ class JetStreamDeadLetterQueue:
             await hold.let_go()
 
 
-def _size(numbered: Numbered) -> int:
+def _size(numbered: NumberedDeadLetter) -> int:
     return len(numbered[1].body)
 
 

@@ -10,10 +10,10 @@ from solstice_common.broker.protocol import Published, PublishStatus
 from solstice_common.errors import TopologyMismatch
 from solstice_common.topology import Topology
 
-Kind = Literal["direct", "fanout"]
-Binding = tuple[str, str, str]
+ExchangeKind = Literal["direct", "fanout"]
+BindingParts = tuple[str, str, str]
 """Exchange, routing key, queue."""
-_KINDS: Final = get_args(Kind)
+_KINDS: Final = get_args(ExchangeKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class RoutingTable:
     """Exchanges by name with their kind, and what is bound to them."""
 
     exchanges: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    bindings: frozenset[Binding] = frozenset()
+    bindings: frozenset[BindingParts] = frozenset()
 
     def including(self, topology: Topology) -> "RoutingTable":
         """Return the table with everything in `topology`; TopologyMismatch when an exchange is of another kind."""

@@ -52,7 +52,7 @@ MOST_META_BYTES: Final = 2 * HEADERS_BYTES
 READER: Final = "$dead-letters:"
 """The prefix of our consumers' names, before the connection's name."""
 
-Entry = tuple[bytes, Sequence[bytes], int]
+StoredEntry = tuple[bytes, Sequence[bytes], int]
 """An entry's id, its fields, and its bytes; above SMALL_BYTES the fields are read in parts."""
 
 
@@ -131,7 +131,7 @@ class RedisDeadLetterQueue:
                     removed += await self._passed_on(consumer, part, handle)
         return removed
 
-    async def _passed_on(self, consumer: str, entries: Sequence[Entry], handle: Handle) -> int:
+    async def _passed_on(self, consumer: str, entries: Sequence[StoredEntry], handle: Handle) -> int:
         """Pass held entries to the handler, and remove what it chooses; return how many."""
         read = [(entry[0], await self._read(entry)) for entry in entries]
         group = {entry_id: dead_letter for entry_id, dead_letter in read if dead_letter is not None}
@@ -163,7 +163,7 @@ class RedisDeadLetterQueue:
             case _:
                 return CONFIRMED
 
-    async def _next(self, start: bytes, most: int) -> tuple[list[Entry], bytes]:
+    async def _next(self, start: bytes, most: int) -> tuple[list[StoredEntry], bytes]:
         """Some entries that no consumer holds, from `start` on, and the next start."""
         with _reported(self._address.shown):
             entries, last = await self._wire.call(
@@ -172,7 +172,7 @@ class RedisDeadLetterQueue:
             )
         return [tuple(entry) for entry in entries], b"(" + last if last else b""
 
-    async def _hold(self, consumer: str, entries: Sequence[Entry]) -> list[Entry]:
+    async def _hold(self, consumer: str, entries: Sequence[StoredEntry]) -> list[StoredEntry]:
         """Have so many entries delivered; others than these if another reader was faster."""
         with _reported(self._address.shown):
             _, held, *_ = await self._wire.call(
@@ -181,7 +181,7 @@ class RedisDeadLetterQueue:
         known = {entry[0]: entry for entry in entries}
         return [known.get(entry_id, (entry_id, (), size)) for entry_id, _, _, _, size in held]
 
-    async def _read(self, entry: Entry, *, whole: bool = False) -> DeadLetter | None:
+    async def _read(self, entry: StoredEntry, *, whole: bool = False) -> DeadLetter | None:
         """Return the dead letter of an entry; None if it is gone."""
         entry_id, fields, size = entry
         named = dict(zip(fields[::2], fields[1::2], strict=True))
