@@ -29,11 +29,11 @@ from solstice_orchestrator.web.access_control import AccessControl
 from solstice_orchestrator.web.api import openapi
 from solstice_orchestrator.web.api.dead_letter_routes import DeadLettersApi
 from solstice_orchestrator.web.api.logs import LogApi
-from solstice_orchestrator.web.api.runs import Api, answer
+from solstice_orchestrator.web.api.runs import RunsApi, answer
 from solstice_orchestrator.web.api.scale import ScaleApi
 from solstice_orchestrator.web.api.schedules import SchedulesApi
 from solstice_orchestrator.web.api.why import WhyApi
-from solstice_orchestrator.web.api.workers_routes import WorkersApi
+from solstice_orchestrator.web.api.worker_routes import WorkersApi
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.refusals import HttpRefusal
 from solstice_orchestrator.web.formats.sse import OpenStreams
@@ -128,7 +128,7 @@ def create_app(
             Mount(
                 "/api/v1",
                 routes=[
-                    *Api(store, streams).routes(),
+                    *RunsApi(store, streams).routes(),
                     *LogApi(store, streams).routes(),
                     *WhyApi(store).routes(),
                     *ScaleApi(store).routes(),

@@ -12,12 +12,12 @@ from pydantic import BaseModel
 
 from solstice_orchestrator.web.api.dead_letter_routes import DeadLettersApi
 from solstice_orchestrator.web.api.logs import LogApi
-from solstice_orchestrator.web.api.runs import Api
+from solstice_orchestrator.web.api.runs import RunsApi
 from solstice_orchestrator.web.api.scale import ScaleApi
 from solstice_orchestrator.web.api.schedule_requests import ScheduleEdit, ScheduleInput
 from solstice_orchestrator.web.api.schedules import SchedulesApi
 from solstice_orchestrator.web.api.why import WhyApi
-from solstice_orchestrator.web.api.workers_routes import WorkersApi
+from solstice_orchestrator.web.api.worker_routes import WorkersApi
 from solstice_orchestrator.web.formats import api_models, query_parameters
 from solstice_orchestrator.web.formats.api_models import Model
 
@@ -42,6 +42,8 @@ class Operation:
     `gives` is a model, or a media type for an answer that is no JSON.
     """
 
+    name: str
+    """The `operationId`. Programs that are made from the document call operations by it: it stays."""
     path: str
     """The path below `/api/v1`."""
     serves: Callable[..., Any]
@@ -60,54 +62,79 @@ class Operation:
     """The model of the request's JSON."""
 
     @property
-    def name(self) -> str:
-        """The `operationId`."""
-        return "_".join(self.serves.__qualname__.split(".")).lower()
-
-    @property
     def names(self) -> Sequence[str]:
         """The parameters of its path."""
         return re.findall(r"{(\w+)}", self.path)
 
 
 OPERATIONS: Final = (
-    Operation(path="/runs", serves=Api.runs, gives=api_models.RunPage, query=query_parameters.RunsQuery),
-    Operation(path="/runs/{run_id}", serves=Api.run, gives=api_models.WholeRun),
     Operation(
+        name="api_runs",
+        path="/runs",
+        serves=RunsApi.runs,
+        gives=api_models.RunPage,
+        query=query_parameters.RunsQuery,
+    ),
+    Operation(name="api_run", path="/runs/{run_id}", serves=RunsApi.run, gives=api_models.WholeRun),
+    Operation(
+        name="api_run_events",
         path="/runs/{run_id}/events",
-        serves=Api.run_events,
+        serves=RunsApi.run_events,
         gives=EVENTS,
         description="Server-sent events: `run` with how it is now, and again at every change, up to its end.",
     ),
-    Operation(path="/runs/{run_id}/why", serves=WhyApi.run, gives=api_models.WhyRun),
+    Operation(name="whyapi_run", path="/runs/{run_id}/why", serves=WhyApi.run, gives=api_models.WhyRun),
     Operation(
+        name="api_cancel_run",
         path="/runs/{run_id}/cancel",
-        serves=Api.cancel_run,
+        serves=RunsApi.cancel_run,
         gives=api_models.WholeRun,
         status=202,
         changes=True,
     ),
-    Operation(path="/runs/{run_id}/approve", serves=Api.approve_run, gives=api_models.WholeRun, changes=True),
     Operation(
+        name="api_approve_run",
+        path="/runs/{run_id}/approve",
+        serves=RunsApi.approve_run,
+        gives=api_models.WholeRun,
+        changes=True,
+    ),
+    Operation(
+        name="api_rerun",
         path="/runs/{run_id}/rerun",
-        serves=Api.rerun,
+        serves=RunsApi.rerun,
         gives=api_models.WholeRun,
         query=query_parameters.RerunQuery,
         status=201,
         changes=True,
         conflict="Only what failed was wanted, and the run has `not_ended`, or `nothing_failed`.",
     ),
-    Operation(path="/requests/{request_id}", serves=Api.request, gives=api_models.WholeRun),
-    Operation(path="/jobs", serves=Api.jobs, gives=api_models.Jobs, query=query_parameters.JobsQuery),
-    Operation(path="/jobs/{job_id}", serves=Api.job, gives=api_models.WholeJob),
-    Operation(path="/jobs/{job_id}/attempts", serves=Api.attempts, gives=api_models.Attempts),
     Operation(
+        name="api_request", path="/requests/{request_id}", serves=RunsApi.request, gives=api_models.WholeRun
+    ),
+    Operation(
+        name="api_jobs",
+        path="/jobs",
+        serves=RunsApi.jobs,
+        gives=api_models.Jobs,
+        query=query_parameters.JobsQuery,
+    ),
+    Operation(name="api_job", path="/jobs/{job_id}", serves=RunsApi.job, gives=api_models.WholeJob),
+    Operation(
+        name="api_attempts",
+        path="/jobs/{job_id}/attempts",
+        serves=RunsApi.attempts,
+        gives=api_models.Attempts,
+    ),
+    Operation(
+        name="logapi_log",
         path="/jobs/{job_id}/log",
         serves=LogApi.log,
         gives=api_models.LogPart,
         query=query_parameters.LogQuery,
     ),
     Operation(
+        name="logapi_text",
         path="/jobs/{job_id}/log.txt",
         serves=LogApi.text,
         gives=TEXT,
@@ -115,54 +142,72 @@ OPERATIONS: Final = (
         parts=True,
     ),
     Operation(
+        name="logapi_events",
         path="/jobs/{job_id}/log/events",
         serves=LogApi.events,
         gives=EVENTS,
         query=query_parameters.StreamQuery,
         description=GAPS,
     ),
-    Operation(path="/jobs/{job_id}/why", serves=WhyApi.job, gives=api_models.WhyJob),
+    Operation(name="whyapi_job", path="/jobs/{job_id}/why", serves=WhyApi.job, gives=api_models.WhyJob),
     Operation(
+        name="api_cancel_job",
         path="/jobs/{job_id}/cancel",
-        serves=Api.cancel_job,
+        serves=RunsApi.cancel_job,
         gives=api_models.JobModel,
         status=202,
         changes=True,
     ),
     Operation(
+        name="api_prioritise",
         path="/jobs/{job_id}/priority",
-        serves=Api.prioritise,
+        serves=RunsApi.prioritise,
         gives=api_models.JobModel,
         query=query_parameters.PriorityQuery,
         changes=True,
         conflict="The job `has_ended`.",
     ),
     Operation(
+        name="api_rerun_job",
         path="/jobs/{job_id}/rerun",
-        serves=Api.rerun_job,
+        serves=RunsApi.rerun_job,
         gives=api_models.WholeRun,
         status=201,
         changes=True,
         conflict="The job's run has `not_ended`.",
     ),
     Operation(
+        name="api_events",
         path="/events",
-        serves=Api.events,
+        serves=RunsApi.events,
         gives=EVENTS,
         description="Server-sent events: `changed` whenever the newest runs did.",
     ),
     Operation(
-        path="/scale", serves=ScaleApi.scale, gives=api_models.Scale, query=query_parameters.ScaleQuery
+        name="scaleapi_scale",
+        path="/scale",
+        serves=ScaleApi.scale,
+        gives=api_models.Scale,
+        query=query_parameters.ScaleQuery,
     ),
-    Operation(path="/workers", serves=WorkersApi.workers, gives=api_models.Workers),
     Operation(
+        name="workersapi_workers", path="/workers", serves=WorkersApi.workers, gives=api_models.Workers
+    ),
+    Operation(
+        name="workersapi_events",
         path="/workers/events",
         serves=WorkersApi.events,
         gives=EVENTS,
         description="Server-sent events: `changed` whenever the workers did.",
     ),
-    Operation(path="/workers/{worker_id}", serves=WorkersApi.worker, gives=api_models.Worker),
     Operation(
+        name="workersapi_worker",
+        path="/workers/{worker_id}",
+        serves=WorkersApi.worker,
+        gives=api_models.Worker,
+    ),
+    Operation(
+        name="workersapi_steer",
         path="/workers/{worker_id}/{order}",
         serves=WorkersApi.steer,
         gives=api_models.Worker,
@@ -172,12 +217,14 @@ OPERATIONS: Final = (
         conflict="The worker `is_draining`, or `is_gone`.",
     ),
     Operation(
+        name="schedulesapi_schedules",
         path="/schedules",
         serves=SchedulesApi.schedules,
         gives=api_models.Schedules,
         query=query_parameters.SchedulesQuery,
     ),
     Operation(
+        name="schedulesapi_add",
         path="/schedules",
         serves=SchedulesApi.add,
         gives=api_models.ScheduleModel,
@@ -187,13 +234,20 @@ OPERATIONS: Final = (
         conflict=TAKEN,
     ),
     Operation(
+        name="schedulesapi_events",
         path="/schedules/events",
         serves=SchedulesApi.events,
         gives=EVENTS,
         description="Server-sent events: `changed` whenever the schedules did, or what became of their ticks.",
     ),
-    Operation(path="/schedules/{schedule}", serves=SchedulesApi.schedule, gives=api_models.WholeSchedule),
     Operation(
+        name="schedulesapi_schedule",
+        path="/schedules/{schedule}",
+        serves=SchedulesApi.schedule,
+        gives=api_models.WholeSchedule,
+    ),
+    Operation(
+        name="schedulesapi_edit",
         path="/schedules/{schedule}",
         serves=SchedulesApi.edit,
         gives=api_models.ScheduleModel,
@@ -202,12 +256,14 @@ OPERATIONS: Final = (
         conflict=TAKEN,
     ),
     Operation(
+        name="schedulesapi_next",
         path="/schedules/{schedule}/next",
         serves=SchedulesApi.next,
         gives=api_models.NextTicks,
         query=query_parameters.NextQuery,
     ),
     Operation(
+        name="schedulesapi_steer",
         path="/schedules/{schedule}/{action}",
         serves=SchedulesApi.steer,
         gives=api_models.ScheduleModel,
@@ -215,17 +271,20 @@ OPERATIONS: Final = (
         changes=True,
     ),
     Operation(
+        name="deadlettersapi_dead_letters",
         path="/dead-letters",
         serves=DeadLettersApi.dead_letters,
         gives=api_models.DeadLetters,
         query=query_parameters.DeadLettersQuery,
     ),
     Operation(
+        name="deadlettersapi_dead_letter",
         path="/dead-letters/{dead_letter}",
         serves=DeadLettersApi.dead_letter,
         gives=api_models.WholeDeadLetter,
     ),
     Operation(
+        name="deadlettersapi_handle",
         path="/dead-letters/{dead_letter}/{handling}",
         serves=DeadLettersApi.handle,
         gives=api_models.DeadLetterSummary,

@@ -34,7 +34,7 @@ _WHY_NOT: Final = {
 }
 
 
-class Api:
+class RunsApi:
     """The routes below `/api/v1`."""
 
     def __init__(self, store: JobStore, streams: OpenStreams) -> None:

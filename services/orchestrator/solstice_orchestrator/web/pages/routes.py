@@ -33,7 +33,7 @@ from solstice_orchestrator.web.api.logs import ended_document, requested_attempt
 from solstice_orchestrator.web.api.runs import cancelled_by, known_job, new_run_or_refusal, stream
 from solstice_orchestrator.web.api.schedules import steered as steered_schedule
 from solstice_orchestrator.web.api.why import why_job, why_run
-from solstice_orchestrator.web.api.workers_routes import steered
+from solstice_orchestrator.web.api.worker_routes import steered
 from solstice_orchestrator.web.formats.ansi import RowsUpdate, palette_css
 from solstice_orchestrator.web.formats.api_json import document, rfc3339
 from solstice_orchestrator.web.formats.query_parameters import (
