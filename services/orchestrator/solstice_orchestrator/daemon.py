@@ -24,6 +24,7 @@ from solstice_orchestrator.opening import (
     open_own_broker,
     retry_until_available,
 )
+from solstice_orchestrator.scheduling.workers import WorkerState
 from solstice_orchestrator.settings import OrchestratorSettings
 from solstice_orchestrator.stages.backlog import JobBacklog, run_backlog
 from solstice_orchestrator.stages.cancel_intake import CancelIntake
@@ -84,66 +85,23 @@ async def _work(
 
     So the loops stop first, and the jobs finish.
     """
-    settings, store, broker = components.settings, components.store, components.broker
-    route, topology = jobs_route(settings), full_topology(settings)
+    settings, store = components.settings, components.store
     state = await retry_until_available(
         lambda: store.register(components.registration), settings, stop, components.rng
     )
     notice: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as jobs:
-        dispatch = Dispatch(
-            store=store,
-            execute=functools.partial(
-                execute,
-                store=store,
-                executor=components.executor,
-                secret_rules=components.secret_rules,
-                notice=notice,
-                retry_limit=StoreRetryLimit(seconds=settings.lease_seconds),
-            ),
-            registration=components.registration,
-            jobs=jobs,
-            metrics=components.metrics,
-            rng=components.rng,
-            lease_seconds=settings.lease_seconds,
-            renew_seconds=settings.renew_seconds,
-            governor=components.governor,
-        )
+        dispatch = _dispatch(components, jobs, notice)
         components.starting.on_begun = dispatch.wake
-        outbox = OutboxRelay(
-            store=store,
-            broker=broker,
-            jobs=route,
-            topology=topology,
-            metrics=components.metrics,
-            rng=components.rng,
-        )
+        outbox = _outbox(components)
         async with asyncio.TaskGroup() as loops:
             taking = [loops.create_task(run, name=name) for name, run in _takers(components).items()]
             # Runs for as long as jobs run: their runs may reach their time limit meanwhile.
-            rescuing = loops.create_task(
-                run_rescue(
-                    store,
-                    every_seconds=settings.rescue_seconds,
-                    lease_seconds=settings.lease_seconds,
-                    rng=components.rng,
-                ),
-                name="rescue",
-            )
+            rescuing = loops.create_task(_rescue(components), name="rescue")
             claiming = loops.create_task(dispatch.claim_jobs(), name="dispatch")
             renewing = loops.create_task(dispatch.keep_leases(), name="leases")
             publishing = loops.create_task(outbox.run(), name="outbox")
-            log.info(
-                LogEvent.STARTED,
-                worker_id=components.registration.worker_id,
-                name=components.registration.name,
-                state=state,
-                url=components.url,
-                slots=dict(components.registration.capacity.slots),
-                limit=components.registration.capacity.limit,
-                broker=broker.url,
-                database=without_password(settings.database_url),
-            )
+            _log_started(components, state)
             tune_garbage_collection()
             on_ready(components.url)
             await _end_requested(stop, dispatch.drain_ordered)
@@ -151,16 +109,7 @@ async def _work(
                 task.cancel()
             dispatch.stop_claiming()
             await asyncio.wait([claiming, *taking])
-            if not stop.is_set():
-                log.info(LogEvent.DRAIN_ORDERED, jobs=dispatch.running)
-                await dispatch.finish_jobs(stop)
-                # Everything else in this process ends as well.
-                stop.set()
-            notice.set_result(
-                f"this worker drains: a job that has not ended in {settings.drain_seconds:g} s starts over elsewhere"
-            )
-            log.info(LogEvent.DRAIN_BEGUN, jobs=dispatch.running, grace_seconds=settings.drain_seconds)
-            handed_back = await dispatch.drain(settings.drain_seconds, hurry)
+            handed_back = await _drain(settings, dispatch, stop, hurry, notice)
             for task in (renewing, rescuing):
                 task.cancel()
             await asyncio.wait([renewing, rescuing])
@@ -169,6 +118,84 @@ async def _work(
             await asyncio.wait([publishing], timeout=FLUSH_SECONDS)
             publishing.cancel()
     log.info(LogEvent.DRAINED, handed_back=handed_back)
+
+
+def _dispatch(components: Components, jobs: asyncio.TaskGroup, notice: asyncio.Future[str]) -> Dispatch:
+    settings, store = components.settings, components.store
+    return Dispatch(
+        store=store,
+        execute=functools.partial(
+            execute,
+            store=store,
+            executor=components.executor,
+            secret_rules=components.secret_rules,
+            notice=notice,
+            retry_limit=StoreRetryLimit(seconds=settings.lease_seconds),
+        ),
+        registration=components.registration,
+        jobs=jobs,
+        metrics=components.metrics,
+        rng=components.rng,
+        lease_seconds=settings.lease_seconds,
+        renew_seconds=settings.renew_seconds,
+        governor=components.governor,
+    )
+
+
+def _outbox(components: Components) -> OutboxRelay:
+    return OutboxRelay(
+        store=components.store,
+        broker=components.broker,
+        jobs=jobs_route(components.settings),
+        topology=full_topology(components.settings),
+        metrics=components.metrics,
+        rng=components.rng,
+    )
+
+
+async def _rescue(components: Components) -> None:
+    settings = components.settings
+    await run_rescue(
+        components.store,
+        every_seconds=settings.rescue_seconds,
+        lease_seconds=settings.lease_seconds,
+        rng=components.rng,
+    )
+
+
+def _log_started(components: Components, state: WorkerState) -> None:
+    settings, registration = components.settings, components.registration
+    log.info(
+        LogEvent.STARTED,
+        worker_id=registration.worker_id,
+        name=registration.name,
+        state=state,
+        url=components.url,
+        slots=dict(registration.capacity.slots),
+        limit=registration.capacity.limit,
+        broker=components.broker.url,
+        database=without_password(settings.database_url),
+    )
+
+
+async def _drain(
+    settings: OrchestratorSettings,
+    dispatch: Dispatch,
+    stop: asyncio.Event,
+    hurry: asyncio.Event,
+    notice: asyncio.Future[str],
+) -> int:
+    """Let running jobs end; return how many were handed back."""
+    if not stop.is_set():
+        log.info(LogEvent.DRAIN_ORDERED, jobs=dispatch.running)
+        await dispatch.finish_jobs(stop)
+        # Everything else in this process ends as well.
+        stop.set()
+    notice.set_result(
+        f"this worker drains: a job that has not ended in {settings.drain_seconds:g} s starts over elsewhere"
+    )
+    log.info(LogEvent.DRAIN_BEGUN, jobs=dispatch.running, grace_seconds=settings.drain_seconds)
+    return await dispatch.drain(settings.drain_seconds, hurry)
 
 
 def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]:

@@ -19,7 +19,7 @@ from solstice_common.broker import open_broker
 from solstice_common.broker.depths import depths_of
 from solstice_common.broker.protocol import Broker
 from solstice_common.errors import StoreUnavailable
-from solstice_common.http.access import access_rules, check_listening, logged_access
+from solstice_common.http.access import Access, access_rules, check_listening, logged_access
 from solstice_common.http.server.serving import bounds_of
 from solstice_common.messages import Source
 from solstice_common.runtime.backoff import backoff_seconds
@@ -37,7 +37,7 @@ from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.processes.orphans import adopt
 from solstice_orchestrator.scheduling.capacity import Capacity, capacity, parse_slots
 from solstice_orchestrator.scheduling.caps import parse_caps
-from solstice_orchestrator.scheduling.governor import parse_limits, startable
+from solstice_orchestrator.scheduling.governor import MachineLimits, parse_limits, startable
 from solstice_orchestrator.scheduling.workers import WorkerRegistration
 from solstice_orchestrator.settings import OrchestratorSettings, split
 from solstice_orchestrator.stages.intake import SignatureRules
@@ -46,7 +46,7 @@ from solstice_orchestrator.web.app import create_app, serving
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.worker import sensors
-from solstice_orchestrator.worker.executors import MeteredExecutor, make_executor
+from solstice_orchestrator.worker.executors import Executor, MeteredExecutor, make_executor
 from solstice_orchestrator.worker.pressure import Governor, StartingJobs
 from solstice_orchestrator.worker.secret_rules import SecretRules, read_secret_rules
 from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
@@ -97,8 +97,7 @@ async def open_components(
     """
     # Ids and jitter need not be secret, only different in each process.
     rng = random.Random(secrets.randbits(128))  # noqa: S311
-    metrics, streams = Metrics(), OpenStreams()
-    declared, left_queues = [each.name for each in full_topology(settings).queues], set[str]()
+    metrics = Metrics()
     access = access_rules(settings)
     v1_trust = parse_sources(settings.v1_trust)
     secret_rules = replace(read_secret_rules(settings.secrets_config, environ), v1_trust=v1_trust)
@@ -116,54 +115,22 @@ async def open_components(
         workspaces = await stack.enter_async_context(open_workspaces(settings.workspaces))
         total = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
         limits = parse_limits(settings.governor)
-        may_start = startable(limits, os.cpu_count() or 1, 0)
-        hosts = GitHosts(slots=total.limit if may_start is None else min(total.limit, may_start))
-        executor = make_executor(
-            settings.executor,
-            workspaces=workspaces,
-            git=git,
-            grace_seconds=settings.stop_grace_seconds,
-            max_log_bytes=settings.max_log_mib * MIB,
-            path=settings.job_path,
-            no_output_seconds=settings.no_output_seconds,
-            disk_reserve_bytes=settings.disk_reserve_mib * MIB,
-            starting=(starting := StartingJobs()),
-            hosts=hosts,
+        starting, hosts = StartingJobs(), _git_hosts(total, limits)
+        executor = _executor(settings, workspaces, git, starting, hosts)
+        governor = _governor(
+            settings, total, limits, workspaces=workspaces, starting=starting, metrics=metrics
         )
-        governor = Governor(
-            limit=total.limit,
-            # Scripted jobs need no checkout, so any number may start.
-            limits=replace(limits, starting=None) if settings.executor == "scripted" else limits,
-            adaptive=settings.adaptive_concurrency,
-            read=functools.partial(sensors.read, workspaces.directory),
-            starting=starting,
-            metrics=metrics,
-            patience_seconds=settings.governor_patience_seconds,
-        )
-        app = create_app(
+        left_queues = set[str]()
+        web = _web(
+            settings,
+            access,
             store=store,
-            broker_health=lambda: broker.health,
-            queue_depths=lambda: depths_of(broker, [*declared, *sorted(left_queues)]),
-            require_durable=settings.broker_require_durable,
+            broker=broker,
+            governor=governor,
             metrics=metrics,
-            version=__version__,
-            access=access,
-            public_url=settings.public_url or None,
-            deliveries_url=settings.deliveries_url.rstrip("/"),
-            streams=streams,
-            unfit=lambda: governor.unfit,
-            dead_letters=DeadLetterAccess(broker=broker, settings=settings),
+            left=left_queues,
         )
-        url = await stack.enter_async_context(
-            serving(
-                app,
-                streams,
-                host=settings.orchestrator_host,
-                port=settings.orchestrator_port,
-                bounds=bounds_of(settings),
-                refused=metrics.http_refused,
-            )
-        )
+        url = await stack.enter_async_context(web)
         yield Components(
             settings=settings,
             registration=_registration(settings, total),
@@ -184,6 +151,89 @@ async def open_components(
             signatures=signatures,
             left_queues=left_queues,
         )
+
+
+def _git_hosts(total: Capacity, limits: MachineLimits) -> GitHosts:
+    may_start = startable(limits, os.cpu_count() or 1, 0)
+    return GitHosts(slots=total.limit if may_start is None else min(total.limit, may_start))
+
+
+def _executor(
+    settings: OrchestratorSettings,
+    workspaces: Workspaces,
+    git: GitPolicy,
+    starting: StartingJobs,
+    hosts: GitHosts,
+) -> Executor:
+    return make_executor(
+        settings.executor,
+        workspaces=workspaces,
+        git=git,
+        grace_seconds=settings.stop_grace_seconds,
+        max_log_bytes=settings.max_log_mib * MIB,
+        path=settings.job_path,
+        no_output_seconds=settings.no_output_seconds,
+        disk_reserve_bytes=settings.disk_reserve_mib * MIB,
+        starting=starting,
+        hosts=hosts,
+    )
+
+
+def _governor(
+    settings: OrchestratorSettings,
+    total: Capacity,
+    limits: MachineLimits,
+    *,
+    workspaces: Workspaces,
+    starting: StartingJobs,
+    metrics: Metrics,
+) -> Governor:
+    return Governor(
+        limit=total.limit,
+        # Scripted jobs need no checkout, so any number may start.
+        limits=replace(limits, starting=None) if settings.executor == "scripted" else limits,
+        adaptive=settings.adaptive_concurrency,
+        read=functools.partial(sensors.read, workspaces.directory),
+        starting=starting,
+        metrics=metrics,
+        patience_seconds=settings.governor_patience_seconds,
+    )
+
+
+def _web(
+    settings: OrchestratorSettings,
+    access: Access,
+    *,
+    store: JobStore,
+    broker: Broker,
+    governor: Governor,
+    metrics: Metrics,
+    left: set[str],
+) -> AbstractAsyncContextManager[str]:
+    """Serve the pages and the API; `left` are the queues that `Components.left_queues` describes."""
+    streams, declared = OpenStreams(), [each.name for each in full_topology(settings).queues]
+    app = create_app(
+        store=store,
+        broker_health=lambda: broker.health,
+        queue_depths=lambda: depths_of(broker, [*declared, *sorted(left)]),
+        require_durable=settings.broker_require_durable,
+        metrics=metrics,
+        version=__version__,
+        access=access,
+        public_url=settings.public_url or None,
+        deliveries_url=settings.deliveries_url.rstrip("/"),
+        streams=streams,
+        unfit=lambda: governor.unfit,
+        dead_letters=DeadLetterAccess(broker=broker, settings=settings),
+    )
+    return serving(
+        app,
+        streams,
+        host=settings.orchestrator_host,
+        port=settings.orchestrator_port,
+        bounds=bounds_of(settings),
+        refused=metrics.http_refused,
+    )
 
 
 def open_own_broker(settings: OrchestratorSettings, metrics: Metrics) -> AbstractAsyncContextManager[Broker]:

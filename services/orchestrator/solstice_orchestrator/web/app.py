@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount
 from starlette.types import ASGIApp
 
 from solstice_common.broker.protocol import BrokerHealth
@@ -82,77 +82,91 @@ def create_app(
     """
     streams = OpenStreams() if streams is None else streams
     pages = Pages(store, streams, version=version, deliveries_url=deliveries_url, clock=clock)
-    public_host = urlsplit(public_url).hostname if public_url else None
-    hosts = {*allowed_hosts, *([public_host] if public_host else [])}
-
-    def refused(request: Request, status: int, code: str, message: str) -> Response:
-        if request.url.path.startswith("/api/"):
-            return answer({"error": {"code": code, "message": message}}, status=status)
-        return pages.error(status, message)
-
-    def on_http_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)  # noqa: S101  registered for nothing else
-        if isinstance(error, HttpRefusal):
-            response = refused(request, error.status_code, error.code, error.detail)
-            response.headers.update(error.headers or {})
-            return response
-        code = _CODES.get(error.status_code, "error")
-        response = refused(request, error.status_code, code, f"{request.url.path}: {error.detail}.")
-        response.headers.update(error.headers or {})
-        return response
-
-    def on_store_unavailable(request: Request, error: Exception) -> Response:
-        return refused(request, 503, "unavailable", f"{error}. Nothing was changed; try again later.")
-
-    def on_bug(request: Request, error: Exception) -> Response:
-        log.error(LogEvent.WEB_REQUEST_FAILED, path=request.url.path, method=request.method, exc_info=error)
-        response = refused(
-            request, 500, "internal", "Something broke here; the orchestrator's log says what."
-        )
-        # Starlette answers bugs outside of all middleware, so the guard does not add these headers.
-        response.headers.update(SECURITY_HEADERS)
-        return response
-
+    errors = _ErrorAnswers(pages)
+    health = Health(
+        store,
+        broker_health,
+        metrics,
+        version,
+        unfit=unfit,
+        notices=access.notices,
+        require_durable=require_durable,
+        queue_depths=queue_depths,
+    )
     return Starlette(
         routes=[
-            *Health(
-                store,
-                broker_health,
-                metrics,
-                version,
-                unfit=unfit,
-                notices=access.notices,
-                require_durable=require_durable,
-                queue_depths=queue_depths,
-            ).routes(),
-            Mount(
-                "/api/v1",
-                routes=[
-                    *RunsApi(store, streams).routes(),
-                    *LogApi(store, streams).routes(),
-                    *WhyApi(store).routes(),
-                    *ScaleApi(store).routes(),
-                    *WorkersApi(store, streams).routes(),
-                    *SchedulesApi(store, streams).routes(),
-                    *DeadLettersApi(dead_letters).routes(),
-                ],
-            ),
+            *health.routes(),
+            Mount("/api/v1", routes=_api_routes(store, streams, dead_letters)),
             openapi.route(),
             *pages.routes(),
             *DeadLetterPages(dead_letters, streams, queue_depths, pages.text).routes(),
             static_files("solstice_orchestrator.web"),
         ],
         middleware=[
-            Middleware(Guard, allowed_hosts=hosts),
-            Middleware(AccessControl, access=access, refused=refused),
-            Middleware(NoZeroBytes, refused=refused),
+            Middleware(Guard, allowed_hosts=_hosts(public_url, allowed_hosts)),
+            Middleware(AccessControl, access=access, refused=errors.refused),
+            Middleware(NoZeroBytes, refused=errors.refused),
         ],
         exception_handlers={
-            HTTPException: on_http_error,
-            StoreUnavailable: on_store_unavailable,
-            Exception: on_bug,
+            HTTPException: errors.http_error,
+            StoreUnavailable: errors.store_unavailable,
+            Exception: errors.bug,
         },
     )
+
+
+def _hosts(public_url: str | None, allowed_hosts: Collection[str]) -> Collection[str]:
+    public_host = urlsplit(public_url).hostname if public_url else None
+    return {*allowed_hosts, *([public_host] if public_host else [])}
+
+
+def _api_routes(
+    store: JobStore, streams: OpenStreams, dead_letters: DeadLetterAccess | None
+) -> list[BaseRoute]:
+    return [
+        *RunsApi(store, streams).routes(),
+        *LogApi(store, streams).routes(),
+        *WhyApi(store).routes(),
+        *ScaleApi(store).routes(),
+        *WorkersApi(store, streams).routes(),
+        *SchedulesApi(store, streams).routes(),
+        *DeadLettersApi(dead_letters).routes(),
+    ]
+
+
+class _ErrorAnswers:
+    """Answers with an error: JSON below `/api/`, a page elsewhere."""
+
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
+
+    def refused(self, request: Request, status: int, code: str, message: str) -> Response:
+        if request.url.path.startswith("/api/"):
+            return answer({"error": {"code": code, "message": message}}, status=status)
+        return self._pages.error(status, message)
+
+    def http_error(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101  registered for nothing else
+        code, message = (
+            (error.code, error.detail)
+            if isinstance(error, HttpRefusal)
+            else (_CODES.get(error.status_code, "error"), f"{request.url.path}: {error.detail}.")
+        )
+        response = self.refused(request, error.status_code, code, message)
+        response.headers.update(error.headers or {})
+        return response
+
+    def store_unavailable(self, request: Request, error: Exception) -> Response:
+        return self.refused(request, 503, "unavailable", f"{error}. Nothing was changed; try again later.")
+
+    def bug(self, request: Request, error: Exception) -> Response:
+        log.error(LogEvent.WEB_REQUEST_FAILED, path=request.url.path, method=request.method, exc_info=error)
+        response = self.refused(
+            request, 500, "internal", "Something broke here; the orchestrator's log says what."
+        )
+        # Starlette answers bugs outside of all middleware, so the guard does not add these headers.
+        response.headers.update(SECURITY_HEADERS)
+        return response
 
 
 @asynccontextmanager
