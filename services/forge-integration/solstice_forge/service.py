@@ -3,7 +3,9 @@
 import asyncio
 import os
 import random
-from collections.abc import Callable, Collection, Mapping
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -11,9 +13,10 @@ from starlette.routing import BaseRoute
 
 from solstice_common import __version__
 from solstice_common.broker import open_broker
+from solstice_common.broker.protocol import Broker
 from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.http.access import Access, access_rules, logged_access
-from solstice_common.http.server.serving import bounds_of, http_server, listen
+from solstice_common.http.server.serving import HttpServer, bounds_of, http_server, listen
 from solstice_common.runtime.process import tune_garbage_collection
 from solstice_common.settings import without_password
 from solstice_common.signing.signer import signing
@@ -21,6 +24,7 @@ from solstice_common.topology import asking_topology, jobs_route
 from solstice_forge.api.request_delivery import API_SOURCE_NAME
 from solstice_forge.api.routes import ApiRules, api_routes
 from solstice_forge.config import configured_sources
+from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.edge.app import AppParts, create_app
 from solstice_forge.inbox import InboxStore, open_inbox
 from solstice_forge.inbox.protocol import Inbox
@@ -32,7 +36,7 @@ from solstice_forge.pages.delivery_pages import DeliveryPages, Statuses, no_stat
 from solstice_forge.reconcile.rounds import Reconciler
 from solstice_forge.relay.inbox_relay import SIGNED_GATHER_SECONDS, Relay
 from solstice_forge.relay.queue_depth import PolledQueueDepth, run_queue_depth
-from solstice_forge.remote.http import open_remotes
+from solstice_forge.remote.http import Remote, open_remotes
 from solstice_forge.remote.source_access import access_of, timeouts_of
 from solstice_forge.settings import ForgeSettings
 from solstice_forge.statuses.status_service import reporting
@@ -66,16 +70,15 @@ async def serve(
     the next start. Raises ConfigurationError, StoreUnavailable or SchemaTooNew at the start, never for an
     unreachable broker.
     """
-    sources, route = configured_sources(settings, environ), jobs_route(settings)
-    metrics, rng = Metrics(), random.Random()  # noqa: S311  jitter, not a secret
+    sources, metrics = configured_sources(settings, environ), Metrics()
     if API_SOURCE_NAME in sources:
         raise ConfigurationError(
             f"the source name {API_SOURCE_NAME!r} is taken by POST /api/v1/jobs: choose another"
         )
-    api_access = access_rules(settings)
+    access = access_rules(settings)
     with listen(settings.forge_host, settings.forge_port, named="FORGE_HOST, FORGE_PORT") as listener:
         async with (
-            logged_access(api_access, service="forge-integration"),
+            logged_access(access, service="forge-integration"),
             open_inbox(settings.forge_inbox_url) as inbox,
             open_broker(
                 settings.amqp_url,
@@ -85,99 +88,132 @@ async def serve(
                 nats_sync_always=settings.nats_sync_always,
             ) as broker,
             open_remotes(
-                [access for source in sources.values() if (access := access_of(source)) is not None],
+                [found for source in sources.values() if (found := access_of(source)) is not None],
                 timeouts=timeouts_of(settings.forge_call_seconds),
             ) as remotes,
             reporting(settings, sources=sources, remotes=remotes, broker=broker, metrics=metrics) as statuses,
-            asyncio.TaskGroup() as tasks,
         ):
-            signed_broker = signing(broker, settings)
-            relay = Relay(
-                inbox=inbox,
-                broker=signed_broker,
-                route=route,
-                topology=asking_topology(settings),
-                metrics=metrics,
-                rng=rng,
-                gather_seconds=0.0 if signed_broker is broker else SIGNED_GATHER_SECONDS,
-            )
-            queued = PolledQueueDepth(broker, settings, metrics)
-            parts = AppParts(
-                inbox=inbox,
+            components = _Components(
+                settings=settings,
                 sources=sources,
                 metrics=metrics,
-                broker_health=lambda: broker.health,
-                relay_problem=lambda: relay.problem,
-                notices=lambda: {**api_access.notices(), **queued.notices},
-                require_durable=settings.broker_require_durable,
-                max_body_bytes=settings.forge_max_body_bytes,
-            )
-            routes = _api_and_pages(
-                settings,
-                inbox,
-                access=api_access,
-                queued=queued,
-                sources=sources,
+                rng=random.Random(),  # noqa: S311  jitter, not a secret
+                access=access,
+                inbox=inbox,
+                broker=broker,
+                remotes=remotes,
                 statuses=no_statuses if statuses is None else statuses.shown,
-                metrics=metrics,
             )
-            server = http_server(
-                create_app(parts, routes),
-                bounds_of(settings, largest_body=settings.forge_max_body_bytes),
-                grace_seconds=settings.forge_grace_seconds,
-                refused=metrics.http_refused,
-                protocol=_complete_request_protocol,
-            )
-            lookups = LookupService(inbox=inbox, sources=sources, remotes=remotes, metrics=metrics, rng=rng)
-            loops = {
-                "forge-lookups": lookups.run(),
-                "forge-retention": run_retention(
-                    inbox,
-                    body_days=settings.forge_retention_days,
-                    memory_days=settings.forge_memory_days,
-                    rng=rng,
-                ),
-                "forge-queue-depth": run_queue_depth(queued, rng=rng),
-            }
-            if settings.forge_reconcile_minutes and remotes:
-                reconciler = Reconciler(
-                    inbox=inbox, sources=sources, remotes=remotes, metrics=metrics, rng=rng
-                )
-                loops["forge-reconcile"] = reconciler.run(settings.forge_reconcile_minutes * 60.0)
-            running = [tasks.create_task(run, name=name) for name, run in loops.items()]
-            relaying = tasks.create_task(relay.run(), name="forge-relay")
-            serving = tasks.create_task(server.serve(sockets=[listener]), name="forge-http")
-            host, port = listener.getsockname()[:2]
-            log.info(
-                LogEvent.SERVICE_STARTED,
-                host=host,
-                port=port,
-                sources=sorted(sources),
-                broker=broker.url,
-                inbox=without_password(settings.forge_inbox_url),
-            )
-            tune_garbage_collection()
-            listening(host, port)
-            await stop.wait()
-            server.should_exit = True
-            await serving
-            for task in running:
-                task.cancel()
-            await _end(relay, relaying, settings.forge_grace_seconds)
-            log.info(LogEvent.SERVICE_DRAINED, pending=await _backlog(inbox))
+            await _work(components, listener, stop, listening)
 
 
-def _api_and_pages(
-    settings: ForgeSettings,
-    inbox: InboxStore,
-    *,
-    access: Access,
-    queued: PolledQueueDepth,
-    sources: Collection[str],
-    statuses: Statuses,
-    metrics: Metrics,
-) -> list[BaseRoute]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Components:
+    """The open parts of a running service."""
+
+    settings: ForgeSettings
+    sources: Mapping[str, WebhookSource]
+    metrics: Metrics
+    rng: random.Random
+    access: Access
+    inbox: InboxStore
+    broker: Broker
+    remotes: Mapping[str, Remote]
+    statuses: Statuses
+
+
+async def _work(
+    components: _Components, listener: socket.socket, stop: asyncio.Event, listening: Listening
+) -> None:
+    """Run the loops and the server until `stop` is set, and end them in order."""
+    settings, inbox = components.settings, components.inbox
+    relay = _relay(components)
+    queued = PolledQueueDepth(components.broker, settings, components.metrics)
+    server = _server(components, relay, queued)
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(run, name=name) for name, run in _loops(components, queued).items()]
+        relaying = tasks.create_task(relay.run(), name="forge-relay")
+        serving = tasks.create_task(server.serve(sockets=[listener]), name="forge-http")
+        host, port = listener.getsockname()[:2]
+        log.info(
+            LogEvent.SERVICE_STARTED,
+            host=host,
+            port=port,
+            sources=sorted(components.sources),
+            broker=components.broker.url,
+            inbox=without_password(settings.forge_inbox_url),
+        )
+        tune_garbage_collection()
+        listening(host, port)
+        await stop.wait()
+        server.should_exit = True
+        await serving
+        for task in running:
+            task.cancel()
+        await _end(relay, relaying, settings.forge_grace_seconds)
+        log.info(LogEvent.SERVICE_DRAINED, pending=await _backlog(inbox))
+
+
+def _relay(components: _Components) -> Relay:
+    broker, settings = components.broker, components.settings
+    signed_broker = signing(broker, settings)
+    return Relay(
+        inbox=components.inbox,
+        broker=signed_broker,
+        route=jobs_route(settings),
+        topology=asking_topology(settings),
+        metrics=components.metrics,
+        rng=components.rng,
+        gather_seconds=0.0 if signed_broker is broker else SIGNED_GATHER_SECONDS,
+    )
+
+
+def _server(components: _Components, relay: Relay, queued: PolledQueueDepth) -> HttpServer:
+    """Return the server of webhooks, the API and the pages."""
+    settings, broker, access = components.settings, components.broker, components.access
+    parts = AppParts(
+        inbox=components.inbox,
+        sources=components.sources,
+        metrics=components.metrics,
+        broker_health=lambda: broker.health,
+        relay_problem=lambda: relay.problem,
+        notices=lambda: {**access.notices(), **queued.notices},
+        require_durable=settings.broker_require_durable,
+        max_body_bytes=settings.forge_max_body_bytes,
+    )
+    return http_server(
+        create_app(parts, _api_and_pages(components, queued)),
+        bounds_of(settings, largest_body=settings.forge_max_body_bytes),
+        grace_seconds=settings.forge_grace_seconds,
+        refused=components.metrics.http_refused,
+        protocol=_complete_request_protocol,
+    )
+
+
+def _loops(components: _Components, queued: PolledQueueDepth) -> Mapping[str, Coroutine[None, None, None]]:
+    """Return the loops beside the relay and the server, by name."""
+    settings, inbox, remotes = components.settings, components.inbox, components.remotes
+    sources, metrics, rng = components.sources, components.metrics, components.rng
+    lookups = LookupService(inbox=inbox, sources=sources, remotes=remotes, metrics=metrics, rng=rng)
+    loops = {
+        "forge-lookups": lookups.run(),
+        "forge-retention": run_retention(
+            inbox,
+            body_days=settings.forge_retention_days,
+            memory_days=settings.forge_memory_days,
+            rng=rng,
+        ),
+        "forge-queue-depth": run_queue_depth(queued, rng=rng),
+    }
+    if settings.forge_reconcile_minutes and remotes:
+        reconciler = Reconciler(inbox=inbox, sources=sources, remotes=remotes, metrics=metrics, rng=rng)
+        loops["forge-reconcile"] = reconciler.run(settings.forge_reconcile_minutes * 60.0)
+    return loops
+
+
+def _api_and_pages(components: _Components, queued: PolledQueueDepth) -> list[BaseRoute]:
     """Return the routes of the API and the pages."""
+    settings, inbox, access = components.settings, components.inbox, components.access
     rules = ApiRules(
         access=access,
         per_minute=settings.forge_api_per_minute,
@@ -187,13 +223,13 @@ def _api_and_pages(
     pages = DeliveryPages(
         inbox,
         access,
-        sources=sorted(sources),
+        sources=sorted(components.sources),
         version=__version__,
         public_url=settings.public_url,
-        statuses=statuses,
+        statuses=components.statuses,
         reconcile_state=inbox.reconcile_state,
     )
-    return [*api_routes(inbox, rules, metrics), *pages.routes()]
+    return [*api_routes(inbox, rules, components.metrics), *pages.routes()]
 
 
 async def _end(relay: Relay, relaying: asyncio.Task[None], grace_seconds: float) -> None:
