@@ -248,15 +248,8 @@ def migrate(
         print_nothing(transport, where, as_json=as_json)
         return
     migrations = _migrations(full_topology(settings), queue or (), source)
-
-    async def plan_all() -> list[tuple[QueueMigration, Planned]]:
-        return [
-            (each, await planned(settings.amqp_url, each, management_url=management_url))
-            for each in migrations
-        ]
-
     with note_when_slow(f"the broker at {where}"):
-        plans = asyncio.run(plan_all())
+        plans = asyncio.run(_plans(settings, migrations, management_url))
     if not as_json:
         print_plans(plans, where)
     refused = any(plan.refusals for _, plan in plans)
@@ -266,32 +259,51 @@ def migrate(
             print_json({"broker": where, "plan": plan_document(plans), "migrated": []})
         raise typer.Exit(Exit.FAILED if refused else Exit.OK)
     confirm(f"Migrate {quantity(len(todo), 'queue')}?", yes=yes)
-    observer = SpokenMigration(quiet=as_json)
-
-    async def work() -> list[tuple[QueueMigration, Migrated]]:
-        return [
-            (
-                each,
-                await migrate_queue(
-                    settings.amqp_url,
-                    each,
-                    management_url=management_url,
-                    counts_lag_seconds=counts_lag,
-                    observer=observer,
-                ),
-            )
-            for each in todo
-        ]
-
-    done = asyncio.run(work())
-    names = [f"AMQP_QUEUE_TYPE={settings.amqp_queue_type}"]
-    names += [f"AMQP_QUEUE={settings.amqp_queue}", f"AMQP_DLQ={settings.amqp_dlq}"] if source else []
+    done = asyncio.run(_migrate_all(settings, todo, management_url, counts_lag, quiet=as_json))
     if as_json:
         print_json({"broker": where, "plan": plan_document(plans), "migrated": done_document(done)})
     else:
-        print_done(done, names)
+        print_done(done, _new_settings(settings, renamed=source is not None))
     if any(each.consumers_left for _, each in done):
         raise typer.Exit(Exit.FAILED)
+
+
+async def _plans(
+    settings: BrokerSettings, migrations: Sequence[QueueMigration], management_url: str | None
+) -> list[tuple[QueueMigration, Planned]]:
+    return [
+        (each, await planned(settings.amqp_url, each, management_url=management_url)) for each in migrations
+    ]
+
+
+async def _migrate_all(
+    settings: BrokerSettings,
+    migrations: Sequence[QueueMigration],
+    management_url: str | None,
+    counts_lag_seconds: float,
+    *,
+    quiet: bool,
+) -> list[tuple[QueueMigration, Migrated]]:
+    observer = SpokenMigration(quiet=quiet)
+    return [
+        (
+            each,
+            await migrate_queue(
+                settings.amqp_url,
+                each,
+                management_url=management_url,
+                counts_lag_seconds=counts_lag_seconds,
+                observer=observer,
+            ),
+        )
+        for each in migrations
+    ]
+
+
+def _new_settings(settings: BrokerSettings, *, renamed: bool) -> list[str]:
+    """Return the settings that the services need from now on."""
+    names = [f"AMQP_QUEUE={settings.amqp_queue}", f"AMQP_DLQ={settings.amqp_dlq}"] if renamed else []
+    return [f"AMQP_QUEUE_TYPE={settings.amqp_queue_type}", *names]
 
 
 def _migrations(topology: Topology, chosen: Sequence[str], source: str | None) -> list[QueueMigration]:
