@@ -1,3 +1,5 @@
+"""Settings of a forge-integration for one test, and the service in this process."""
+
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

@@ -1,3 +1,5 @@
+"""The webhook secrets of `solstice up` are made once and stay private."""
+
 import stat
 from pathlib import Path
 

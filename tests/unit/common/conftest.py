@@ -1,3 +1,5 @@
+"""Restores the configuration of logging after each test."""
+
 import logging
 from collections.abc import Iterator
 

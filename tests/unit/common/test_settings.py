@@ -1,3 +1,5 @@
+"""Settings of the broker: defaults, descriptions, and the report of wrong values."""
+
 from pathlib import Path
 from urllib.parse import quote
 

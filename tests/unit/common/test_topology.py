@@ -1,3 +1,5 @@
+"""The topology is the published one, with each kind of queue."""
+
 import dataclasses
 
 import pytest

@@ -1,3 +1,5 @@
+"""Removes the settings of this machine from the environment of each test."""
+
 import pytest
 
 from solstice_forge.settings import ForgeSettings

@@ -1,3 +1,5 @@
+"""Settings of the orchestrator: refusals, defaults and links."""
+
 import pytest
 
 from solstice_common.cli.options import load_settings

@@ -1,3 +1,5 @@
+"""`solstice why` prints why a job or a run waits, on terminals and pipes."""
+
 from datetime import UTC, datetime
 
 import pytest

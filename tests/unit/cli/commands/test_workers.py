@@ -1,3 +1,5 @@
+"""`solstice workers` names workers by id or name, and prints them."""
+
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""States have their looks; text of strangers cannot steer a terminal."""
+
 import re
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""A part of an id finds one run or job, or names the candidates."""
+
 from collections.abc import AsyncIterator
 
 import httpx2

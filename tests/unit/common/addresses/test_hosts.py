@@ -1,3 +1,5 @@
+"""Addresses with several hosts: reading them, and the order of attempts."""
+
 import pytest
 
 from solstice_common.addresses.hosts import Host, HostChoice, HostRound, first_host_only, read_hosts

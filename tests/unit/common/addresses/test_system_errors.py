@@ -1,3 +1,5 @@
+"""Errors of the operating system in its own words."""
+
 import pytest
 
 from solstice_common.addresses.system_errors import system_words

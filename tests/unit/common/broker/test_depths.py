@@ -1,3 +1,5 @@
+"""Depths of queues, also without permission and without a broker."""
+
 import asyncio
 import contextlib
 

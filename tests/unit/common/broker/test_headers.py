@@ -1,3 +1,5 @@
+"""The headers of a dead letter, within the bounds of a frame."""
+
 from datetime import UTC, datetime
 from typing import Any
 

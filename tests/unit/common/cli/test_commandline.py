@@ -1,3 +1,5 @@
+"""A command line ends with the right exit code and a sentence, never with values."""
+
 import subprocess
 import sys
 from typing import Annotated

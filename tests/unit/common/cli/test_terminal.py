@@ -1,3 +1,5 @@
+"""Output of strangers for a terminal: colours stay, control sequences go."""
+
 import re
 
 import pytest

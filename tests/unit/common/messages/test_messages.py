@@ -1,3 +1,5 @@
+"""Messages are encoded and decoded byte for byte; wrong ones are refused."""
+
 import json
 import random
 import re

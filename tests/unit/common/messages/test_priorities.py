@@ -1,3 +1,5 @@
+"""Priority classes by name, by number, and from the body of a message."""
+
 import json
 from typing import Any
 

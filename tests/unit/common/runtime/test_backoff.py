@@ -1,3 +1,5 @@
+"""Waits after failures double up to a cap, with full jitter."""
+
 import random
 
 import pytest

@@ -1,3 +1,5 @@
+"""Notifications between processes of one machine, by a file."""
+
 import asyncio
 import errno
 import os

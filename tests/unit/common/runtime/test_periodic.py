@@ -1,3 +1,5 @@
+"""A periodic loop survives failures and bugs, and ends when cancelled."""
+
 import asyncio
 import random
 from enum import StrEnum

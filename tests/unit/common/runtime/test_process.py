@@ -1,3 +1,5 @@
+"""Signals that end a process, and the errors of task groups."""
+
 import asyncio
 import gc
 import os

@@ -1,3 +1,5 @@
+"""SQLite files: opening, schemas, transactions, and faults of the disk."""
+
 import asyncio
 import contextlib
 import sqlite3

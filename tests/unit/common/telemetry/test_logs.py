@@ -1,3 +1,5 @@
+"""Each log event is one line of JSON, without values of variables."""
+
 import json
 import logging
 

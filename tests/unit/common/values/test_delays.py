@@ -1,3 +1,5 @@
+"""Moments and spans of time as people write them."""
+
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest

@@ -1,3 +1,5 @@
+"""Patterns of names: matching, and the refusal of meaningless ones."""
+
 import contextlib
 
 import pytest

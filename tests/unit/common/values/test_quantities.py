@@ -1,3 +1,5 @@
+"""Numbers with their nouns, singular and plural."""
+
 import pytest
 
 from solstice_common.values.quantities import quantity

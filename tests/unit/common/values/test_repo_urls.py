@@ -1,3 +1,5 @@
+"""Spellings of one repository become one URL; ambiguous ones are refused."""
+
 from urllib.parse import unquote, urlsplit
 
 import pytest

@@ -1,3 +1,5 @@
+"""Timestamps are read and written in UTC."""
+
 import time
 from datetime import UTC, datetime, timedelta, timezone
 

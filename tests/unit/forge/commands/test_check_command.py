@@ -1,3 +1,5 @@
+"""`forge-integration check` explains a recorded webhook."""
+
 import json
 from pathlib import Path
 from typing import Any

@@ -1,3 +1,5 @@
+"""The input of `solstice enqueue` becomes a manual request."""
+
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime

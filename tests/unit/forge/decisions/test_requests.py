@@ -1,3 +1,5 @@
+"""Events become requests: commits, trust and idempotency keys."""
+
 import pytest
 from msgspec.structs import replace
 

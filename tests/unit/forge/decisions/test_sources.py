@@ -1,3 +1,5 @@
+"""Sources and their secrets, as the settings define them."""
+
 import base64
 
 import pytest

@@ -1,3 +1,5 @@
+"""A stored delivery has its headers and body, and no secret."""
+
 import json
 
 from msgspec.structs import replace

@@ -1,3 +1,5 @@
+"""Deliveries are refused by their headers and signatures, with a reason."""
+
 from dataclasses import replace
 
 import pytest

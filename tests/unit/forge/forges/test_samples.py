@@ -1,3 +1,5 @@
+"""Sample webhooks of each forge are genuine when we sign them."""
+
 import json
 
 import pytest

@@ -1,3 +1,5 @@
+"""A request as the message that the relay publishes."""
+
 import pytest
 
 from solstice_common.messages import JobRequestV1, Priority

@@ -1,3 +1,5 @@
+"""Bodies of requests and cancels are admitted, or refused with a reason."""
+
 import orjson
 import pytest
 from hypothesis import given

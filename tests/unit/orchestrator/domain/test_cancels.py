@@ -1,3 +1,5 @@
+"""Which runs a cancel request ends."""
+
 from typing import Any
 
 import pytest

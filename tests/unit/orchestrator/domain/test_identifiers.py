@@ -1,3 +1,5 @@
+"""Ids grow with time, in one process and over several."""
+
 import random
 import re
 

@@ -1,3 +1,5 @@
+"""The states of jobs and the moves between them."""
+
 import itertools
 
 import pytest

@@ -1,3 +1,5 @@
+"""Which failures are tried again, how often, and after which wait."""
+
 import random
 
 import pytest

@@ -1,3 +1,5 @@
+"""The explanation why a job waits, and its expected start."""
+
 from dataclasses import replace
 
 import pytest

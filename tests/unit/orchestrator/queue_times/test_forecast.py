@@ -1,3 +1,5 @@
+"""Forecasts of starts, from the durations of past jobs."""
+
 import math
 import random
 from collections.abc import Callable, Mapping

@@ -1,3 +1,5 @@
+"""Slots per label, and the limit of a worker."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

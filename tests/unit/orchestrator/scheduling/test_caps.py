@@ -1,3 +1,5 @@
+"""Caps of running jobs per repository."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

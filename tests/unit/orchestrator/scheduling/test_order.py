@@ -1,3 +1,5 @@
+"""The order of waiting jobs: ranks, shares of owners, and overdue jobs."""
+
 from collections import Counter
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""Failures in a row quarantine a worker; a proof of ability ends it."""
+
 import itertools
 
 import pytest

@@ -1,3 +1,5 @@
+"""Orders to workers, and when a worker takes jobs."""
+
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,3 +1,5 @@
+"""Which runs of a ref a newer run ends."""
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

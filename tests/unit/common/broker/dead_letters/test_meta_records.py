@@ -1,3 +1,5 @@
+"""Metadata records of dead letters are read back as they were written."""
+
 import string
 from datetime import UTC, datetime, timedelta
 

@@ -1,3 +1,5 @@
+"""Lock files show which processes of an embedded broker are alive."""
+
 from pathlib import Path
 
 from solstice_common.broker.embedded.process_locks import ProcessLocks

@@ -1,3 +1,5 @@
+"""Outcomes of a publish call: their order, their time limit, and cancellation."""
+
 import asyncio
 
 import pytest

@@ -1,3 +1,5 @@
+"""A supervised link replaces a lost connection and says why none is there."""
+
 import asyncio
 import random
 from collections.abc import AsyncIterator

@@ -1,3 +1,5 @@
+"""Priority queues are served in weighted order, and none starves."""
+
 from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise

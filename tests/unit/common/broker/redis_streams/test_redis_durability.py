@@ -1,3 +1,5 @@
+"""The durability of a Redis, judged by its settings."""
+
 from collections.abc import Mapping
 from typing import Any
 

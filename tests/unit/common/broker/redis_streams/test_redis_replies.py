@@ -1,3 +1,5 @@
+"""Replies of Redis are read: pairs, INFO, and names of connections."""
+
 from solstice_common.broker.redis_streams.redis_replies import client_names, info, pairs
 
 

@@ -1,3 +1,5 @@
+"""Messages as entries of Redis streams, written and read again."""
+
 import string
 from datetime import UTC, datetime
 

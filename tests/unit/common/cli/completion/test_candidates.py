@@ -1,3 +1,5 @@
+"""The candidates for the next word of a command line."""
+
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated

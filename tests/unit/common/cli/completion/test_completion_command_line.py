@@ -1,3 +1,5 @@
+"""Completion is installed, printed, and answers a shell without running a command."""
+
 import os
 import subprocess
 import sys

@@ -1,3 +1,5 @@
+"""The completion scripts of bash, zsh and fish."""
+
 import pytest
 
 from solstice_common.cli.completion.candidates import Completion

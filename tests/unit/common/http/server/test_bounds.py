@@ -1,3 +1,5 @@
+"""How many connections a server takes, by its limit of descriptors."""
+
 import pytest
 
 from solstice_common.http.server.bodies import Bodies

@@ -1,3 +1,5 @@
+"""The database refuses moves that the table of states lacks."""
+
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
