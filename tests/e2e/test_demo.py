@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_cli.demo.steps import WORKFLOW
+from solstice_cli.demo.stop_actions import WORKFLOW
 from tests.servers.solstice_up import Repository, clean_environment, repository
 
 ROOT = Path(__file__).parents[2]

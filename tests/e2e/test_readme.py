@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from solstice_cli.demo import __main__ as demo
-from solstice_cli.demo.steps import WORKFLOW
+from solstice_cli.demo.stop_actions import WORKFLOW
 from solstice_cli.demo.stops import WIDTH
 from solstice_common.cli.lazy import loaded
 from solstice_orchestrator.workflow.reader import parse_workflow

@@ -59,7 +59,7 @@ def test_the_json_flag_is_declared_once() -> None:
     assert [name for name, path in MODULES.items() if '"--json"' in path.read_text("utf-8")] == [
         "solstice_common/cli/output.py",
         # The demo passes it to `solstice up`.
-        "solstice_cli/demo/steps.py",
+        "solstice_cli/demo/stop_actions.py",
     ]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_cli.demo.steps import make_repository
+from solstice_cli.demo.stop_actions import make_repository
 from tests.recorded_git import recorded_git
 from tests.servers.service_process import base_environment
 from tests.servers.solstice_up import Repository, repository

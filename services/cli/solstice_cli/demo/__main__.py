@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from solstice_cli.demo.steps import (
+from solstice_cli.demo.stop_actions import (
     GRACE_SECONDS,
     final_status,
     make_repository,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from solstice_cli.demo.steps import environment_of_up
+from solstice_cli.demo.stop_actions import environment_of_up
 
 
 def test_settings_of_real_services_stay_away_and_all_else_is_handed_on() -> None:
