@@ -78,6 +78,14 @@ class RoleBroker(ABC):
         """The single rights of a role."""
 
     @abstractmethod
+    def single(self, rights: Sequence[Any]) -> frozenset[tuple[str, str]]:
+        """The same rights as `topology check --role` names them."""
+
+    @abstractmethod
+    def options_of_check(self, url: str) -> Sequence[str]:
+        """Options of `topology check --role` for the user of `url`."""
+
+    @abstractmethod
     def user(self, rights: Sequence[Any]) -> str:
         """Make a user with exactly these rights, and return its address."""
 
@@ -292,13 +300,13 @@ def _message(exchange: str, key: str, *, repeat: bool = False) -> Message:
     )
 
 
-async def does_its_work_and_nothing_else(at: RoleBroker, role: Role) -> None:
+async def does_its_work_and_nothing_else(at: RoleBroker, role: Role, url: str | None = None) -> None:
     """Assert that a role's user can do its steps, and nothing else.
 
-    Each refusal names the right.
+    The user is made here unless `url` names it. Each refusal names the right.
     """
     await at.declared()
-    url = at.user(at.rights(role))
+    url = at.user(at.rights(role)) if url is None else url
     for step in STEPS:
         missing = await refusals(at, url, step)
         may = step in WORK[role] | at.beyond.get(role, frozenset())

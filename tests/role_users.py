@@ -58,6 +58,12 @@ class RabbitMQRoles(RoleBroker):
         named = [(right, name) for right, names in rights.names().items() for name in names]
         return [*named, *(("tag", tag) for tag in sorted(rights.tags))]
 
+    def single(self, rights: Sequence[Right]) -> frozenset[tuple[str, str]]:
+        return frozenset(("tags" if right == "tag" else right, name) for right, name in rights)
+
+    def options_of_check(self, url: str) -> Sequence[str]:
+        return ["--amqp-url", url, "--management-url", self._vhost.server.management_url]
+
     def user(self, rights: Sequence[Right]) -> str:
         server = self._vhost.server
         tags = [name for right, name in rights if right == "tag"]
@@ -122,7 +128,13 @@ class RedisRoles(RoleBroker):
             for name in (*grant.commands, *(f"~{key}" for key in grant.keys))
         ]
 
-    def user(self, rights: Sequence[Any]) -> str:
+    def single(self, rights: Sequence[Any]) -> frozenset[tuple[str, str]]:
+        return self._granted(rights).single()
+
+    def options_of_check(self, url: str) -> Sequence[str]:
+        return ["--amqp-url", self.url, "--user", self.name]
+
+    def _granted(self, rights: Sequence[Any]) -> RedisRights:
         grants = [
             Grant(
                 tuple(name for name, grant in rights if grant == number and name[0] != "~"),
@@ -130,13 +142,15 @@ class RedisRoles(RoleBroker):
             )
             for number in sorted({number for _, number in rights})
         ]
-        grants = [each for each in grants if each.commands]
+        return RedisRights(tuple(each for each in grants if each.commands))
+
+    def user(self, rights: Sequence[Any]) -> str:
         with self._server.client() as client:
             client.execute_command(
                 *("ACL", "SETUSER", self.name, "reset", "on", f">{PASSWORD}"),
                 *(
                     word
-                    for rule in RedisRights(tuple(grants)).rules()
+                    for rule in self._granted(rights).rules()
                     for word in ([rule] if "(" in rule else rule.split())
                 ),
             )
@@ -198,13 +212,22 @@ class NatsRoles(RoleBroker):
         names = nats_rights(role, SETTINGS).names(self.name)
         return [(right, subject) for right, subjects in names.items() for subject in subjects]
 
+    def single(self, rights: Sequence[Any]) -> frozenset[tuple[str, str]]:
+        return frozenset(rights)
+
+    def options_of_check(self, url: str) -> Sequence[str]:
+        return ["--amqp-url", url]
+
     def user(self, rights: Sequence[Any]) -> str:
         names = {each: [name for right, name in rights if right == each] for each in ("publish", "subscribe")}
-        own = "\n".join(user_entry(self.name, PASSWORD, names))
+        return self.configured("\n".join(user_entry(self.name, PASSWORD, names)), PASSWORD)
+
+    def configured(self, own: str, password: str) -> str:
+        """Have the server read this entry; return the user's address."""
         root = f'{{ user: "root", password: "{PASSWORD}" }}'
         self._server.settings = [f"authorization {{ users: [\n{root},\n{own}\n] }}"]
         self._server.reload()
-        return with_credentials(self._server.url, f"{self.name}:{PASSWORD}")
+        return with_credentials(self._server.url, f"{self.name}:{password}")
 
     def is_shown(self, right: Any) -> bool:
         # The first answer to a delivery within a minute is a response, and allowed; later ones need this right.

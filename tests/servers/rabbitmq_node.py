@@ -6,6 +6,7 @@ Source: rabbitmq.com/docs/configure#supported-environment-variables.
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -148,6 +149,12 @@ class RabbitMQNode(RabbitMQServer):
         if ran.returncode:
             raise RuntimeError(f"rabbitmqctl {' '.join(arguments)} failed:\n{ran.stdout}{ran.stderr}")
         return ran.stdout
+
+    def ctl_script(self) -> str:
+        """A shell script that is this node's `rabbitmqctl`."""
+        command = shlex.join(self._installation.command(self.directory, "rabbitmqctl"))
+        settings = shlex.join(f"{name}={value}" for name, value in self._environment().items())
+        return f'#!/bin/sh\ncd / && exec env {settings} {command} "$@"\n'
 
     def close(self) -> None:
         """Stop the node and remove everything it wrote."""

@@ -1,6 +1,6 @@
 """The broker contract and its implementations; the URL's scheme chooses one."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 import structlog
@@ -46,6 +46,7 @@ __all__ = [
     "PublishStatus",
     "Published",
     "QueueDepth",
+    "granted_rights",
     "open_broker",
     "open_dead_letter_queues",
     "read_topology",
@@ -156,6 +157,31 @@ async def read_topology(
     from solstice_common.broker.jetstream.comparison import jetstream_topology  # noqa: PLC0415
 
     return await jetstream_topology.found_topology(url, topology)
+
+
+async def granted_rights(
+    url: str, rights: Collection[tuple[str, str]], *, user: str, management_url: str | None = None
+) -> frozenset[tuple[str, str]]:
+    """Return those of the rights that a user has at the broker of `url`.
+
+    Changes nothing there. RabbitMQ and Redis tell an administrator, NATS only the user itself, whose URL this must then be.
+
+    Raises ConfigurationError when the broker does not tell, and what the broker's own reader raises.
+    """
+    transport = _transport(url)
+    if transport == "rabbitmq":
+        from solstice_common.broker.rabbitmq import management_api  # noqa: PLC0415
+
+        return await management_api.granted_rights(url, rights, user=user, management_url=management_url)
+    if transport == "redis":
+        from solstice_common.broker.redis_streams import granted_commands  # noqa: PLC0415
+
+        return await granted_commands.granted_rights(url, rights, user=user)
+    if transport == "nats":
+        from solstice_common.broker.jetstream.comparison import user_grants  # noqa: PLC0415
+
+        return await user_grants.granted_rights(url, rights, user=user)
+    raise ConfigurationError("AMQP_URL: the embedded broker has no users: the mode of its file decides")
 
 
 @asynccontextmanager

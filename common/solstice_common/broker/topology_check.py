@@ -121,7 +121,7 @@ def effective_policy(
     matching = [
         policy
         for policy in policies
-        if policy.get("apply-to", "all") in applies and _matches(str(policy.get("pattern", "")), name)
+        if policy.get("apply-to", "all") in applies and matches(str(policy.get("pattern", "")), name)
     ]
     if not matching:
         return NOTHING
@@ -143,7 +143,8 @@ def _lower(declared: object, on_broker: object) -> object:
     return min(declared, on_broker) if isinstance(declared, int) and isinstance(on_broker, int) else on_broker
 
 
-def _matches(pattern: str, name: str) -> bool:
+def matches(pattern: str, name: str) -> bool:
+    """Return whether RabbitMQ finds the regular expression in the name."""
     # The broker uses Erlang's expressions; one that Python cannot read counts as matching nothing.
     try:
         return re.search(pattern, name) is not None
@@ -322,7 +323,7 @@ def missing_permissions(
         ("write", permissions.write, [*names, *also_write]),
         ("read", permissions.read, names),
     ):
-        missing = [name for name in objects if not pattern or not _matches(pattern, name)]
+        missing = [name for name in objects if not pattern or not matches(pattern, name)]
         if missing:
             yield TopologyDifference(
                 object=f"user {permissions.user}",

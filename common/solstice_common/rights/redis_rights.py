@@ -3,6 +3,7 @@
 Source: redis.io/docs/latest/operate/oss_and_stack/management/security/acl; selectors need Redis 7.0 or Valkey.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -47,14 +48,23 @@ class RedisRights:
         """Return the keys under the commands that may be run on them."""
         return {" ".join(grant.commands): grant.keys for grant in self.grants}
 
+    def single(self) -> frozenset[tuple[str, str]]:
+        """Return each command with each of its keys, or with an empty one."""
+        return frozenset(
+            (command, key)
+            for grant in self.grants
+            for command in grant.commands
+            for key in grant.keys or ("",)
+        )
+
     def rules(self, prefix: str = "") -> Sequence[str]:
         """Return the rules after `ACL SETUSER NAME`, without the password."""
         return ["resetkeys", "resetchannels", "-@all", *(grant.rule(prefix) for grant in self.grants)]
 
     def commands(self, user: str, prefix: str) -> Sequence[str]:
         """Return the command that makes such a user."""
-        quoted = " ".join(f"'{rule}'" if "(" in rule else rule for rule in self.rules(prefix))
-        return [f"redis-cli ACL SETUSER {user} reset on '>PASSWORD' {quoted}"]
+        words = [word for rule in self.rules(prefix) for word in ([rule] if "(" in rule else rule.split())]
+        return [shlex.join(["redis-cli", "ACL", "SETUSER", user, "reset", "on", ">PASSWORD", *words])]
 
 
 def redis_rights(role: Role, settings: BrokerSettings) -> RedisRights:
@@ -102,13 +112,13 @@ def redis_rights(role: Role, settings: BrokerSettings) -> RedisRights:
             grants = (
                 Grant(CONNECT),
                 Grant(("hexists", "hget", "hgetall", "hset"), (TOPOLOGY,)),
-                Grant(("exists", "xgroup|create"), declared),
+                Grant(("exists", "pttl", "type", "xgroup|create"), declared),
             )
         case Role.MONITORING:
             grants = (
                 Grant(("client|setname", "ping")),
                 Grant(("hgetall",), (TOPOLOGY,)),
-                Grant(("exists",), declared),
+                Grant(("pttl", "type"), declared),
             )
     return RedisRights(grants)
 

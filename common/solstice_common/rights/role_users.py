@@ -15,6 +15,10 @@ from solstice_common.rights.redis_rights import redis_rights
 from solstice_common.rights.roles import PURPOSES, Role
 from solstice_common.settings import BROKER_SCHEMES, BROKER_URLS, BrokerSettings, known_broker_url
 
+Right = tuple[str, str]
+"""One right, and its target: an object, a key or a subject; empty for a command of Redis that has no key."""
+
+FORM: Final = f"must be a URL with a host: {BROKER_URLS}"
 NO_USERS: Final = "AMQP_URL: the embedded broker has no users: the mode of its file decides"
 
 
@@ -26,6 +30,8 @@ class RoleUser:
     roles: Sequence[Role]
     rights: Mapping[str, Sequence[str]]
     """Names of objects, commands, keys or subjects under each kind of right."""
+    single: frozenset[Right]
+    """The same, each right by itself."""
     lines: Sequence[str]
     """The commands, or the part of a configuration, that make the user."""
 
@@ -34,7 +40,7 @@ class RoleUser:
         return [f"{role}: {PURPOSES[role]}" for role in self.roles]
 
     def document(self) -> Mapping[str, object]:
-        """As JSON shows it."""
+        """Return the check as JSON shows it."""
         return {
             "user": self.user,
             "roles": list(self.roles),
@@ -51,23 +57,47 @@ def users_of_roles(settings: BrokerSettings, user: str, roles: Sequence[Role]) -
     transport = known_broker_url(settings.amqp_url)
     if transport != "embedded":
         # urlsplit takes a password for a part of the path, or repeats it in its error.
-        parsed_url(
-            settings.amqp_url, schemes=BROKER_SCHEMES, form=f"must be a URL with a host: {BROKER_URLS}"
-        )
+        parsed_url(settings.amqp_url, schemes=BROKER_SCHEMES, form=FORM)
     if transport == "rabbitmq":
         rabbitmq = reduce(or_, (rabbitmq_rights(role, settings) for role in roles))
         vhost = unquote(urlsplit(settings.amqp_url).path.removeprefix("/")) or "/"
+        rights = {**rabbitmq.names(), "tags": sorted(rabbitmq.tags)}
         return RoleUser(
             user=user,
             roles=roles,
-            rights={**rabbitmq.names(), "tags": sorted(rabbitmq.tags)},
+            rights=rights,
+            single=_single(rights),
             lines=rabbitmq.commands(user, vhost),
         )
     if transport == "redis":
         redis = reduce(or_, (redis_rights(role, settings) for role in roles))
         prefix = dict(parse_qsl(urlsplit(settings.amqp_url).query)).get("prefix", "")
-        return RoleUser(user=user, roles=roles, rights=redis.names(), lines=redis.commands(user, prefix))
+        return RoleUser(
+            user=user,
+            roles=roles,
+            rights=redis.names(),
+            single=redis.single(),
+            lines=redis.commands(user, prefix),
+        )
     if transport == "nats":
         nats = reduce(or_, (nats_rights(role, settings) for role in roles))
-        return RoleUser(user=user, roles=roles, rights=nats.names(user), lines=nats.lines(user))
+        subjects = nats.names(user)
+        return RoleUser(
+            user=user, roles=roles, rights=subjects, single=_single(subjects), lines=nats.lines(user)
+        )
     raise ConfigurationError(NO_USERS)
+
+
+def user_of(url: str) -> str | None:
+    """Return the user whom a broker's URL names; raises as `users_of_roles` does."""
+    transport = known_broker_url(url)
+    if transport == "embedded":
+        raise ConfigurationError(NO_USERS)
+    parsed = parsed_url(url, schemes=BROKER_SCHEMES, form=FORM)
+    # A user without a password before the host of a NATS server is a token.
+    is_token = transport == "nats" and parsed.password is None and "password_file" not in parsed.query
+    return None if is_token else parsed.user
+
+
+def _single(rights: Mapping[str, Sequence[str]]) -> frozenset[Right]:
+    return frozenset((right, target) for right, targets in rights.items() for target in targets)

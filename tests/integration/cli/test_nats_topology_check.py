@@ -257,6 +257,10 @@ def test_a_declared_server_differs_in_nothing(server: NatsServer) -> None:
     assert differences(server, code=0) == []
 
 
+def test_eighteen_kinds_of_drift_are_seeded() -> None:
+    assert len(DRIFTS) == 18
+
+
 @pytest.mark.parametrize("drift", DRIFTS)
 def test_a_seeded_drift_of_streams_is_named_with_its_remedy(server: NatsServer, drift: str) -> None:
     seed, where, difference, remedy = DRIFTS[drift]

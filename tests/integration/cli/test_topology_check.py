@@ -175,6 +175,10 @@ def test_a_declared_broker_differs_in_nothing(drifted: Drifted) -> None:
     assert drifted.check(differs=False) == []
 
 
+def test_twelve_kinds_of_drift_are_seeded() -> None:
+    assert len(DRIFTS) == 12
+
+
 @pytest.mark.parametrize("drift", DRIFTS)
 def test_a_seeded_drift_is_named_with_its_remedy(drifted: Drifted, drift: str) -> None:
     seed, where, difference, remedy = DRIFTS[drift]

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from solstice_common.broker import Broker, Delivery, Message
-from solstice_common.broker.headers import SIGNATURE_HEADER, without_broker_headers
+from solstice_common.broker.headers import IDEMPOTENCY_HEADER, SIGNATURE_HEADER, without_broker_headers
 from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.messages.states import RunState
 from solstice_common.settings import BrokerSettings
@@ -45,9 +46,16 @@ class Verifying:
         self.pair.publish(self.path)
 
     @asynccontextmanager
-    async def running(self, broker: Broker, store: JobStore, settings: BrokerSettings) -> AsyncIterator[None]:
+    async def running(
+        self,
+        broker: Broker,
+        store: JobStore,
+        settings: BrokerSettings,
+        *,
+        max_age_seconds: float | None = None,
+    ) -> AsyncIterator[None]:
         keys, topology = KeyFile(self.path, read_public), full_topology(settings)
-        rules = SignatureRules(keys=keys, v1_trust=V1_TRUST, max_age_seconds=None)
+        rules = SignatureRules(keys=keys, v1_trust=V1_TRUST, max_age_seconds=max_age_seconds)
         metrics, rng = Metrics(), random.Random(1)
         intake = Intake(broker=broker, store=store, metrics=metrics, rng=rng, signatures=rules)
         cancels = CancelIntake(broker=broker, store=store, metrics=metrics, rng=rng, verify_keys=keys)
@@ -216,6 +224,84 @@ async def test_a_header_that_is_no_signature_is_a_dead_letter_and_the_next_reque
         await has_runs(store, good)
     assert dead.headers["x-solstice-reason"] == "malformed_signature"
     assert dead.body == spoiled.body
+
+
+async def test_each_attack_is_a_dead_letter_with_its_reason_and_no_run(
+    broker: Broker, store: JobStore, jobs: Route, broker_settings: BrokerSettings, verifying: Verifying
+) -> None:
+    pair, revoked, request_version = verifying.pair, KeyPair("revoked"), JobRequestV1.VERSION
+    revoked.publish(verifying.path)
+    change_public(verifying.path, lambda keys: [key for key in keys if key.name != "revoked"])
+    request, body = job_request(), job_request().encode()
+    cancel = job_cancel().encode()
+    genuine = sign([body], request_version, pair.signing)[0]
+    head, _, tail = genuine.split(".")
+    unprotected = urlsafe_b64encode(b'{"alg":"none","kid":"forge","typ":"jobrequest.v1"}').rstrip(b"=")
+    old = job_request(submitted_at="2020-01-01T00:00:00Z").encode()
+    attacks = [
+        (body, sign([body], request_version, KeyPair().signing)[0], "wrong_signature"),
+        (body, sign([request.encode()], request_version, pair.signing)[0], "wrong_signature"),
+        (body.replace(b"lantern", b"attacker"), genuine, "wrong_signature"),
+        (body, f"{head}..{'A' * 86}", "wrong_signature"),
+        (body, f"{unprotected.decode()}..", "malformed_signature"),
+        (body, f"{unprotected.decode()}..{tail}", "malformed_signature"),
+        (body, f"{head}.{urlsafe_b64encode(body).decode().rstrip('=')}.{tail}", "malformed_signature"),
+        (cancel, sign([cancel], JobCancelV1.VERSION, pair.signing)[0], "wrong_type"),
+        (body, sign([body], "jobstatus.v1", pair.signing)[0], "wrong_type"),
+        (body, sign([body], request_version, revoked.signing)[0], "unknown_key"),
+        (old, sign([old], request_version, pair.signing)[0], "too_old"),
+    ]
+    async with verifying.running(broker, store, broker_settings, max_age_seconds=3600):
+        await publish(
+            broker,
+            *(
+                Message(
+                    exchange=jobs.exchange,
+                    routing_key=jobs.routing_key,
+                    body=attack,
+                    type=request_version,
+                    headers={SIGNATURE_HEADER: signature},
+                )
+                for attack, signature, _ in attacks
+            ),
+        )
+        dead = await received(broker, jobs.dlq, len(attacks))
+        ahead = job_request(submitted_at="2100-01-01T00:00:00Z")
+        await publish(verifying.signing(broker), publication(ahead.encode(), jobs, attempt=1))
+        await has_runs(store, ahead)
+    reasons = [(each.body, each.headers["x-solstice-reason"]) for each in dead]
+    assert sorted(reasons) == sorted((attack, reason) for attack, _, reason in attacks)
+
+
+async def test_a_recorded_message_with_other_ids_and_headers_is_the_run_that_it_was(
+    broker: Broker, store: JobStore, jobs: Route, broker_settings: BrokerSettings, verifying: Verifying
+) -> None:
+    request = job_request()
+    signature = sign([request.encode()], JobRequestV1.VERSION, verifying.pair.signing)[0]
+    changed: list[dict[str, str | int]] = [
+        {},
+        {"x-solstice-priority": "critical", "x-solstice-attempt": 900},
+        {IDEMPOTENCY_HEADER: "of an attacker", "x-solstice-reason": "unsigned", "x-trusted": "true"},
+    ]
+    async with verifying.running(broker, store, broker_settings):
+        await publish(
+            broker,
+            *(
+                Message(
+                    exchange=jobs.exchange,
+                    routing_key=jobs.routing_key,
+                    body=request.encode(),
+                    type=JobRequestV1.VERSION,
+                    correlation_id=f"another id {number}",
+                    headers={**headers, SIGNATURE_HEADER: signature},
+                )
+                for number, headers in enumerate(changed)
+            ),
+        )
+        last = job_request()
+        await publish(verifying.signing(broker), publication(last.encode(), jobs, attempt=1))
+        await has_runs(store, request, last)
+    assert await ready(broker, jobs.dlq) == 0
 
 
 async def test_a_dead_letter_of_a_run_that_the_world_spoiled_is_replayed_as_the_run_it_was(

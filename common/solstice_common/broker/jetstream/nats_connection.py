@@ -1,7 +1,7 @@
 """One connection to a NATS server, whose requests end with it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -61,6 +61,8 @@ class NatsConnection:
         self._prefix = client.new_inbox()
         self.refused: NatsDenied | None = None
         """Set when the user may not receive answers, which ends the connection."""
+        self.on_denied: Callable[[str, str], object] | None = None
+        """Is told each forbidden right and subject; None where a refusal is an error."""
         self.unreadable: set[str] = set()
         """The streams whose messages this user may not read."""
         self._requests: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
@@ -141,6 +143,9 @@ class NatsConnection:
         if found is None:
             return
         right, denied = found
+        if self.on_denied is not None:
+            self.on_denied(right, denied)
+            return
         refused = [
             (subject, future)
             for subject, future in self._requests.values()

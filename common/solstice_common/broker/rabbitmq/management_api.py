@@ -3,7 +3,7 @@
 AMQP itself shows none of that. Source: rabbitmq.com/docs/management#http-api; the same on 3.10 to 4.3.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -20,6 +20,7 @@ from solstice_common.broker.topology_check import (
     FoundTopology,
     Permissions,
     effective_policy,
+    matches,
     merged_policy,
 )
 from solstice_common.errors import BrokerUnavailable, ConfigurationError
@@ -75,6 +76,35 @@ async def found_topology(
         if permissions
         else (*api.unknown, f"the permissions of the user {user or name!r}: it has none here"),
     )
+
+
+async def granted_rights(
+    amqp_url: str, rights: Collection[tuple[str, str]], *, user: str, management_url: str | None = None
+) -> frozenset[tuple[str, str]]:
+    """Return those of the rights that a user has in the virtual host.
+
+    Only an administrator may ask. Raises as `found_topology` does, and ConfigurationError when there is no such user.
+    """
+    async with _opened(amqp_url, management_url) as (api, vhost, _):
+        name = quote(user, safe="")
+        found, permissions = await api.one(f"users/{name}"), await api.one(f"permissions/{vhost}/{name}")
+    if api.unknown:
+        raise ConfigurationError(f"{api.unknown[0]}: name one in --management-url")
+    if found is None:
+        raise ConfigurationError(f"RabbitMQ has no user {user!r}")
+    tags = found["tags"] if isinstance(found["tags"], list) else found["tags"].split(",")
+    # Each of its tags lets a user ask the API, which is what `management` does.
+    known = {target for right, target in rights if right == "tags"} & {*tags}
+    tagged = {("tags", tag) for tag in (*known, *(("management",) if known else ()))}
+    expressions = permissions or {}
+    return frozenset(
+        each for each in rights if each in tagged or _permits(str(expressions.get(each[0], "")), each[1])
+    )
+
+
+def _permits(expression: str, name: str) -> bool:
+    """Return whether it matches; RabbitMQ takes an empty one for none."""
+    return bool(expression) and matches(expression, name)
 
 
 async def messages_in(amqp_url: str, queue: str, *, management_url: str | None = None) -> int | None:

@@ -1,9 +1,7 @@
 """`solstice topology`: the exchanges and queues on the broker."""
 
 import asyncio
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -19,16 +17,18 @@ from solstice_cli.output.migrations import (
     print_nothing,
     print_plans,
 )
-from solstice_common.broker import open_broker, read_topology
+from solstice_cli.output.topology_differences import check_document, exit_for, print_differences
+from solstice_common.broker import granted_rights, open_broker, read_topology
 from solstice_common.broker.rabbitmq.migration.migration_plan import QueueMigration
 from solstice_common.broker.rabbitmq.migration.queue_migration import Migrated, Planned, planned
 from solstice_common.broker.rabbitmq.migration.queue_migration import migrate as migrate_queue
 from solstice_common.broker.topology_check import topology_differences
 from solstice_common.cli.options import FOR_PASSWORDS, with_settings
-from solstice_common.cli.output import AsJson, note_when_slow, print_json, print_rows
+from solstice_common.cli.output import AsJson, note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError
-from solstice_common.rights.role_users import users_of_roles
+from solstice_common.rights.rights_check import comparable_rights, rights_differences, targets_of
+from solstice_common.rights.role_users import user_of, users_of_roles
 from solstice_common.rights.roles import Role
 from solstice_common.runtime.hidden_secrets import SecretUrl
 from solstice_common.settings import (
@@ -136,41 +136,77 @@ def check(
         str | None,
         typer.Option(metavar="NAME", help="Whose permissions to check.", show_default="the user of the URL"),
     ] = None,
+    role: Annotated[
+        list[Role] | None,
+        typer.Option("--role", help="Compare this user's rights with those of the role; may be repeated."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare the broker with what must be there, and name each difference with its remedy.
 
+    With --role, compare the rights of a user with those of its roles: what it lacks, and what it may do beyond them. RabbitMQ
+    and Redis tell that to an administrator, NATS to the user of the URL.
+
     Changes nothing. Exit 1 when something differs.
     """
+    where = without_password(settings.amqp_url)
+    if role:
+        _check_rights(settings, role, user, management_url, as_json=as_json)
+        return
     topology = full_topology(settings)
     split = full_topology(settings.model_copy(update={"amqp_priorities": "split"}))
-    where = without_password(settings.amqp_url)
     with note_when_slow(f"the broker at {where}"):
         on_broker = asyncio.run(
             read_topology(settings.amqp_url, split, management_url=management_url, user=user)
         )
     differences = topology_differences(topology, on_broker, left=split)
     if as_json:
+        print_json({**check_document(where, differences), "unknown": list(on_broker.unknown)})
+    else:
+        print_differences(
+            differences,
+            none=f"{len(topology.exchanges)} exchanges and {len(topology.queues)} queues on {where}: as they must be",
+        )
+        for sentence in on_broker.unknown:
+            typer.echo(f"not checked: {sentence}", err=True)
+    exit_for(differences)
+
+
+def _check_rights(
+    settings: BrokerSettings,
+    roles: Sequence[Role],
+    user: str | None,
+    management_url: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    url = settings.amqp_url
+    name = user or user_of(url)
+    if not name:
+        raise ConfigurationError("--role: AMQP_URL names no user whose rights to compare: name one by --user")
+    needed, where = users_of_roles(settings, name, roles), without_password(url)
+    with note_when_slow(f"the broker at {where}"):
+        granted = asyncio.run(
+            granted_rights(url, comparable_rights(settings, name), user=name, management_url=management_url)
+        )
+    differences = rights_differences(needed, granted)
+    if as_json:
         print_json(
             {
-                "broker": where,
-                "differences": [asdict(each) for each in differences],
-                "unknown": list(on_broker.unknown),
+                **check_document(where, differences),
+                "user": name,
+                "roles": list(roles),
+                "may": targets_of(granted),
+                "lacks": targets_of(needed.single - granted),
+                "beyond": targets_of(granted - needed.single),
             }
         )
-    elif not sys.stdout.isatty():
-        print_rows((each.object, each.difference, each.remedy) for each in differences)
     else:
-        for each in differences:
-            typer.echo(f"{each.object}\n  {each.difference}\n  -> {each.remedy}")
-        if not differences:
-            typer.echo(
-                f"{len(topology.exchanges)} exchanges and {len(topology.queues)} queues on {where}: as they must be"
-            )
-    for sentence in on_broker.unknown if not as_json else ():
-        typer.echo(f"not checked: {sentence}", err=True)
-    if differences:
-        raise typer.Exit(1)
+        print_differences(
+            differences,
+            none=f"user {name} on {where}: has the rights of {' and '.join(roles)}, and no others",
+        )
+    exit_for(differences)
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """The users of roles on each broker, as a table and as commands."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,14 @@ def test_prefix_stands_before_every_key_of_redis() -> None:
     assert line.count("~") == line.count("~ci:") > 0
     (line,) = users_of_roles(BrokerSettings(amqp_url="redis://host/0"), "otter", [Role.ORCHESTRATOR]).lines
     assert " ~solstice.jobs.v1 " in line
+
+
+def test_a_shell_passes_every_rule_of_redis_as_it_is() -> None:
+    (line,) = users_of_roles(BrokerSettings(amqp_url="redis://host/0"), "an otter", [Role.PUBLISHER]).lines
+    words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
+    assert "|" not in words
+    assert shlex.split(line)[3:7] == ["an otter", "reset", "on", ">PASSWORD"]
+    assert {"+client|setname", "(+xadd ~solstice.jobs.v1)"} <= {*shlex.split(line)}
 
 
 @pytest.mark.parametrize("role", [Role.ORCHESTRATOR, Role.OPERATOR, Role.FORGE_INTEGRATION])
