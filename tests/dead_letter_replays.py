@@ -15,8 +15,8 @@ from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.stages.intake import Intake
 from solstice_orchestrator.store import JobStore
 from tests.builders import job_request
-from tests.contract.test_broker import ready_count
 from tests.servers.service_process import base_environment
+from tests.traffic import wait_for_ready
 
 JOBS: Final = jobs_route(BrokerSettings())
 TOPOLOGY: Final = full_topology(BrokerSettings())
@@ -53,7 +53,7 @@ async def fill(broker: Broker, *messages: Message) -> None:
     for start_at in range(0, len(messages), PUBLISHED_AT_ONCE):
         outcomes = await broker.publish(messages[start_at : start_at + PUBLISHED_AT_ONCE])
         assert all(each.confirmed for each in outcomes)
-    await ready_count(broker, JOBS.dlq, len(messages))
+    await wait_for_ready(broker, JOBS.dlq, len(messages))
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from solstice_orchestrator.queue_times.waits import WaitExplanation
 from solstice_orchestrator.scheduling.capacity import Capacity
 from solstice_orchestrator.scheduling.workers import WorkerRegistration
 from solstice_orchestrator.store.protocol import Claim, JobStore, OutboxKind, PlanningTask
-from solstice_orchestrator.store.views import LogChunk
+from solstice_orchestrator.store.views import LogChunk, RunView
 from tests.builders import job, job_request
 
 WAIT_SECONDS: Final = 60
@@ -32,6 +32,24 @@ CANCELLED = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED)
 RELEASED = Outcome(state=JobState.WAITING, reason=Reason.RELEASED)
 CHECKOUT_ERRORED = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
 PROVISION_ERRORED = Outcome(state=JobState.ERRORED, reason=Reason.PROVISION_FAILED, detail="no room")
+
+
+async def all_runs(store: JobStore) -> list[RunView]:
+    """All runs, newest first."""
+    page = await store.runs(limit=500)
+    found = [*page.runs]
+    while page.next is not None:
+        page = await store.runs(limit=500, after=page.next)
+        found += page.runs
+    return found
+
+
+async def waiting_jobs(
+    store: JobStore, count: int, *, repository: str = "lantern/harbour", label: str = "linux"
+) -> str:
+    """The id of a new run with so many jobs that wait."""
+    specs = [job("true", name=f"job-{number}", runs_on=label) for number in range(count)]
+    return await planned(store, *specs, request=request_of(repository), planner="planner")
 
 
 def worker_record(worker_id: str, *, name: str = "", capacity: Capacity | None = None) -> WorkerRegistration:

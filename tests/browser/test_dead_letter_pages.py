@@ -21,9 +21,9 @@ from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.pages import dead_letter_pages
 from tests.browser.test_pages import ALARM, CLIPPED, CONTRASTS, WCAG, tab
 from tests.builders import job_request
-from tests.contract.test_broker import ready_count
 from tests.servers.orchestrator_web import WebServer, serve_web
 from tests.servers.tokens import make_token
+from tests.traffic import wait_for_ready
 
 ROUTE = jobs_route(BrokerSettings())
 PHONE: ViewportSize = {"width": 360, "height": 700}
@@ -139,12 +139,12 @@ async def test_what_a_filter_selects_is_replayed_or_dropped_after_a_question(
         await page.get_by_role("button", name="Replay these").click()
         await expect(page.get_by_role("heading", name="Replay 30 dead letters?")).to_be_visible()
         await expect(page.locator(".dead")).to_have_count(20)
-        await ready_count(broker, ROUTE.dlq, 32)  # the question has changed nothing
+        await wait_for_ready(broker, ROUTE.dlq, 32)  # the question has changed nothing
         await broker.publish([dead(number=40)])  # was not in the question
         await page.locator(".confirm button").click()
         await expect(page.locator(".result")).to_contain_text("30 of 30 replayed.")
-        await ready_count(broker, ROUTE.queue, 30)
-        await ready_count(broker, ROUTE.dlq, 3)
+        await wait_for_ready(broker, ROUTE.queue, 30)
+        await wait_for_ready(broker, ROUTE.dlq, 3)
         await page.goto("/dead-letters")
         await page.get_by_role("button", name="Replay all").click()
         await expect(page.get_by_role("heading", name="Replay 2 dead letters?")).to_be_visible()
@@ -155,7 +155,7 @@ async def test_what_a_filter_selects_is_replayed_or_dropped_after_a_question(
         await expect(page.locator(".result")).to_contain_text("3 of 3 dropped.")
         await page.get_by_role("link", name="Show the dead letters").click()
         await expect(page.locator(".dead")).to_have_count(0)
-        await ready_count(broker, ROUTE.dlq, 0)
+        await wait_for_ready(broker, ROUTE.dlq, 0)
 
 
 async def test_what_comes_back_dead_is_named(web: WebServer, broker: Broker, browser: Browser) -> None:
@@ -306,7 +306,7 @@ async def test_a_message_is_dropped_by_keyboard_alone(
         await page.wait_for_url("**/dead-letters/drop?*")
         await to(page, ".confirm button")
         await expect(page.locator(".result")).to_contain_text("1 of 1 dropped")
-    await ready_count(broker, ROUTE.dlq, 0)
+    await wait_for_ready(broker, ROUTE.dlq, 0)
 
 
 async def test_a_login_without_the_scope_sees_no_buttons_and_a_revoked_one_nothing(
@@ -337,7 +337,7 @@ async def test_a_login_without_the_scope_sees_no_buttons_and_a_revoked_one_nothi
         change(tokens, lambda known: [each for each in known if each.name != "operator"])
         await page.locator(".confirm button").click()
         await expect(page.locator("body")).to_contain_text("was it revoked")
-    await ready_count(broker, ROUTE.dlq, 1)
+    await wait_for_ready(broker, ROUTE.dlq, 1)
 
 
 async def test_two_visitors_who_replay_the_same_message_have_one_effect(
@@ -352,8 +352,8 @@ async def test_two_visitors_who_replay_the_same_message_have_one_effect(
         await asyncio.gather(*(page.locator(".confirm button").click() for page in (one, other)))
         results = [await page.locator(".result b").inner_text() for page in (one, other)]
         assert sorted(results) == ["0 of 1 replayed.", "1 of 1 replayed."]
-    await ready_count(broker, ROUTE.queue, 1)
-    await ready_count(broker, ROUTE.dlq, 0)
+    await wait_for_ready(broker, ROUTE.queue, 1)
+    await wait_for_ready(broker, ROUTE.dlq, 0)
 
 
 async def test_progress_is_shown_while_it_goes_on(
@@ -368,4 +368,4 @@ async def test_progress_is_shown_while_it_goes_on(
         await expect(page.locator(".so-far").last).to_have_text("30 of 30 replayed …")
         await expect(page.locator(".so-far:visible")).to_have_count(1)
         await expect(page.locator(".result")).to_have_count(0)
-    await ready_count(broker, ROUTE.dlq, 0)
+    await wait_for_ready(broker, ROUTE.dlq, 0)

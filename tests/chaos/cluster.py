@@ -23,6 +23,7 @@ from tests.chaos.recording_orchestrator import SIMULATED_LABEL, START
 from tests.gated_jobs import WORK, GatedJobs
 from tests.repositories import Repository
 from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
+from tests.stores import all_runs
 from tests.traffic import WAIT_SECONDS, drain
 
 PROCESS_LABEL: Final = "process"
@@ -119,12 +120,7 @@ class Cluster:
 
     async def runs(self) -> Sequence[RunView]:
         """All there are."""
-        page = await self.store.runs(limit=500)
-        found = [*page.runs]
-        while page.next is not None:
-            page = await self.store.runs(limit=500, after=page.next)
-            found += page.runs
-        return found
+        return await all_runs(self.store)
 
     async def jobs(self) -> Sequence[JobView]:
         """All there are."""

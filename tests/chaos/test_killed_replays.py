@@ -18,8 +18,8 @@ from pathlib import Path
 from solstice_common.broker import open_broker
 from solstice_orchestrator.store import open_store
 from tests.brokers import broker_url, pytest_generate_tests
-from tests.contract.test_broker import ready_count
 from tests.dead_letter_replays import JOBS, fill, refused, running_intake, start_replay
+from tests.traffic import wait_for_ready
 
 __all__ = ["broker_url", "pytest_generate_tests"]
 
@@ -70,8 +70,8 @@ async def test_killed_replays_lose_nothing_and_nothing_counts_twice(broker_url: 
             took = time.monotonic() - resumed
             assert last.process.returncode == 0, report
             await until(lambda: stored(database) >= COUNT)
-            await ready_count(broker, JOBS.dlq, 0)
-            await ready_count(broker, JOBS.queue, 0)
+            await wait_for_ready(broker, JOBS.dlq, 0)
+            await wait_for_ready(broker, JOBS.queue, 0)
         with closing(sqlite3.connect(database)) as connection:
             runs, requests = connection.execute(
                 "SELECT count(*), count(DISTINCT request_key) FROM runs"

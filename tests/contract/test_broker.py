@@ -29,6 +29,7 @@ from solstice_common.errors import TopologyMismatch
 from solstice_common.settings import known_broker_url
 from solstice_common.topology import Binding, Exchange, Queue, QueueType, Route, Topology
 from solstice_common.values.times import parse_timestamp
+from tests.traffic import wait_for_ready
 
 OpenBroker = Callable[[str], AbstractAsyncContextManager[Broker]]
 
@@ -89,17 +90,10 @@ async def drain(broker: Broker, queue: str, count: int) -> list[Delivery]:
         return await collect(consumer, count, Ack())
 
 
-async def ready_count(broker: Broker, queue: str, expected: int) -> None:
-    """Wait until `queue` has `expected` ready messages: acks reach a server later."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while (depth := await broker.depth(queue)) is None or depth.ready != expected:  # noqa: ASYNC110  asks a server
-            await asyncio.sleep(0.02)
-
-
 class TestPublishing:
     async def test_a_confirmed_message_is_in_the_queue(self, broker: Broker, route: Route) -> None:
         await publish(broker, message(b"kept"))
-        await ready_count(broker, route.queue, 1)
+        await wait_for_ready(broker, route.queue, 1)
         assert [delivery.body for delivery in await drain(broker, route.queue, 1)] == [b"kept"]
 
     async def test_messages_of_one_call_arrive_in_the_order_given(self, broker: Broker, route: Route) -> None:
@@ -299,7 +293,7 @@ class TestConsuming:
         async with broker.consume(route.queue, prefetch=4) as consumer:
             unsettled = await collect(consumer, 4)
             waiting = asyncio.create_task(consumer.batch())
-            await ready_count(broker, route.queue, 6)
+            await wait_for_ready(broker, route.queue, 6)
             assert not waiting.done()
             await consumer.settle([(unsettled[0], Ack())])
             async with asyncio.timeout(WAIT_SECONDS):
@@ -349,7 +343,7 @@ class TestConsuming:
                 assert {first.body, other.body} == {b"0", b"1"}
                 await two.settle([(other, Ack())])
             await one.settle([(first, Ack())])
-        await ready_count(broker, route.queue, 0)
+        await wait_for_ready(broker, route.queue, 0)
 
     async def test_a_cancelled_wait_loses_nothing(self, broker: Broker, route: Route) -> None:
         rng = random.Random(7)
@@ -382,7 +376,7 @@ class TestSettling:
             await consumer.settle([(first, Ack())])
             await consumer.settle([(second, Retry(reason="store_unavailable"))])
             assert numbers(await collect(consumer, 1, Ack())) == [1]
-        await ready_count(broker, route.queue, 0)
+        await wait_for_ready(broker, route.queue, 0)
 
     async def test_a_retried_message_comes_again_and_says_so(self, broker: Broker, route: Route) -> None:
         await publish(broker, message(b"0", headers={"x-solstice-kept": 1}, correlation_id="r"))
@@ -413,8 +407,8 @@ class TestSettling:
             # Had one of them ended the link, or given back another message, this one would not come alone.
             (again,) = await collect(consumer, 1, Ack())
             assert again.body == b"2"
-        await ready_count(broker, route.queue, 0)
-        await ready_count(broker, route.dlq, 0)
+        await wait_for_ready(broker, route.queue, 0)
+        await wait_for_ready(broker, route.dlq, 0)
 
     async def test_verdicts_may_come_out_of_order_and_mixed(self, broker: Broker, route: Route) -> None:
         await publish(broker, *numbered(6))
@@ -433,7 +427,7 @@ class TestSettling:
             )
             assert numbers(await collect(consumer, 1, Ack())) == [4]
         assert sorted(numbers(await drain(broker, route.dlq, 2))) == [0, 3]
-        await ready_count(broker, route.queue, 0)
+        await wait_for_ready(broker, route.queue, 0)
 
     async def test_many_tasks_settle_at_once(self, broker: Broker, route: Route) -> None:
         await publish(broker, *numbered(100))
@@ -443,14 +437,14 @@ class TestSettling:
             async with asyncio.TaskGroup() as tasks:
                 for delivery in unsettled:
                     tasks.create_task(consumer.settle([(delivery, Ack())]))
-        await ready_count(broker, route.queue, 0)
+        await wait_for_ready(broker, route.queue, 0)
 
     async def test_leaving_a_consumer_returns_what_it_held(self, broker: Broker, route: Route) -> None:
         await publish(broker, *numbered(3))
         async with broker.consume(route.queue, prefetch=3) as consumer:
             unsettled = await collect(consumer, 3)
             await consumer.settle([(unsettled[1], Ack())])
-        await ready_count(broker, route.queue, 2)
+        await wait_for_ready(broker, route.queue, 2)
         again = await drain(broker, route.queue, 2)
         assert numbers(again) == [0, 2]
         assert [delivery.redelivered for delivery in again] == [True, True]
@@ -492,7 +486,7 @@ class TestRefusing:
                     consumer, 1, Refuse(reason="invalid_field", detail="commit_sha: zu kurz, 世界")
                 )
             (dead,) = await drain(broker, route.dlq, 1)
-            await ready_count(broker, route.queue, 0)
+            await wait_for_ready(broker, route.queue, 0)
         assert dead.body == ALL_BYTES
         assert dead.type == "order.v1"
         assert dead.correlation_id == "request-7"
@@ -545,7 +539,7 @@ class TestRefusing:
             assert (large.body, large.omitted_bytes > 0) in {(b"", True), (body, False)}
             assert (small.body, small.omitted_bytes) == (b"1", 0)
             await consumer.settle([(large, Refuse(reason="oversize", detail="large")), (small, Ack())])
-        await ready_count(broker, route.dlq, 1)
+        await wait_for_ready(broker, route.dlq, 1)
         async with open_dead_letter_queues(broker_url, name="contract") as queues:
             (found,) = await browse(queues, [route.dlq], Selection(), lambda each: each, whole=True)
         assert found.dead_letter.body == body
@@ -574,8 +568,8 @@ class TestWithoutDeadLetters:
                 first, second, third = await collect(consumer, 3)
                 refuse = Refuse(reason="not_json", detail="poison")
                 await consumer.settle([(first, Ack()), (second, refuse), (third, Ack())])
-            await ready_count(broker, route.queue, 0)
-            await ready_count(broker, route.dlq, 0)
+            await wait_for_ready(broker, route.queue, 0)
+            await wait_for_ready(broker, route.dlq, 0)
         assert dropped == ["not_json"]
 
     async def test_a_dead_letter_of_our_own_is_not_published_and_the_others_of_the_call_are(
@@ -588,7 +582,7 @@ class TestWithoutDeadLetters:
             dead = message(b"2", exchange=route.dlx, headers={"x-solstice-reason": "errored"})
             await publish(broker, message(b"1"), dead, message(b"3"))
             assert numbers(await drain(broker, route.queue, 2)) == [1, 3]
-            await ready_count(broker, route.dlq, 0)
+            await wait_for_ready(broker, route.dlq, 0)
         assert dropped == ["errored"]
 
 
@@ -601,7 +595,7 @@ class TestTopology:
         async with another("second") as second:
             await second.ready(WAIT_SECONDS)
             await asyncio.gather(broker.declare(topology), second.declare(topology), broker.declare(topology))
-        await ready_count(broker, route.queue, 1)
+        await wait_for_ready(broker, route.queue, 1)
         assert await broker.depth(route.dlq) is not None
 
     async def test_each_queue_type_can_be_declared_and_used(
@@ -705,21 +699,21 @@ class TestBrowsing:
     async def test_there_is_no_depth_of_an_unknown_queue(self, broker: Broker, route: Route) -> None:
         assert await broker.depth("nobody.knows") is None
         await publish(broker, message(b"after"))
-        await ready_count(broker, route.queue, 1)
+        await wait_for_ready(broker, route.queue, 1)
 
     async def test_depth_counts_what_waits_and_who_consumes(self, broker: Broker, route: Route) -> None:
         await publish(broker, *numbered(5))
-        await ready_count(broker, route.queue, 5)
+        await wait_for_ready(broker, route.queue, 5)
         depth = await broker.depth(route.queue)
         assert depth is not None
         assert depth.consumers == 0
         async with broker.consume(route.queue, prefetch=2) as consumer:
             await collect(consumer, 2)
-            await ready_count(broker, route.queue, 3)
+            await wait_for_ready(broker, route.queue, 3)
             depth = await broker.depth(route.queue)
             assert depth is not None
             assert depth.consumers == 1
-        await ready_count(broker, route.queue, 5)
+        await wait_for_ready(broker, route.queue, 5)
 
     async def test_an_opened_broker_is_ready_and_healthy(self, broker: Broker, broker_url: str) -> None:
         await broker.ready(WAIT_SECONDS)

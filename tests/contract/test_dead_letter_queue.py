@@ -22,7 +22,8 @@ from solstice_common.broker.dead_letters.hashed_bodies import GROUP_BYTES, HEAD_
 from solstice_common.broker.delivery import Ack, Refuse
 from solstice_common.topology import Route, Topology
 from tests.browsing import browse
-from tests.contract.test_broker import collect, drain, message, publish, ready_count
+from tests.contract.test_broker import collect, drain, message, publish
+from tests.traffic import wait_for_ready
 
 EVERY_VERSION = True
 """See `tests.brokers`."""
@@ -60,14 +61,14 @@ async def refuse(broker: Broker, route: Route, *messages: Message) -> None:
     await publish(broker, *messages)
     async with broker.consume(route.queue, prefetch=len(messages)) as consumer:
         await collect(consumer, len(messages), WHY)
-    await ready_count(broker, route.dlq, before.ready + len(messages))
+    await wait_for_ready(broker, route.dlq, before.ready + len(messages))
 
 
 async def publish_dead(broker: Broker, route: Route, *bodies: bytes) -> None:
     """Publish dead letters in this order: RabbitMQ itself makes those of large messages, and later."""
     for body in bodies:
         await publish(broker, message(body, exchange=route.dlx))
-    await ready_count(broker, route.dlq, len(bodies))
+    await wait_for_ready(broker, route.dlq, len(bodies))
 
 
 async def some(broker: Broker, route: Route, count: int) -> None:
@@ -210,7 +211,7 @@ class TestBrowsing:
 
         with pytest.raises(ValueError, match="a mistake"):
             await dead.browse(EVERYTHING, broken)
-        await ready_count(declared, route.dlq, 3)
+        await wait_for_ready(declared, route.dlq, 3)
         assert bodies(await browse(dead, EVERYTHING)) == [0, 1, 2]
 
 
@@ -230,7 +231,7 @@ class TestTaking:
         shown = await browse(dead, EVERYTHING)
         assert await dead.take(first_and_last_large, EVERYTHING) == 2
         assert [(each.id, each.size) for each in seen] == [(each.id, each.size) for each in shown]
-        await ready_count(declared, route.dlq, 3)
+        await wait_for_ready(declared, route.dlq, 3)
         assert [each.body[:1] for each in await browse(dead, EVERYTHING)] == [b"a", b"\x01", b"b"]
 
     async def test_what_the_handler_chose_is_removed_and_the_rest_stays_in_its_place(
@@ -240,7 +241,7 @@ class TestTaking:
         handler = RecordingHandler(1, 4, 9)
         assert await dead.take(handler, EVERYTHING) == 3
         assert handler.seen == list(range(10))
-        await ready_count(declared, route.dlq, 7)
+        await wait_for_ready(declared, route.dlq, 7)
         assert bodies(await browse(dead, EVERYTHING)) == [0, 2, 3, 5, 6, 7, 8]
 
     async def test_many_come_in_groups(self, declared: Broker, dead: DeadLetterQueue, route: Route) -> None:
@@ -254,7 +255,7 @@ class TestTaking:
         assert await dead.take(handle, 240) == 240
         assert sum(sizes) == 240
         assert max(sizes) <= 100
-        await ready_count(declared, route.dlq, 10)
+        await wait_for_ready(declared, route.dlq, 10)
 
     async def test_a_handler_that_fails_removes_nothing_of_its_group(
         self, declared: Broker, dead: DeadLetterQueue, route: Route
@@ -266,7 +267,7 @@ class TestTaking:
 
         with pytest.raises(ValueError, match="a mistake"):
             await dead.take(broken, EVERYTHING)
-        await ready_count(declared, route.dlq, 5)
+        await wait_for_ready(declared, route.dlq, 5)
         assert bodies(await browse(dead, EVERYTHING)) == list(range(5))
 
     async def test_a_cancelled_take_returns_what_it_held(
@@ -286,7 +287,7 @@ class TestTaking:
         taking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await taking
-        await ready_count(declared, route.dlq, 5)
+        await wait_for_ready(declared, route.dlq, 5)
         assert bodies(await browse(dead, EVERYTHING)) == list(range(5))
 
     async def test_purging_removes_all(self, declared: Broker, dead: DeadLetterQueue, route: Route) -> None:
@@ -309,7 +310,7 @@ class TestPuttingBack:
         assert await dead.purge() == 4
         outcomes = await dead.put_back(before)
         assert [outcome.status for outcome in outcomes] == [PublishStatus.CONFIRMED] * 4
-        await ready_count(declared, route.dlq, 4)
+        await wait_for_ready(declared, route.dlq, 4)
         after = await browse(dead, EVERYTHING)
         assert sorted(each.id for each in after) == sorted(each.id for each in before)
         assert {each.id: each.headers for each in after} == {each.id: each.headers for each in before}

@@ -26,7 +26,7 @@ from tests.stores import (
     ManualClock,
     claimed,
     planned,
-    request_of,
+    waiting_jobs,
     why_last,
     worker_record,
 )
@@ -53,12 +53,6 @@ def opened(store_url: str, clock: ManualClock) -> Open:
     return connect
 
 
-async def wait(store: JobStore, repository: str, count: int, label: str = "linux") -> str:
-    """The id of a new run with so many jobs that wait."""
-    specs = [job("true", name=f"job-{number}", runs_on=label) for number in range(count)]
-    return await planned(store, *specs, request=request_of(repository), planner="planner")
-
-
 def owners(claims: Sequence[Claim]) -> Counter[str]:
     return Counter(owner_of(claim.request.repo_full_name or claim.request.repo_url) for claim in claims)
 
@@ -69,7 +63,7 @@ class TestSlots:
     ) -> None:
         async with opened("acme=3") as store:
             for repository in ("acme/app", "acme/docs", "acme/deep/er", "reef/tide"):
-                await wait(store, repository, 10)
+                await waiting_jobs(store, 10, repository=repository)
             claims = await claimed(store, free={"linux": 20}, limit=20)
             assert owners(claims) == {"acme": 3, "reef": 10}
             own = next(claim for claim in claims if claim.request.repo_full_name == "acme/app")
@@ -78,9 +72,9 @@ class TestSlots:
 
     async def test_a_claim_that_sees_only_a_full_owner_s_jobs_looks_on(self, opened: Open) -> None:
         async with opened("*=2") as store:
-            await wait(store, "acme/app", 30)
-            await wait(store, "acme/docs", 30)
-            await wait(store, "reef/tide", 3)
+            await waiting_jobs(store, 30, repository="acme/app")
+            await waiting_jobs(store, 30, repository="acme/docs")
+            await waiting_jobs(store, 3, repository="reef/tide")
             assert owners(await claimed(store, free={"linux": 3}, limit=3)) == {"acme": 2, "reef": 1}
             assert owners(await claimed(store, free={"linux": 3}, limit=3)) == {"reef": 1}
 
@@ -100,7 +94,7 @@ class TestSlots:
     async def test_the_repository_s_cap_holds_beside_it(self, opened: Open) -> None:
         async with opened("acme=5", caps="*=2") as store:
             for repository in ("acme/app", "acme/docs", "acme/site", "reef/tide"):
-                await wait(store, repository, 4)
+                await waiting_jobs(store, 4, repository=repository)
             claims = await claimed(store)
         claimed_counts = Counter(claim.request.repo_full_name for claim in claims)
         assert owners(claims) == {"acme": 5, "reef": 2}
@@ -110,7 +104,7 @@ class TestSlots:
         async with AsyncExitStack() as stack:
             stores = [await stack.enter_async_context(opened("*=7", hourly="*=9")) for _ in range(3)]
             for repository in ("acme/app", "acme/docs", "acme/site", "reef/tide"):
-                await wait(stores[0], repository, 20)
+                await waiting_jobs(stores[0], 20, repository=repository)
             started = Counter[str]()
             for round_, expected in enumerate((7, 2, 0)):
                 claimed_counts = await asyncio.gather(
@@ -135,7 +129,7 @@ async def test_by_the_store_s_own_clock_many_who_claim_at_once_keep_to_both(stor
     async with AsyncExitStack() as stack:
         stores = [await stack.enter_async_context(open_store(store_url, quotas=quotas)) for _ in range(3)]
         for repository in ("acme/app", "acme/docs", "reef/tide"):
-            await wait(stores[0], repository, 20)
+            await waiting_jobs(stores[0], 20, repository=repository)
         started = Counter[str]()
         for expected in (7, 2, 0):
             claimed_counts = await asyncio.gather(
@@ -158,8 +152,8 @@ class TestStartsPerHour:
     ) -> None:
         clock.now = 1_800_000_000.0 + 10
         async with opened(hourly="acme=5") as store:
-            await wait(store, "acme/app", 30)
-            await wait(store, "reef/tide", 8)
+            await waiting_jobs(store, 30, repository="acme/app")
+            await waiting_jobs(store, 8, repository="reef/tide")
             assert owners(await claimed(store)) == {"acme": 5, "reef": 8}
             seen = []
             for pause in (0.0, HOUR - 0.5, 50.5, 0.0, HOUR):
@@ -172,8 +166,8 @@ class TestStartsPerHour:
     ) -> None:
         rng, quota, begun = random.Random(5), 6, list[float]()
         async with opened(hourly=f"*={quota}") as store:
-            await wait(store, "acme/app", 60)
-            await wait(store, "acme/docs", 60)
+            await waiting_jobs(store, 60, repository="acme/app")
+            await waiting_jobs(store, 60, repository="acme/docs")
             for _ in range(60):
                 clock.forward(rng.choice([0.25, 7.0, 61.0, 500.0, 1800.0]))
                 before = sum(at > clock.now - HOUR - MINUTE for at in begun)
@@ -190,7 +184,7 @@ class TestStartsPerHour:
         self, opened: Open, clock: ManualClock
     ) -> None:
         async with opened(hourly="acme=3") as store:
-            await wait(store, "acme/app", 1)
+            await waiting_jobs(store, 1, repository="acme/app")
             for outcome in (RELEASED, CHECKOUT_ERRORED, RELEASED):
                 (claim,) = await claimed(store)
                 await store.finish(claim.key, outcome)
@@ -201,7 +195,7 @@ class TestStartsPerHour:
 
     async def test_when_to_look_again(self, opened: Open, clock: ManualClock) -> None:
         async with opened(hourly="acme=2") as store:
-            await wait(store, "acme/app", 4)
+            await waiting_jobs(store, 4, repository="acme/app")
             assert await store.rate_pause() is None
             await claimed(store, free={"linux": 1}, limit=1)
             assert await store.rate_pause() is None
@@ -216,8 +210,8 @@ class TestStartsPerHour:
         self, opened: Open, clock: ManualClock
     ) -> None:
         async with opened(hourly="acme=2", rates="reef/tide=450/h") as store:
-            await wait(store, "acme/app", 4)
-            await wait(store, "reef/tide", 4)
+            await waiting_jobs(store, 4, repository="acme/app")
+            await waiting_jobs(store, 4, repository="reef/tide")
             assert owners(await claimed(store)) == {"acme": 2, "reef": 1}
             assert await store.rate_pause() == pytest.approx(8)
             clock.forward(8)
@@ -239,10 +233,10 @@ class TestTurns:
         self, opened: Open, bounds: dict[str, str]
     ) -> None:
         async with opened(**bounds) as store:
-            await wait(store, "acme/app", 50)
-            await wait(store, "reef/tide", 60)
+            await waiting_jobs(store, 50, repository="acme/app")
+            await waiting_jobs(store, 60, repository="reef/tide")
             await claimed(store, free={"linux": 32}, limit=32)
-            await wait(store, "lantern/pier", 30)
+            await waiting_jobs(store, 30, repository="lantern/pier")
             claims = await claimed(store, free={"linux": 20}, limit=20)
             assert owners(claims) == {"reef": 10, "lantern": 10}
 
@@ -251,9 +245,9 @@ class TestWhy:
     async def test_an_owner_at_its_cap_is_named_with_what_runs(self, opened: Open) -> None:
         async with opened("lantern=1") as store:
             await store.register(worker_record(WORKER))
-            await wait(store, "lantern/harbour", 1)
+            await waiting_jobs(store, 1, repository="lantern/harbour")
             (claim,) = await claimed(store)
-            why = await why_last(store, await wait(store, "lantern/pier", 1))
+            why = await why_last(store, await waiting_jobs(store, 1, repository="lantern/pier"))
         assert why.reason is WaitReason.OWNER_CAP
         assert [holder.job_id for holder in why.holders] == [claim.key.job_id]
         assert why.detail == "lantern may run 1 job at once, and does."
@@ -263,11 +257,11 @@ class TestWhy:
     ) -> None:
         async with opened(hourly="lantern=2") as store:
             await store.register(worker_record(WORKER))
-            await wait(store, "lantern/harbour", 2)
+            await waiting_jobs(store, 2, repository="lantern/harbour")
             for claim in await claimed(store):
                 await store.finish(claim.key, SUCCEEDED)
-            await wait(store, "lantern/pier", 2)
-            run_id = await wait(store, "lantern/harbour", 1)
+            await waiting_jobs(store, 2, repository="lantern/pier")
+            run_id = await waiting_jobs(store, 1, repository="lantern/harbour")
             first = await why_last(store, run_id)
         assert (first.reason, first.resource, first.ahead) == (WaitReason.RATE_LIMITED, "owner", 2)
         # Two go before it, and take all of the next hour.
@@ -279,7 +273,7 @@ class TestWhy:
     async def test_jobs_of_a_full_owner_are_not_ahead(self, opened: Open) -> None:
         async with opened("acme=1", hourly="reef=1") as store:
             await store.register(worker_record(WORKER))
-            await wait(store, "acme/app", 5)
-            await wait(store, "reef/tide", 5)
+            await waiting_jobs(store, 5, repository="acme/app")
+            await waiting_jobs(store, 5, repository="reef/tide")
             await claimed(store, free={"linux": 2}, limit=2)
-            assert (await why_last(store, await wait(store, "lantern/pier", 1))).ahead == 0
+            assert (await why_last(store, await waiting_jobs(store, 1, repository="lantern/pier"))).ahead == 0

@@ -21,9 +21,8 @@ from tests.stores import (
     OpenStore,
     admitted,
     claimed,
-    planned,
     planning_task,
-    request_of,
+    waiting_jobs,
     why_last,
     worker_record,
 )
@@ -44,14 +43,6 @@ def opened(opened: OpenStore) -> Open:
     return connect
 
 
-async def wait(
-    store: JobStore, count: int, *, repository: str = "lantern/harbour", label: str = "linux"
-) -> str:
-    """The id of a new run with so many jobs that wait."""
-    specs = [job("true", name=f"job-{number}", runs_on=label) for number in range(count)]
-    return await planned(store, *specs, request=request_of(repository), planner="planner")
-
-
 async def starts(store: JobStore, *labels: str) -> int:
     return len(await claimed(store, free=dict.fromkeys(labels or ("linux",), 100)))
 
@@ -61,7 +52,7 @@ class TestLabels:
         self, opened: Open, clock: ManualClock
     ) -> None:
         async with opened("linux=10/s:20") as store:
-            await wait(store, 200)
+            await waiting_jobs(store, 200)
             seen = [await starts(store)]
             for pause in (0.0, 0.0625, 0.0625, 1.0, 60.0):
                 clock.forward(pause)
@@ -70,20 +61,20 @@ class TestLabels:
 
     async def test_other_labels_are_free(self, opened: Open) -> None:
         async with opened("linux=1/s") as store:
-            await wait(store, 5)
-            await wait(store, 5, label="illumos")
+            await waiting_jobs(store, 5)
+            await waiting_jobs(store, 5, label="illumos")
             assert await starts(store, "linux", "illumos") == 6
 
     async def test_each_other_label_has_a_bucket_of_its_own(self, opened: Open) -> None:
         async with opened("*=3/s") as store:
-            await wait(store, 5)
-            await wait(store, 5, label="illumos")
+            await waiting_jobs(store, 5)
+            await waiting_jobs(store, 5, label="illumos")
             assert await starts(store, "linux", "illumos") == 6
 
     async def test_all_orchestrators_take_from_one_bucket(self, opened: Open, clock: ManualClock) -> None:
         async with AsyncExitStack() as stack:
             stores = [await stack.enter_async_context(opened("linux=10/s")) for _ in range(4)]
-            await wait(stores[0], 100)
+            await waiting_jobs(stores[0], 100)
             for expected in (10, 10, 10):
                 claims = await asyncio.gather(
                     *(
@@ -96,7 +87,7 @@ class TestLabels:
 
     async def test_when_to_look_again(self, opened: Open, clock: ManualClock) -> None:
         async with opened("linux=10/s:2") as store:
-            await wait(store, 10)
+            await waiting_jobs(store, 10)
             assert await store.rate_pause() is None
             await starts(store)
             assert await store.rate_pause() == pytest.approx(0.1, abs=1e-5)
@@ -111,7 +102,7 @@ class TestLabels:
     ) -> None:
         rates = {"labels": "linux=10/s:1"} if scope == "label" else {"repositories": "reef/tide=10/s:1"}
         async with opened(**rates) as store:
-            await wait(store, 10, repository="reef/tide")
+            await waiting_jobs(store, 10, repository="reef/tide")
             assert await starts(store) == 1
             clock.forward(0.099)
             assert await starts(store) == 0
@@ -134,7 +125,7 @@ class TestLabels:
             return reading
 
         async with opened("linux=10/s:1") as store:
-            await wait(store, 10)
+            await waiting_jobs(store, 10)
             assert await starts(store) == 1
             clock.forward(0.099)
             assert await starts(store) == 0
@@ -143,7 +134,7 @@ class TestLabels:
             assert await store.rate_pause(0.001) == 0
 
     async def test_without_rates_nothing_waits_and_nothing_is_kept(self, store: JobStore) -> None:
-        await wait(store, 50)
+        await waiting_jobs(store, 50)
         assert await starts(store) == 50
         assert await store.rate_pause() is None
 
@@ -151,22 +142,22 @@ class TestLabels:
 class TestRepositories:
     async def test_one_that_has_had_its_share_delays_no_other(self, opened: Open, clock: ManualClock) -> None:
         async with opened(repositories="reef/tide=1/s:2") as store:
-            await wait(store, 30, repository="reef/tide")
-            await wait(store, 30)
+            await waiting_jobs(store, 30, repository="reef/tide")
+            await waiting_jobs(store, 30)
             assert await starts(store) == 32
             clock.forward(1)
             assert await starts(store) == 1
 
     async def test_a_claim_that_sees_only_its_jobs_looks_on(self, opened: Open) -> None:
         async with opened(repositories="reef/tide=1/h") as store:
-            await wait(store, 30, repository="reef/tide")
-            await wait(store, 3)
+            await waiting_jobs(store, 30, repository="reef/tide")
+            await waiting_jobs(store, 3)
             assert len(await claimed(store, free={"linux": 2}, limit=2)) == 2
             assert len(await claimed(store, free={"linux": 2}, limit=2)) == 2
 
     async def test_cap_and_rate_hold_together(self, opened: Open, clock: ManualClock) -> None:
         async with opened(repositories="*=5/s", caps="*=7") as store:
-            await wait(store, 30)
+            await waiting_jobs(store, 30)
             seen = [await starts(store)]
             for _ in range(2):
                 clock.forward(1)
@@ -175,8 +166,8 @@ class TestRepositories:
 
     async def test_label_and_repository_are_both_asked(self, opened: Open, clock: ManualClock) -> None:
         async with opened("linux=4/s", "*=3/s") as store:
-            await wait(store, 30)
-            await wait(store, 30, repository="reef/tide")
+            await waiting_jobs(store, 30)
+            await waiting_jobs(store, 30, repository="reef/tide")
             seen = []
             for _ in range(3):
                 seen.append(await starts(store))
@@ -188,7 +179,7 @@ class TestWhy:
     async def test_a_job_over_the_rate_says_so_and_when(self, opened: Open, clock: ManualClock) -> None:
         async with opened("linux=10/s:1") as store:
             await store.register(worker_record(WORKER))
-            run_id = await wait(store, 4)
+            run_id = await waiting_jobs(store, 4)
             await claimed(store, free={"linux": 1})
             why = await why_last(store, run_id)
         assert (why.reason, why.resource, why.ahead) == (WaitReason.RATE_LIMITED, "label", 2)
@@ -198,7 +189,7 @@ class TestWhy:
     async def test_the_rate_of_its_repository_is_the_reason(self, opened: Open, clock: ManualClock) -> None:
         async with opened(repositories="lantern/harbour=6/m") as store:
             await store.register(worker_record(WORKER))
-            run_id = await wait(store, 2)
+            run_id = await waiting_jobs(store, 2)
             await claimed(store, free={"linux": 1})
             why = await why_last(store, run_id)
         assert (why.reason, why.resource) == (WaitReason.RATE_LIMITED, "repository")
@@ -208,7 +199,7 @@ class TestWhy:
         self, store: JobStore, clock: ManualClock
     ) -> None:
         await store.register(worker_record(WORKER, name="quay"))
-        run_id = await wait(store, 1)
+        run_id = await waiting_jobs(store, 1)
         await store.report(WORKER, WorkerPressure(refuses=Resource.LOAD, refusal="the load is 50.0"))
         clock.forward(7)
         detail = (await why_last(store, run_id)).detail
@@ -216,7 +207,7 @@ class TestWhy:
 
     async def test_workers_that_refuse_are_named_with_the_resource(self, store: JobStore) -> None:
         await store.register(worker_record(WORKER, name="quay"))
-        run_id = await wait(store, 1)
+        run_id = await waiting_jobs(store, 1)
         assert (await why_last(store, run_id)).reason is WaitReason.SLOTS_BUSY
         await store.report(WORKER, WorkerPressure(refuses=Resource.DISK, refusal="1.0 % of the disk is free"))
         why = await why_last(store, run_id)
@@ -227,7 +218,7 @@ class TestWhy:
 
     async def test_slots_that_were_given_up_are_not_free(self, store: JobStore) -> None:
         await store.register(worker_record(WORKER))
-        run_id = await wait(store, 3)
+        run_id = await waiting_jobs(store, 3)
         await claimed(store, free={"linux": 1})
         await store.report(WORKER, WorkerPressure(shrunk_to=1))
         why = await why_last(store, run_id)

@@ -20,6 +20,7 @@ from tests.servers.forge_integration import ForgeProcess, forge_integration
 from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
 from tests.servers.ports import free_ports
 from tests.servers.rabbitmq import Vhost
+from tests.stores import all_runs
 from tests.traffic import WAIT_SECONDS, drain
 
 JOBS: Final[Route] = jobs_route(BrokerSettings.model_construct())
@@ -68,12 +69,7 @@ class Deployment:
 
     async def runs(self) -> list[RunView]:
         """All there are, newest first."""
-        page = await self.store.runs(limit=500)
-        found = [*page.runs]
-        while page.next is not None:
-            page = await self.store.runs(limit=500, after=page.next)
-            found += page.runs
-        return found
+        return await all_runs(self.store)
 
     async def have_ended(self, count: int) -> bool:
         """Whether there are so many runs, and all have come to their end."""

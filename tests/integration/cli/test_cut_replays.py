@@ -12,13 +12,13 @@ import pytest
 
 from solstice_common.broker import open_broker
 from solstice_orchestrator.store import JobStore, open_store
-from tests.contract.test_broker import ready_count
 from tests.dead_letter_replays import JOBS, fill, refused, running_intake, start_replay
 from tests.servers.nats_server import NatsServer
 from tests.servers.proxy import fault_proxy
 from tests.servers.rabbitmq import Vhost
 from tests.servers.redis_server import RedisServer
 from tests.servers.server import Server
+from tests.traffic import wait_for_ready
 
 DEAD = 400
 RATE = 50
@@ -70,9 +70,9 @@ async def replayed_through_a_fault(fault: str, server: Server, url: str, tmp_pat
             code, report, output = await ended(again)
             assert (code, report["failed"], report["broken_off"]) == (0, {}, ""), output
             await broker.ready(30)
-            await ready_count(broker, JOBS.dlq, 0)
+            await wait_for_ready(broker, JOBS.dlq, 0)
             await at_least(DEAD, store)
-            await ready_count(broker, JOBS.queue, 0)
+            await wait_for_ready(broker, JOBS.queue, 0)
         runs = (await store.runs(limit=DEAD * 2)).runs
     assert len(runs) == DEAD, "one run for each dead letter: none lost, none twice"
     assert len({run.request_id for run in runs}) == DEAD

@@ -17,8 +17,9 @@ from solstice_common.settings import BrokerSettings
 from solstice_common.topology import STATUSES, QueueType, split_jobs_route
 from solstice_orchestrator.store import open_store
 from tests.brokers import broker_url, pytest_generate_tests
-from tests.contract.test_broker import collect, ready_count
+from tests.contract.test_broker import collect
 from tests.dead_letter_replays import JOBS, environment, fill, refused, running_intake
+from tests.traffic import wait_for_ready
 
 __all__ = ["broker_url", "pytest_generate_tests"]
 
@@ -77,7 +78,7 @@ async def test_dead_letters_are_listed_counted_and_shown(broker_url: str) -> Non
         assert whole["headers"]["x-solstice-detail"] == "KeyError: 'x'"
         text = (await asyncio.to_thread(solstice, broker_url, "show", which)).stdout
         assert "not_before_too_far" in text
-        await ready_count(broker, JOBS.dlq, 3)
+        await wait_for_ready(broker, JOBS.dlq, 3)
 
 
 async def test_a_replay_publishes_what_was_chosen_and_removes_only_that(broker_url: str) -> None:
@@ -85,14 +86,14 @@ async def test_a_replay_publishes_what_was_chosen_and_removes_only_that(broker_u
         await fill(broker, refused(0), refused(1, reason="not_json"), refused(2))
         plan = await answer(broker_url, "replay", "--reason", "internal_error", "--dry-run")
         assert len(plan["would_replay"]) == 2
-        await ready_count(broker, JOBS.dlq, 3)
+        await wait_for_ready(broker, JOBS.dlq, 3)
         (report,) = (
             await answer(
                 broker_url, "replay", "--queue", "requests", "--reason", "internal_error", "--watch", "0"
             )
         )["replays"]
         assert (len(report["sent"]), report["failed"], report["came_back"]) == (2, {}, [])
-        await ready_count(broker, JOBS.dlq, 1)
+        await wait_for_ready(broker, JOBS.dlq, 1)
         async with broker.consume(JOBS.queue, prefetch=10) as consumer:
             deliveries = await collect(consumer, 2, Ack())
     for number, delivery in zip((0, 2), deliveries, strict=True):
@@ -140,7 +141,7 @@ async def test_a_request_that_is_a_run_is_kept_and_the_command_says_why(broker_u
         )
         done = await asyncio.to_thread(solstice, broker_url, "replay", "--all")
         assert "solstice rerun run-7" in done.stdout
-        await ready_count(broker, JOBS.dlq, 1)
+        await wait_for_ready(broker, JOBS.dlq, 1)
 
 
 async def test_dead_letters_are_kept_in_a_file_dropped_purged_and_put_back(
@@ -153,7 +154,7 @@ async def test_dead_letters_are_kept_in_a_file_dropped_purged_and_put_back(
         lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
         assert len(lines) == 5
         assert len((await answer(broker_url, "drop", lines[0]["id"], "--yes"))["dropped"]) == 1
-        await ready_count(broker, JOBS.dlq, 4)
+        await wait_for_ready(broker, JOBS.dlq, 4)
         done = await answer(broker_url, "import", str(file))
         assert done["queues"][JOBS.dlq] == {"added": 1, "present": 4, "failed": []}
         again = await answer(broker_url, "import", str(file))
@@ -161,7 +162,7 @@ async def test_dead_letters_are_kept_in_a_file_dropped_purged_and_put_back(
         listed = await answer(broker_url, "list")
         assert sorted(each["id"] for each in listed["dead_letters"]) == sorted(each["id"] for each in lines)
         assert (await answer(broker_url, "purge", "--queue", "requests", "--yes"))["purged"] == {JOBS.dlq: 5}
-        await ready_count(broker, JOBS.dlq, 0)
+        await wait_for_ready(broker, JOBS.dlq, 0)
 
 
 async def test_queues_of_classes_are_named_and_purged_with_the_requests(tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ async def test_queues_of_classes_are_named_and_purged_with_the_requests(tmp_path
         assert (await answer(url, "purge", "--queue", "requests", "--yes"))["purged"] == {JOBS.dlq: 1}
         await broker.declare(split.topology(QueueType.QUORUM))
         await broker.publish([replace(refused(1, priority="critical"), exchange=critical.dlx)])
-        await ready_count(broker, critical.dlq, 1)
+        await wait_for_ready(broker, critical.dlq, 1)
         counts = (await answer(url, "list", "--queue", "requests.critical"))["counts"]
         assert counts["by_priority"] == {"critical": 1}
         assert counts["by_queue"] == {critical.dlq: 1}

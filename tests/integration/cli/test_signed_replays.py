@@ -9,10 +9,10 @@ from solstice_common.settings import BrokerSettings
 from solstice_common.signing.jws import sign
 from solstice_orchestrator.store import open_store
 from tests.brokers import broker_url, pytest_generate_tests
-from tests.contract.test_broker import ready_count
 from tests.dead_letter_replays import JOBS, fill, refused
 from tests.integration.cli.test_dlq_commands import answer
 from tests.integration.orchestrator.test_signed_intake import Verifying
+from tests.traffic import wait_for_ready
 
 __all__ = ["broker_url", "pytest_generate_tests"]
 
@@ -45,7 +45,7 @@ async def test_a_signed_dead_letter_is_taken_and_an_unsigned_one_comes_back_dead
                 "replays"
             ]
         runs = (await store.runs(limit=10)).runs
-        await ready_count(broker, JOBS.dlq, 1)
+        await wait_for_ready(broker, JOBS.dlq, 1)
         (left,) = (await answer(broker_url, "list"))["dead_letters"]
         whole = await answer(broker_url, "show", left["id"])
     assert len(report["sent"]) == 2

@@ -28,7 +28,7 @@ from solstice_orchestrator.stages.intake import Intake, SignatureRules
 from solstice_orchestrator.stages.left_requests import LeftRequests
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job_request
-from tests.contract.test_broker import drain, ready_count
+from tests.contract.test_broker import drain
 from tests.integration.orchestrator.test_intake_and_outbox import task_of
 from tests.polling import wait_until, wait_until_true
 from tests.signing import EVERYWHERE, KeyPair
@@ -127,7 +127,7 @@ async def test_requests_of_all_queues_become_runs_of_the_class_that_they_name(
             by_key(unnamed, split.of(CRITICAL)),
         )
         found = await planned(store, 9)
-        await ready_count(broker, split.of(HIGH).dlq, 1)
+        await wait_for_ready(broker, split.of(HIGH).dlq, 1)
     assert found == {
         **{request.request_id: each for each, request in (*requests.items(), *by_v1.items())},
         unnamed.request_id: None,
@@ -246,7 +246,7 @@ async def test_queue_of_other_arguments_is_left_alone_and_told(
             await left.run([split.of(LOW)])
     (event,) = [each for each in logs if each["event"] == "left_requests.mismatched"]
     assert "x-queue-type" in event["detail"]
-    await ready_count(broker, split.of(LOW).queue, 1)
+    await wait_for_ready(broker, split.of(LOW).queue, 1)
 
 
 async def test_what_is_left_is_not_taken_and_returned_while_the_store_is_away(

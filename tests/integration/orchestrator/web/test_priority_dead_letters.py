@@ -18,9 +18,9 @@ from solstice_common.topology import QueueType, Route, full_topology, jobs_route
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from tests.builders import job_request
-from tests.contract.test_broker import ready_count
 from tests.integration.orchestrator.test_priority_queues import taking_in
 from tests.servers.orchestrator_web import serve_web
+from tests.traffic import wait_for_ready
 
 SPLIT: Final = split_jobs_route(BrokerSettings.model_construct())
 LIST: Final = "/api/v1/dead-letters"
@@ -108,9 +108,9 @@ async def test_those_of_classes_stay_visible_after_switching_back_and_take_the_o
         (low,) = [each["id"] for each in found["dead_letters"] if each["priority"] == "low"]
         assert (await http.post(f"{LIST}/{low}/drop")).status_code == 202
         assert (await http.get(LIST)).json()["counts"]["by_priority"] == {"high": 1, "default": 1}
-    await ready_count(broker, SPLIT.queue, 1)
+    await wait_for_ready(broker, SPLIT.queue, 1)
     for each in SPLIT.classes.values():
-        await ready_count(broker, each.queue, 0)
+        await wait_for_ready(broker, each.queue, 0)
 
 
 async def test_with_one_queue_no_page_speaks_of_queues_that_are_not_there(
@@ -155,5 +155,5 @@ async def test_replay_goes_by_class_and_says_what_came_back_to_another_queue(
     assert len(report.sent) == 2
     (back,) = report.came_back
     assert (back.reason, back.dead_letter.queue) == ("invalid_field", critical.dlq)
-    await ready_count(broker, SPLIT.dlq, 0)
-    await ready_count(broker, critical.dlq, 1)
+    await wait_for_ready(broker, SPLIT.dlq, 0)
+    await wait_for_ready(broker, critical.dlq, 1)

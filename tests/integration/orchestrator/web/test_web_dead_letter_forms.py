@@ -17,10 +17,10 @@ from solstice_common.topology import full_topology
 from solstice_orchestrator.web import dead_letter_access
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.form_tokens import COOKIE
-from tests.contract.test_broker import ready_count
 from tests.integration.orchestrator.web.test_web_dead_letters import ROUTE, dead
 from tests.servers.orchestrator_web import serve_web
 from tests.servers.tokens import bearer, make_token
+from tests.traffic import wait_for_ready
 
 PAGES = ("/dead-letters", "/dead-letters/list", "/dead-letters/replay", "/dead-letters/drop")
 
@@ -58,10 +58,10 @@ async def test_a_question_changes_nothing_and_its_form_does_it(
         assert (await http.get(path)).status_code == 200
         assert (await http.head(path)).status_code == 200
     assert (await http.get("/dead-letters/drop", params=fields)).status_code == 200
-    await ready_count(broker, ROUTE.dlq, 2)
+    await wait_for_ready(broker, ROUTE.dlq, 2)
     done = await http.post("/dead-letters/drop", data=fields)
     assert (done.status_code, "2 of 2 dropped." in done.text) == (200, True)
-    await ready_count(broker, ROUTE.dlq, 0)
+    await wait_for_ready(broker, ROUTE.dlq, 0)
 
 
 @pytest.mark.parametrize("handling", ["replay", "drop"])
@@ -86,7 +86,7 @@ async def test_a_forged_form_is_refused(http: httpx2.AsyncClient, broker: Broker
     http.cookies.set(COOKIE, "short", path="/dead-letters")
     refused.append(await http.post(where, data=fields | {"form_token": "short"}))
     assert [each.status_code for each in refused] == [403] * 11
-    await ready_count(broker, ROUTE.dlq, 2)
+    await wait_for_ready(broker, ROUTE.dlq, 2)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ async def test_a_wrong_form_is_refused(
     assert (await http.post("/dead-letters/drop", data=fields | changes)).status_code == 400
     assert (await http.post("/dead-letters/drop", content=b"ids=%ff&" * 9)).status_code in {400, 403}
     assert (await http.post("/dead-letters/drop", content=b"x" * 600_000)).status_code == 413
-    await ready_count(broker, ROUTE.dlq, 2)
+    await wait_for_ready(broker, ROUTE.dlq, 2)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_without_the_scope_nothing_is_done_and_a_revoked_token_ends_it(
         assert (await http.post("/dead-letters/drop", data=fields, headers=headers)).status_code == changed
     change(tokens, lambda known: [each for each in known if each.name != "operator"])
     assert (await http.post("/dead-letters/drop", data=fields, headers=operator)).status_code == 401
-    await ready_count(broker, ROUTE.dlq, 2)
+    await wait_for_ready(broker, ROUTE.dlq, 2)
 
 
 async def test_replays_of_the_same_message_at_once_have_one_effect(
@@ -142,8 +142,8 @@ async def test_replays_of_the_same_message_at_once_have_one_effect(
     answers = await asyncio.gather(*(http.post("/dead-letters/replay", data=fields) for _ in range(4)))
     assert sorted("2 of 2 replayed." in each.text for each in answers) == [False, False, False, True]
     assert sum("2 were not there any more" in each.text for each in answers) == 3
-    await ready_count(broker, ROUTE.queue, 2)
-    await ready_count(broker, ROUTE.dlq, 0)
+    await wait_for_ready(broker, ROUTE.queue, 2)
+    await wait_for_ready(broker, ROUTE.dlq, 0)
 
 
 async def test_looks_at_once_see_everything(http: httpx2.AsyncClient) -> None:

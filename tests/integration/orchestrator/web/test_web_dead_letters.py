@@ -13,9 +13,10 @@ from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from tests.builders import job_request
-from tests.contract.test_broker import drain, ready_count
+from tests.contract.test_broker import drain
 from tests.servers.orchestrator_web import serve_web
 from tests.servers.tokens import bearer, make_token
+from tests.traffic import wait_for_ready
 
 ROUTE = jobs_route(BrokerSettings())
 LIST = "/api/v1/dead-letters"
@@ -29,7 +30,7 @@ async def broker(broker_url: str) -> AsyncIterator[Broker]:
         await opened.publish(
             [dead("internal_error"), dead("not_json"), dead("agent_lost", {"x-solstice-run": "run-7"})]
         )
-        await ready_count(opened, ROUTE.dlq, 3)
+        await wait_for_ready(opened, ROUTE.dlq, 3)
         yield opened
 
 
@@ -91,7 +92,7 @@ async def test_what_a_stranger_wrote_spoils_no_answer(http: httpx2.AsyncClient, 
     """Half a character in the body, which only an escape can carry."""
     hostile = msgspec.structs.replace(dead("hostile"), body=b'{"repo_full_name": "\\ud800"}')
     await broker.publish([hostile])
-    await ready_count(broker, ROUTE.dlq, 4)
+    await wait_for_ready(broker, ROUTE.dlq, 4)
     listed = await http.get(LIST)
     assert listed.status_code == 200
     (found,) = [each for each in listed.json()["dead_letters"] if each["reason"] == "hostile"]
@@ -111,7 +112,7 @@ async def test_a_replay_publishes_it_and_a_drop_removes_it(http: httpx2.AsyncCli
     assert "internal_error" in str(delivery.headers["x-solstice-history"])
     dropped = await http.post(f"{LIST}/{known['not_json']}/drop")
     assert dropped.status_code == 202
-    await ready_count(broker, ROUTE.dlq, 1)
+    await wait_for_ready(broker, ROUTE.dlq, 1)
     assert (await http.post(f"{LIST}/{known['not_json']}/drop")).status_code == 404
 
 
@@ -119,7 +120,7 @@ async def test_a_request_that_is_a_run_is_kept(http: httpx2.AsyncClient, broker:
     refused = await http.post(f"{LIST}/{(await ids(http))['agent_lost']}/replay")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "not_replayable")
     assert "solstice rerun run-7" in refused.json()["error"]["message"]
-    await ready_count(broker, ROUTE.dlq, 3)
+    await wait_for_ready(broker, ROUTE.dlq, 3)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from solstice_common.broker import (
 )
 from solstice_common.topology import STATUSES, QueueType
 from tests.browsing import browse
-from tests.contract.test_broker import ready_count
 from tests.servers.proxy import fault_proxy
 from tests.servers.redis_server import RedisServer
+from tests.traffic import wait_for_ready
 
 TOPOLOGY = STATUSES.topology(QueueType.QUORUM)
 ALL = 1000
@@ -79,7 +79,7 @@ async def test_what_a_reader_held_whose_connection_is_gone_comes_back_at_once(
             while len(found := await browse(dead, ALL)) < 3:  # noqa: ASYNC110  asks a server
                 await asyncio.sleep(0.01)
     assert [each.body for each in found] == [b"0", b"1", b"2"]
-    await ready_count(broker, STATUSES.dlq, 3)
+    await wait_for_ready(broker, STATUSES.dlq, 3)
 
 
 async def test_without_the_permission_to_list_clients_it_comes_back_when_its_lease_ends(
