@@ -112,7 +112,7 @@ def redis_rights(role: Role, settings: BrokerSettings) -> RedisRights:
             grants = (
                 Grant(CONNECT),
                 Grant(("hexists", "hget", "hgetall", "hset"), (TOPOLOGY,)),
-                Grant(("exists", "pttl", "type", "xgroup|create"), declared),
+                Grant(("pttl", "type", "xgroup|create"), declared),
             )
         case Role.MONITORING:
             grants = (

@@ -21,7 +21,6 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "client|setname": "name",
         "config|get": "appendonly",
         "evalsha": "sha 0",
-        "exists": "KEY",
         "hexists": "KEY field",
         "hget": "KEY field",
         "hgetall": "KEY",
