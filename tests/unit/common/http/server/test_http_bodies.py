@@ -12,6 +12,7 @@ from tests.http_transports import Socket, connected, loop_iterations
 
 CONNECTIONS = 50
 BODY_BYTES = 200_000
+PIECE_BYTES = 10_000
 HEAD = b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 1000000\r\n\r\n"
 
 
@@ -45,11 +46,12 @@ async def test_the_body_of_a_request_that_was_answered_is_not_held(
             opened.append((protocol, socket))
             protocol.data_received(HEAD + b"x" * BODY_BYTES)
             await loop_iterations()
-        allocated, _ = tracemalloc.get_traced_memory()
+        # Bodies come in large pieces; what other threads of the suite allocate meanwhile is small.
+        in_memory = sum(each.size for each in tracemalloc.take_snapshot().traces if each.size >= PIECE_BYTES)
     finally:
         tracemalloc.stop()
     assert all(b"".join(socket.written).startswith(b"HTTP/1.1 " + status) for _, socket in opened)
     assert shared.bodies.total == 0
-    assert allocated < CONNECTIONS * BODY_BYTES / 4
+    assert in_memory < CONNECTIONS * BODY_BYTES / 4
     for protocol, _ in opened:
         protocol.connection_lost(ConnectionResetError())
