@@ -3,9 +3,11 @@
 Ours consumes, validates, stores durably and acks; the plain client consumes and acks each message, and keeps nothing.
 """
 
+import asyncio
 import statistics
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from solstice_common.broker import open_broker
 from solstice_common.topology import QueueType
@@ -16,6 +18,9 @@ from tests.bench.publishing import message, requests
 from tests.bench.roles import PREFETCH
 from tests.bench.routes import route_named
 from tests.bench.servers import BenchServer, goal_of, plain_client
+
+REST_SECONDS: Final = 3.0
+"""From the last confirm to the consumer's start: RabbitMQ goes on writing for a while."""
 
 
 async def measure(server: BenchServer, *, count: int, rounds: int) -> Comparison:
@@ -29,6 +34,7 @@ async def measure(server: BenchServer, *, count: int, rounds: int) -> Comparison
                 await broker.ready(10)
                 await broker.declare(route.topology(QueueType.QUORUM))
                 await broker.publish([message(route, body) for body in requests(count, name)])
+            await asyncio.sleep(REST_SECONDS)
 
         async def ours(number: int) -> float:
             await fill(f"ours.{number}")
