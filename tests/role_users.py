@@ -1,5 +1,6 @@
 """Brokers of each kind with users whose rights a test chooses."""
 
+import gc
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,12 @@ PASSWORD: Final = "p"
 MESSAGES: Final = ("request", "cancel", "status")
 MEASURE: Final = frozenset({"know the durability", "measure requests", "measure every queue"})
 """No right is needed for that, before 4.3.1."""
+MARKS: Final = (
+    pytest.mark.timeout(240),  # it may have to start a RabbitMQ first
+    # See test_nats_links: a connection that is cancelled while it is made is found with the garbage.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+)
+"""What a module with tests of these users needs as its `pytestmark`, beside `garbage_of_this_test`."""
 Right = tuple[str, str]
 """`configure`, `write` or `read` with the name of an object; or `tag` with that tag."""
 
@@ -283,3 +290,9 @@ def roles(
         broker.user([])
         yield broker
         vhost.server.api("DELETE", f"users/{broker.name}")
+
+
+@pytest.fixture(autouse=True)
+def garbage_of_this_test() -> Iterator[None]:
+    yield
+    gc.collect()

@@ -3,12 +3,11 @@
 Redis and NATS are those that `test_broker_rights` leaves out; there every command runs as the user of its role.
 """
 
-import gc
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
@@ -18,29 +17,19 @@ import pytest
 from solstice_common.rights.roles import Role
 from tests.broker_roles import RoleBroker, does_its_work_and_nothing_else, refusals
 from tests.brokers import pytest_generate_tests
-from tests.role_users import NatsRoles, RabbitMQRoles, roles
+from tests.role_users import MARKS, NatsRoles, RabbitMQRoles, garbage_of_this_test, roles
 from tests.servers.rabbitmq import DEFAULT, FLAVOURS, RabbitMQServer
 from tests.servers.rabbitmq_node import RabbitMQNode
 from tests.servers.service_process import base_environment
 from tests.servers.versions import NATS, REDIS
 
-__all__ = ["pytest_generate_tests", "roles"]
+__all__ = ["garbage_of_this_test", "pytest_generate_tests", "roles"]
 
 WITHOUT_BROKERS = ("embedded", REDIS, NATS, *FLAVOURS)
 EVERY_VERSION = True
 PRINTED: Final = "PASSWORD"
 """What stands in the place of a password."""
-pytestmark = [
-    pytest.mark.timeout(240),  # it may have to start a RabbitMQ first
-    # See test_nats_links: a connection that is cancelled while it is made is found with the garbage.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def garbage_of_this_test() -> Iterator[None]:
-    yield
-    gc.collect()
+pytestmark = [*MARKS]
 
 
 def printed(url: str, user: str, role: Role) -> str:
@@ -94,7 +83,7 @@ async def test_publisher_made_by_rabbitmqctl_publishes_requests_and_does_nothing
 ) -> None:
     server = rabbitmq_servers(DEFAULT)
     if not isinstance(server, RabbitMQNode):
-        pytest.skip("its rabbitmqctl is not on this machine")
+        pytest.skip("not asked for: this RabbitMQ is in a container, and so is its rabbitmqctl")
     with server.vhost() as vhost:
         at = RabbitMQRoles(vhost)
         await at.declared()

@@ -34,7 +34,9 @@ def differences(url: str, *arguments: str, code: int = 1) -> list[dict[str, str]
 
 def arguments(client: Redis, **changed: Any) -> None:
     """Change what is declared of the queue of requests; None takes an argument away."""
-    found = {**json.loads(client.hget(TABLE, f"q:{JOBS}")), **changed}  # type: ignore[arg-type]
+    declared = client.hget(TABLE, f"q:{JOBS}")
+    assert isinstance(declared, bytes | str)
+    found = {**json.loads(declared), **changed}
     left = {name: value for name, value in found.items() if value is not None}
     client.hset(TABLE, f"q:{JOBS}", json.dumps(left))
 

@@ -1,12 +1,10 @@
 """`topology check --role` on real brokers: rights that a user lacks or has beyond."""
 
 import asyncio
-import gc
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import pytest
 from typer.testing import CliRunner, Result
 
 from solstice_cli.main import app
@@ -16,23 +14,13 @@ from solstice_common.rights.roles import Role
 from tests.broker_roles import JOBS, TOPOLOGY, RoleBroker
 from tests.brokers import pytest_generate_tests
 from tests.polling import WAIT_SECONDS
-from tests.role_users import NatsRoles, RedisRoles, roles
+from tests.role_users import MARKS, NatsRoles, RedisRoles, garbage_of_this_test, roles
 
-__all__ = ["pytest_generate_tests", "roles"]
+__all__ = ["garbage_of_this_test", "pytest_generate_tests", "roles"]
 
 WITHOUT_BROKERS = ("embedded",)
 EVERY_VERSION = True
-pytestmark = [
-    pytest.mark.timeout(240),  # it may have to start a RabbitMQ first
-    # See test_nats_links: a connection that is cancelled while it is made is found with the garbage.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def garbage_of_this_test() -> Iterator[None]:
-    yield
-    gc.collect()
+pytestmark = [*MARKS]
 
 
 async def check(*arguments: str) -> Result:

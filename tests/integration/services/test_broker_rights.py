@@ -1,9 +1,8 @@
 """The rights of a role suffice for its work on real brokers; none is spare."""
 
 import asyncio
-import gc
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,26 +23,16 @@ from tests.broker_roles import (
 from tests.brokers import pytest_generate_tests
 from tests.builders import job_request
 from tests.polling import WAIT_SECONDS
-from tests.role_users import roles
+from tests.role_users import MARKS, garbage_of_this_test, roles
 from tests.servers.forge_integration import ForgeProcess, forge_integration
 from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.service_process import ServiceProcess
 from tests.traffic import wait_for_ready
 
-__all__ = ["pytest_generate_tests", "roles"]
+__all__ = ["garbage_of_this_test", "pytest_generate_tests", "roles"]
 
 WITHOUT_BROKERS = ("embedded",)
-pytestmark = [
-    pytest.mark.timeout(240),  # it may have to start a RabbitMQ first
-    # See test_nats_links: a connection that is cancelled while it is made is found with the garbage.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def garbage_of_this_test() -> Iterator[None]:
-    yield
-    gc.collect()
+pytestmark = [*MARKS]
 
 
 @pytest.mark.parametrize("role", Role)
