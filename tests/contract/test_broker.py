@@ -29,6 +29,7 @@ from solstice_common.errors import TopologyMismatch
 from solstice_common.settings import known_broker_url
 from solstice_common.topology import Binding, Exchange, Queue, QueueType, Route, Topology
 from solstice_common.values.times import parse_timestamp
+from tests.polling import wait_until
 from tests.traffic import wait_for_ready
 
 OpenBroker = Callable[[str], AbstractAsyncContextManager[Broker]]
@@ -344,6 +345,15 @@ class TestConsuming:
                 await two.settle([(other, Ack())])
             await one.settle([(first, Ack())])
         await wait_for_ready(broker, route.queue, 0)
+
+    async def test_a_subscribed_consumer_is_one_that_the_broker_knows(
+        self, broker: Broker, route: Route
+    ) -> None:
+        async with broker.consume(route.queue, prefetch=1) as consumer:
+            await wait_until(lambda: consumer.subscribed)
+            depth = await broker.depth(route.queue)
+            assert depth is not None
+            assert depth.consumers == 1
 
     async def test_a_cancelled_wait_loses_nothing(self, broker: Broker, route: Route) -> None:
         rng = random.Random(7)

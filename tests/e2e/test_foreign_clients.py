@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import aio_pika
+import httpx2
 import nats
 import pytest
 import redis
@@ -67,13 +68,21 @@ def request(repo_url: str, commit_sha: str) -> bytes:
     ).encode()
 
 
+async def is_ready(page: str) -> bool:
+    """Whether clients may publish.
+
+    On a busy machine, `up` may print its line earlier.
+    """
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        return (await client.get(f"{page}/readyz")).is_success
+
+
 @pytest.mark.timeout(240)  # it may have to start a RabbitMQ first
 async def test_job_asked_for_with_the_broker_s_own_client_succeeds(broker_url: str, tmp_path: Path) -> None:
     project = repository(tmp_path / "anvil", {".solstice/workflow.kdl": WORKFLOW})
     with solstice_up(tmp_path / "state", "--broker", broker_url) as up:
         good = request(project.folder.as_uri(), project.head)
-        # `up` says that it is ready as soon as it is connected.
-        up.solstice("topology", "declare", "--amqp-url", broker_url)
+        await wait_until_true("it is ready", lambda: is_ready(up.page))
         publish = PUBLISH[broker_url.partition(":")[0]]
         await publish(broker_url, [good, b"no JSON", good])
 

@@ -73,6 +73,10 @@ class DroppingConsumer:
         self._queue = queue
         self._on_dropped = on_dropped
 
+    @property
+    def subscribed(self) -> bool:
+        return self._consumer.subscribed
+
     async def batch(self) -> Sequence[Delivery]:
         return await self._consumer.batch()
 

@@ -143,6 +143,14 @@ class Consumer(Protocol):
     One task at a time may wait in `batch`; `settle` may be called from any task.
     """
 
+    @property
+    def subscribed(self) -> bool:
+        """Whether the broker delivers to it at the moment.
+
+        Not before it has answered for the first time, and not without a connection or the queue.
+        """
+        ...
+
     async def batch(self) -> Sequence[Delivery]:
         """Wait for at least one delivery; return all that arrived, oldest first.
 

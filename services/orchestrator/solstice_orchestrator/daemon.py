@@ -211,6 +211,7 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
             broker=of, store=store, metrics=metrics, rng=rng, backlog=backlog, signatures=signatures
         )
 
+    requests = intake(broker)
     cancels = CancelIntake(
         broker=broker,
         store=store,
@@ -218,6 +219,7 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
         rng=rng,
         verify_keys=signatures.keys if signatures else None,
     )
+    components.intakes.extend((requests, cancels))
     queue_reports = QueueReports(
         store=store,
         broker=broker,
@@ -227,7 +229,7 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
         saturated=lambda: backlog.paused,
     )
     return {
-        "intake": intake(broker).run(jobs_route(settings), topology, prefetch=settings.amqp_prefetch),
+        "intake": requests.run(jobs_route(settings), topology, prefetch=settings.amqp_prefetch),
         "left-requests": _left_requests(components, intake),
         "cancels": cancels.run(CANCELS, topology, prefetch=settings.amqp_prefetch),
         "backlog": run_backlog(backlog, rng=rng),

@@ -6,7 +6,7 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from solstice_common import __version__
 from solstice_common.broker import open_broker
 from solstice_common.broker.depths import depths_of
 from solstice_common.broker.protocol import Broker
+from solstice_common.broker.receiving.receiver import first_problem
 from solstice_common.errors import StoreUnavailable
 from solstice_common.http.access import Access, access_rules, check_listening, logged_access
 from solstice_common.http.server.serving import bounds_of
@@ -40,7 +41,8 @@ from solstice_orchestrator.scheduling.caps import parse_caps
 from solstice_orchestrator.scheduling.governor import MachineLimits, parse_limits, startable
 from solstice_orchestrator.scheduling.workers import WorkerRegistration
 from solstice_orchestrator.settings import OrchestratorSettings, split
-from solstice_orchestrator.stages.intake import SignatureRules
+from solstice_orchestrator.stages.cancel_intake import CancelIntake
+from solstice_orchestrator.stages.intake import Intake, SignatureRules
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.web.app import create_app, serving
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
@@ -79,6 +81,8 @@ class Components:
     rng: random.Random
     url: str
     signatures: SignatureRules | None
+    intakes: list[Intake | CancelIntake]
+    """What takes messages from the broker, for `/readyz`; empty before it begins."""
     left_queues: set[str]
     """Queues of priority classes that exist while AMQP_PRIORITIES=one, with their dead-letter queues."""
 
@@ -120,7 +124,7 @@ async def open_components(
         governor = _governor(
             settings, total, limits, workspaces=workspaces, starting=starting, metrics=metrics
         )
-        left_queues = set[str]()
+        left_queues, intakes = set[str](), list[Intake | CancelIntake]()
         web = _web(
             settings,
             access,
@@ -129,6 +133,7 @@ async def open_components(
             governor=governor,
             metrics=metrics,
             left=left_queues,
+            intakes=intakes,
         )
         url = await stack.enter_async_context(web)
         yield Components(
@@ -150,6 +155,7 @@ async def open_components(
             url=url,
             signatures=signatures,
             left_queues=left_queues,
+            intakes=intakes,
         )
 
 
@@ -209,8 +215,9 @@ def _web(
     governor: Governor,
     metrics: Metrics,
     left: set[str],
+    intakes: Sequence[Intake | CancelIntake],
 ) -> AbstractAsyncContextManager[str]:
-    """Serve the pages and the API; `left` are the queues that `Components.left_queues` describes."""
+    """Serve the pages and the API; `left` and `intakes` become what `Components` describes."""
     streams, declared = OpenStreams(), [each.name for each in full_topology(settings).queues]
     app = create_app(
         store=store,
@@ -224,6 +231,7 @@ def _web(
         deliveries_url=settings.deliveries_url.rstrip("/"),
         streams=streams,
         unfit=lambda: governor.unfit,
+        intake_problem=lambda: first_problem(intakes),
         dead_letters=DeadLetterAccess(broker=broker, settings=settings),
     )
     return serving(

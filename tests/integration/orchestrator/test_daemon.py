@@ -11,6 +11,7 @@ import pytest
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator import daemon
 from solstice_orchestrator.settings import OrchestratorSettings
+from tests.polling import wait_until_true
 from tests.servers.orchestrator import START, SharedFiles
 
 
@@ -34,10 +35,13 @@ async def test_it_serves_until_it_is_asked_to_stop_and_leaves_nothing_behind(
     running = asyncio.create_task(daemon.run(settings, stop, on_ready=urls.put_nowait))
     url = await asyncio.wait_for(urls.get(), 60)
     async with httpx2.AsyncClient() as client:
-        answers = [
-            (await client.get(f"{url}{path}")).status_code for path in ("/healthz", "/readyz", "/metrics")
-        ]
-        assert answers == [200, 200, 200]
+
+        async def is_ready() -> bool:
+            return (await client.get(f"{url}/readyz")).status_code == 200
+
+        await wait_until_true("it consumes", is_ready)
+        answers = [(await client.get(f"{url}{path}")).status_code for path in ("/healthz", "/metrics")]
+        assert answers == [200, 200]
         stop.set()
         await asyncio.wait_for(running, 60)
         with pytest.raises(httpx2.ConnectError):

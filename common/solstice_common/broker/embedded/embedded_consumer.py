@@ -77,6 +77,10 @@ class EmbeddedConsumer:
         self._unsettled: dict[object, Delivery] = {}
         self._claim: asyncio.Future[list[Delivery]] | None = None
 
+    @property
+    def subscribed(self) -> bool:
+        return True
+
     async def batch(self) -> Sequence[Delivery]:
         while True:
             self._notified.clear()

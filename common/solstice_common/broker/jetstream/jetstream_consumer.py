@@ -90,6 +90,11 @@ class JetStreamConsumer:
         self._left_over: Sequence[JetStreamDelivery] = ()
         self._poison: asyncio.Queue[JetStreamDelivery] = asyncio.Queue()
 
+    @property
+    def subscribed(self) -> bool:
+        """See `protocol.Consumer.subscribed`."""
+        return self._subscription is not None and self._subscription.started
+
     async def batch(self) -> Sequence[Delivery]:
         """See `protocol.Consumer.batch`."""
         return await self._resubscriber.batch(self._ready, self._prefetch)

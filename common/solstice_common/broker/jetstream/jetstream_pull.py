@@ -66,6 +66,11 @@ class Puller:
         self._received_at = time.monotonic()
         self._over = ""
 
+    @property
+    def started(self) -> bool:
+        """Whether it has asked for messages."""
+        return self._number > 0
+
     def wake(self) -> None:
         """Look for room again."""
         self._wake.set()

@@ -134,6 +134,11 @@ class JetStreamSubscription:
             connection, queue, prefetch=prefetch, room=lambda: prefetch - len(self._held), arrived=self._take
         )
 
+    @property
+    def started(self) -> bool:
+        """Whether the server has been asked for messages, and still brings them."""
+        return self._puller.started and not self.over
+
     def holds(self, delivery: JetStreamDelivery) -> bool:
         """Whether the delivery belongs to this subscription, and is not settled."""
         return not self.over and self._held.get(delivery.tag) is delivery

@@ -57,6 +57,11 @@ class RabbitMQConsumer:
         self._resubscriber = Resubscriber(link, broker.declared, queue, rng=rng)
         self._subscription = Subscription(self._resubscriber.arrived.set)
 
+    @property
+    def subscribed(self) -> bool:
+        """See `protocol.Consumer.subscribed`."""
+        return self._subscription.started and not self._subscription.over
+
     async def batch(self) -> Sequence[Delivery]:
         """See `protocol.Consumer.batch`."""
         return await self._resubscriber.batch(lambda: self._subscription.ready, self._prefetch)

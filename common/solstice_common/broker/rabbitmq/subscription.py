@@ -29,6 +29,8 @@ class Subscription:
     def __init__(self, arrived: Callable[[], None]) -> None:
         self.ready: deque[ReceivedDelivery] = deque()
         """Deliveries that arrived and that `batch` has not returned yet, oldest first."""
+        self.started = False
+        """The broker delivers: it has answered `basic.consume`."""
         self.over = False
         """The channel is lost: the broker delivers unsettled messages again."""
         self._arrived = arrived
@@ -50,6 +52,7 @@ class Subscription:
         consumer_tag = f"solstice-{uuid.uuid4().hex}"
         try:
             await self._consume(channel, queue, consumer_tag, prefetch)
+            self.started = True
             await self._until_it_ends(channel)
         except asyncio.CancelledError:
             await self._part(channel, consumer_tag)

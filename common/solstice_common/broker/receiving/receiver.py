@@ -3,8 +3,8 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -102,8 +102,22 @@ class Receiver(Generic[M, R]):
         self._gate = gate
         self._at_once = at_once
         self._paused_since: float | None = None
+        self._undeclared = "the queues are not declared yet"
+        self._consumer: Consumer | None = None
+        self._queue = ""
         self.under_way = 0
         """How many deliveries are being stored or settled."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why no message can arrive; None when one can, or the gate is closed."""
+        if self._undeclared:
+            return self._undeclared
+        if self._consumer is None and self._gate is not None and self._gate.paused:
+            return None
+        if self._consumer is None or not self._consumer.subscribed:
+            return f"the queue {self._queue} is not consumed"
+        return None
 
     async def run(self, route: Route, topology: Topology, *, prefetch: int) -> None:
         """Take messages until cancelled.
@@ -112,6 +126,7 @@ class Receiver(Generic[M, R]):
 
         Raises TopologyMismatch.
         """
+        self._queue = route.queue
         await self._declare(topology)
         while True:
             if self._gate is not None:
@@ -123,16 +138,20 @@ class Receiver(Generic[M, R]):
                 asyncio.TaskGroup() as tasks,
             ):
                 reading = asyncio.Lock()
+                self._consumer = consumer
                 taking = [
                     tasks.create_task(
                         self._take_while_open(consumer, reading), name=f"intake of {route.queue}"
                     )
                     for _ in range(self._at_once)
                 ]
-                # In the group's body: a failure after it would leave this task half cancelled, and the next
-                # timeout that expires would end it silently before Python 3.11.3
-                # (github.com/python/cpython/issues/102780).
-                await asyncio.wait(taking)
+                try:
+                    # In the group's body: a failure after it would leave this task half cancelled, and the
+                    # next timeout that expires would end it silently before Python 3.11.3
+                    # (github.com/python/cpython/issues/102780).
+                    await asyncio.wait(taking)
+                finally:
+                    self._consumer = None
 
     async def _take_while_open(self, consumer: Consumer, reading: asyncio.Lock) -> None:
         while True:
@@ -231,6 +250,7 @@ class Receiver(Generic[M, R]):
                 await self._broker.ready(CONNECT_SECONDS)
                 await self._broker.declare(topology)
             except BrokerUnavailable as error:
+                self._undeclared = f"the queues are not declared: {error}"
                 if str(error) != logged:
                     # Once for each error: an operator has to grant a missing permission.
                     logged = str(error)
@@ -238,10 +258,17 @@ class Receiver(Generic[M, R]):
                 await asyncio.sleep(self._retry_seconds(failures))
                 failures += 1
             else:
+                self._undeclared = ""
                 return
 
     def _retry_seconds(self, failures: int, longest: float = LAST_RETRY_SECONDS) -> float:
         return backoff_seconds(failures, rng=self._rng, base_seconds=FIRST_RETRY_SECONDS, cap_seconds=longest)
+
+
+def first_problem(receivers: Iterable[Receiver[Any, Any]]) -> str | None:
+    """Return why one of these cannot get messages, or that none has begun; else None."""
+    problems = [receiver.problem for receiver in receivers]
+    return next((each for each in problems if each), None) if problems else "no queue is consumed yet"
 
 
 def _oversized(delivery: Delivery) -> Refuse:

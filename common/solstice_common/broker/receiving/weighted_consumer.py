@@ -54,6 +54,11 @@ class WeightedConsumer:
         self._changed = asyncio.Event()
         self._failure: Exception | None = None
 
+    @property
+    def subscribed(self) -> bool:
+        """Whether all its queues are delivered."""
+        return all(consumer.subscribed for consumer in self._consumers.values())
+
     async def batch(self) -> Sequence[Delivery]:
         """See `protocol.Consumer.batch`; those of each queue in its order."""
         while not (self._capacity and any(self._at_hand.values())):

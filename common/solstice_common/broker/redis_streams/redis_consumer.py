@@ -73,6 +73,8 @@ class RedisConsumer:
         """Set when the reader may have something to do: room, acks, the end."""
         self._sweep_at = 0.0
         self._leaving = False
+        self.subscribed = False
+        """See `protocol.Consumer.subscribed`."""
         self._settling = RedisSettling(
             broker, prefix=address.prefix, queue=queue, rng=rng, wake_reader=self._wake.set
         )
@@ -130,7 +132,7 @@ class RedisConsumer:
         while not self._leaving or self._settling.has_acks:
             self._wake.clear()
             arrived = await self._take(wire, first=first)
-            first = False
+            first, self.subscribed = False, True
             if self._settling.has_acks or self._leaving:
                 continue
             if self._credit <= 0:
@@ -223,6 +225,7 @@ class RedisConsumer:
 
     def _begin(self, name: str) -> None:
         """Start empty under a new name; the entries of the old name are returned later."""
+        self.subscribed = False
         if self._settling.name:
             self._former.append(self._settling.name)
         self._settling.begin(name)

@@ -68,6 +68,7 @@ def create_app(
     streams: OpenStreams | None = None,
     clock: Callable[[], float] = time,
     unfit: Callable[[], str | None] = lambda: None,
+    intake_problem: Callable[[], str | None] = lambda: None,
     require_durable: bool = False,
     queue_depths: QueueDepths = no_depths,
     dead_letters: DeadLetterAccess | None = None,
@@ -77,7 +78,7 @@ def create_app(
     `access` decides which callers it answers. It answers to loopback names, `allowed_hosts` (names without
     port) and the host of `public_url`. The server calls `streams.close()` before shutting down; else open
     event streams hold it up until its grace is over. Without `dead_letters`, questions about them are 503.
-    `unfit` says why this machine takes no work, for `/readyz`. With `require_durable`, `/readyz` also needs a
+    `unfit` says why this machine takes no work, and `intake_problem` why no request arrives, for `/readyz`. With `require_durable`, `/readyz` also needs a
     broker that is as durable as it can be.
     """
     streams = OpenStreams() if streams is None else streams
@@ -89,6 +90,7 @@ def create_app(
         metrics,
         version,
         unfit=unfit,
+        intake_problem=intake_problem,
         notices=access.notices,
         require_durable=require_durable,
         queue_depths=queue_depths,

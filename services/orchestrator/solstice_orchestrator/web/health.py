@@ -32,6 +32,7 @@ class Health:
         version: str,
         *,
         unfit: Callable[[], str | None],
+        intake_problem: Callable[[], str | None],
         notices: Callable[[], Mapping[str, str]],
         require_durable: bool = False,
         queue_depths: QueueDepths,
@@ -41,6 +42,7 @@ class Health:
         self._metrics = metrics
         self._version = version
         self._unfit = unfit
+        self._intake_problem = intake_problem
         self._notices = notices
         self._require_durable = require_durable
         self._queue_depths = queue_depths
@@ -60,12 +62,13 @@ class Health:
     async def ready(self, _: Request) -> Response:
         """Answer 200 when store, broker and machine can work, else 503 that names the problem.
 
+        The broker can when its queues are declared and consumed: then a foreign client may publish.
         The notices are for the operator; they do not change readiness.
         """
         health = self._broker_health()
         checks = {
             "store": await self._store_check(),
-            "broker": _broker_check(health, require_durable=self._require_durable),
+            "broker": _broker_check(health, require_durable=self._require_durable) or self._intake_problem(),
             "worker": self._unfit(),
         }
         missing = {name: detail for name, detail in checks.items() if detail is not None}

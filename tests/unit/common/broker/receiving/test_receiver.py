@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from solstice_common.broker.delivery import Ack, Refuse, Verdict
 from solstice_common.broker.protocol import Delivered, Delivery
-from solstice_common.broker.receiving.receiver import Receiver
+from solstice_common.broker.receiving.receiver import Receiver, first_problem
 from solstice_common.errors import BrokerError, BrokerUnavailable, StoreUnavailable, TopologyMismatch
 from solstice_common.topology import STATUSES, Topology
 from tests.polling import wait_until
@@ -28,6 +28,7 @@ class ScriptedBroker:
         self.settled: list[str] = []
         self.batches_given = self.consumers = self.left = 0
         self.declared: list[BrokerError | None] = []
+        self.subscribed = True
         for batch in batches:
             self.deliver(batch)
 
@@ -125,17 +126,28 @@ class NoWaiting(random.Random):
         return 0.0
 
 
-@asynccontextmanager
-async def receiving(
+def receiver_of(
     broker: ScriptedBroker, handler: ScriptedHandler, *, gate: ScriptedGate | None = None, at_once: int = 4
-) -> AsyncIterator["asyncio.Task[None]"]:
-    receiver = Receiver(
+) -> Receiver[str, str]:
+    return Receiver(
         handler,
         broker=broker,  # type: ignore[arg-type]  # a receiver publishes nothing
         rng=NoWaiting(),
         gate=gate,
         at_once=at_once,
     )
+
+
+@asynccontextmanager
+async def receiving(
+    broker: ScriptedBroker, handler: ScriptedHandler, *, gate: ScriptedGate | None = None, at_once: int = 4
+) -> AsyncIterator["asyncio.Task[None]"]:
+    async with running(receiver_of(broker, handler, gate=gate, at_once=at_once)) as task:
+        yield task
+
+
+@asynccontextmanager
+async def running(receiver: Receiver[str, str]) -> AsyncIterator["asyncio.Task[None]"]:
     task = asyncio.create_task(receiver.run(STATUSES, NOTHING, prefetch=10), name="receiver")
     yield task
     task.cancel()
@@ -291,6 +303,26 @@ async def test_a_closed_gate_leaves_the_queue_until_there_is_room(reading: bool)
         gate.is_open.set()
         assert (await settled(broker, len(broker.settled) + 1))[-1] == "c acked"
     assert broker.consumers == 2
+
+
+async def test_its_problem_is_that_nothing_can_arrive_and_never_that_its_gate_is_closed() -> None:
+    broker, gate = ScriptedBroker(), ScriptedGate()
+    broker.subscribed = False
+    receiver = receiver_of(broker, ScriptedHandler(), gate=gate)
+    assert first_problem([]) == "no queue is consumed yet"
+    assert first_problem([receiver]) == "the queues are not declared yet"
+    async with running(receiver):
+        await wait_until(lambda: broker.consumers)
+        assert receiver.problem == f"the queue {STATUSES.queue} is not consumed"
+        broker.subscribed = True
+        assert first_problem([receiver]) is None
+        assert first_problem([receiver, receiver_of(broker, ScriptedHandler())]) is not None
+        gate.is_open.clear()
+        broker.deliver("a")
+        await wait_until(lambda: broker.left)
+        assert receiver.problem is None
+    gate.is_open.set()
+    assert receiver.problem == f"the queue {STATUSES.queue} is not consumed"
 
 
 async def test_each_reason_why_the_broker_takes_no_declaration_is_reported_once() -> None:

@@ -22,6 +22,7 @@ class ScriptedQueue:
     def __init__(self) -> None:
         self.batches: asyncio.Queue[list[str] | Exception] = asyncio.Queue()
         self.settled: list[str] = []
+        self.subscribed = True
         self.is_left = False
 
     async def batch(self) -> Sequence[Delivery]:
@@ -115,6 +116,14 @@ async def test_what_lost_connections_left_at_hand_is_bounded() -> None:
         _, batch = await bodies(consumer)
         await consumer.settle([(each, Ack()) for each in batch])
         await wait_until(lambda: broker.queues["slow"].batches.qsize() == 8)
+
+
+async def test_it_is_subscribed_when_all_its_queues_are() -> None:
+    broker = ScriptedBroker()
+    async with consuming(broker) as consumer:
+        assert consumer.subscribed
+        broker.queues["slow"].subscribed = False
+        assert not consumer.subscribed
 
 
 async def test_a_verdict_counts_once() -> None:
