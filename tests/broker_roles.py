@@ -23,6 +23,7 @@ from solstice_common.broker import (
 )
 from solstice_common.broker.delivery import Ack, Refuse, Verdict
 from solstice_common.broker.headers import IDEMPOTENCY_HEADER
+from solstice_common.broker.protocol import HELD_BODY_BYTES
 from solstice_common.errors import ConfigurationError, RightMissing
 from solstice_common.rights.roles import Role
 from solstice_common.settings import BrokerSettings
@@ -153,10 +154,10 @@ class Attempt:
                 if each not in TOPOLOGY.queues and each.dead_letter_exchange:
                     assert await broker.depth(each.name) is None
 
-    async def settle(self, route: Route, verdict: Verdict) -> None:
+    async def settle(self, route: Route, verdict: Verdict, body: bytes = b"{}") -> None:
         """Take a message that another user published, leave, and settle it."""
         async with self.broker(self.at.url) as other:
-            (outcome,) = await other.publish([_message(route.exchange, route.routing_key)])
+            (outcome,) = await other.publish([_message(route.exchange, route.routing_key, body)])
             assert outcome.confirmed
         async with self.broker() as broker:
             await broker.declare(route.topology(QueueType.QUORUM))
@@ -197,6 +198,8 @@ class Attempt:
 
 Step = Callable[[Attempt], Awaitable[object]]
 REFUSE: Final = Refuse(reason="invalid_field", detail="a test")
+LARGE: Final = bytes(HELD_BODY_BYTES + 1)
+"""A body that consumers leave at the broker."""
 
 
 async def _take_and_put_back(queue: DeadLetterQueue) -> None:
@@ -225,6 +228,9 @@ STEPS: Final[Mapping[str, Step]] = {
     "refuse a request": lambda at: at.settle(JOBS, REFUSE),
     "refuse a cancel": lambda at: at.settle(CANCELS, REFUSE),
     "refuse a status": lambda at: at.settle(STATUSES, REFUSE),
+    "refuse a large request": lambda at: at.settle(JOBS, REFUSE, LARGE),
+    "refuse a large cancel": lambda at: at.settle(CANCELS, REFUSE, LARGE),
+    "refuse a large status": lambda at: at.settle(STATUSES, REFUSE, LARGE),
     "read dead requests": lambda at: at.dead(JOBS, lambda queue: browse(queue, 10)),
     "read dead cancels": lambda at: at.dead(CANCELS, lambda queue: browse(queue, 10)),
     "read dead statuses": lambda at: at.dead(STATUSES, lambda queue: browse(queue, 10)),
@@ -238,13 +244,15 @@ STEPS: Final[Mapping[str, Step]] = {
 WORK: Final[Mapping[Role, frozenset[str]]] = {
     Role.FORGE_INTEGRATION: frozenset(
         {
-            *("publish a request", "publish a cancel", "take a status", "refuse a status"),
+            *("publish a request", "publish a cancel"),
+            *("take a status", "refuse a status", "refuse a large status"),
             *("know the durability", "measure requests"),
         }
     ),
     Role.ORCHESTRATOR: frozenset(
         {
-            *("take a request", "take a cancel", "refuse a request", "refuse a cancel", "publish a status"),
+            *("take a request", "refuse a request", "refuse a large request"),
+            *("take a cancel", "refuse a cancel", "refuse a large cancel", "publish a status"),
             *("publish a dead letter", "know the durability", "measure requests", "measure every queue"),
         }
     ),
@@ -288,11 +296,11 @@ def refused_in(logs: Sequence[Mapping[str, Any]]) -> list[Refusal]:
     return list(dict.fromkeys(Refusal(line["right"], line["target"]) for line in found))
 
 
-def _message(exchange: str, key: str, *, repeat: bool = False) -> Message:
+def _message(exchange: str, key: str, body: bytes = b"{}", *, repeat: bool = False) -> Message:
     return Message(
         exchange=exchange,
         routing_key=key,
-        body=b"{}",
+        body=body,
         type=key,
         correlation_id="of a test",
         headers={IDEMPOTENCY_HEADER: f"{exchange} of a test"},

@@ -46,7 +46,7 @@ class RabbitMQRoles(RoleBroker):
         {
             **dict.fromkeys(Role, MEASURE),
             Role.ADMIN: MEASURE
-            | {f"{verb} a {what}" for verb in ("take", "refuse") for what in MESSAGES}
+            | {f"{verb} {what}" for verb in ("take a", "refuse a", "refuse a large") for what in MESSAGES}
             | {"publish a dead letter"},
         }
     )

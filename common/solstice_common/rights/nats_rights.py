@@ -139,12 +139,14 @@ def _publishing(*queues: str) -> tuple[str, ...]:
 
 
 def _reading(*queues: str) -> tuple[str, ...]:
+    """Return what receives messages, and reads a large one once more for its dead letter."""
     streams = [stream_of(name) for name in queues]
     return tuple(
         subject
         for stream in streams
         for subject in (
             f"{API}.CONSUMER.MSG.NEXT.{stream}.{DURABLE}",
+            f"{API}.STREAM.MSG.GET.{stream}",
             f"$JS.ACK.{stream}.{DURABLE}.>",
         )
     )

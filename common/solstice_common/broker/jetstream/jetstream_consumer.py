@@ -14,12 +14,8 @@ from nats.js.errors import APIError, NotFoundError
 from solstice_common.broker.delivery import MAX_DELIVERIES, Ack, Refuse, Retry, Verdict, retry_seconds
 from solstice_common.broker.dropping import OnDropped, drop
 from solstice_common.broker.headers import refusal_headers
-from solstice_common.broker.jetstream.jetstream_names import stream_of
-from solstice_common.broker.jetstream.jetstream_streams import (
-    ensure_consumer,
-    remove_message,
-    unreadable_messages,
-)
+from solstice_common.broker.jetstream.jetstream_names import DURABLE, stream_of
+from solstice_common.broker.jetstream.jetstream_streams import ensure_consumer, unreadable_messages
 from solstice_common.broker.jetstream.jetstream_subscription import (
     ACK,
     NAK,
@@ -27,10 +23,16 @@ from solstice_common.broker.jetstream.jetstream_subscription import (
     JetStreamDelivery,
     JetStreamSubscription,
 )
-from solstice_common.broker.jetstream.nats_connection import NatsConnection, NatsLost, described
+from solstice_common.broker.jetstream.nats_connection import (
+    NatsConnection,
+    NatsDenied,
+    NatsLost,
+    described,
+)
 from solstice_common.broker.jetstream.nats_records import NatsRecord, dead_letter_record
 from solstice_common.broker.links.background import background
 from solstice_common.broker.links.declared_topologies import DeclaredTopologies
+from solstice_common.broker.links.missing_rights import CONSUMING
 from solstice_common.broker.links.refused_messages import publish_refused
 from solstice_common.broker.links.resubscribing import QueueMissing, Resubscriber, SubscriptionEnded
 from solstice_common.broker.links.supervised_link import SupervisedLink
@@ -217,7 +219,9 @@ class JetStreamConsumer:
             )
         except NotFoundError:
             return delivery, ACK  # removed by hand meanwhile
-        except (NatsLost, APIError):
+        except (NatsLost, APIError) as failed:
+            if isinstance(failed, NatsDenied):
+                failed.log(CONSUMING)
             # It stays; the next delivery tries again.
             return delivery, self._later(delivery)
         (decision,) = await self._dead_letter([(delivery, why)], body=stored.data or b"")
@@ -231,7 +235,16 @@ class JetStreamConsumer:
         for sequence, body in (await unreadable_messages(connection, self._queue)).items():
             log.warning(LogEvent.HEAD_UNREADABLE, queue=self._queue, sequence=sequence)
             if await self._refuse_unreceived(Delivered(body=body, tag=sequence), UNREADABLE):
-                await remove_message(connection, self._queue, sequence)
+                await self._ack_unreceived(connection, sequence)
+
+    async def _ack_unreceived(self, connection: NatsConnection, sequence: int) -> None:
+        """Acknowledge a message by its sequence in the stream.
+
+        The subject of its answer came with the delivery. Of the numbers in it the server heeds the sequence alone.
+        Source: docs.nats.io/reference/reference-protocols/nats_api_reference.
+        """
+        subject = f"$JS.ACK.{stream_of(self._queue)}.{DURABLE}.1.{sequence}.1.0.0"
+        await connection.call(await connection.ask(subject, ACK))
 
     async def _refuse_unreceived(self, message: Delivered, why: Refuse) -> bool:
         """Make the dead letter of a message; return whether it is safe."""

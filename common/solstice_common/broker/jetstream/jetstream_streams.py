@@ -294,11 +294,6 @@ async def unreadable_messages(connection: NatsConnection, queue: str) -> dict[in
     return found
 
 
-async def remove_message(connection: NatsConnection, queue: str, sequence: int) -> None:
-    """Remove a message from its stream. Raises NatsLost."""
-    await _ask(connection, f"STREAM.MSG.DELETE.{stream_of(queue)}", {"seq": sequence, "no_erase": True})
-
-
 async def _ask(connection: NatsConnection, subject: str, request: Mapping[str, object]) -> dict[str, Any]:
     answer = await connection.call(await connection.ask(f"$JS.API.{subject}", json.dumps(request).encode()))
     document: dict[str, Any] = json.loads(answer.data)
