@@ -93,6 +93,8 @@ def capabilities_table() -> str:
                 return "depends on the server"
             case float() | int():
                 return f"{value:,.0f}".replace(",", " ") if value else "no"
+            case tuple():
+                return ", ".join(value) or "nothing"
             case _:
                 return str(value)
 
@@ -109,6 +111,7 @@ def capabilities_table() -> str:
             "counts_interruptions": "counts interruptions",
             "atomic_dead_letter": "dead letter in one step",
             "atomic_group": "one publish call all or nothing",
+            "queue_measures": "tells of a queue, beside its depth",
             "backpressure": "takes no more",
         }.items()
     ]

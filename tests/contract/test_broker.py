@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from solstice_common.broker import (
     open_broker,
     open_dead_letter_queues,
 )
-from solstice_common.broker.capabilities import Certainty
+from solstice_common.broker.capabilities import Certainty, QueueMeasure
 from solstice_common.broker.dead_letters.dead_letter_operations import browse
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.broker.delivery import Ack, Refuse, RefuseReason, Retry, Verdict
@@ -703,6 +704,30 @@ class TestCapabilities:
         (again,) = await drain(broker, route.queue, 1)
         counted = {0: Certainty.NO, 1: Certainty.YES}[int(str(again.headers.get("x-delivery-count", 0)))]
         assert broker.capabilities.counts_interruptions in {counted, Certainty.UNKNOWN}
+
+    async def test_the_measures_of_a_queue_are_those_that_are_declared(
+        self, broker: Broker, route: Route
+    ) -> None:
+        begun = time.monotonic()
+        await publish(broker, *numbered(3))
+        async with broker.consume(route.queue, prefetch=1) as consumer:
+            await collect(consumer, 1)
+            await wait_for_ready(broker, route.queue, 2)
+            depth = await broker.depth(route.queue)
+        assert depth is not None
+        measures = {
+            QueueMeasure.PENDING: depth.pending,
+            QueueMeasure.OLDEST: depth.oldest_seconds,
+            QueueMeasure.LEASE: depth.lease_seconds,
+        }
+        known = {measure: value for measure, value in measures.items() if value is not None}
+        assert set(known) == set(broker.capabilities.queue_measures)
+        assert known.get(QueueMeasure.PENDING, 1) == 1
+        assert 0 <= known.get(QueueMeasure.OLDEST, 0) <= time.monotonic() - begun + 1
+        assert 0 < known.get(QueueMeasure.LEASE, 30) <= 30
+        empty = await broker.depth(route.dlq)
+        assert empty is not None
+        assert (empty.pending or 0, empty.oldest_seconds) == (0, None)
 
 
 class TestBrowsing:

@@ -26,6 +26,14 @@ class DelayedRetry(StrEnum):
     """In the broker."""
 
 
+class QueueMeasure(StrEnum):
+    """A measure of a queue that not every broker knows; `QueueDepth` has its value."""
+
+    PENDING = "delivered and not settled"
+    OLDEST = "age of the oldest"
+    LEASE = "rest of the first lease"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What one broker promises, as far as its adapter knows now."""
@@ -51,5 +59,7 @@ class Capabilities:
     """Whether a refused message moves to its dead-letter queue in one step."""
     atomic_group: bool
     """Whether the messages of one publish call are stored all together or not at all."""
+    queue_measures: tuple[QueueMeasure, ...]
+    """What it tells about a queue, beside its ready messages and consumers."""
     backpressure: str
     """What makes the broker take no more messages."""

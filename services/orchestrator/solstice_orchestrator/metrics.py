@@ -111,7 +111,7 @@ class Metrics(MetricsTable):
     )
     _queue_lease = gauge(
         "solstice_queue_lease_seconds",
-        "Rest of the consumer's lease that ends next, where consumers have leases.",
+        "Rest of the lease that ends next, where consumers or deliveries have leases.",
         labels=("transport", "queue"),
     )
     _connected = gauge("solstice_broker_connected", "1 while connected to the broker.")

@@ -8,6 +8,7 @@ from typing import Any
 
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
 from solstice_common.broker.dead_letters.hashed_bodies import HashedBody, LargeBody
+from solstice_common.broker.embedded.rows import NOW
 from solstice_common.broker.headers import BROKER_COUNTERS
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
 
@@ -19,7 +20,10 @@ _COLUMNS = f"body, {_PROPERTIES}"
 _WAITING = f"SELECT message, length(body) {_OF_QUEUE} ORDER BY message LIMIT ?"
 _READ = f"SELECT {_PROPERTIES} FROM messages WHERE message = ?"  # noqa: S608  constants only
 _PURGE = f"DELETE {_OF_QUEUE}"
-_INSERT = f"INSERT INTO messages (queue_id, exchange, routing_key, {_COLUMNS}) VALUES ({_QUEUE_ID}, '', ?{', ?' * 9})"  # noqa: S608  constants only
+_INSERT = (
+    f"INSERT INTO messages (queue_id, exchange, routing_key, {_COLUMNS}, stored_at)"  # noqa: S608  constants only
+    f" VALUES ({_QUEUE_ID}, '', ?{', ?' * 9}, {NOW})"
+)
 _PIECE_BYTES = 1 << 20
 
 NumberedSize = tuple[int, int]

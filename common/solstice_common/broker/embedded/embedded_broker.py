@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from solstice_common.broker.capabilities import Capabilities, Certainty, DelayedRetry
+from solstice_common.broker.capabilities import Capabilities, Certainty, DelayedRetry, QueueMeasure
 from solstice_common.broker.embedded import dead_letter_rows, rows
 from solstice_common.broker.embedded.embedded_consumer import POLL_SECONDS, EmbeddedConsumer
 from solstice_common.broker.embedded.process_locks import ProcessLocks
@@ -53,6 +53,7 @@ CAPABILITIES: Final = Capabilities(
     counts_interruptions=Certainty.YES,
     atomic_dead_letter=True,
     atomic_group=True,
+    queue_measures=(QueueMeasure.PENDING, QueueMeasure.OLDEST),
     backpressure="a full disk",
 )
 

@@ -30,14 +30,19 @@ MessageRow = tuple[Any, ...]
 exchange, routing_key, message_id, type, correlation_id, headers, priority, published_at, content_type, app_id, body
 """
 
+NOW = "(julianday('now') - 2440587.5) * 86400"
+"""Seconds since the epoch, in SQL: `unixepoch` has whole seconds before SQLite 3.42."""
 _INSERT = (
-    "INSERT INTO messages (queue_id, exchange, routing_key, message_id, type, correlation_id, headers, priority,"
-    " published_at, content_type, app_id, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO messages (queue_id, exchange, routing_key, message_id, type, correlation_id, headers, priority,"  # noqa: S608  constants only
+    f" published_at, content_type, app_id, body, stored_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {NOW})"
 )
 _READY = (
     "FROM messages WHERE queue_id = (SELECT queue_id FROM queues WHERE name = ?)"
     " AND NOT EXISTS (SELECT 1 FROM deliveries WHERE deliveries.message = messages.message)"
 )
+# Of both tables, the deliveries are few.
+_PENDING = "SELECT count(*) FROM deliveries CROSS JOIN messages USING (message) WHERE queue_id = ?"
+_OLDEST_SECONDS = f"SELECT {NOW} - stored_at FROM messages WHERE queue_id = ? ORDER BY message LIMIT 1"  # noqa: S608  constants only
 _UNSETTLED = "message IN (SELECT message FROM deliveries WHERE consumer_id = ?)"
 _CHOSEN = f"{_UNSETTLED} AND message IN (SELECT value FROM json_each(?))"  # noqa: S608  constants only
 _RETURN = "UPDATE messages SET returned = returned + 1 WHERE "
@@ -184,11 +189,19 @@ def remove_owner(connection: sqlite3.Connection, token: str) -> int:
 
 
 def depth(connection: sqlite3.Connection, queue: str) -> QueueDepth | None:
-    if connection.execute("SELECT 1 FROM queues WHERE name = ?", (queue,)).fetchone() is None:
+    found = connection.execute("SELECT queue_id FROM queues WHERE name = ?", (queue,)).fetchone()
+    if found is None:
         return None
     ready = connection.execute(f"SELECT count(*) {_READY}", (queue,)).fetchone()[0]
     consumers = connection.execute("SELECT count(*) FROM consumers WHERE queue = ?", (queue,)).fetchone()[0]
-    return QueueDepth(ready=ready, consumers=consumers)
+    pending = connection.execute(_PENDING, found).fetchone()[0]
+    oldest = connection.execute(_OLDEST_SECONDS, found).fetchone()
+    return QueueDepth(
+        ready=ready,
+        consumers=consumers,
+        pending=pending,
+        oldest_seconds=None if oldest is None or oldest[0] is None else max(0.0, oldest[0]),
+    )
 
 
 def declare(connection: sqlite3.Connection, topology: Topology) -> None:
@@ -283,9 +296,9 @@ def _dead_letter(
         targets: Sequence[int | None] = _route(connection, exchange, key) or [None]
         for target in targets:
             connection.execute(
-                "INSERT INTO messages (queue_id, exchange, routing_key, message_id, headers,"
-                " type, correlation_id, priority, published_at, content_type, app_id, body)"
-                " SELECT ?, ?, ?, ?, ?, type, correlation_id, priority, published_at, content_type, app_id, body"
+                "INSERT INTO messages (queue_id, exchange, routing_key, message_id, headers,"  # noqa: S608  constants only
+                " type, correlation_id, priority, published_at, content_type, app_id, body, stored_at)"
+                f" SELECT ?, ?, ?, ?, ?, type, correlation_id, priority, published_at, content_type, app_id, body, {NOW}"
                 " FROM messages WHERE message = ?",
                 (
                     target,

@@ -18,7 +18,7 @@ import structlog
 from nats.js.api import StreamInfo
 
 from solstice_common.addresses.hosts import HostChoice
-from solstice_common.broker.capabilities import Capabilities, Certainty, DelayedRetry
+from solstice_common.broker.capabilities import Capabilities, Certainty, DelayedRetry, QueueMeasure
 from solstice_common.broker.dropping import OnDropped
 from solstice_common.broker.headers import IDEMPOTENCY_HEADER
 from solstice_common.broker.jetstream import jetstream_streams
@@ -65,6 +65,7 @@ CAPABILITIES: Final = Capabilities(
     counts_interruptions=Certainty.YES,
     atomic_dead_letter=False,
     atomic_group=False,
+    queue_measures=tuple(QueueMeasure),
     backpressure="a stream's `max_msgs` or `max_bytes`, the account's storage",
 )
 
@@ -221,6 +222,9 @@ class JetStreamBroker:
             consumers=len(held),
             pending=pending,
             oldest_seconds=oldest,
+            lease_seconds=min(
+                (each.lease_seconds for each in held if each.lease_seconds is not None), default=None
+            ),
         )
 
     async def _oldest_seconds(self, connection: NatsConnection, stream: StreamInfo) -> float | None:

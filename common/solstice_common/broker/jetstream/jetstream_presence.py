@@ -6,6 +6,7 @@ consumer requests nothing.
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -33,16 +34,27 @@ class Held:
     """The sequences of the held messages in their stream; empty from a process of an older version."""
     reader: str = ""
     """An id that tells readers of dead letters apart."""
+    lease_seconds: float | None = None
+    """How long the AckWait of the held messages that ends first still lasts."""
+
+
+def _without_lease() -> None:
+    pass
 
 
 async def answer_presence(
-    connection: NatsConnection, queue: str, held: Callable[[], Collection[int]], *, reader: str = ""
+    connection: NatsConnection,
+    queue: str,
+    held: Callable[[], Collection[int]],
+    *,
+    lease_seconds: Callable[[], float | None] = _without_lease,
+    reader: str = "",
 ) -> Subscription:
     """Answer which messages are held here, until the subscription ends."""
 
     async def answer(msg: Msg) -> None:
         if msg.reply:
-            await connection.client.publish(msg.reply, presence_answer(held(), reader))
+            await connection.client.publish(msg.reply, presence_answer(held(), reader, lease_seconds()))
 
     try:
         return await connection.client.subscribe(presence_subject(queue), cb=answer)
@@ -88,7 +100,7 @@ async def held_by_consumers(connection: NatsConnection, queue: str) -> list[Held
     return answers.held
 
 
-def presence_answer(sequences: Collection[int], reader: str) -> bytes:
+def presence_answer(sequences: Collection[int], reader: str, lease_seconds: float | None = None) -> bytes:
     """Writes the answer that `held_in` reads; sequences become ranges. Pure.
 
     A range is its first and last sequence.
@@ -99,7 +111,10 @@ def presence_answer(sequences: Collection[int], reader: str) -> bytes:
             ranges[-1][1] = sequence
         else:
             ranges.append([sequence, sequence])
-    return json.dumps({"held": len(sequences), "sequences": ranges, "reader": reader}).encode()
+    answer = {"held": len(sequences), "sequences": ranges, "reader": reader}
+    if lease_seconds is not None:
+        answer["lease_seconds"] = round(lease_seconds, 3)
+    return json.dumps(answer).encode()
 
 
 def held_in(data: bytes) -> Held:
@@ -107,12 +122,14 @@ def held_in(data: bytes) -> Held:
     try:
         answer = json.loads(data)
         count, ranges, reader = answer["held"], answer.get("sequences", ()), answer.get("reader", "")
-        sequences = _expanded(ranges)
+        sequences, lease = _expanded(ranges), answer.get("lease_seconds")
     except (AttributeError, KeyError, TypeError, ValueError):
         return Held()
     if not isinstance(count, int) or count < 0 or not isinstance(reader, str):
         return Held()
-    return Held(count=count, sequences=sequences, reader=reader)
+    if not isinstance(lease, int | float | None) or not 0 <= (lease or 0) < math.inf:
+        return Held()
+    return Held(count=count, sequences=sequences, reader=reader, lease_seconds=lease)
 
 
 def _expanded(ranges: Sequence[tuple[int, int]]) -> frozenset[int]:

@@ -1,9 +1,11 @@
 """Holds the deliveries of one queue over one connection, and settles them."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import nats.errors
@@ -38,6 +40,7 @@ class JetStreamDelivery:
         "body",
         "count",
         "omitted_bytes",
+        "renewed_at",
         "tag",
     )
 
@@ -48,6 +51,8 @@ class JetStreamDelivery:
         self.count: int = metadata.num_delivered
         """How often it was delivered, this time included. Interruptions count as well."""
         self.ack_subject = msg.reply
+        self.renewed_at = time.monotonic()
+        """When its AckWait began, or began again."""
         is_large = len(msg.data) > HELD_BODY_BYTES
         # The server still has it: the dead letter is made of what it returns.
         self.body: bytes = b"" if is_large else bytes(msg.data)
@@ -152,7 +157,12 @@ class JetStreamSubscription:
         # server lost data, the same number may now be another message.
         self._again = frozenset(delivery.tag for delivery in left_over)
         await self._write([(delivery, NAK) for delivery in left_over])
-        presence = await answer_presence(self.connection, self._queue, self._held.keys)
+        presence = await answer_presence(
+            self.connection,
+            self._queue,
+            self._held.keys,
+            lease_seconds=partial(self._lease_seconds, ack_wait_seconds),
+        )
         try:
             async with background({"broker-renew": self._renew(ack_wait_seconds / RENEWALS)}):
                 await self._puller.run()
@@ -208,6 +218,13 @@ class JetStreamSubscription:
         if self._arrived(delivery):
             self.ready.append(delivery)
 
+    def _lease_seconds(self, ack_wait_seconds: float) -> float | None:
+        """Return how long the first AckWait of the held deliveries still lasts; None without any."""
+        if not self._held:
+            return None
+        renewed_at = min(delivery.renewed_at for delivery in self._held.values())
+        return max(0.0, renewed_at + ack_wait_seconds - time.monotonic())
+
     async def _renew(self, every_seconds: float) -> None:
         """Renew the AckWait of the held deliveries."""
         while True:
@@ -217,6 +234,7 @@ class JetStreamSubscription:
                     await self.connection.client.publish(delivery.ack_subject, PROGRESS)
                 except nats.errors.Error:
                     return
+                delivery.renewed_at = time.monotonic()
 
     async def _part(self) -> None:
         try:

@@ -48,6 +48,7 @@ CAPABILITIES: Final = Capabilities(
     counts_interruptions=Certainty.UNKNOWN,
     atomic_dead_letter=False,
     atomic_group=False,
+    queue_measures=(),
     backpressure="alarms of memory and disk; a queue's length limit",
 )
 

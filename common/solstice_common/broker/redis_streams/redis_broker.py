@@ -19,7 +19,7 @@ import structlog
 from redis.exceptions import ResponseError
 
 from solstice_common.addresses.hosts import HostChoice
-from solstice_common.broker.capabilities import Capabilities, Certainty, DelayedRetry
+from solstice_common.broker.capabilities import Capabilities, Certainty, DelayedRetry, QueueMeasure
 from solstice_common.broker.dropping import OnDropped
 from solstice_common.broker.links.background import background
 from solstice_common.broker.links.declared_topologies import DECLARE_WAIT_SECONDS, DeclaredTopologies
@@ -62,6 +62,7 @@ CAPABILITIES: Final = Capabilities(
     counts_interruptions=Certainty.NO,
     atomic_dead_letter=True,
     atomic_group=True,
+    queue_measures=tuple(QueueMeasure),
     backpressure="maxmemory with noeviction; a queue's x-max-length",
 )
 

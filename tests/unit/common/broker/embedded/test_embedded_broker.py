@@ -85,13 +85,18 @@ async def test_what_an_older_version_had_delivered_comes_again_after_the_upgrade
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
         migrate(old, path, [first])
         embedded_rows.declare(old, TOPOLOGY)
-        embedded_rows.store(
-            old, [embedded_rows.row_of(message(body), body.decode()) for body in (b"1", b"2")]
+        old.executemany(
+            "INSERT INTO messages (queue_id, exchange, routing_key, headers, published_at, content_type, app_id, body)"
+            " SELECT queue_id, 'any', '', '{}', 0, '', '', ? FROM queues WHERE name = ?",
+            [(body, STATUSES.queue) for body in (b"1", b"2")],
         )
         owner_id = embedded_rows.add_owner(old, token="killed", name="old")
         consumer_id = embedded_rows.add_consumer(old, owner_id, STATUSES.queue)
         old.execute("INSERT INTO unsettled SELECT min(message), ? FROM messages", (consumer_id,))
     async with EmbeddedBroker.open(f"sqlite:///{path}", name="new") as broker:
+        depth = await broker.depth(STATUSES.queue)
+        assert depth is not None
+        assert (depth.ready, depth.oldest_seconds) == (2, None), "it was not recorded when they came"
         assert await bodies(broker, STATUSES.queue, 2) == [b"1", b"2"]
 
 

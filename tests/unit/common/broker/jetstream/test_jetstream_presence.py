@@ -7,10 +7,16 @@ from hypothesis import strategies as st
 from solstice_common.broker.jetstream.jetstream_presence import Held, held_in, presence_answer
 
 
-@given(st.sets(st.integers(1, 50) | st.integers(1, 2**60)), st.text())
-def test_what_is_answered_is_read_again(sequences: set[int], reader: str) -> None:
-    found = held_in(presence_answer(sequences, reader))
-    assert found == Held(count=len(sequences), sequences=frozenset(sequences), reader=reader)
+@given(
+    st.sets(st.integers(1, 50) | st.integers(1, 2**60)),
+    st.text(),
+    st.none() | st.integers(0, 10**6).map(lambda milliseconds: milliseconds / 1000),
+)
+def test_what_is_answered_is_read_again(sequences: set[int], reader: str, lease: float | None) -> None:
+    found = held_in(presence_answer(sequences, reader, lease))
+    assert found == Held(
+        count=len(sequences), sequences=frozenset(sequences), reader=reader, lease_seconds=lease
+    )
 
 
 def test_neighbours_take_one_range_however_many_they_are() -> None:
@@ -32,6 +38,10 @@ def test_an_older_process_says_only_how_many() -> None:
         b'{"held": 3, "sequences": [[1, 2000000], [2000000, 1]]}',
         b'{"held": 3, "sequences": [["a", "b"]]}',
         b'{"held": 3, "reader": 1}',
+        b'{"held": 3, "lease_seconds": -1}',
+        b'{"held": 3, "lease_seconds": NaN}',
+        b'{"held": 3, "lease_seconds": Infinity}',
+        b'{"held": 3, "lease_seconds": "30"}',
         b"[]",
         b"",
     ],
