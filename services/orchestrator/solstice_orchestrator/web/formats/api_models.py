@@ -25,7 +25,16 @@ _TIMES: Final = ("since", "until", "not_before")
 class _Answer(BaseModel):
     """A newer orchestrator may add fields."""
 
-    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="allow")
+
+
+class _Described(_Answer):
+    """An answer that is written as a class: pydantic reads its docstrings in the source.
+
+    The models that are made from views have none, and searching for their source takes half a second.
+    """
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 def _of_view(name: str, view: type, description: str, /, **others: Any) -> Model:
@@ -75,14 +84,14 @@ Attempts: Final = _with(
 )
 
 
-class Missing(_Answer):
+class Missing(_Described):
     """Chunks that were never stored, or were removed; both ends are included."""
 
     first: Annotated[int, Field(ge=1)]
     last: Annotated[int, Field(ge=1)]
 
 
-class Chunk(_Answer):
+class Chunk(_Described):
     """A piece of a log."""
 
     sequence: Annotated[int, Field(ge=1)]
@@ -92,7 +101,7 @@ class Chunk(_Answer):
     text: str
 
 
-class LogPart(_Answer):
+class LogPart(_Described):
     """A part of an attempt's log."""
 
     attempt: Annotated[int, Field(ge=0)]
@@ -103,7 +112,7 @@ class LogPart(_Answer):
     """The missing chunks between the requested sequence and the last of these chunks."""
 
 
-class ExpectedStart(_Answer):
+class ExpectedStart(_Described):
     """When a job may start, if no more urgent job comes."""
 
     earliest: Timestamp
@@ -143,7 +152,7 @@ Worker: Final = _of_view(
 Workers: Final = _with("Workers", _Answer, "Every worker, by name.", workers=_many(Worker))
 
 
-class HeldBack(_Answer):
+class HeldBack(_Described):
     """Jobs that more slots would not help."""
 
     blocked: int
@@ -179,7 +188,7 @@ WholeSchedule: Final = _with(
 )
 
 
-class NextTick(_Answer):
+class NextTick(_Described):
     """One tick."""
 
     at: Timestamp
@@ -187,7 +196,7 @@ class NextTick(_Answer):
     """The same moment in the local time of its zone."""
 
 
-class NextTicks(_Answer):
+class NextTicks(_Described):
     """When the next ticks of a schedule are due."""
 
     schedule_id: str
@@ -195,7 +204,7 @@ class NextTicks(_Answer):
     ticks: list[NextTick]
 
 
-class DeadLetterSummary(_Answer):
+class DeadLetterSummary(_Described):
     """A message that was refused or given up, in short."""
 
     id: str
@@ -228,7 +237,7 @@ class WholeDeadLetter(DeadLetterSummary):
     """How many bytes of the body follow."""
 
 
-class DeadLetterCounts(_Answer):
+class DeadLetterCounts(_Described):
     """How many match, also beyond the limit."""
 
     total: int
@@ -238,14 +247,14 @@ class DeadLetterCounts(_Answer):
     by_age: dict[str, int]
 
 
-class DeadLetters(_Answer):
+class DeadLetters(_Described):
     """Dead letters, the oldest first, with their counts."""
 
     dead_letters: list[DeadLetterSummary]
     counts: DeadLetterCounts
 
 
-class Fault(_Answer):
+class Fault(_Described):
     """The error of a refused request."""
 
     code: str
@@ -254,7 +263,7 @@ class Fault(_Answer):
     """A sentence for people."""
 
 
-class Problem(_Answer):
+class Problem(_Described):
     """The answer to a refused request."""
 
     error: Fault
