@@ -136,10 +136,10 @@ def _header_table(header: bytes) -> bytes:
 
 
 @lru_cache(maxsize=8)
-def _field_of_text(name: str) -> bytes:
-    """Return how a field of this name begins whose value is text."""
+def _field(name: str) -> bytes:
+    """Return how a field of this name begins."""
     encoded = name.encode()
-    return bytes((len(encoded),)) + encoded + bytes((_TEXT,))
+    return bytes((len(encoded),)) + encoded
 
 
 def _text_among_plain_values(header: bytes, name: str) -> str | None:
@@ -147,7 +147,7 @@ def _text_among_plain_values(header: bytes, name: str) -> str | None:
 
     In one function, since each call would take as long as a field.
     """
-    sought, at = _field_of_text(name), _PROPERTIES_AT + _FLAGS.size
+    sought, at = _field(name), _PROPERTIES_AT + _FLAGS.size
     try:
         (flags,) = _FLAGS.unpack_from(header, _PROPERTIES_AT)
         if not flags & _HEADERS or flags & _MORE_FLAGS:
@@ -169,7 +169,8 @@ def _text_among_plain_values(header: bytes, name: str) -> str | None:
             if at > size:
                 return None
             if is_sought:
-                return header[start + 1 + _LENGTH.size : at].decode()
+                # The first field of a name counts, also where a later one is text.
+                return header[start + 1 + _LENGTH.size : at].decode() if kind == _TEXT else None
     except (IndexError, KeyError, UnicodeDecodeError, struct.error):
         pass
     return None

@@ -71,6 +71,7 @@ NAMES = st.sampled_from([b"a", b"good", b"\xff", b""])
     ).map(b"".join)
     | st.binary(max_size=60)
 )
+@example(field(b"a", b"t", b"\x01") + field(b"a", b"S", long(b"text")))
 def test_one_header_is_read_as_among_all(table: bytes) -> None:
     header = HEAD + properties(table)
     everything = read_headers(header)
