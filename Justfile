@@ -41,11 +41,11 @@ test *ARGS: install
     if [[ $# -gt 0 ]]; then
         exec python -m pytest -n 4 --dist worksteal "$@"
     fi
-    # What is killed, frozen and drowned in work wants the machine for itself.
-    python -m pytest tests/chaos; chaos=$?
-    [[ $chaos -eq 2 ]] && exit 2  # interrupted
-    python -m pytest -n 4 --dist worksteal --ignore tests/chaos; others=$?
-    exit $(( chaos > others ? chaos : others ))
+    # What compares rates or measures answers wants the machine for itself.
+    python -m pytest -m alone tests/chaos; alone=$?
+    [[ $alone -eq 2 ]] && exit 2  # interrupted
+    python -m pytest -n 4 --dist worksteal -m "not alone"; others=$?
+    exit $(( alone > others ? alone : others ))
 
 # Formatting, lint, types, and the boundaries between modules
 [group("work on it")]

@@ -80,6 +80,7 @@ async def seconds_for_good(directory: Path, bad_port: int | None, *, answers: bo
     return took
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["refuses", "fails", "silent"])
 async def test_good_jobs_keep_their_rate_beside_a_bad_host(tmp_path: Path, kind: str) -> None:
     without = await seconds_for_good(tmp_path / "alone", None)
@@ -221,6 +222,7 @@ async def streamed(shared_files: SharedFiles, good: Repository, sha: str, second
     return ended / spent
 
 
+@pytest.mark.alone
 async def test_a_stream_of_good_jobs_keeps_its_rate_beside_bad_hosts_and_a_bad_committer(
     tmp_path: Path,
 ) -> None:

@@ -67,6 +67,7 @@ async def refuses(store: JobStore, worker_id: str, resource: Resource | None) ->
             await changed.wait()
 
 
+@pytest.mark.alone
 async def test_ten_starts_a_second_are_ten_a_second_over_two_orchestrators(
     shared_files: SharedFiles, store: JobStore, database_url: str
 ) -> None:

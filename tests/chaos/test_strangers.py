@@ -28,6 +28,8 @@ from tests.servers.postgresql import PostgreSQLServer
 from tests.servers.rabbitmq import DEFAULT, Vhost
 from tests.servers.solstice_up import solstice_up
 
+pytestmark = pytest.mark.alone
+
 BREAK_SECONDS = 0.1
 """Between two genuine webhooks."""
 ATTACK_SECONDS = 3.0
