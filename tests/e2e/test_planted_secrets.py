@@ -245,7 +245,7 @@ async def test_what_works_says_nothing_of_it(
 def wrong_urls() -> Iterator[tuple[str, dict[str, str]]]:
     for scheme in BROKERS:
         where = f"{scheme}://joe:{PASSWORDS['quoted']}@127.0.0.1:9,127.0.0.1:9/?token={MARK}&auth={MARK}"
-        yield scheme, {"AMQP_URL": where, "SOLSTICE_URL": f"http://joe:{PASSWORDS['quoted']}@127.0.0.1:9"}
+        yield scheme, {"AMQP_URL": where}
     for kind, password in PASSWORDS.items():
         for shared_files in PLACES:
             where = f"joe:{password}@{shared_files}"
@@ -274,20 +274,27 @@ def test_errors_never_contain_the_value(rabbitmq_flavour: str, tmp_path: Path, u
         "LOG_LEVEL": "debug",
     }
     options = ("--repo-url", "https://forge.invalid/a/b.git", "--commit-sha", "c" * 40)
-    local = {**environment, "DATABASE_URL": "", "FORGE_INBOX_URL": ""}
-    services = {name: value for name, value in local.items() if value}
     commands = [
         (environment, ("solstice", "topology", "declare")),
         (environment, ("solstice", "enqueue", *options)),
-        (environment, ("solstice", "runs")),
-        (environment, ("solstice", "webhook", "send", *CHANGE, "--secret", SECRET, urls["SOLSTICE_URL"])),
-        (environment, ("solstice", "store", "check")),
-        (environment, ("forge-integration", "deliveries", "list")),
         (environment, ("forge-integration", "serve")),
         (environment, ("orchestrator", "run")),
-        (services, ("forge-integration", "serve")),
-        (services, ("orchestrator", "run")),
     ]
+    if "DATABASE_URL" in urls:
+        # With a wrong database a service ends before it reads the URL of its broker.
+        services = {
+            name: value
+            for name, value in environment.items()
+            if name not in {"DATABASE_URL", "FORGE_INBOX_URL"}
+        }
+        commands += [
+            (environment, ("solstice", "runs")),
+            (environment, ("solstice", "webhook", "send", *CHANGE, "--secret", SECRET, urls["SOLSTICE_URL"])),
+            (environment, ("solstice", "store", "check")),
+            (environment, ("forge-integration", "deliveries", "list")),
+            (services, ("forge-integration", "serve")),
+            (services, ("orchestrator", "run")),
+        ]
     with ThreadPoolExecutor(3) as pool:
         reported = list(pool.map(lambda each: printed(each[0], *each[1], seconds=6.0), commands))
     for text in reported:
