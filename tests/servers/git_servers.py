@@ -8,7 +8,8 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -100,6 +101,35 @@ def git_backend(root: Path, **environment: str) -> Any:
             self.wfile.write(content)
 
     return Handler
+
+
+class AskingServer:
+    """The requests to a server that asks for a user and password."""
+
+    def __init__(self, user: str, password: str) -> None:
+        self.authorization = f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+        self.requests: list[tuple[str, str]] = []
+        """Path and authorization of each request."""
+        self.before_answer: Callable[[str], object] = lambda _: None
+        """Called with the path of each request that is let in."""
+
+    def handler(self, server: Any) -> Any:
+        """Guard the handler of a server."""
+        asking = self
+
+        def do_get(self: Any) -> None:
+            given = self.headers.get("Authorization") or ""
+            asking.requests.append((self.path, given))
+            if given != asking.authorization:
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", 'Basic realm="forge"')
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            asking.before_answer(self.path)
+            server.do_GET(self)
+
+        return type("Asking", (server,), {"do_GET": do_get})
 
 
 @asynccontextmanager

@@ -65,7 +65,7 @@ class LogEvent(StrEnum):
     valid: tokens (their names).
     """
     KEYS_READ = "keys.read"
-    """A file of keys (SIGNING_KEYS, VERIFY_KEYS) had changed, and was read again: path."""
+    """A file of keys (SIGNING_KEYS, VERIFY_KEYS, GIT_CREDENTIALS) had changed, and was read again: path."""
     KEYS_UNREADABLE = "keys.unreadable"
     """A file of keys had changed, but cannot be used: path, detail. The keys that were read last stay valid."""
     ACCESS_LOCAL = "access.local_only"

@@ -114,6 +114,8 @@ class LogEvent(StrEnum):
 
     GIT_UNSUPPORTED = "git.unsupported"
     """This machine's git is missing, or too old for the settings; logged once at start: version, detail."""
+    CREDENTIAL_UNUSABLE = "git.credential_unusable"
+    """A credential of GIT_CREDENTIALS cannot be read, and its repositories are not fetched: detail."""
     GIT_HOST_UNREACHABLE = "git_host.unreachable"
     """A git host gave no answer, and is not called for a while: host, failures, next_try_seconds, detail."""
     GIT_HOST_ANSWERED = "git_host.answered"

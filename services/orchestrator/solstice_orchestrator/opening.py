@@ -30,8 +30,9 @@ from solstice_common.signing.key_file import KeyFile, read_public
 from solstice_common.topology import full_topology
 from solstice_orchestrator.domain.trust import parse_sources
 from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.git.credentials.git_credentials import GitCredentials
+from solstice_orchestrator.git.credentials.proxy_choice import check_proxies
 from solstice_orchestrator.git.hosts import GitHosts
-from solstice_orchestrator.git.proxies.proxy_choice import check_proxies
 from solstice_orchestrator.git.version import warn_of_unfit_git
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
@@ -107,7 +108,7 @@ async def open_components(
     secret_rules = replace(read_secret_rules(settings.secrets_config, environ), v1_trust=v1_trust)
     signatures = _signatures(settings, v1_trust)
     check_listening(access, host=settings.orchestrator_host, setting="ORCHESTRATOR_HOST")
-    git = _git_policy(settings, environ)
+    git = _git_policy(settings, environ, v1_trust)
     await warn_of_unfit_git(git)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(logged_access(access, service="orchestrator"))
@@ -276,7 +277,9 @@ def _signatures(settings: OrchestratorSettings, v1_trust: frozenset[Source]) -> 
     )
 
 
-def _git_policy(settings: OrchestratorSettings, environ: Mapping[str, str]) -> GitPolicy:
+def _git_policy(
+    settings: OrchestratorSettings, environ: Mapping[str, str], v1_trust: frozenset[Source]
+) -> GitPolicy:
     check_proxies(environ)
     return GitPolicy(
         protocols=split(settings.git_protocols),
@@ -284,6 +287,7 @@ def _git_policy(settings: OrchestratorSettings, environ: Mapping[str, str]) -> G
         max_bytes=settings.git_max_mib * MIB,
         max_memory_bytes=settings.git_max_memory_mib * MIB,
         allow_private=settings.git_allow_private,
+        credentials=GitCredentials(settings.git_credentials, environ, v1_trust=v1_trust),
         environment=environ,
     )
 

@@ -106,6 +106,10 @@ class OrchestratorSettings(
         default="",
         description="File (TOML) of the secrets that jobs of each repository get; without it, none.",
     )
+    git_credentials: str = Field(
+        default="",
+        description="File (TOML) of the credentials that fetch private repositories; without it, none.",
+    )
     workspaces: Path = Field(
         default_factory=_default_workspaces, description="Directory in which jobs are checked out and run."
     )

@@ -12,10 +12,10 @@ import pytest
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.credentials import local_proxy
+from solstice_orchestrator.git.credentials.local_proxy import open_local_proxy
+from solstice_orchestrator.git.credentials.proxy_choice import ProxiedFetch, proxied_fetch
 from solstice_orchestrator.git.heads import Branch, head_of
-from solstice_orchestrator.git.proxies import local_proxy
-from solstice_orchestrator.git.proxies.local_proxy import open_local_proxy
-from solstice_orchestrator.git.proxies.proxy_choice import ProxiedFetch, proxied_fetch
 from tests.builders import job_request
 from tests.repositories import Repository
 from tests.servers.certificates import Authority, authority

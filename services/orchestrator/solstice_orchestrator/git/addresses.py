@@ -22,6 +22,8 @@ class AddressRefused(Exception):
 class AddressPin:
     """Options and variables that make git connect to the checked addresses alone."""
 
+    addresses: tuple[str, ...] = ()
+    """The checked addresses of an http or https host; empty: they need no check."""
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -48,11 +50,13 @@ def pin_to(scheme: str, host: str, port: int, addresses: Iterable[str], ssh_comm
     if not unique:
         raise AddressRefused(f"{host} has no address")
     if scheme in {"http", "https"} and ":" in host:
-        return AddressPin()
+        return AddressPin(addresses=tuple(unique))
     if scheme in {"http", "https"}:
         # https://git-scm.com/docs/git-config#Documentation/git-config.txt-httpcurloptResolve (git 2.37)
         joined = ",".join(f"[{text}]" if ":" in text else text for text in unique)
-        return AddressPin(options=("-c", f"http.curloptResolve={host}:{port}:{joined}"))
+        return AddressPin(
+            addresses=tuple(unique), options=("-c", f"http.curloptResolve={host}:{port}:{joined}")
+        )
     if scheme == "ssh":
         known_as = host if port == _PORTS["ssh"] else f"[{host}]:{port}"
         command = f"{ssh_command} -oHostName={unique[0]} -oHostKeyAlias={known_as} -oProxyJump=none"

@@ -19,10 +19,21 @@ from typing import Any, Final, Generic, TypeVar
 from solstice_common.errors import SolsticeError
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressPin
+from solstice_orchestrator.git.credentials.fetch_gateway import CredentialedFetch, open_gateway
+from solstice_orchestrator.git.credentials.git_credentials import (
+    NO_CREDENTIALS,
+    GitCredentials,
+    HttpCredential,
+)
+from solstice_orchestrator.git.credentials.local_proxy import open_local_proxy
+from solstice_orchestrator.git.credentials.proxy_choice import (
+    PROXY_VARIABLES,
+    proxied_fetch,
+    without_passwords,
+)
+from solstice_orchestrator.git.credentials.upstream import Upstream
 from solstice_orchestrator.git.failures import GitErrors, read_events, read_formats
 from solstice_orchestrator.git.host_contact import SSH_FAILED, is_host_away
-from solstice_orchestrator.git.proxies.local_proxy import open_local_proxy
-from solstice_orchestrator.git.proxies.proxy_choice import PROXY_VARIABLES, proxied_fetch, without_passwords
 from solstice_orchestrator.git.repository import directory_bytes, has_few_entries
 from solstice_orchestrator.processes.children import Child, child, side_output
 
@@ -149,6 +160,7 @@ class GitPolicy:
     """Whether repositories may have addresses outside the internet; the setting is off by default."""
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """The orchestrator's environment, of which git gets only PASSED_ON."""
+    credentials: GitCredentials = NO_CREDENTIALS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +181,7 @@ class Git:
     """Runs git on one repository; `home` is only the place of its configuration.
 
     The repository is `directory` itself when it is bare, else its `.git`. git reaches the host of `repo_url` through a
-    local proxy when the real one has a password.
+    local proxy when the real one has a password, and through a gateway when a credential is used.
     """
 
     def __init__(
@@ -187,7 +199,10 @@ class Git:
         self._directory, self._max_bytes = directory, max_bytes
         self._max_memory = policy.planning_max_memory_bytes if bare else policy.max_memory_bytes
         self._options: tuple[str, ...] = ()
+        self._policy, self._repo_url = policy, repo_url
         self._proxied = proxied_fetch(repo_url, policy.environment)
+        self._credentialed: CredentialedFetch | None = None
+        self._note = ""
         config = home / "gitconfig"
         config.write_text(CONFIG + (OWNERSHIP if "file" in policy.protocols else ""), encoding="utf-8")
         self._environment = {
@@ -218,10 +233,23 @@ class Git:
             "SSH_ASKPASS": "true",
         }
 
-    def use(self, pin: AddressPin) -> None:
-        """Let git connect only to the addresses of `pin` from now on."""
-        self._options = pin.options
+    def use(self, pin: AddressPin, credential: HttpCredential | None = None, *, note: str = "") -> None:
+        """Let git connect only to the addresses of `pin` from now on, with the credential.
+
+        `note` explains a failure of the fetch.
+        """
+        self._options, self._note = pin.options, note
         self._environment.update(pin.environment)
+        if credential is not None:
+            upstream = Upstream(
+                repo_url=self._repo_url, addresses=pin.addresses, environment=self._policy.environment
+            )
+            self._credentialed, self._proxied = (
+                CredentialedFetch(credential=credential, upstream=upstream),
+                None,
+            )
+            # The gateway is reached by http; no repository is.
+            self._environment["GIT_ALLOW_PROTOCOL"] = ":".join({*self._policy.protocols, "http"})
 
     def _command(self, arguments: Sequence[str], then: Sequence[str] = ()) -> Sequence[str]:
         git = shutil.which("git", path=self._environment["PATH"])
@@ -291,12 +319,14 @@ class Git:
                     open_local_proxy(
                         self._proxied, cafile=self._environment.get("GIT_SSL_CAINFO")
                     ) as local_proxy,
+                    open_gateway(self._credentialed) as gateway,
                     child(
                         self._command(arguments, then),
                         self._directory,
                         {
                             **self._environment,
                             **local_proxy.environment,
+                            **gateway.environment,
                             "GIT_TRACE2_EVENT": f"/dev/fd/{trace.fd}",
                         },
                         input_bytes,
@@ -312,7 +342,7 @@ class Git:
                     if watching is not None:
                         outgrown = watching.done()
                         watching.cancel()
-                events = trace.content()
+                events = gateway.plain(trace.content().decode("utf-8", "replace")).encode()
         except OSError as error:
             raise CheckoutFailed(Reason.MACHINE_FAILED, f"git could not be started: {error}") from None
         if outgrown or (writes and await self._has_outgrown()):
@@ -321,10 +351,10 @@ class Git:
                 f"the commit takes more than {self._max_bytes // 1024**2} MiB on disk, which is the limit here",
             )
         errors = GitErrors(
-            stderr=stderr.result().decode("utf-8", "replace"),
+            stderr=gateway.plain(stderr.result().decode("utf-8", "replace")),
             formats=read_formats(events),
             is_host_away=is_host_away(read_events(events)),
-            proxy_trouble=local_proxy.trouble,
+            trouble=local_proxy.trouble or gateway.trouble or self._note,
         )
         return GitResult(returncode=returncode, stdout=stdout.result(), errors=errors)
 

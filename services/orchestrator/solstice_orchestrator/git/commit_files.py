@@ -24,6 +24,7 @@ from solstice_orchestrator.git.commit_group import (
     fetch_group,
     fetch_single,
 )
+from solstice_orchestrator.git.credentials.credential_rules import CredentialChoice
 from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.git.hosts import host_of
 from solstice_orchestrator.git.repository import object_format
@@ -47,9 +48,12 @@ MAX_BYTES: Final = 64 * 1024
 """The most bytes of one commit's files that are cached."""
 
 T = TypeVar("T")
-_Repository = tuple[str, str]
-"""The URL of a repository and the format of its object ids."""
-_Key = tuple[str, str, tuple[str, ...]]
+_Repository = tuple[str, str, CredentialChoice]
+"""The URL of a repository, the format of its object ids, and the credential that fetches from it.
+
+A run that gets no credential must not get what another one fetched with it.
+"""
+_Key = tuple[str, str, tuple[str, ...], CredentialChoice]
 
 
 class _Places:
@@ -91,7 +95,8 @@ class CommitFiles:
 
     async def of(self, request: JobRequestV1, paths: Sequence[str]) -> Files:
         """Return the first of the paths in the commit, with its content; raises CheckoutFailed."""
-        lookup = FilesRequest(request=request, paths=tuple(paths))
+        choice = self._policy.credentials.choice(request)
+        lookup = FilesRequest(request=request, paths=tuple(paths), credential=choice)
         key = _key(lookup)
         if key in self._cache:
             self._cache.move_to_end(key)
@@ -108,7 +113,8 @@ class CommitFiles:
         return answer
 
     def _fetch(self, lookup: FilesRequest) -> None:
-        repository = (lookup.request.repo_url, object_format(lookup.request.commit_sha))
+        request = lookup.request
+        repository = (request.repo_url, object_format(request.commit_sha), lookup.credential)
         is_served = repository in self._waiting
         self._waiting[repository].append(lookup)
         if not is_served:
@@ -202,7 +208,7 @@ class CommitFiles:
 
 
 def _key(lookup: FilesRequest) -> _Key:
-    return (lookup.request.repo_url, lookup.request.commit_sha, lookup.paths)
+    return (lookup.request.repo_url, lookup.request.commit_sha, lookup.paths, lookup.credential)
 
 
 def _failure_of(error: Exception) -> CheckoutFailed:

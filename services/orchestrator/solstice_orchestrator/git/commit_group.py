@@ -17,6 +17,7 @@ from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git import fetching
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy
+from solstice_orchestrator.git.credentials.credential_rules import CredentialChoice
 from solstice_orchestrator.git.repository import directory_bytes
 from solstice_orchestrator.git.tree_entries import (
     Entries,
@@ -45,6 +46,8 @@ class FilesRequest:
 
     request: JobRequestV1
     paths: tuple[str, ...]
+    credential: CredentialChoice = None
+    """What the request's fetch may use; requests of a group agree."""
 
 
 class SingleFetch(Enum):

@@ -61,8 +61,8 @@ class GitErrors:
     """The formats of git's own messages, into which nothing is quoted; None: git told none, or never started."""
     is_host_away: bool = False
     """Whether git's own messages say that the host gave no answer, or that it failed itself."""
-    proxy_trouble: str = ""
-    """What was wrong with the proxy on the way to the host."""
+    trouble: str = ""
+    """What was wrong with the proxy on the way to the host, or with the credential."""
 
     @property
     def text(self) -> str:

@@ -32,6 +32,8 @@ from solstice_orchestrator.git.command import (
     GitResult,
     stderr_tail,
 )
+from solstice_orchestrator.git.credentials.credential_rules import CredentialChoice, Withheld
+from solstice_orchestrator.git.credentials.git_credentials import UnusableCredential
 from solstice_orchestrator.git.failures import GitErrors, is_past_memory, reason_of
 from solstice_orchestrator.git.repository import (
     object_format,
@@ -88,8 +90,28 @@ async def new_git(
     write_repository(
         git.git_dir, url=request.repo_url, object_format=object_format(request.commit_sha), bare=bare
     )
-    git.use(await pin(request, policy))
+    await give_credential(git, request, policy.credentials.choice(request), policy)
     return git
+
+
+async def give_credential(git: Git, fetch: HasUrl, choice: CredentialChoice, policy: GitPolicy) -> None:
+    """Let git fetch from the checked addresses, with the credential that was chosen.
+
+    Raises CheckoutFailed for an address that is not allowed, and for a credential that cannot be read.
+    """
+    addresses = await pin(fetch, policy)
+    if choice is None:
+        git.use(addresses)
+    elif isinstance(choice, Withheld):
+        git.use(addresses, note=choice.detail)
+    else:
+        try:
+            git.use(addresses, policy.credentials.read(choice))
+        except UnusableCredential:
+            raise CheckoutFailed(
+                Reason.CHECKOUT_FAILED,
+                f"the credential for {fetch.repo_url} cannot be used on this worker; its log says why",
+            ) from None
 
 
 async def pin(request: HasUrl, policy: GitPolicy) -> AddressPin:
@@ -213,9 +235,9 @@ def failure(request: HasUrl, result: GitResult[Any]) -> CheckoutFailed:
 
 
 def git_message(result: GitResult[Any]) -> str:
-    """Return the end of git's output and the proxy's trouble, as one line."""
+    """Return the end of git's output, and what was wrong on the way, as one line."""
     message = stderr_tail(result.stderr) or f"git ended with {result.returncode} and said nothing"
-    return f"{message}; {result.errors.proxy_trouble}" if result.errors.proxy_trouble else message
+    return f"{message}; {result.errors.trouble}" if result.errors.trouble else message
 
 
 @asynccontextmanager

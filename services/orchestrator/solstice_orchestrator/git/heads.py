@@ -44,7 +44,8 @@ async def head_of(branch: Branch, *, policy: GitPolicy, scratch: Path) -> str | 
         )
         # The format of the repository's ids is not known yet; git uses the one that the server names.
         write_repository(git.git_dir, url=branch.repo_url, object_format="sha1", bare=True)
-        git.use(await fetching.pin(branch, policy))
+        choice = policy.credentials.choice_of_schedule(branch.repo_url)
+        await fetching.give_credential(git, branch, choice, policy)
         listed = await git.run(
             "ls-remote", "--quiet", "--end-of-options", "origin", ref, f"{ref}^{{}}", max_output=MAX_OUTPUT
         )

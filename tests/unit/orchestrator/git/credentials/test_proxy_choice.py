@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.errors import ConfigurationError
-from solstice_orchestrator.git.proxies.proxy_choice import (
+from solstice_orchestrator.git.credentials.proxy_choice import (
     check_proxies,
+    http_proxy_of,
     proxied_fetch,
     read_proxy,
     without_passwords,
@@ -100,3 +101,30 @@ def test_the_proxy_that_git_would_use(
 def test_only_proxies_with_accounts_are_kept_from_git() -> None:
     environment = {"ALL_PROXY": "socks5://proxy:1", "PATH": "/a@b", "NO_PROXY": "@"}
     assert without_passwords({**environment, "https_proxy": "http://joe@proxy"}) == environment
+
+
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ({}, None),
+        ({"HTTPS_PROXY": ""}, None),
+        ({"HTTPS_PROXY": "http://quay.example:3128/"}, "quay.example:3128"),
+        ({"https_proxy": "quay.example:3128"}, "quay.example:3128"),
+        ({"HTTPS_PROXY": "http://joe:x@quay.example:3128"}, "quay.example:3128"),
+        ({"HTTPS_PROXY": "http://quay.example:3128", "no_proxy": "other.example, .example"}, None),
+        ({"HTTPS_PROXY": "http://quay.example:3128", "NO_PROXY": "orge.example"}, "quay.example:3128"),
+        ({"HTTPS_PROXY": "http://quay.example:3128", "NO_PROXY": "*"}, None),
+    ],
+)
+def test_our_own_connections_use_the_proxy_that_git_would_use(
+    variables: dict[str, str], name: str | None
+) -> None:
+    proxy = http_proxy_of("https://forge.example/river/otter", variables)
+    assert (proxy and proxy.name) == name
+
+
+def test_our_own_connections_refuse_a_proxy_of_another_kind() -> None:
+    with pytest.raises(
+        ConfigurationError, match="HTTPS_PROXY: repositories with a credential need an HTTP proxy"
+    ):
+        http_proxy_of("https://forge.example/a", {"HTTPS_PROXY": "socks5://quay.example"})

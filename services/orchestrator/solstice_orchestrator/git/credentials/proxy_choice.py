@@ -25,13 +25,13 @@ _TARGET_PORTS: Final = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """An HTTP proxy that asks for a user and a password."""
+    """An HTTP proxy; most here ask for a user and a password."""
 
     has_tls: bool
     host: str
     port: int
     authorization: str = field(repr=False)
-    """The value of the header Proxy-Authorization."""
+    """The value of the header Proxy-Authorization; empty for a proxy without user and password."""
 
     @property
     def name(self) -> str:
@@ -61,6 +61,28 @@ def proxied_fetch(repo_url: str, environment: Mapping[str, str]) -> ProxiedFetch
     return ProxiedFetch(
         proxy=proxy, variable=names[0], target=target_of(parts.netloc, _TARGET_PORTS[parts.scheme])
     )
+
+
+def http_proxy_of(repo_url: str, environment: Mapping[str, str]) -> Proxy | None:
+    """Return the proxy for connections of ours to a host; None for a direct one.
+
+    ConfigurationError for a proxy of another kind.
+    """
+    parts = urlsplit(repo_url)
+    chosen = next((name for name in _VARIABLES.get(parts.scheme, ()) if name in environment), None)
+    if chosen is None or not environment[chosen].strip():
+        return None
+    excepted = environment.get("no_proxy", environment.get("NO_PROXY", ""))
+    if _is_excepted(parts.hostname or "", excepted):
+        return None
+    with_account = read_proxy(chosen, environment[chosen])
+    return with_account or _proxy(chosen, environment[chosen].strip(), "")
+
+
+def _is_excepted(host: str, no_proxy: str) -> bool:
+    """Return whether NO_PROXY names a host, as curl reads it (CURLOPT_NOPROXY(3))."""
+    names = [name.strip().lower().strip(".") for name in no_proxy.split(",")]
+    return "*" in names or any(name and (host == name or host.endswith(f".{name}")) for name in names)
 
 
 def without_passwords(environment: Mapping[str, str]) -> dict[str, str]:
@@ -96,21 +118,26 @@ def read_proxy(variable: str, url: str) -> Proxy | None:
         raise ConfigurationError(
             f"{variable}: only a proxy with http:// or https:// may have a user and password"
         )
+    name, _, password = user.partition(":")
+    credentials = f"{unquote(name)}:{unquote(password)}".encode("utf-8", "surrogateescape")
+    return _proxy(variable, f"{scheme}://{host}", f"Basic {b64encode(credentials).decode()}")
+
+
+def _proxy(variable: str, url: str, authorization: str) -> Proxy:
+    """Return the proxy at a URL without user and password."""
+    scheme, separator, host = url.partition("://")
+    if not separator:
+        scheme, host = "http", scheme
+    if scheme not in _PORTS:
+        raise ConfigurationError(f"{variable}: repositories with a credential need an HTTP proxy")
     try:
-        parts = urlsplit(f"//{host}")
+        parts = urlsplit(f"//{host.rstrip('/')}")
         port = _PORTS[scheme] if parts.port is None else parts.port
     except ValueError:
         parts, port = urlsplit(""), 0
     if not parts.hostname or not port:
         raise ConfigurationError(f"{variable}: must be http://USER:PASSWORD@HOST:PORT")
-    name, _, password = user.partition(":")
-    credentials = f"{unquote(name)}:{unquote(password)}".encode("utf-8", "surrogateescape")
-    return Proxy(
-        has_tls=scheme == "https",
-        host=parts.hostname,
-        port=port,
-        authorization=f"Basic {b64encode(credentials).decode()}",
-    )
+    return Proxy(has_tls=scheme == "https", host=parts.hostname, port=port, authorization=authorization)
 
 
 def target_of(netloc: str, default_port: int) -> str:

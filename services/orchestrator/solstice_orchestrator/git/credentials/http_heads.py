@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from solstice_orchestrator.git.proxies.proxy_choice import target_of
+from solstice_orchestrator.git.credentials.proxy_choice import target_of
 
 _REQUEST_LINE: Final = re.compile(r"([A-Z]+) (\S+) HTTP/1\.[01]")
 _STATUS_LINE: Final = re.compile(r"HTTP/1\.[01] (\d{3})(?: |$)")
@@ -31,7 +31,7 @@ class ProxyRequest:
         """Return the request for the proxy, with other credentials; its connection serves nothing else."""
         kept = [(name, value) for name, value in self.fields if name.lower() not in _OF_ONE_CONNECTION]
         closing = [] if self.is_tunnel else [("Connection", "close")]
-        return _joined(self.line, [*kept, ("Proxy-Authorization", authorization), *closing])
+        return joined(self.line, [*kept, ("Proxy-Authorization", authorization), *closing])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +62,14 @@ class ProxyAnswer:
     def rewritten(self) -> bytes:
         """Return the answer for git, after which the connection ends."""
         if not self.is_final:
-            return _joined(self.line, self.fields)
+            return joined(self.line, self.fields)
         kept = [(name, value) for name, value in self.fields if name.lower() not in _OF_ONE_CONNECTION]
-        return _joined(self.line, [*kept, ("Connection", "close")])
+        return joined(self.line, [*kept, ("Connection", "close")])
 
 
 def read_request(head: bytes) -> ProxyRequest:
     """Read the head of a request to a proxy; ValueError for any other head."""
-    line, fields = _split(head)
+    line, fields = split_head(head)
     matched = _REQUEST_LINE.fullmatch(line)
     if matched is None:
         raise ValueError("no request line")
@@ -85,13 +85,13 @@ def read_request(head: bytes) -> ProxyRequest:
         fields=fields,
         is_tunnel=False,
         target=target_of(netloc, 80),
-        body_bytes=_body_bytes(fields),
+        body_bytes=body_bytes_of(fields),
     )
 
 
 def read_answer(head: bytes) -> ProxyAnswer:
     """Read the head of an answer; ValueError for any other head."""
-    line, fields = _split(head)
+    line, fields = split_head(head)
     matched = _STATUS_LINE.match(line)
     if matched is None:
         raise ValueError("no status line")
@@ -104,7 +104,7 @@ def authorization_of(request: ProxyRequest) -> str:
     return values[0] if len(values) == 1 else ""
 
 
-def _body_bytes(fields: tuple[tuple[str, str], ...]) -> int:
+def body_bytes_of(fields: tuple[tuple[str, str], ...]) -> int:
     """Return the size of a request's body.
 
     git sends none of unknown size for an empty repository. ValueError for one.
@@ -117,7 +117,7 @@ def _body_bytes(fields: tuple[tuple[str, str], ...]) -> int:
     return int(lengths[0]) if lengths else 0
 
 
-def _split(head: bytes) -> tuple[str, tuple[tuple[str, str], ...]]:
+def split_head(head: bytes) -> tuple[str, tuple[tuple[str, str], ...]]:
     line, *rest = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     fields = []
     for each in rest:
@@ -128,6 +128,6 @@ def _split(head: bytes) -> tuple[str, tuple[tuple[str, str], ...]]:
     return line, tuple(fields)
 
 
-def _joined(line: str, fields: "tuple[tuple[str, str], ...] | list[tuple[str, str]]") -> bytes:
+def joined(line: str, fields: "tuple[tuple[str, str], ...] | list[tuple[str, str]]") -> bytes:
     lines = [line, *(f"{name}: {value}" for name, value in fields), "", ""]
     return "\r\n".join(lines).encode("latin-1")

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from solstice_common.addresses.system_errors import system_words
-from solstice_orchestrator.git.proxies.http_heads import (
+from solstice_orchestrator.git.credentials.http_heads import (
     ProxyAnswer,
     ProxyRequest,
     authorization_of,
     read_answer,
     read_request,
 )
-from solstice_orchestrator.git.proxies.proxy_choice import ProxiedFetch, Proxy
+from solstice_orchestrator.git.credentials.proxy_choice import ProxiedFetch, Proxy
 
 HEAD_BYTES: Final = 64 * 1024
 HEAD_SECONDS: Final = 10.0

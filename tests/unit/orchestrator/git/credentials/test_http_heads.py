@@ -2,7 +2,7 @@
 
 import pytest
 
-from solstice_orchestrator.git.proxies.http_heads import authorization_of, read_answer, read_request
+from solstice_orchestrator.git.credentials.http_heads import authorization_of, read_answer, read_request
 
 
 def head(*lines: str) -> bytes:

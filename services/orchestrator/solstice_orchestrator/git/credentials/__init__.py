@@ -1,0 +1,1 @@
+"""Lets git use hosts and proxies whose credentials git must not see."""

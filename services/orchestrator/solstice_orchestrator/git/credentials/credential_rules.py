@@ -1,0 +1,165 @@
+"""Decide which credential fetches a repository, by the file GIT_CREDENTIALS. Pure.
+
+```toml
+[[rules]]
+repositories = ["forge.example/river/*"]
+token = "file:river-token"
+```
+
+The first rule that matches the repository, its protocol, the source of the request and the trust in it counts. Patterns
+begin with a host, so that a credential has one host to which it may be sent.
+"""
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from solstice_common.errors import ConfigurationError
+from solstice_common.values.globs import fits, meaningful
+from solstice_common.values.references import split
+from solstice_common.values.repo_urls import name_of
+from solstice_common.values.validation import in_words
+
+DEFAULT_USER: Final = "solstice"
+"""The user beside a token. Forgejo, Gitea, GitHub and GitLab read only the token; GitLab's deploy tokens have a user."""
+_HOST: Final = re.compile(r"[^*?\[\]/]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenAccess:
+    """An access token or deploy token for https."""
+
+    token: str = field(repr=False)
+    """A reference."""
+    user: str = DEFAULT_USER
+
+
+CredentialAccess: TypeAlias = TokenAccess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialRule:
+    """One credential, and what it may fetch for whom."""
+
+    repositories: tuple[str, ...]
+    """Globs of `name_of`; each begins with a host."""
+    access: CredentialAccess
+    sources: frozenset[str] = frozenset()
+    """Kinds or names of sources; empty: all."""
+    schemes: frozenset[str] = frozenset({"https"})
+    untrusted: bool = False
+    """Whether runs of authors who may not push use it, too."""
+
+    def covers(self, fetch: "FetchOrigin") -> bool:
+        """Whether it may fetch the repository for this source, if the author is trusted."""
+        if urlsplit(fetch.repo_url).scheme not in self.schemes:
+            return False
+        if self.sources and not self.sources & fetch.sources:
+            return False
+        return fits(name_of(fetch.repo_url), self.repositories)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOrigin:
+    """The repository of a fetch, and who caused it."""
+
+    repo_url: str
+    """Canonical."""
+    sources: frozenset[str]
+    """The kind and the name of the request's source."""
+    is_trusted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """There is a credential, and this fetch does not get it."""
+
+    detail: str
+
+
+CredentialChoice: TypeAlias = CredentialRule | Withheld | None
+"""What fetches a repository; None: no credential."""
+
+
+def choose(rules: tuple[CredentialRule, ...], fetch: FetchOrigin) -> CredentialChoice:
+    """Return the rule for a fetch."""
+    covering = [rule for rule in rules if rule.covers(fetch)]
+    usable = [rule for rule in covering if fetch.is_trusted or rule.untrusted]
+    if covering and not usable:
+        return Withheld(
+            "its credential fetches for trusted runs alone, and the author of this code may not push there"
+        )
+    return usable[0] if usable else None
+
+
+def parse_credential_rules(content: bytes) -> tuple[CredentialRule, ...]:
+    """Parse the content of the file, without reading the secrets themselves.
+
+    ConfigurationError names every wrong key, and contains no secret.
+    """
+    try:
+        parsed = _File.model_validate(tomllib.loads(content.decode("utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"is not TOML: {error}") from None
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+        lines = (
+            f"{'.'.join(str(part + 1) if isinstance(part, int) else part for part in problem['loc'])}: "
+            f"{in_words(problem)}"
+            for problem in problems
+        )
+        raise ConfigurationError("\n  ".join(lines)) from None
+    return tuple(rule.read() for rule in parsed.rules)
+
+
+def _pattern(pattern: str) -> str:
+    host, slash, rest = meaningful(pattern).partition("/")
+    if not _HOST.fullmatch(host) or not slash or not rest:
+        raise ValueError(
+            "must begin with the host to which the credential belongs: forge.example/river/* or forge.example/**"
+        )
+    return pattern
+
+
+def _reference(reference: str) -> str:
+    split(reference)
+    return reference
+
+
+def _user(user: str) -> str:
+    if not user or ":" in user or not user.isprintable():
+        raise ValueError("must be the name of a user, without ':'")
+    return user
+
+
+_Reference = Annotated[str, AfterValidator(_reference)]
+
+
+class _RuleTable(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    repositories: Annotated[tuple[Annotated[str, AfterValidator(_pattern)], ...], Field(min_length=1)]
+    sources: tuple[str, ...] = ()
+    untrusted: bool = False
+    http: Literal["refused", "allowed"] = "refused"
+    token: _Reference
+    user: Annotated[str, AfterValidator(_user)] = DEFAULT_USER
+
+    def read(self) -> CredentialRule:
+        return CredentialRule(
+            repositories=self.repositories,
+            access=TokenAccess(token=self.token, user=self.user),
+            sources=frozenset(self.sources),
+            schemes=frozenset({"https", "http"} if self.http == "allowed" else {"https"}),
+            untrusted=self.untrusted,
+        )
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rules: tuple[_RuleTable, ...] = ()

@@ -1,0 +1,136 @@
+"""Reads GIT_CREDENTIALS and the secrets that it names, whenever they change."""
+
+import os
+import stat
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from solstice_common.errors import ConfigurationError
+from solstice_common.messages import JobRequestV1, Source
+from solstice_common.runtime.replaced_file import OTHERS_WRITE
+from solstice_common.signing.key_file import KeyFile
+from solstice_common.values.references import References, split
+from solstice_orchestrator.domain.trust import V1_TRUST, is_trusted
+from solstice_orchestrator.git.credentials.credential_rules import (
+    CredentialChoice,
+    CredentialRule,
+    FetchOrigin,
+    TokenAccess,
+    choose,
+    parse_credential_rules,
+)
+from solstice_orchestrator.log_events import LogEvent
+
+log = structlog.get_logger(__name__)
+
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpCredential:
+    """A user and a password or token for one host."""
+
+    user: str
+    password: str = field(repr=False)
+
+    @property
+    def authorization(self) -> str:
+        """The value of the header Authorization."""
+        return f"Basic {self._encoded}"
+
+    @property
+    def _encoded(self) -> str:
+        return b64encode(f"{self.user}:{self.password}".encode()).decode()
+
+    def masked(self, text: str) -> str:
+        """Replace the secret in what a server, which has seen it, may have said."""
+        return text.replace(self.password, "***").replace(self._encoded, "***")
+
+
+class UnusableCredential(Exception):
+    """The secret of a rule cannot be read; the operator's log says why."""
+
+
+class GitCredentials:
+    """The credentials of this orchestrator; without a file, none."""
+
+    def __init__(
+        self, path: str, environ: Mapping[str, str], *, v1_trust: frozenset[Source] = V1_TRUST
+    ) -> None:
+        """Raise ConfigurationError for a file that cannot be used."""
+        file = Path(path).expanduser()
+        self._v1_trust = v1_trust
+        self._references = References(folder=file.parent, environ=environ)
+        self._rules = KeyFile(file, _read_rules) if path else None
+
+    def choice(self, request: JobRequestV1) -> CredentialChoice:
+        """Return the rule for what a request fetches."""
+        return self._choose(
+            FetchOrigin(
+                repo_url=request.repo_url,
+                sources=frozenset({request.source, request.source_name or request.source}),
+                is_trusted=is_trusted(request, self._v1_trust),
+            )
+        )
+
+    def choice_of_schedule(self, repo_url: str) -> CredentialChoice:
+        """Return the rule for a look-up of a branch, which operators ask for."""
+        return self._choose(
+            FetchOrigin(repo_url=repo_url, sources=frozenset({Source.MANUAL}), is_trusted=True)
+        )
+
+    def _choose(self, fetch: FetchOrigin) -> CredentialChoice:
+        return None if self._rules is None else choose(self._rules.current(), fetch)
+
+    def read(self, rule: CredentialRule) -> HttpCredential:
+        """Return the present credential of a rule; raises UnusableCredential."""
+        access = rule.access
+        return HttpCredential(user=access.user, password=self._secret(access))
+
+    def _secret(self, access: TokenAccess) -> str:
+        kind, rest = split(access.token)
+        try:
+            if kind == "file":
+                _check_private(self._references.folder / Path(rest).expanduser())
+            secret = self._references.value(access.token)
+            if not secret.isprintable():
+                raise ValueError("a token has one line, without control characters")  # noqa: TRY301
+        except ValueError as error:
+            log.error(LogEvent.CREDENTIAL_UNUSABLE, detail=str(error))  # noqa: TRY400  one line, not a traceback
+            raise UnusableCredential from None
+        return secret
+
+
+NO_CREDENTIALS: Final = GitCredentials("", {})
+
+
+def _read_rules(path: Path) -> tuple[CredentialRule, ...]:
+    try:
+        with path.open("rb") as file:
+            mode, content = os.fstat(file.fileno()).st_mode, file.read()
+    except OSError as error:
+        raise ConfigurationError(
+            f"GIT_CREDENTIALS {path}: cannot be read: {error.strerror or error}"
+        ) from None
+    if mode & OTHERS_WRITE:
+        raise ConfigurationError(
+            f"GIT_CREDENTIALS {path}: is not used, since others may write to the file: chmod go-w {path}"
+        )
+    try:
+        return parse_credential_rules(content)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"GIT_CREDENTIALS {path}: {error}") from None
+
+
+def _check_private(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise ValueError(f"the file {path} cannot be read: {error.strerror or error}") from None
+    if mode & _OTHERS:
+        raise ValueError(f"the file {path} is not used, since others may read it: chmod 600 {path}")

@@ -1,1 +1,0 @@
-"""Lets git use a proxy whose user and password git must not see."""

@@ -1,0 +1,366 @@
+"""Real git fetches private repositories with credentials that it never sees."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.git import addresses
+from solstice_orchestrator.git.checkout import check_out
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.commit_ancestry import ask_repository
+from solstice_orchestrator.git.commit_files import CommitFiles
+from solstice_orchestrator.git.credentials.fetch_gateway import CredentialedFetch, open_gateway
+from solstice_orchestrator.git.credentials.git_credentials import GitCredentials, HttpCredential
+from solstice_orchestrator.git.credentials.upstream import Upstream
+from solstice_orchestrator.git.heads import Branch, head_of
+from solstice_orchestrator.superseding.push_order import OrderQuestion
+from tests.builders import job_request
+from tests.repositories import Repository
+from tests.servers.certificates import Authority, authority
+from tests.servers.git_servers import AskingServer, answering, git_backend, http_server
+from tests.servers.http_proxy import http_proxy, https_server
+
+TOKEN = "plaNted-4f1c9e07d2"
+
+
+class PrivateForge:
+    """A repository behind a server that asks for a token, and an operator's files."""
+
+    def __init__(self, folder: Path, signer: Authority) -> None:
+        self.folder, self.signer, self.port = folder, signer, 0
+        self.repository = Repository(folder / "root" / "river" / "otter")
+        self.sha = self.repository.commit({"hello.txt": "ahoy\n", ".solstice/job.sh": "true\n"})
+        self.asking = AskingServer("gitlab+deploy-token-7", TOKEN)
+        self.token_file = folder / "token"
+        self.token_file.write_text(f"{TOKEN}\n")
+        self.token_file.chmod(0o600)
+        self.rules = folder / "credentials.toml"
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}/river/otter/.git"
+
+    def write_rules(self, pattern: str = "river/**", more: str = "") -> None:
+        self.rules.write_text(
+            f'[[rules]]\nrepositories = ["127.0.0.1:{self.port}/{pattern}"]\ntoken = "file:token"\n'
+            f'user = "gitlab+deploy-token-7"\n{more}\n'
+        )
+
+    def policy(self, **variables: str) -> GitPolicy:
+        return GitPolicy(
+            protocols=("https",),
+            timeout_seconds=30,
+            planning_timeout_seconds=30,
+            environment={
+                "PATH": os.environ["PATH"],
+                "GIT_SSL_CAINFO": str(self.signer.certificate),
+                **variables,
+            },
+            credentials=GitCredentials(str(self.rules), {}),
+        )
+
+    def request(self, **changes: Any) -> JobRequestV1:
+        return job_request(
+            **{
+                "repo_url": self.url,
+                "commit_sha": self.sha,
+                "ref": "refs/heads/main",
+                "trusted": True,
+                **changes,
+            }
+        )
+
+    async def check_out(self, policy: GitPolicy | None = None, **changes: Any) -> Path:
+        source = self.folder / f"source-{len(list(self.folder.glob('source-*')))}"
+        await check_out(
+            self.request(**changes), source, policy=policy or self.policy(), scratch=self.folder / "scratch"
+        )
+        return source
+
+    async def failure(self, policy: GitPolicy | None = None, **changes: Any) -> CheckoutFailed:
+        with pytest.raises(CheckoutFailed) as caught:
+            await self.check_out(policy, **changes)
+        assert TOKEN not in caught.value.detail
+        assert "127.0.0.1:" not in caught.value.detail.replace(f"127.0.0.1:{self.port}", "")
+        return caught.value
+
+
+@pytest.fixture(scope="module")
+def signer(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return authority(tmp_path_factory.mktemp("certificates") / "authority")
+
+
+@pytest.fixture(scope="module")
+def certificate(signer: Authority) -> tuple[Path, Path]:
+    return signer.sign("forge", "IP:127.0.0.1,DNS:forge.invalid")
+
+
+@pytest.fixture
+def forge(tmp_path: Path, signer: Authority, certificate: tuple[Path, Path]) -> Iterator[PrivateForge]:
+    place = PrivateForge(tmp_path, signer)
+    with https_server(
+        place.asking.handler(git_backend(tmp_path / "root")),
+        certificate,
+    ) as place.port:
+        place.write_rules()
+        yield place
+
+
+async def checkout(forge: PrivateForge) -> object:
+    return (await forge.check_out() / "hello.txt").read_text() == "ahoy\n"
+
+
+async def plan(forge: PrivateForge) -> object:
+    async with asyncio.TaskGroup() as tasks:
+        files = CommitFiles(tasks, forge.policy(), forge.folder / "scratch")
+        return await files.of(forge.request(), [".solstice/job.sh"]) == {".solstice/job.sh": b"true\n"}
+
+
+async def head(forge: PrivateForge) -> object:
+    branch = Branch(repo_url=forge.url, ref="refs/heads/main")
+    return await head_of(branch, policy=forge.policy(), scratch=forge.folder / "scratch") == forge.sha
+
+
+async def order(forge: PrivateForge) -> object:
+    older, forge.sha = forge.sha, forge.repository.commit({"hello.txt": "later"})
+    question = OrderQuestion(commit_sha=older, newest_sha=forge.sha, before_sha=None)
+    ancestry = await ask_repository(
+        forge.request(ref=None), question, policy=forge.policy(), scratch=forge.folder / "scratch"
+    )
+    return ancestry.in_newest
+
+
+WAYS = pytest.mark.parametrize("fetch", [checkout, plan, head, order])
+
+
+def git_memory(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """What another process of this user, or a core file, can show of git's processes."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (process / "environ").read_bytes()
+            if f"GIT_DIR={folder}".encode() not in environment:
+                continue
+            command = (process / "cmdline").read_bytes()
+            yield f"{process}: environment", environment
+            yield f"{process}: arguments of {command!r}", command
+            with (process / "mem").open("rb", buffering=0) as memory:
+                for line in (process / "maps").read_text().splitlines():
+                    start, end = (int(part, 16) for part in line.split(" ")[0].split("-"))
+                    if line.split(" ")[1].startswith("rw"):
+                        memory.seek(start)
+                        yield f"{process}: memory of {command!r}", memory.read(end - start)
+        except OSError:
+            continue
+
+
+@WAYS
+async def test_git_fetches_with_a_token_that_none_of_its_processes_ever_holds(
+    fetch: Callable[[PrivateForge], Any], forge: PrivateForge
+) -> None:
+    found: list[str] = []
+    seen: set[str] = set()
+    forms = (TOKEN.encode(), forge.asking.authorization.removeprefix("Basic ").encode())
+
+    def search(_: str) -> None:
+        for where, content in git_memory(forge.folder):
+            if b"Authorization: Basic " in content or "arguments" in where:
+                # The gateway's own: what looks like a credential can be found in memory.
+                seen.add(where.partition(": ")[2].split(" ")[0])
+            found.extend([where] if any(form in content for form in forms) else [])
+
+    forge.asking.before_answer = search
+    assert await fetch(forge)
+    assert seen == {"environment", "arguments", "memory"}
+    assert found == []
+    assert {given for _, given in forge.asking.requests} == {forge.asking.authorization}
+
+
+async def test_the_checked_out_repository_knows_its_url_and_no_credential(forge: PrivateForge) -> None:
+    source = await forge.check_out()
+    config = (source / ".git" / "config").read_text()
+    assert f'url = "{forge.url}"' in config
+    files = [file.read_bytes() for file in source.rglob("*") if file.is_file()]
+    assert not any(TOKEN.encode() in content or b"Authorization" in content for content in files)
+
+
+async def test_a_redirect_takes_the_credential_nowhere(
+    tmp_path: Path, signer: Authority, certificate: tuple[Path, Path]
+) -> None:
+    elsewhere: list[str] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            elsewhere.append(str(self.headers))
+            self.send_error(404)
+
+    forge = PrivateForge(tmp_path, signer)
+    with http_server(Elsewhere) as other:
+        target = f"http://127.0.0.1:{other}/river/otter/.git/info/refs?service=git-upload-pack"
+        with https_server(answering(302, Location=target), certificate) as forge.port:
+            forge.write_rules()
+            failed = await forge.failure()
+    assert elsewhere == []
+    assert "redirects are not followed" in failed.detail
+    assert str(other) not in failed.detail
+
+
+async def test_a_server_that_repeats_the_credential_does_not_bring_it_into_messages(
+    tmp_path: Path, signer: Authority, certificate: tuple[Path, Path]
+) -> None:
+    class Repeating(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            words = f"ERR you are {self.headers['Authorization']} with {TOKEN}\n".encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-git-upload-pack-advertisement")
+            self.send_header("X-Echo", self.headers["Authorization"])
+            self.end_headers()
+            self.wfile.write(b"001e# service=git-upload-pack\n0000" + b"%04x" % (len(words) + 4) + words)
+
+    forge = PrivateForge(tmp_path, signer)
+    with https_server(Repeating, certificate) as forge.port:
+        forge.write_rules()
+        failed = await forge.failure()
+    assert "you are Basic *** with ***" in failed.detail
+
+
+async def test_an_untrusted_run_gets_no_credential_and_is_told_so(forge: PrivateForge) -> None:
+    failed = await forge.failure(trusted=False)
+    assert failed.reason is Reason.COMMIT_NOT_FOUND
+    assert "fetches for trusted runs alone" in failed.detail
+    assert {given for _, given in forge.asking.requests} == {""}
+    forge.write_rules(more="untrusted = true")
+    assert (await forge.check_out(trusted=False) / "hello.txt").exists()
+
+
+async def test_planning_shows_an_untrusted_run_nothing_that_a_trusted_one_fetched(
+    forge: PrivateForge,
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        files = CommitFiles(tasks, forge.policy(), forge.folder / "scratch")
+        ask = partial(files.of, paths=[".solstice/job.sh"])
+        trusted, untrusted = await asyncio.gather(
+            ask(forge.request()), ask(forge.request(trusted=False)), return_exceptions=True
+        )
+        assert trusted == {".solstice/job.sh": b"true\n"}
+        assert isinstance(untrusted, CheckoutFailed)
+        with pytest.raises(CheckoutFailed):
+            await ask(forge.request(trusted=False))
+
+
+async def test_another_repository_of_the_host_gets_no_credential(forge: PrivateForge) -> None:
+    forge.write_rules("lake/**")
+    failed = await forge.failure()
+    assert failed.reason is Reason.COMMIT_NOT_FOUND
+    assert {given for _, given in forge.asking.requests} == {""}
+
+
+async def test_a_refused_token_is_named_as_such_and_a_new_one_is_used_at_once(forge: PrivateForge) -> None:
+    policy = forge.policy()
+    forge.token_file.write_text("expired-long-ago")
+    failed = await forge.failure(policy)
+    assert failed.reason is Reason.COMMIT_NOT_FOUND
+    assert f"127.0.0.1:{forge.port} refused the credential (401)" in failed.detail
+    forge.token_file.write_text(TOKEN)
+    assert (await forge.check_out(policy) / "hello.txt").exists()
+    forge.write_rules("lake/**")
+    assert (await forge.failure(policy)).reason is Reason.COMMIT_NOT_FOUND
+
+
+@pytest.mark.parametrize("trouble", ["readable by others", "missing", "two lines"])
+async def test_an_unusable_secret_stops_the_fetch_and_is_not_sent(trouble: str, forge: PrivateForge) -> None:
+    if trouble == "readable by others":
+        forge.token_file.chmod(0o640)
+    elif trouble == "missing":
+        forge.token_file.unlink()
+    else:
+        forge.token_file.write_text(f"{TOKEN}\nX-Header: 1")
+    failed = await forge.failure()
+    assert failed.reason is Reason.CHECKOUT_FAILED
+    assert "cannot be used on this worker" in failed.detail
+    assert str(forge.folder) not in failed.detail
+    assert forge.asking.requests == []
+
+
+async def test_a_server_with_a_foreign_certificate_gets_no_credential(
+    forge: PrivateForge, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    foreign = authority(tmp_path_factory.mktemp("foreign") / "authority")
+    failed = await forge.failure(forge.policy(GIT_SSL_CAINFO=str(foreign.certificate)))
+    assert failed.host_away
+    assert "certificate cannot be trusted" in failed.detail
+    assert forge.asking.requests == []
+
+
+async def test_the_gateway_connects_to_the_address_that_was_checked(
+    forge: PrivateForge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def resolve(*_: object) -> list[str]:
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr(addresses, "_addresses", resolve)
+    monkeypatch.setattr(addresses, "is_public", lambda _: True)
+    forge.rules.write_text(forge.rules.read_text().replace("127.0.0.1", "forge.invalid"))
+    policy = GitPolicy(
+        protocols=("https",),
+        allow_private=False,
+        environment=forge.policy().environment,
+        credentials=GitCredentials(str(forge.rules), {}),
+    )
+    # No resolver knows this name: the gateway can have the address from us alone.
+    await forge.check_out(policy, repo_url=forge.url.replace("127.0.0.1", "forge.invalid"))
+
+
+async def test_the_credential_travels_through_a_proxy_inside_tls(forge: PrivateForge) -> None:
+    with http_proxy(certificate=None, user="joe", password="open sesame") as proxy:
+        assert (await forge.check_out(forge.policy(HTTPS_PROXY=proxy.url())) / "hello.txt").exists()
+    assert {line.split()[0] for line in proxy.requests} == {"CONNECT"}
+    assert {given for _, given in forge.asking.requests} == {forge.asking.authorization}
+
+
+async def answer_to(head: str, port: int) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head.replace("\n", "\r\n").encode())
+    answer = (await reader.read(64 * 1024)).decode("latin-1")
+    writer.close()
+    return answer.split(" ")[1] if answer else "closed"
+
+
+@pytest.mark.parametrize(
+    ("line", "token", "status"),
+    [
+        ("GET /river/otter/.git/info/refs?service=git-upload-pack HTTP/1.1", True, "200"),
+        ("GET /river/otter/.git/info/refs?service=git-upload-pack HTTP/1.1", False, "403"),
+        ("GET /river/otter/.git/info/refs?service=git-receive-pack HTTP/1.1", True, "403"),
+        ("POST /river/otter/.git/git-receive-pack HTTP/1.1", True, "403"),
+        ("GET /river/pike/.git/info/refs?service=git-upload-pack HTTP/1.1", True, "403"),
+        ("GET /river/otter/.git/../../pike/info/refs?service=git-upload-pack HTTP/1.1", True, "403"),
+        ("GET /api/v4/user HTTP/1.1", True, "403"),
+        ("GET https://evil.example/river/otter/.git/info/refs?service=git-upload-pack HTTP/1.1", True, "closed"),
+        ("CONNECT evil.example:443 HTTP/1.1", True, "closed"),
+    ],
+)  # fmt: skip
+async def test_what_finds_the_gateway_can_fetch_this_repository_and_do_nothing_else(
+    line: str, token: bool, status: str, forge: PrivateForge
+) -> None:
+    fetch = CredentialedFetch(
+        credential=HttpCredential(user="gitlab+deploy-token-7", password=TOKEN),
+        upstream=Upstream(repo_url=forge.url, environment=forge.policy().environment),
+    )
+    async with open_gateway(fetch) as gateway:
+        given = gateway.environment["GIT_CONFIG_VALUE_1"] if token else "Authorization: Basic AAAA"
+        head = f"{line}\nHost: x\n{given}\n\n"
+        port = int(gateway.base.rstrip("/").rpartition(":")[2])
+        assert await answer_to(head, port) == status
+    with pytest.raises(OSError, match="Connect call failed"):
+        await asyncio.open_connection("127.0.0.1", port)
