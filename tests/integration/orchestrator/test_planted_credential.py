@@ -1,4 +1,4 @@
-"""No place that a job or a client can read has the credential of a private repository."""
+"""No place that a job can read has the credential of a private repository."""
 
 import asyncio
 import os

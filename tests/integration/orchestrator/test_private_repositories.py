@@ -23,6 +23,7 @@ from solstice_orchestrator.git.credentials.upstream import Upstream
 from solstice_orchestrator.git.heads import Branch, head_of
 from solstice_orchestrator.superseding.push_order import OrderQuestion
 from tests.builders import job_request
+from tests.git_memory import git_memory
 from tests.repositories import Repository
 from tests.servers.certificates import Authority, authority
 from tests.servers.git_servers import AskingServer, answering, git_backend, http_server
@@ -139,26 +140,6 @@ async def order(forge: PrivateForge) -> object:
 
 
 WAYS = pytest.mark.parametrize("fetch", [checkout, plan, head, order])
-
-
-def git_memory(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """What another process of this user, or a core file, can show of git's processes."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (process / "environ").read_bytes()
-            if f"GIT_DIR={folder}".encode() not in environment:
-                continue
-            command = (process / "cmdline").read_bytes()
-            yield f"{process}: environment", environment
-            yield f"{process}: arguments of {command!r}", command
-            with (process / "mem").open("rb", buffering=0) as memory:
-                for line in (process / "maps").read_text().splitlines():
-                    start, end = (int(part, 16) for part in line.split(" ")[0].split("-"))
-                    if line.split(" ")[1].startswith("rw"):
-                        memory.seek(start)
-                        yield f"{process}: memory of {command!r}", memory.read(end - start)
-        except OSError:
-            continue
 
 
 @WAYS

@@ -31,6 +31,7 @@ from solstice_orchestrator.git.credentials.proxy_choice import (
     proxied_fetch,
     without_passwords,
 )
+from solstice_orchestrator.git.credentials.ssh_agent import SshCredential, open_agent
 from solstice_orchestrator.git.credentials.upstream import Upstream
 from solstice_orchestrator.git.failures import GitErrors, read_events, read_formats
 from solstice_orchestrator.git.host_contact import SSH_FAILED, is_host_away
@@ -202,6 +203,7 @@ class Git:
         self._policy, self._repo_url = policy, repo_url
         self._proxied = proxied_fetch(repo_url, policy.environment)
         self._credentialed: CredentialedFetch | None = None
+        self._ssh_credential: SshCredential | None = None
         self._note = ""
         config = home / "gitconfig"
         config.write_text(CONFIG + (OWNERSHIP if "file" in policy.protocols else ""), encoding="utf-8")
@@ -233,14 +235,18 @@ class Git:
             "SSH_ASKPASS": "true",
         }
 
-    def use(self, pin: AddressPin, credential: HttpCredential | None = None, *, note: str = "") -> None:
+    def use(
+        self, pin: AddressPin, credential: HttpCredential | SshCredential | None = None, *, note: str = ""
+    ) -> None:
         """Let git connect only to the addresses of `pin` from now on, with the credential.
 
         `note` explains a failure of the fetch.
         """
         self._options, self._note = pin.options, note
         self._environment.update(pin.environment)
-        if credential is not None:
+        if isinstance(credential, SshCredential):
+            self._ssh_credential = credential
+        elif credential is not None:
             upstream = Upstream(
                 repo_url=self._repo_url, addresses=pin.addresses, environment=self._policy.environment
             )
@@ -320,6 +326,7 @@ class Git:
                         self._proxied, cafile=self._environment.get("GIT_SSL_CAINFO")
                     ) as local_proxy,
                     open_gateway(self._credentialed) as gateway,
+                    open_agent(self._ssh_credential, self._environment["GIT_SSH_COMMAND"]) as agent,
                     child(
                         self._command(arguments, then),
                         self._directory,
@@ -327,6 +334,7 @@ class Git:
                             **self._environment,
                             **local_proxy.environment,
                             **gateway.environment,
+                            **agent.environment,
                             "GIT_TRACE2_EVENT": f"/dev/fd/{trace.fd}",
                         },
                         input_bytes,
@@ -334,6 +342,7 @@ class Git:
                     ) as git,
                     asyncio.TaskGroup() as tasks,
                 ):
+                    agent.session = git.process.pid
                     watching = tasks.create_task(self._watch(git), name="git watch") if writes else None
                     stdout = tasks.create_task(read(git.stdout), name="git stdout")
                     stderr = tasks.create_task(_read(git.stderr, STDERR_BYTES), name="git stderr")
@@ -379,10 +388,14 @@ async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:
     return bytes(content)
 
 
+_ADVICE: Final = {"Please make sure you have the correct access rights", "and the repository exists."}
+"""Git's last lines after every failure of ssh, whose own words stand before them."""
+
+
 def stderr_tail(stderr: str) -> str:
     """Return the last lines of git's standard error as one line."""
     lines = [printable(line).strip() for line in stderr[-8192:].splitlines()]
-    return "; ".join([line for line in lines if line][-3:])[-500:]
+    return "; ".join([line for line in lines if line and line not in _ADVICE][-3:])[-500:]
 
 
 def printable(text: str) -> str:

@@ -106,7 +106,7 @@ async def give_credential(git: Git, fetch: HasUrl, choice: CredentialChoice, pol
         git.use(addresses, note=choice.detail)
     else:
         try:
-            git.use(addresses, policy.credentials.read(choice))
+            git.use(addresses, policy.credentials.read(choice, fetch.repo_url))
         except UnusableCredential:
             raise CheckoutFailed(
                 Reason.CHECKOUT_FAILED,
@@ -235,7 +235,7 @@ def failure(request: HasUrl, result: GitResult[Any]) -> CheckoutFailed:
 
 
 def git_message(result: GitResult[Any]) -> str:
-    """Return the end of git's output, and what was wrong on the way, as one line."""
+    """Return the end of git's output and any trouble on the way, as one line."""
     message = stderr_tail(result.stderr) or f"git ended with {result.returncode} and said nothing"
     return f"{message}; {result.errors.trouble}" if result.errors.trouble else message
 

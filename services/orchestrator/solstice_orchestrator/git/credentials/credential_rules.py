@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from solstice_common.errors import ConfigurationError
 from solstice_common.values.globs import fits, meaningful
@@ -38,7 +38,16 @@ class TokenAccess:
     user: str = DEFAULT_USER
 
 
-CredentialAccess: TypeAlias = TokenAccess
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshKeyAccess:
+    """A deploy key for ssh, and the file of the host's keys."""
+
+    ssh_key: str = field(repr=False)
+    """A reference."""
+    known_hosts: str
+
+
+CredentialAccess: TypeAlias = TokenAccess | SshKeyAccess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,17 +155,38 @@ class _RuleTable(BaseModel):
     sources: tuple[str, ...] = ()
     untrusted: bool = False
     http: Literal["refused", "allowed"] = "refused"
-    token: _Reference
-    user: Annotated[str, AfterValidator(_user)] = DEFAULT_USER
+    token: _Reference | None = None
+    user: Annotated[str, AfterValidator(_user)] | None = None
+    ssh_key: _Reference | None = None
+    known_hosts: str | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "_RuleTable":
+        if (self.token is None) == (self.ssh_key is None):
+            raise ValueError("must have either token or ssh_key")
+        if (self.ssh_key is None) != (not self.known_hosts):
+            raise ValueError(
+                "must have known_hosts, the file of the host's keys, with ssh_key and only with it"
+            )
+        if self.ssh_key is not None and {"user", "http"} & self.model_fields_set:
+            raise ValueError("user and http are for tokens: the user of ssh stands in the repository's URL")
+        return self
 
     def read(self) -> CredentialRule:
+        access, schemes = self._access()
         return CredentialRule(
             repositories=self.repositories,
-            access=TokenAccess(token=self.token, user=self.user),
+            access=access,
             sources=frozenset(self.sources),
-            schemes=frozenset({"https", "http"} if self.http == "allowed" else {"https"}),
+            schemes=schemes,
             untrusted=self.untrusted,
         )
+
+    def _access(self) -> tuple[CredentialAccess, frozenset[str]]:
+        if self.ssh_key is not None:
+            return SshKeyAccess(ssh_key=self.ssh_key, known_hosts=self.known_hosts or ""), frozenset({"ssh"})
+        schemes = frozenset({"https", "http"} if self.http == "allowed" else {"https"})
+        return TokenAccess(token=self.token or "", user=self.user or DEFAULT_USER), schemes
 
 
 class _File(BaseModel):

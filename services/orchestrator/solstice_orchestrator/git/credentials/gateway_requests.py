@@ -63,7 +63,7 @@ class GatewayRequest:
 
 
 def read_gateway_request(head: bytes) -> GatewayRequest | None:
-    """Read the head of a request; None for one that is no part of a fetch.
+    """Read the head of a request; None unless it is part of a fetch.
 
     ValueError for anything that is no request.
     """

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -20,10 +21,12 @@ from solstice_orchestrator.git.credentials.credential_rules import (
     CredentialChoice,
     CredentialRule,
     FetchOrigin,
-    TokenAccess,
+    SshKeyAccess,
     choose,
     parse_credential_rules,
 )
+from solstice_orchestrator.git.credentials.ssh_agent import SshCredential
+from solstice_orchestrator.git.credentials.ssh_signing import SshSigner, deploy_key
 from solstice_orchestrator.log_events import LogEvent
 
 log = structlog.get_logger(__name__)
@@ -87,23 +90,30 @@ class GitCredentials:
     def _choose(self, fetch: FetchOrigin) -> CredentialChoice:
         return None if self._rules is None else choose(self._rules.current(), fetch)
 
-    def read(self, rule: CredentialRule) -> HttpCredential:
-        """Return the present credential of a rule; raises UnusableCredential."""
+    def read(self, rule: CredentialRule, repo_url: str) -> HttpCredential | SshCredential:
+        """Return the present credential of a rule for a repository; raises UnusableCredential."""
         access = rule.access
-        return HttpCredential(user=access.user, password=self._secret(access))
-
-    def _secret(self, access: TokenAccess) -> str:
-        kind, rest = split(access.token)
         try:
-            if kind == "file":
-                _check_private(self._references.folder / Path(rest).expanduser())
-            secret = self._references.value(access.token)
-            if not secret.isprintable():
+            if isinstance(access, SshKeyAccess):
+                user = urlsplit(repo_url).username
+                if user is None:
+                    raise ValueError(f"{repo_url} names no user: write ssh://git@...")  # noqa: TRY301
+                signer = SshSigner(key=deploy_key(self._secret(access.ssh_key)), user=user)
+                known_hosts = self._references.value(f"file:{access.known_hosts}")
+                return SshCredential(signer=signer, known_hosts=f"{known_hosts}\n")
+            token = self._secret(access.token)
+            if not token.isprintable():
                 raise ValueError("a token has one line, without control characters")  # noqa: TRY301
+            return HttpCredential(user=access.user, password=token)
         except ValueError as error:
             log.error(LogEvent.CREDENTIAL_UNUSABLE, detail=str(error))  # noqa: TRY400  one line, not a traceback
             raise UnusableCredential from None
-        return secret
+
+    def _secret(self, reference: str) -> str:
+        kind, rest = split(reference)
+        if kind == "file":
+            _check_private(self._references.folder / Path(rest).expanduser())
+        return self._references.value(reference)
 
 
 NO_CREDENTIALS: Final = GitCredentials("", {})

@@ -29,13 +29,19 @@ untrusted = true
 repositories = ["inner.example:8080/*"]
 token = "file:inner"
 http = "allowed"
+[[rules]]
+repositories = ["forge.example/river/*"]
+ssh_key = "file:key"
+known_hosts = "hosts"
 """
 
 
 def token_of(url: str, source: str = "github", *, trusted: bool = True) -> str | None:
     fetch = FetchOrigin(repo_url=url, sources=frozenset({source}), is_trusted=trusted)
     chosen = choose(parse_credential_rules(FILE.encode()), fetch)
-    return chosen.access.token if isinstance(chosen, CredentialRule) else None
+    if not isinstance(chosen, CredentialRule):
+        return None
+    return chosen.access.token if isinstance(chosen.access, TokenAccess) else chosen.access.ssh_key
 
 
 @pytest.mark.parametrize(
@@ -48,7 +54,8 @@ def token_of(url: str, source: str = "github", *, trusted: bool = True) -> str |
         ("https://forge.example.evil.example/river/otter", "github", None),
         ("https://evil.example/forge.example/river/otter", "github", None),
         ("http://forge.example/river/otter", "github", None),
-        ("ssh://git@forge.example/river/otter", "github", None),
+        ("ssh://git@forge.example/river/otter", "github", "file:key"),
+        ("ssh://git@forge.example:2222/river/otter", "github", None),
         ("http://inner.example:8080/a", "github", "file:inner"),
         ("https://inner.example:8080/a", "github", "file:inner"),
     ],
@@ -74,6 +81,9 @@ def test_untrusted_runs_get_only_what_the_operator_gives_them() -> None:
         ('repositories = ["forge.example"]\ntoken = "file:t"', "must begin with the host"),
         ('repositories = ["forge.example/*"]\ntoken = "ghp_plaNted"', "rules.1.token: a secret does not stand here"),
         ('repositories = ["forge.example/*"]\ntoken = "file:t"\nuser = "a:b"', "rules.1.user: must be the name"),
+        ('repositories = ["forge.example/*"]', "must have either token or ssh_key"),
+        ('repositories = ["forge.example/*"]\nssh_key = "file:k"', "must have known_hosts"),
+        ('repositories = ["forge.example/*"]\nssh_key = "file:k"\nknown_hosts = "h"\nuser = "git"', "are for tokens"),
         ('repositories = []\ntoken = "file:t"', "rules.1.repositories"),
         ('repositories = ["forge.example/*"]\ntokn = "file:t"', "rules.1.tokn"),
     ],
