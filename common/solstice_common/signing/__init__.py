@@ -1,1 +1,1 @@
-"""Signs requests and cancel requests, and verifies that a key may sign them."""
+"""Signs messages, verifies who may sign them, and signs in as a GitHub App."""

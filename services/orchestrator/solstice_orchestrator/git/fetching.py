@@ -106,11 +106,10 @@ async def give_credential(git: Git, fetch: HasUrl, choice: CredentialChoice, pol
         git.use(addresses, note=choice.detail)
     else:
         try:
-            git.use(addresses, policy.credentials.read(choice, fetch.repo_url))
-        except UnusableCredential:
+            git.use(addresses, await policy.credentials.read(choice, fetch.repo_url))
+        except UnusableCredential as error:
             raise CheckoutFailed(
-                Reason.CHECKOUT_FAILED,
-                f"the credential for {fetch.repo_url} cannot be used on this worker; its log says why",
+                Reason.CHECKOUT_FAILED, f"there is no credential for {fetch.repo_url}: {error}"
             ) from None
 
 

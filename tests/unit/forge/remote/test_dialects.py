@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from solstice_common.broker.delivery import Refuse
 from solstice_common.errors import ConfigurationError
+from solstice_common.signing.github_app import signing_key
 from solstice_forge.remote import gitea_family_calls, github_calls, gitlab_calls
 from solstice_forge.remote.call_pacing import ForgeAnswer
-from solstice_forge.remote.github_app import signing_key
 from solstice_forge.remote.protocol import (
     AppCredentials,
     CommitStatus,

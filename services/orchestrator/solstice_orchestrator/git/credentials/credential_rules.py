@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from solstice_common.addresses.http_client import LOOPBACK
 from solstice_common.errors import ConfigurationError
 from solstice_common.values.globs import fits, meaningful
 from solstice_common.values.references import split
@@ -47,7 +48,18 @@ class SshKeyAccess:
     known_hosts: str
 
 
-CredentialAccess: TypeAlias = TokenAccess | SshKeyAccess
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppAccess:
+    """A GitHub App, which gets a token for each repository."""
+
+    app_id: int
+    private_key: str = field(repr=False)
+    """A reference."""
+    api_url: str = ""
+    """Empty: that of the repository's host."""
+
+
+CredentialAccess: TypeAlias = TokenAccess | SshKeyAccess | AppAccess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +157,25 @@ def _user(user: str) -> str:
     return user
 
 
+def _https(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in LOOPBACK):
+        raise ValueError("must be an https URL, such as https://github.example/api/v3")
+    return url
+
+
 _Reference = Annotated[str, AfterValidator(_reference)]
+
+
+class _AppTable(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: Annotated[int, Field(gt=0)]
+    private_key: _Reference
+    api_url: Annotated[str, AfterValidator(_https)] = ""
+
+    def read(self) -> AppAccess:
+        return AppAccess(app_id=self.id, private_key=self.private_key, api_url=self.api_url)
 
 
 class _RuleTable(BaseModel):
@@ -159,17 +189,20 @@ class _RuleTable(BaseModel):
     user: Annotated[str, AfterValidator(_user)] | None = None
     ssh_key: _Reference | None = None
     known_hosts: str | None = None
+    github_app: _AppTable | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> "_RuleTable":
-        if (self.token is None) == (self.ssh_key is None):
-            raise ValueError("must have either token or ssh_key")
+        if [self.token, self.ssh_key, self.github_app].count(None) != len(("the", "others")):
+            raise ValueError("must have one of token, ssh_key and github_app")
         if (self.ssh_key is None) != (not self.known_hosts):
             raise ValueError(
                 "must have known_hosts, the file of the host's keys, with ssh_key and only with it"
             )
-        if self.ssh_key is not None and {"user", "http"} & self.model_fields_set:
-            raise ValueError("user and http are for tokens: the user of ssh stands in the repository's URL")
+        if self.token is None and {"user", "http"} & self.model_fields_set:
+            raise ValueError(
+                "user and http are for token alone; the user of ssh stands in the repository's URL"
+            )
         return self
 
     def read(self) -> CredentialRule:
@@ -185,6 +218,8 @@ class _RuleTable(BaseModel):
     def _access(self) -> tuple[CredentialAccess, frozenset[str]]:
         if self.ssh_key is not None:
             return SshKeyAccess(ssh_key=self.ssh_key, known_hosts=self.known_hosts or ""), frozenset({"ssh"})
+        if self.github_app is not None:
+            return self.github_app.read(), frozenset({"https"})
         schemes = frozenset({"https", "http"} if self.http == "allowed" else {"https"})
         return TokenAccess(token=self.token or "", user=self.user or DEFAULT_USER), schemes
 

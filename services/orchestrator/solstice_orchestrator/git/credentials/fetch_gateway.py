@@ -171,6 +171,7 @@ class _Serving:
         answer = await self._head(from_host)
         if answer.status == UNAUTHORIZED:
             # git would ask for a user and password.
+            self._fetch.credential.refused()
             self._say("refused the credential (401): is it still valid?")
             raise _Refused(FORBIDDEN)
         self._gateway.trouble = ""

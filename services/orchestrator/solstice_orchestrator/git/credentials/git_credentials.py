@@ -3,8 +3,9 @@
 import os
 import stat
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from solstice_common.signing.key_file import KeyFile
 from solstice_common.values.references import References, split
 from solstice_orchestrator.domain.trust import V1_TRUST, is_trusted
 from solstice_orchestrator.git.credentials.credential_rules import (
+    AppAccess,
     CredentialChoice,
     CredentialRule,
     FetchOrigin,
@@ -25,6 +27,7 @@ from solstice_orchestrator.git.credentials.credential_rules import (
     choose,
     parse_credential_rules,
 )
+from solstice_orchestrator.git.credentials.installation_tokens import InstallationTokens, NoToken
 from solstice_orchestrator.git.credentials.ssh_agent import SshCredential
 from solstice_orchestrator.git.credentials.ssh_signing import SshSigner, deploy_key
 from solstice_orchestrator.log_events import LogEvent
@@ -40,6 +43,8 @@ class HttpCredential:
 
     user: str
     password: str = field(repr=False)
+    refused: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
+    """Called when the host has refused it."""
 
     @property
     def authorization(self) -> str:
@@ -56,7 +61,7 @@ class HttpCredential:
 
 
 class UnusableCredential(Exception):
-    """The secret of a rule cannot be read; the operator's log says why."""
+    """A rule gives no credential; the message is for the author of the job."""
 
 
 class GitCredentials:
@@ -70,6 +75,7 @@ class GitCredentials:
         self._v1_trust = v1_trust
         self._references = References(folder=file.parent, environ=environ)
         self._rules = KeyFile(file, _read_rules) if path else None
+        self._apps = InstallationTokens()
 
     def choice(self, request: JobRequestV1) -> CredentialChoice:
         """Return the rule for what a request fetches."""
@@ -90,7 +96,7 @@ class GitCredentials:
     def _choose(self, fetch: FetchOrigin) -> CredentialChoice:
         return None if self._rules is None else choose(self._rules.current(), fetch)
 
-    def read(self, rule: CredentialRule, repo_url: str) -> HttpCredential | SshCredential:
+    async def read(self, rule: CredentialRule, repo_url: str) -> HttpCredential | SshCredential:
         """Return the present credential of a rule for a repository; raises UnusableCredential."""
         access = rule.access
         try:
@@ -101,13 +107,22 @@ class GitCredentials:
                 signer = SshSigner(key=deploy_key(self._secret(access.ssh_key)), user=user)
                 known_hosts = self._references.value(f"file:{access.known_hosts}")
                 return SshCredential(signer=signer, known_hosts=f"{known_hosts}\n")
+            if isinstance(access, AppAccess):
+                return await self._of_app(access, self._secret(access.private_key), repo_url)
             token = self._secret(access.token)
             if not token.isprintable():
                 raise ValueError("a token has one line, without control characters")  # noqa: TRY301
             return HttpCredential(user=access.user, password=token)
-        except ValueError as error:
+        except (ValueError, ConfigurationError) as error:
             log.error(LogEvent.CREDENTIAL_UNUSABLE, detail=str(error))  # noqa: TRY400  one line, not a traceback
-            raise UnusableCredential from None
+            raise UnusableCredential("it cannot be used on this worker; its log says why") from None
+        except NoToken as error:
+            raise UnusableCredential(str(error)) from None
+
+    async def _of_app(self, access: AppAccess, private_key: str, repo_url: str) -> HttpCredential:
+        token = await self._apps.token(access.app_id, private_key, access.api_url, repo_url)
+        forget = partial(self._apps.forget, token)
+        return HttpCredential(user="x-access-token", password=token, refused=forget)
 
     def _secret(self, reference: str) -> str:
         kind, rest = split(reference)

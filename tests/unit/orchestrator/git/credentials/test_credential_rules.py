@@ -4,8 +4,10 @@ import pytest
 
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.git.credentials.credential_rules import (
+    AppAccess,
     CredentialRule,
     FetchOrigin,
+    SshKeyAccess,
     TokenAccess,
     Withheld,
     choose,
@@ -33,6 +35,9 @@ http = "allowed"
 repositories = ["forge.example/river/*"]
 ssh_key = "file:key"
 known_hosts = "hosts"
+[[rules]]
+repositories = ["github.com/river/*"]
+github_app = { id = 7, private_key = "file:app.pem" }
 """
 
 
@@ -41,7 +46,11 @@ def token_of(url: str, source: str = "github", *, trusted: bool = True) -> str |
     chosen = choose(parse_credential_rules(FILE.encode()), fetch)
     if not isinstance(chosen, CredentialRule):
         return None
-    return chosen.access.token if isinstance(chosen.access, TokenAccess) else chosen.access.ssh_key
+    match chosen.access:
+        case (
+            TokenAccess(token=reference) | SshKeyAccess(ssh_key=reference) | AppAccess(private_key=reference)
+        ):
+            return reference
 
 
 @pytest.mark.parametrize(
@@ -55,6 +64,8 @@ def token_of(url: str, source: str = "github", *, trusted: bool = True) -> str |
         ("https://evil.example/forge.example/river/otter", "github", None),
         ("http://forge.example/river/otter", "github", None),
         ("ssh://git@forge.example/river/otter", "github", "file:key"),
+        ("https://github.com/river/otter.git", "github", "file:app.pem"),
+        ("ssh://git@github.com/river/otter.git", "github", None),
         ("ssh://git@forge.example:2222/river/otter", "github", None),
         ("http://inner.example:8080/a", "github", "file:inner"),
         ("https://inner.example:8080/a", "github", "file:inner"),
@@ -81,9 +92,11 @@ def test_untrusted_runs_get_only_what_the_operator_gives_them() -> None:
         ('repositories = ["forge.example"]\ntoken = "file:t"', "must begin with the host"),
         ('repositories = ["forge.example/*"]\ntoken = "ghp_plaNted"', "rules.1.token: a secret does not stand here"),
         ('repositories = ["forge.example/*"]\ntoken = "file:t"\nuser = "a:b"', "rules.1.user: must be the name"),
-        ('repositories = ["forge.example/*"]', "must have either token or ssh_key"),
+        ('repositories = ["forge.example/*"]', "must have one of token, ssh_key and github_app"),
+        ('repositories = ["github.com/*"]\ngithub_app = { id = 7, private_key = "file:k", api_url = "http://a.example" }', "must be an https URL"),
+        ('repositories = ["github.com/*"]\ngithub_app = { id = 7, private_key = "-----BEGIN plaNted" }', "a secret does not stand here"),
         ('repositories = ["forge.example/*"]\nssh_key = "file:k"', "must have known_hosts"),
-        ('repositories = ["forge.example/*"]\nssh_key = "file:k"\nknown_hosts = "h"\nuser = "git"', "are for tokens"),
+        ('repositories = ["forge.example/*"]\nssh_key = "file:k"\nknown_hosts = "h"\nuser = "git"', "are for token alone"),
         ('repositories = []\ntoken = "file:t"', "rules.1.repositories"),
         ('repositories = ["forge.example/*"]\ntokn = "file:t"', "rules.1.tokn"),
     ],
