@@ -35,7 +35,7 @@ from solstice_orchestrator.git.credentials.ssh_agent import SshCredential, open_
 from solstice_orchestrator.git.credentials.upstream import Upstream
 from solstice_orchestrator.git.failures import GitErrors, read_events, read_formats
 from solstice_orchestrator.git.host_contact import SSH_FAILED, is_host_away
-from solstice_orchestrator.git.repository import directory_bytes, has_few_entries
+from solstice_orchestrator.git.repository import CONFIG, OWNERSHIP, directory_bytes, has_few_entries
 from solstice_orchestrator.processes.children import Child, child, side_output
 
 T = TypeVar("T")
@@ -72,55 +72,6 @@ LIMITED: Final = 'ulimit -d "$0" && '
 ALONE: Final = 'exec "$@"'
 THEN: Final = '"$@" < /dev/null > /dev/null && echo && exec {}'
 """Runs two commands; the empty line says that the first has succeeded."""
-
-CONFIG: Final = """\
-[core]
-\thooksPath = /dev/null
-\tfsync = none
-\tfsmonitor = false
-\taskPass = true
-\tbigFileThreshold = 16m
-\tdeltaBaseCacheLimit = 16m
-\tpackedGitLimit = 128m
-\tpackedGitWindowSize = 16m
-[pack]
-\tthreads = 2
-[credential]
-\thelper =
-[protocol "ext"]
-\tallow = never
-[transfer]
-\tfsckObjects = true
-\tbundleURI = false
-[fetch "fsck"]
-\tzeroPaddedFilemode = ignore
-\tmissingSpaceBeforeDate = ignore
-\tbadTimezone = ignore
-[fetch]
-\trecurseSubmodules = false
-[submodule]
-\trecurse = false
-[gc]
-\tauto = 0
-[maintenance]
-\tauto = false
-[http]
-\tfollowRedirects = false
-\tlowSpeedLimit = 100
-\tlowSpeedTime = 30
-[init]
-\tdefaultBranch = main
-[advice]
-\tdetachedHead = false
-"""
-"""The only configuration of git. That of the machine and of the service user is not read.
-
-Old repositories have the three harmless kinds of error that `fetch.fsck` ignores. Nothing that git writes here
-has to survive a power failure, so nothing waits for the disk (`fsync`).
-"""
-
-OWNERSHIP: Final = "[safe]\n\tdirectory = *\n"
-"""Lets git read repositories of the machine's other users. It is used where file:// is allowed."""
 
 
 class CheckoutFailed(SolsticeError):

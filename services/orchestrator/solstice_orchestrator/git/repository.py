@@ -1,4 +1,4 @@
-"""Write an empty repository with a remote, and measure what is in a repository."""
+"""Write an empty repository with a remote, measure what is in one, and configure git."""
 
 import contextlib
 import os
@@ -12,6 +12,55 @@ _CORE: Final = {
     True: "\tbare = true\n",
     False: "\tbare = false\n\tfilemode = true\n\tlogallrefupdates = true\n",
 }
+
+CONFIG: Final = """\
+[core]
+\thooksPath = /dev/null
+\tfsync = none
+\tfsmonitor = false
+\taskPass = true
+\tbigFileThreshold = 16m
+\tdeltaBaseCacheLimit = 16m
+\tpackedGitLimit = 128m
+\tpackedGitWindowSize = 16m
+[pack]
+\tthreads = 2
+[credential]
+\thelper =
+[protocol "ext"]
+\tallow = never
+[transfer]
+\tfsckObjects = true
+\tbundleURI = false
+[fetch "fsck"]
+\tzeroPaddedFilemode = ignore
+\tmissingSpaceBeforeDate = ignore
+\tbadTimezone = ignore
+[fetch]
+\trecurseSubmodules = false
+[submodule]
+\trecurse = false
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+[http]
+\tfollowRedirects = false
+\tlowSpeedLimit = 100
+\tlowSpeedTime = 30
+[init]
+\tdefaultBranch = main
+[advice]
+\tdetachedHead = false
+"""
+"""The only configuration of git. That of the machine and of the service user is not read.
+
+Old repositories have the three harmless kinds of error that `fetch.fsck` ignores. Nothing that git writes here
+has to survive a power failure, so nothing waits for the disk (`fsync`).
+"""
+
+OWNERSHIP: Final = "[safe]\n\tdirectory = *\n"
+"""Lets git read repositories of the machine's other users. It is used where file:// is allowed."""
 
 
 def write_repository(git_dir: Path, *, url: str, object_format: str, bare: bool) -> None:

@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from solstice_common.addresses.http_client import LOOPBACK
 from solstice_common.errors import ConfigurationError
 from solstice_common.values.globs import fits, meaningful
 from solstice_common.values.references import split
@@ -27,6 +26,7 @@ from solstice_common.values.validation import in_words
 
 DEFAULT_USER: Final = "solstice"
 """The user beside a token. Forgejo, Gitea, GitHub and GitLab read only the token; GitLab's deploy tokens have a user."""
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _HOST: Final = re.compile(r"[^*?\[\]/]+")
 
 
@@ -159,7 +159,7 @@ def _user(user: str) -> str:
 
 def _https(url: str) -> str:
     parts = urlsplit(url)
-    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in LOOPBACK):
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
         raise ValueError("must be an https URL, such as https://github.example/api/v3")
     return url
 
