@@ -15,6 +15,8 @@ from solstice_common.topology import CANCELS, STATUSES, Route, full_topology, jo
 TOPOLOGY: Final = "solstice:topology"
 CONNECT: Final = ("client|setname", "evalsha", "info", "ping", "script|load")
 """What every connection runs, on no key."""
+COMPARED: Final = ("pttl", "type", "xinfo|groups", "xinfo|stream", "xpending")
+"""What `topology check` asks of each queue; `xinfo|stream` shows its oldest and newest message as well."""
 READ: Final = (
     *("xack", "xclaim", "xdel", "xgroup|delconsumer", "xinfo|consumers", "xpending", "xrange", "xreadgroup"),
 )
@@ -112,13 +114,13 @@ def redis_rights(role: Role, settings: BrokerSettings) -> RedisRights:
             grants = (
                 Grant(CONNECT),
                 Grant(("hexists", "hget", "hgetall", "hset"), (TOPOLOGY,)),
-                Grant(("pttl", "type", "xgroup|create"), declared),
+                Grant((*COMPARED, "xgroup|create"), declared),
             )
         case Role.MONITORING:
             grants = (
-                Grant(("client|setname", "ping")),
+                Grant(("client|setname", "info", "ping")),
                 Grant(("hgetall",), (TOPOLOGY,)),
-                Grant(("pttl", "type"), declared),
+                Grant(COMPARED, declared),
             )
     return RedisRights(grants)
 

@@ -1,7 +1,8 @@
 """`solstice topology check` on a real Redis that differs from the expected topology."""
 
 import json
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pytest
@@ -45,6 +46,14 @@ def bound(client: Redis, exchange: str, key: str, queues: Sequence[str]) -> None
     client.hset(TABLE, f"b:{exchange}\0{key}", json.dumps(queues))
 
 
+def group_anew(client: Redis, start: str, *, waiting: int) -> None:
+    """Replace our group of the queue of requests while so many messages wait."""
+    client.xgroup_destroy(JOBS, "solstice")
+    for _ in range(waiting):
+        client.xadd(JOBS, {"body": "{}"})
+    client.xgroup_create(JOBS, "solstice", start)
+
+
 DRIFTS: Final[dict[str, tuple[Callable[[Redis], object], str, str, str]]] = {
     "stream missing": (lambda at: at.delete(JOBS), QUEUE, "is missing", "topology declare"),
     "queue not declared": (
@@ -64,6 +73,36 @@ DRIFTS: Final[dict[str, tuple[Callable[[Redis], object], str, str, str]]] = {
         QUEUE,
         "its key expires in 86400 s: the queue and all in it vanish",
         "redis-cli PERSIST solstice.jobs.v1",
+    ),
+    "group missing": (
+        lambda at: at.xgroup_destroy(JOBS, "solstice"),
+        QUEUE,
+        "has no consumer group 'solstice': nothing is delivered",
+        "topology declare",
+    ),
+    "group after waiting messages": (
+        lambda at: group_anew(at, "$", waiting=1),
+        QUEUE,
+        "its group 'solstice' began after messages that were waiting",
+        "stop the services, then: redis-cli XGROUP SETID solstice.jobs.v1 solstice 0",
+    ),
+    "group after messages to come": (
+        lambda at: group_anew(at, "99999999999999-0", waiting=0),
+        QUEUE,
+        "its group 'solstice' begins after messages that are still to come",
+        "redis-cli XGROUP SETID solstice.jobs.v1 solstice 0",
+    ),
+    "group of a stranger": (
+        lambda at: at.xgroup_create(JOBS, "copies", "0"),
+        QUEUE,
+        "has the consumer group 'copies', which is not ours",
+        "redis-cli XGROUP DESTROY solstice.jobs.v1 copies",
+    ),
+    "evicts queues": (
+        lambda at: at.config_set("maxmemory-policy", "allkeys-lru"),
+        "server",
+        "has maxmemory-policy allkeys-lru: once there is a maxmemory it evicts queues",
+        "redis-cli CONFIG SET maxmemory-policy noeviction",
     ),
     "exchange missing": (
         lambda at: at.hdel(TABLE, "x:solstice.dlx"),
@@ -135,18 +174,20 @@ DRIFTS: Final[dict[str, tuple[Callable[[Redis], object], str, str, str]]] = {
 
 
 @pytest.fixture
-def server(redis_servers: Callable[[str], RedisServer]) -> RedisServer:
+def server(redis_servers: Callable[[str], RedisServer]) -> Iterator[RedisServer]:
     found = redis_servers(REDIS)
     topology(found.fresh_url(), "declare", code=0)
-    return found
+    yield found
+    with found.client() as client:
+        client.config_set("maxmemory-policy", "noeviction")
 
 
 def test_a_declared_server_differs_in_nothing(server: RedisServer) -> None:
     assert differences(server.url, code=0) == []
 
 
-def test_fifteen_kinds_of_drift_are_seeded() -> None:
-    assert len(DRIFTS) == 15
+def test_twenty_kinds_of_drift_are_seeded() -> None:
+    assert len(DRIFTS) == 20
 
 
 @pytest.mark.parametrize("drift", DRIFTS)
@@ -171,3 +212,35 @@ def test_an_empty_server_gets_the_advice_to_declare_everything(server: RedisServ
     found = differences(server.fresh_url())
     assert {each["remedy"] for each in found} == {"solstice topology declare"}
     assert len(found) == 12
+
+
+@pytest.mark.parametrize(
+    "drift", ["group missing", "group after waiting messages", "group after messages to come"]
+)
+def test_the_remedy_for_a_group_lets_each_message_be_delivered(server: RedisServer, drift: str) -> None:
+    seed, *_ = DRIFTS[drift]
+    with server.client() as client:
+        seed(client)
+        before = client.xlen(JOBS)
+        (found,) = differences(server.url)
+        words = shlex.split(found["remedy"].rpartition(": ")[2])
+        if words[0] == "redis-cli":
+            client.execute_command(*words[1:])
+        else:
+            topology(server.url, *words[2:], code=0)
+        client.xadd(JOBS, {"body": "{}"})
+        ((_, entries),) = client.xreadgroup("solstice", "test", {JOBS: ">"})
+        assert len(entries) == before + 1
+    assert differences(server.url, code=0) == []
+
+
+def test_messages_that_are_held_or_wait_are_no_difference(server: RedisServer) -> None:
+    with server.client() as client:
+        for _ in range(5):
+            client.xadd(JOBS, {"body": "{}"})
+        ((_, entries),) = client.xreadgroup("solstice", "test", {JOBS: ">"}, count=3)
+        assert differences(server.url, code=0) == []
+        # As each consumer of ours settles.
+        client.xack(JOBS, "solstice", entries[0][0])
+        client.xdel(JOBS, entries[0][0])
+        assert differences(server.url, code=0) == []

@@ -41,6 +41,8 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "xgroup|create": "KEY group $",
         "xgroup|delconsumer": "KEY group consumer",
         "xinfo|consumers": "KEY group",
+        "xinfo|groups": "KEY",
+        "xinfo|stream": "KEY",
         "xlen": "KEY",
         "xpending": "KEY group",
         "xrange": "KEY - +",

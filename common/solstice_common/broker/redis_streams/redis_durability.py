@@ -60,9 +60,14 @@ def _durable(config: Mapping[str, str] | None, info: Mapping[str, Any]) -> tuple
     return Certainty.YES, None
 
 
-def _evicting(policy: str) -> str | None:
+def evicts_queues(policy: str) -> bool:
+    """Return whether a `maxmemory-policy` may evict queues."""
     # volatile-* evicts only keys with a time to live: ours are idempotency keys, whose loss costs only work.
-    if not policy or policy == "noeviction" or policy.startswith("volatile-"):
+    return bool(policy) and policy != "noeviction" and not policy.startswith("volatile-")
+
+
+def _evicting(policy: str) -> str | None:
+    if not evicts_queues(policy):
         return None
     return f"refused: maxmemory-policy {policy} may evict queues; set maxmemory-policy noeviction"
 
