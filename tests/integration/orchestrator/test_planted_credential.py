@@ -71,7 +71,10 @@ async def test_a_planted_credential_is_found_nowhere_by_a_job_that_runs_meanwhil
     folder: Path, tmp_path: Path
 ) -> None:
     loot, shared = give(folder / "loot"), SharedFiles(directory=give(folder / "service"))
-    sha = Repository(tmp_path / "river").commit({".solstice/job.sh": SEARCH.format(loot=loot)})
+    repository = Repository(tmp_path / "river")
+    searching, other = (
+        repository.commit({".solstice/job.sh": SEARCH.format(loot=loot)}, str(n)) for n in (1, 2)
+    )
     asking = AskingServer("ci", TOKEN)
 
     def hold(_: str) -> None:
@@ -89,7 +92,7 @@ async def test_a_planted_credential_is_found_nowhere_by_a_job_that_runs_meanwhil
         rules.write_text(
             f'[[rules]]\nrepositories = ["127.0.0.1:{port}/**"]\ntoken = "file:token"\nuser = "ci"\n'
         )
-        commit = Commit(Place(f"https://127.0.0.1:{port}/river/.git"), sha)  # type: ignore[arg-type]
+        place = Place(f"https://127.0.0.1:{port}/river/.git")
         async with open_store(shared.database_url) as store:
             # Both users write to the files of the store and the broker.
             for file in shared.directory.iterdir():
@@ -102,9 +105,9 @@ async def test_a_planted_credential_is_found_nowhere_by_a_job_that_runs_meanwhil
                 GIT_CREDENTIALS=str(rules),
                 GIT_SSL_CAINFO=str(signer.certificate),
             ) as service:
-                await publish_requests(shared, commit)
+                await publish_requests(shared, Commit(place, searching))  # type: ignore[arg-type]
                 await wait_until((loot / "ready").exists)
-                await publish_requests(shared, commit)
+                await publish_requests(shared, Commit(place, other))  # type: ignore[arg-type]
                 views = await wait_for_jobs(store, lambda views: len(views) > 1 and all_ended(views))
     assert [view.state for view in views] == [JobState.SUCCEEDED] * 2
     assert b"GIT_CONFIG_VALUE_1=Authorization: Basic" in (loot / "processes").read_bytes()
