@@ -14,7 +14,7 @@ from solstice_common.topology import QueueType
 from tests.bench import redis_yardsticks
 from tests.bench.pairs import Comparison, compare
 from tests.bench.processes import role
-from tests.bench.publishing import message, requests
+from tests.bench.publishing import identified, message, requests
 from tests.bench.roles import PREFETCH
 from tests.bench.routes import route_named
 from tests.bench.servers import BenchServer, goal_of, plain_client
@@ -33,7 +33,7 @@ async def measure(server: BenchServer, *, count: int, rounds: int) -> Comparison
             async with open_broker(vhost.url, name="bench-fill") as broker:
                 await broker.ready(10)
                 await broker.declare(route.topology(QueueType.QUORUM))
-                await broker.publish([message(route, body) for body in requests(count, name)])
+                await broker.publish([message(route, *row) for row in identified(requests(count, name))])
             await asyncio.sleep(REST_SECONDS)
 
         async def ours(number: int) -> float:

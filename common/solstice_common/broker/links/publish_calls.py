@@ -75,7 +75,8 @@ class PublishCalls(Generic[T]):
             return []
         loop = asyncio.get_running_loop()
         call = PublishCall([None] * len(messages), len(messages), loop.create_future())
-        self.waiting.extend(PendingMessage(call, index, message) for index, message in enumerate(messages))
+        for index, message in enumerate(messages):
+            self.waiting.append(PendingMessage(call, index, message))
         self.wake.set()
         # A bare timer costs a third of what `asyncio.timeout` does, once per message on the hot path.
         timer = loop.call_later(self._timeout, call.end)

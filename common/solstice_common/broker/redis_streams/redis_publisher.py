@@ -56,9 +56,11 @@ class RedisPublisher:
     async def publish(self, messages: Sequence[Message]) -> list[Published]:
         """Publish and wait for the outcomes, in order; never raises because of the broker."""
         entries = [entry_of(message, new_message_id()) for message in messages]
-        sent = iter(
-            await self._calls.publish([entry for entry in entries if not isinstance(entry, Published)])
-        )
+        sendable = [entry for entry in entries if not isinstance(entry, Published)]
+        outcomes = await self._calls.publish(sendable)
+        if len(outcomes) == len(entries):
+            return outcomes
+        sent = iter(outcomes)
         return [entry if isinstance(entry, Published) else next(sent) for entry in entries]
 
     async def run(self) -> None:
@@ -115,6 +117,8 @@ class RedisPublisher:
             return [_denied(refused)] * len(entries)
         except RedisRefusal as refused:
             return [Published(PublishStatus.REJECTED, str(refused))] * len(entries)
+        if len(answers) == len(entries) and not any(answers):
+            return [CONFIRMED] * len(entries)
         if len(answers) > len(entries):
             _refusal_in(wire, answers.pop()).log(PUBLISHING)
         return [_outcome(wire, entry, answer) for entry, answer in zip(entries, answers, strict=True)]
