@@ -19,11 +19,11 @@ from solstice_orchestrator.scheduling.order import (
     assign,
     exclusions_of,
     in_order,
-    next_turn_without,
+    next_tag_without,
     overdue,
     queue_entry,
     remaining_after,
-    turns,
+    start_tags,
 )
 from solstice_orchestrator.scheduling.quotas import OwnerStarts, Quotas, owner_of
 from solstice_orchestrator.scheduling.rates import Bucket, BucketKey, BucketScope, StartRates
@@ -46,7 +46,7 @@ class SchedulerModel:
     """The worker that has each job, by job."""
     started: list[Candidate] = field(default_factory=list)
     clocks: defaultdict[QueueKey, int] = field(default_factory=lambda: defaultdict(int))
-    next_turns: dict[tuple[QueueKey, str], int] = field(default_factory=dict)
+    next_tags: dict[tuple[QueueKey, str], int] = field(default_factory=dict)
     started_of: defaultdict[str, list[OwnerStarts]] = field(default_factory=lambda: defaultdict(list))
     """The starts of each owner."""
     buckets: dict[BucketKey, Bucket] = field(default_factory=dict)
@@ -58,9 +58,9 @@ class SchedulerModel:
         """The ids of `count` jobs that begin to wait."""
         queue = (label, priority)
         entry = queue_entry(self._queue(queue))
-        given = turns(entry, self.next_turns.get((queue, repository)), count)
+        given = start_tags(entry, self.next_tags.get((queue, repository)), count)
         self.clocks[queue] = entry.clock
-        self.next_turns[queue, repository] = given.stop
+        self.next_tags[queue, repository] = given.stop
         new = [
             Candidate(
                 job_id=f"{repository}-{self.arrivals + number}",
@@ -69,10 +69,10 @@ class SchedulerModel:
                 age=self.arrivals + number,
                 repository=repository,
                 owner=owner_of(repository),
-                turn=turn,
+                start_tag=tag,
                 waiting_since=self.now,
             )
-            for number, turn in enumerate(given, start=1)
+            for number, tag in enumerate(given, start=1)
         ]
         self.arrivals += count
         self.waiting += new
@@ -106,7 +106,7 @@ class SchedulerModel:
         del self.running[job_id]
 
     def lose(self, worker: str) -> None:
-        """The worker's jobs wait again and keep their `turn`."""
+        """The worker's jobs wait again and keep their `start_tag`."""
         for job_id, (holder, job) in list(self.running.items()):
             if holder == worker:
                 del self.running[job_id]
@@ -116,9 +116,11 @@ class SchedulerModel:
         """Cancel waiting jobs."""
         gone = [each for each in self.waiting if each.job_id in set(job_ids)]
         self.waiting = [each for each in self.waiting if each not in gone]
-        for key, turn in self.next_turns.items():
-            given_up = {each.turn for each in gone if ((each.label, each.priority), each.repository) == key}
-            self.next_turns[key] = next_turn_without(turn, given_up)
+        for key, tag in self.next_tags.items():
+            given_up = {
+                each.start_tag for each in gone if ((each.label, each.priority), each.repository) == key
+            }
+            self.next_tags[key] = next_tag_without(tag, given_up)
 
     def running_of(self) -> Counter[str]:
         """How many jobs of each repository run."""
@@ -160,14 +162,12 @@ class SchedulerModel:
             for each in self.waiting
             if (each.label, each.priority) == queue and not _is_passed_over(each, without)
         ]
-        first = min(waiting, key=lambda each: (each.turn, each.age), default=None)
+        first = min(waiting, key=lambda each: (each.start_tag, each.age), default=None)
         return QueueState(
             clock=self.clocks[queue],
-            first_turn=first.turn if first else None,
-            first_next_turn=self.next_turns[queue, first.repository] if first else 0,
-            largest_next_turn=max(
-                (turn for (of, _), turn in self.next_turns.items() if of == queue), default=0
-            ),
+            first_tag=first.start_tag if first else None,
+            first_next_tag=self.next_tags[queue, first.repository] if first else 0,
+            largest_next_tag=max((tag for (of, _), tag in self.next_tags.items() if of == queue), default=0),
         )
 
     def _first_jobs(self, free: Mapping[str, int], limit: int, without: ClaimExclusions) -> list[Candidate]:

@@ -225,7 +225,7 @@ async def _fill_postgresql(url: str, finished: int, waiting: int) -> None:
         )
         await connection.execute(
             "INSERT INTO jobs (job_id, run_id, position, name, runs_on, priority, repository, needs, spec, state,"  # noqa: S608  our own words
-            " reason, attempt, turn, created_at, waiting_since, started_at, finished_at, exit_code, worker_id)"
+            " reason, attempt, start_tag, created_at, waiting_since, started_at, finished_at, exit_code, worker_id)"
             f" SELECT job_id, run_id, 0, 'test', '{LABEL}', 2, repository, '[]', $1,"
             " CASE WHEN waits THEN 'waiting' ELSE 'succeeded' END,"
             " CASE WHEN waits THEN 'planned' ELSE 'completed' END, CASE WHEN waits THEN 0 ELSE 1 END,"
@@ -260,7 +260,7 @@ def _fill_sqlite(path: str, finished: int, waiting: int) -> None:
         )
         connection.execute(
             "INSERT INTO jobs (job_id, run_id, position, name, runs_on, priority, repository, needs, spec, state,"  # noqa: S608  our own words
-            " reason, attempt, turn, created_at, waiting_since, started_at, finished_at)"
+            " reason, attempt, start_tag, created_at, waiting_since, started_at, finished_at)"
             f" SELECT job_id, run_id, 0, 'test', '{LABEL}', 2, repository, '[]', ?,"
             " iif(waits, 'waiting', 'succeeded'), iif(waits, 'planned', 'completed'), iif(waits, 0, 1),"
             f" number / {REPOSITORIES}, ?, ?, iif(waits, NULL, 1), iif(waits, NULL, 2) FROM numbers",

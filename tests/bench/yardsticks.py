@@ -153,7 +153,7 @@ _CLAIM = """
 WITH moment AS (SELECT extract(epoch FROM clock_timestamp()) AS now),
 next AS MATERIALIZED (
     SELECT job_id, run_id FROM jobs WHERE state = 'waiting' AND runs_on = $1
-    ORDER BY priority, turn, job_id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED),
+    ORDER BY priority, start_tag, job_id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED),
 told AS (
     INSERT INTO outbox (kind, request_id, body, messages) SELECT 'statuses', '', $4, count(*) FROM next HAVING count(*) > 0)
 UPDATE jobs SET state = 'running', reason = 'claimed', sequence = sequence + 1, attempt = attempt + 1,

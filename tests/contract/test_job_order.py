@@ -1,4 +1,4 @@
-"""The order of jobs in every store: turns, caps, ageing, groups and superseding."""
+"""The order of jobs in every store: start tags, caps, ageing, groups and superseding."""
 
 import asyncio
 import itertools
@@ -84,7 +84,7 @@ class TestTurns:
         claims = await claimed(store, free={"linux": 12}, limit=12)
         assert Counter(repositories(claims)) == {"acme/harbour": 4, "acme/docs": 4, "reef/tide": 4}
 
-    async def test_what_is_handed_back_keeps_its_turn(self, store: JobStore) -> None:
+    async def test_what_is_handed_back_keeps_its_start_tag(self, store: JobStore) -> None:
         await many(store, "acme/harbour", 3)
         first, *_ = await claimed(store, free={"linux": 1}, limit=1)
         await store.finish(first.key, RELEASED)
@@ -478,7 +478,7 @@ class TestSupersede:
         await pushed(store)
         assert await run_of(store, older) == (RunState.FAILED, "")
 
-    async def test_a_superseded_push_costs_its_repository_no_turn(self, store: JobStore) -> None:
+    async def test_a_superseded_push_costs_its_repository_no_start_tag(self, store: JobStore) -> None:
         await many(store, "acme/harbour", 30)
         for _ in range(5):
             last = await pushed(store, repo_full_name="reef/tide")

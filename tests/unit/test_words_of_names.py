@@ -21,7 +21,7 @@ RENAMED: Final = re.compile(r"(?:DROP TABLE|ALTER TABLE) (\w+)(?: RENAME TO (\w+
 TERMS: Final[Mapping[str, str]] = {
     "AMQP and message brokers": "binding broker channel consumer envelope exchange message payload property "
     "publish publisher queue stream subscription topology",
-    "databases": "alias cursor durability load lock migration query row schema state store table transaction turn view",
+    "databases": "alias cursor durability load lock migration query row schema state store table transaction view",
     "Git and forges": "branch comment commit fetch forge git gitea head hook merge owner project "
     "pull push ref release repository resend suite webhook",
     "products": "kdl nat redis solstice sqlite",

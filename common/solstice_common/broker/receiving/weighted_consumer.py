@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from solstice_common.broker.delivery import Verdict
 from solstice_common.broker.links.background import background
 from solstice_common.broker.protocol import Broker, Consumer, Delivery
-from solstice_common.broker.receiving.turns import Turns, next_turns
+from solstice_common.broker.receiving.weighted_order import VirtualTimes, next_queues
 
 
 @asynccontextmanager
@@ -46,7 +46,7 @@ class WeightedConsumer:
         self._consumers = consumers
         self._weights = weights
         self._prefetch = prefetch
-        self._turns = Turns()
+        self._times = VirtualTimes()
         self._at_hand: Mapping[str, deque[Delivery]] = {queue: deque() for queue in consumers}
         self._emptied = {queue: asyncio.Event() for queue in consumers}
         self._unsettled: dict[Delivery, str] = {}
@@ -67,7 +67,7 @@ class WeightedConsumer:
             self._changed.clear()
             await self._changed.wait()
         waiting = {queue: len(deliveries) for queue, deliveries in self._at_hand.items()}
-        chosen, self._turns = next_turns(self._turns, self._weights, waiting, self._capacity)
+        chosen, self._times = next_queues(self._times, self._weights, waiting, self._capacity)
         batch = []
         for queue in chosen:
             delivery = self._at_hand[queue].popleft()

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from solstice_common.http.server.bodies import Bodies
 from solstice_common.http.server.bounds import Bounds
-from solstice_common.http.server.reading_turns import ReadingTurns
+from solstice_common.http.server.read_queue import ReadQueue
 from solstice_common.http.server.refusals import CROWDED_OUT
 
 _CHECKS: Final = 10
@@ -64,7 +64,7 @@ class ServerConnections:
     def __init__(self, bounds: Bounds, *, refused: Callable[[str], None] = lambda _reason: None) -> None:
         self.bounds = bounds
         self.bodies = Bodies(bounds.body_bytes)
-        self.turns = ReadingTurns()
+        self.reads = ReadQueue()
         self.refused = refused
         """Called with the reason of every refusal of the protocol."""
         self._states: dict[Connection, ConnectionState] = {}

@@ -26,7 +26,7 @@ from solstice_common.http.server.bounds import (
     Bounds,
 )
 from solstice_common.http.server.connections import ConnectionState, ServerConnections, connection_state
-from solstice_common.http.server.reading_turns import LARGE_READ, TurnTaking
+from solstice_common.http.server.read_queue import LARGE_READ, QueuedReader
 from solstice_common.http.server.refusals import Field
 from solstice_common.http.server.transport import OneWriteTransport
 
@@ -63,7 +63,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # Called by asyncio
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        reading = TurnTaking(transport, self.shared.turns)
+        reading = QueuedReader(transport, self.shared.reads)
         self._out = OneWriteTransport(transport, self.loop, self._reads_on, reading)
         super().connection_made(self._out)  # type: ignore[arg-type]  # it delegates
         if self.shared.admit(self, self.loop):
@@ -84,7 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
             begin = end
         # A refused connection is dropped after a few more bytes: it need not wait for its turn to be read.
         if len(data) >= LARGE_READ and not self.is_over and not self.arrival.in_head:
-            self._out.reading.wait_for_turn()
+            self._out.reading.wait_in_queue()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_gone = self.is_over = True

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from solstice_common.http.server.reading_turns import TurnTaking
+from solstice_common.http.server.read_queue import QueuedReader
 
 
 class OneWriteTransport:
@@ -22,7 +22,7 @@ class OneWriteTransport:
         transport: asyncio.Transport,
         loop: asyncio.AbstractEventLoop,
         closing: Callable[[], bool],
-        reading: TurnTaking,
+        reading: QueuedReader,
     ) -> None:
         self.reading: Final = reading
         self._transport = transport

@@ -1,9 +1,9 @@
 """Which waiting jobs start next, by class, fairness and waiting time. Pure.
 
 The order of one label: first the *overdue* jobs of any class, the longest wait first; then by priority class; within a
-class by `turn`; with equal turns the older job. A turn is a time in virtual time: the start tag of start-time fair
-queueing (Goyal, Vin and Cheng 1996; docs/decisions/0010). Repositories that wait for the same label and class have
-their jobs interleaved one by one, and a newly arrived repository is next. A job gets its turn once, when it begins to
+class by the *start tag*, a time in virtual time (start-time fair queueing: Goyal, Vin and Cheng 1996;
+docs/decisions/0010); with equal ones the older job. Repositories that wait for the same label and class have their jobs
+interleaved one by one, and a newly arrived repository is next. A job gets its start tag once, when it begins to
 wait, so that a claim reads only the beginning of an index, however many jobs wait.
 """
 
@@ -34,25 +34,25 @@ def rank(priority: Priority) -> int:
 
 
 class QueueState(Value, frozen=True, kw_only=True):
-    """The state of a label and class on which a new job's turn depends.
+    """The state of a label and class on which a new job's start tag depends.
 
-    The *first* is the job with the smallest turn (then age) among those whose repository may start more.
+    The *first* is the job with the smallest start tag (then age) among those whose repository may start more.
     """
 
     clock: int = 0
     """The clock of the last `QueueEntry`; the store keeps one per label and class."""
-    first_turn: int | None = None
+    first_tag: int | None = None
     """None when no job waits."""
-    first_next_turn: int = 0
-    """The `next_turn` of the first job's repository, behind all its waiting jobs."""
-    largest_next_turn: int = 0
+    first_next_tag: int = 0
+    """The `next_tag` of the first job's repository, behind all its waiting jobs."""
+    largest_next_tag: int = 0
     """The largest of all repositories; read only when no job waits."""
 
 
 class QueueEntry(Value, frozen=True, kw_only=True):
     """Where jobs of a newly arrived repository enter the queue."""
 
-    turn: int
+    start_tag: int
     clock: int
     """Kept for the next entry; it only grows, so that newly arrived repositories do not overtake each other."""
 
@@ -64,34 +64,34 @@ def queue_entry(queue: QueueState) -> QueueEntry:
     the first job's repository has a long queue, the new one enters just before that job. When no job waits, past use is
     forgotten: a repository that used more while others were absent owes them nothing.
     """
-    if queue.first_turn is None:
-        clock = max(queue.clock, queue.largest_next_turn)
-        return QueueEntry(turn=clock + 1, clock=clock)
-    clock = max(queue.clock, queue.first_turn - 1)
-    is_long = queue.first_next_turn - queue.first_turn >= LONG_QUEUE
-    return QueueEntry(turn=clock if is_long else max(clock, queue.first_turn), clock=clock)
+    if queue.first_tag is None:
+        clock = max(queue.clock, queue.largest_next_tag)
+        return QueueEntry(start_tag=clock + 1, clock=clock)
+    clock = max(queue.clock, queue.first_tag - 1)
+    is_long = queue.first_next_tag - queue.first_tag >= LONG_QUEUE
+    return QueueEntry(start_tag=clock if is_long else max(clock, queue.first_tag), clock=clock)
 
 
-def turns(entry: QueueEntry, next_turn: int | None, count: int) -> range:
-    """Return the turns of `count` jobs of one repository, in their order.
+def start_tags(entry: QueueEntry, next_tag: int | None, count: int) -> range:
+    """Return the start tags of `count` jobs of one repository, in their order.
 
-    `next_turn` is the repository's own, None when it has none in this label and class. Its new one is the range's
+    `next_tag` is the repository's own, None when it has none in this label and class. Its new one is the range's
     `stop`.
     """
-    first = entry.turn if next_turn is None else max(entry.turn, next_turn)
+    first = entry.start_tag if next_tag is None else max(entry.start_tag, next_tag)
     return range(first, first + count)
 
 
-def next_turn_without(next_turn: int, given_up: Collection[int]) -> int:
-    """Return a repository's next turn after its waiting jobs with turns `given_up` were cancelled.
+def next_tag_without(next_tag: int, given_up: Collection[int]) -> int:
+    """Return a repository's next start tag after its waiting jobs with start tags `given_up` were cancelled.
 
-    So jobs that never ran cost nothing. Only the newest turns can be given back: an older one leaves a gap, which costs
+    So jobs that never ran cost nothing. Only the newest start tags can be given back: an older one leaves a gap, which costs
     the repository one place.
     """
     given_up = frozenset(given_up)
-    while next_turn - 1 in given_up:
-        next_turn -= 1
-    return next_turn
+    while next_tag - 1 in given_up:
+        next_tag -= 1
+    return next_tag
 
 
 # -- a slot is free ------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Candidate(Value, frozen=True, kw_only=True):
     repository: str = ""
     owner: str = ""
     """Empty: no owner, so no owner's limit bounds it."""
-    turn: int = 0
+    start_tag: int = 0
     waiting_since: float = math.inf
     """When it began to wait for a slot, in seconds since the epoch."""
 
@@ -163,7 +163,7 @@ def in_order(candidates: Iterable[Candidate], overdue_before: float = -math.inf)
     def place(each: Candidate) -> tuple[float, ...]:
         if each.waiting_since < overdue_before:
             return (0, each.waiting_since, each.age, 0)
-        return (1, rank(each.priority), each.turn, each.age)
+        return (1, rank(each.priority), each.start_tag, each.age)
 
     return sorted(candidates, key=place)
 
@@ -178,7 +178,7 @@ def assign(
 ) -> Sequence[Candidate]:
     """Return at most `limit` jobs to start now, in dispatch order.
 
-    No job exceeds its label's slots, or what its repository or owner may still start. Each label's jobs start `in_order`. Turns
+    No job exceeds its label's slots, or what its repository or owner may still start. Each label's jobs start `in_order`. Start tags
     of two labels cannot be compared: among the next jobs of several labels the overdue one goes first, then the more
     urgent, then the older. A job that is passed over because of its repository or owner delays no other: give more
     candidates, without those (`exclusions_of`), as long as slots are free.

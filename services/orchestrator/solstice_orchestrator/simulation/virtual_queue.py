@@ -1,6 +1,6 @@
 """Queues of waiting jobs in memory, as the stores keep them in tables. Pure.
 
-`scheduling/order.py` decides. A store reads the beginning of a label's queue in two orders: by class and turn, and by
+`scheduling/order.py` decides. A store reads the beginning of a label's queue in two orders: by class and start tag, and by
 the time of waiting. Both are kept as heaps of only the first job of each class and repository: the jobs behind it
 cannot be next.
 """
@@ -18,10 +18,10 @@ from solstice_orchestrator.scheduling.order import (
     Candidate,
     QueueState,
     assign,
-    next_turn_without,
+    next_tag_without,
     queue_entry,
     rank,
-    turns,
+    start_tags,
 )
 from solstice_orchestrator.scheduling.starts import StartLimits
 from solstice_orchestrator.simulation.bounds import SimulatedBounds
@@ -38,7 +38,7 @@ class QueuedJob(NamedTuple, Generic[Job]):
 
     age: int
     """Smaller for jobs that were planned earlier."""
-    turn: int
+    start_tag: int
     since: float
     job: Job
 
@@ -94,15 +94,15 @@ class VirtualQueues(Generic[Job]):
             self._bounds.meet(repository, now)
         label_queue = self._queues[label][rank(priority)]
         entry = queue_entry(label_queue.queue(self._full))
-        new_turns = turns(entry, label_queue.next_turns.get(repository), len(jobs))
-        label_queue.clock, label_queue.next_turns[repository] = entry.clock, new_turns.stop
+        new_tags = start_tags(entry, label_queue.next_tags.get(repository), len(jobs))
+        label_queue.clock, label_queue.next_tags[repository] = entry.clock, new_tags.stop
         self._waiting[label] += len(jobs)
         queue = label_queue.waiting.setdefault(repository, deque())
         is_first, last = not queue, queue[-1] if queue else None
-        for (age, job), turn in zip(jobs, new_turns, strict=True):
+        for (age, job), tag in zip(jobs, new_tags, strict=True):
             if last is not None and last.since == now and last.age > age:
                 label_queue.shuffled.add(repository)
-            last = QueuedJob(age, turn, now, job)
+            last = QueuedJob(age, tag, now, job)
             queue.append(last)
         if is_first or repository in label_queue.shuffled:
             self._next(label_queue, repository)
@@ -128,13 +128,13 @@ class VirtualQueues(Generic[Job]):
             self._list_again(self._bounds.end(candidate, now))
 
     def withdraw(self, label: str, priority: Priority, repository: str, age: int) -> None:
-        """Remove a waiting job, and give back its turn."""
+        """Remove a waiting job, and give back its start tag."""
         label_queue = self._queues[label][rank(priority)]
         gone = _out_of(label_queue.waiting[repository], age)
         self._waiting[label] -= 1
-        if repository in label_queue.next_turns:
-            label_queue.next_turns[repository] = next_turn_without(
-                label_queue.next_turns[repository], [gone.turn]
+        if repository in label_queue.next_tags:
+            label_queue.next_tags[repository] = next_tag_without(
+                label_queue.next_tags[repository], [gone.start_tag]
             )
         self._next(label_queue, repository)
 
@@ -195,7 +195,7 @@ class VirtualQueues(Generic[Job]):
 
     def _list(self, label_queue: "_VirtualQueue[Job]", repository: str) -> None:
         first, oldest = label_queue.first[repository], label_queue.oldest[repository]
-        label_queue.in_order.list(first.turn, first, label_queue.first)
+        label_queue.in_order.list(first.start_tag, first, label_queue.first)
         self._by_wait[label_queue.label].list(oldest.waiting_since, oldest, label_queue.oldest)
 
 
@@ -206,11 +206,11 @@ class _VirtualQueue(Generic[Job]):
         self.label = label
         self.priority = priority
         self.clock = 0
-        self.next_turns: dict[str, int] = {}
+        self.next_tags: dict[str, int] = {}
         self.waiting: dict[str, deque[QueuedJob[Job]]] = {}
         """Waiting jobs by repository; no queue is empty."""
         self.first: dict[str, Candidate] = {}
-        """The job with the smallest turn, by repository."""
+        """The job with the smallest start tag, by repository."""
         self.oldest: dict[str, Candidate] = {}
         """The job with the longest wait, by repository; among equal waits the older one."""
         self.shuffled: set[str] = set()
@@ -219,14 +219,14 @@ class _VirtualQueue(Generic[Job]):
 
     def candidate(self, waiting: QueuedJob[Job], repository: str) -> Candidate:
         """Return the job as a candidate of `scheduling/order.py`."""
-        age, turn, since, _ = waiting
+        age, tag, since, _ = waiting
         return Candidate(
             job_id=str(age),
             label=self.label,
             priority=self.priority,
             age=age,
             repository=repository,
-            turn=turn,
+            start_tag=tag,
             waiting_since=since,
         )
 
@@ -236,13 +236,13 @@ class _VirtualQueue(Generic[Job]):
         if first is not None:
             return QueueState(
                 clock=self.clock,
-                first_turn=first.turn,
-                first_next_turn=self.next_turns.get(first.repository, 0),
+                first_tag=first.start_tag,
+                first_next_tag=self.next_tags.get(first.repository, 0),
             )
         # No job waits: past use is forgotten.
-        largest = max(self.next_turns.values(), default=0)
-        self.next_turns.clear()
-        return QueueState(clock=self.clock, largest_next_turn=largest)
+        largest = max(self.next_tags.values(), default=0)
+        self.next_tags.clear()
+        return QueueState(clock=self.clock, largest_next_tag=largest)
 
 
 def _out_of(queue: deque[QueuedJob[Job]], age: int) -> QueuedJob[Job]:

@@ -19,7 +19,7 @@ from solstice_orchestrator.web.formats.refusals import HttpRefusal
 
 CONNECTION: Final = "orchestrator (dead letters)"
 CONNECT_SECONDS: Final = 5.0
-TURN_SECONDS: Final = 10.0
+WAIT_SECONDS: Final = 10.0
 """How long a caller waits for the operation before it."""
 ANSWER_SECONDS: Final = 30.0
 
@@ -35,7 +35,7 @@ class DeadLetterAccess:
     broker: Broker
     """The broker to which replays publish."""
     settings: BrokerSettings
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False, compare=False)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False, compare=False)
 
     def routes(self, names: Sequence[str] = ()) -> Sequence[DeadLetterRoute]:
         """These dead-letter queues; all without a name.
@@ -59,8 +59,8 @@ class DeadLetterAccess:
         HttpRefusal 503 while the broker is unavailable or another operation uses them.
         """
         try:
-            async with asyncio.timeout(TURN_SECONDS):
-                await self._turn.acquire()
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._lock.acquire()
         except TimeoutError:
             raise HttpRefusal(
                 503, "unavailable", "Dead letters are being replayed or removed right now. Try again later."
@@ -71,7 +71,7 @@ class DeadLetterAccess:
         except (BrokerUnavailable, ConfigurationError) as error:
             raise HttpRefusal(503, "unavailable", f"{error}. Try again later.") from error
         finally:
-            self._turn.release()
+            self._lock.release()
 
     async def browse(self, routes: Iterable[DeadLetterRoute], selection: Selection) -> list[DeadLetterFacts]:
         """The selected dead letters in brief, by queue and age.

@@ -68,9 +68,9 @@ class Rows:
 
     @asynccontextmanager
     async def lead(self) -> AsyncIterator[asyncio.Event]:
-        self.story.append("turn begun")
+        self.story.append("leadership begun")
         yield self.changed
-        self.story.append("turn over")
+        self.story.append("leadership over")
 
     async def next_group(self, limit: int) -> Sequence[int]:
         self.calls += 1
@@ -145,7 +145,7 @@ async def test_each_absence_of_the_broker_is_reported_once_and_so_is_each_return
 
     await run_until(forwarder_of(rows, broker), all_reported)
     assert rows.story == [
-        "turn begun",
+        "leadership begun",
         "held",
         "resumed",
         "answered 2",
@@ -158,7 +158,7 @@ async def test_each_absence_of_the_broker_is_reported_once_and_so_is_each_return
         "answered 1",
         "marked [3]",
         "ended [3] without []",
-        "turn over",
+        "leadership over",
     ]
 
 

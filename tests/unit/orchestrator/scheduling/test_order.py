@@ -19,12 +19,12 @@ from solstice_orchestrator.scheduling.order import (
     assign,
     exclusions_of,
     in_order,
-    next_turn_without,
+    next_tag_without,
     overdue,
     queue_entry,
     rank,
     remaining_after,
-    turns,
+    start_tags,
 )
 from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
@@ -43,7 +43,7 @@ CANDIDATES = st.lists(
         priority=st.sampled_from(Priority),
         age=st.integers(0, 1000),
         repository=st.sampled_from(REPOSITORIES),
-        turn=st.integers(0, 20),
+        start_tag=st.integers(0, 20),
         waiting_since=st.integers(0, 100).map(float),
     ),
     max_size=30,
@@ -65,7 +65,7 @@ def candidate(
     age: int = 0,
     label: str = "linux",
     repository: str = "acme/app",
-    turn: int = 0,
+    start_tag: int = 0,
     since: float = 1000.0,
 ) -> Candidate:
     return Candidate(
@@ -75,7 +75,7 @@ def candidate(
         age=age,
         repository=repository,
         owner=repository.partition("/")[0],
-        turn=turn,
+        start_tag=start_tag,
         waiting_since=since,
     )
 
@@ -101,28 +101,28 @@ class TestOrder:
             ),
             pytest.param(
                 [
-                    candidate("a1", age=1, turn=0),
-                    candidate("a2", age=2, turn=1),
-                    candidate("a3", age=3, turn=2),
-                    candidate("b1", age=4, turn=0, repository="reef/tide"),
-                    candidate("b2", age=5, turn=1, repository="reef/tide"),
+                    candidate("a1", age=1, start_tag=0),
+                    candidate("a2", age=2, start_tag=1),
+                    candidate("a3", age=3, start_tag=2),
+                    candidate("b1", age=4, start_tag=0, repository="reef/tide"),
+                    candidate("b2", age=5, start_tag=1, repository="reef/tide"),
                 ],
                 ["a1", "b1", "a2", "b2", "a3"],
                 id="repositories take turns",
             ),
             pytest.param(
                 [
-                    candidate("a1", age=1, turn=7),
-                    candidate("b1", Priority.HIGH, age=4, turn=900, repository="reef/tide"),
+                    candidate("a1", age=1, start_tag=7),
+                    candidate("b1", Priority.HIGH, age=4, start_tag=900, repository="reef/tide"),
                 ],
                 ["b1", "a1"],
-                id="turns count within a class only",
+                id="start tags count within a class only",
             ),
             pytest.param(
                 [
                     candidate("critical", Priority.CRITICAL, age=1, since=500.0),
-                    candidate("late", Priority.LOW, age=3, turn=9, since=99.0),
-                    candidate("later still", Priority.LOW, age=4, turn=9, since=98.0),
+                    candidate("late", Priority.LOW, age=3, start_tag=9, since=99.0),
+                    candidate("later still", Priority.LOW, age=4, start_tag=9, since=98.0),
                     candidate("just in time", Priority.LOW, age=2, since=100.0),
                 ],
                 ["later still", "late", "critical", "just in time"],
@@ -140,11 +140,11 @@ class TestOrder:
     def test_a_job_is_overdue_after_more_than_the_longest_wait(self, since: float, late: bool) -> None:
         assert overdue(since, now=1900.0, max_wait_seconds=1800.0) is late
 
-    def test_between_labels_the_older_job_goes_first_independent_of_turns(self) -> None:
+    def test_between_labels_the_older_job_goes_first_independent_of_start_tags(self) -> None:
         waiting = [
-            candidate("busy label", turn=9000, age=1),
-            candidate("busy label too", turn=9001, age=4),
-            candidate("quiet label", turn=0, age=3, label="illumos"),
+            candidate("busy label", start_tag=9000, age=1),
+            candidate("busy label too", start_tag=9001, age=4),
+            candidate("quiet label", start_tag=0, age=3, label="illumos"),
         ]
         assert names(list(assign(waiting, {"linux": 2, "illumos": 2}, 2))) == ["busy label", "quiet label"]
 
@@ -160,10 +160,10 @@ class TestSlotsAndLimits:
 
     def test_a_repository_without_room_does_not_hold_up_another(self) -> None:
         candidates = [
-            candidate("a1", turn=0, age=1),
-            candidate("a2", turn=1, age=2),
-            candidate("a3", turn=2, age=3),
-            candidate("b1", turn=5, age=4, repository="reef/tide"),
+            candidate("a1", start_tag=0, age=1),
+            candidate("a2", start_tag=1, age=2),
+            candidate("a3", start_tag=2, age=3),
+            candidate("b1", start_tag=5, age=4, repository="reef/tide"),
         ]
         chosen = assign(candidates, {"linux": 9}, 9, remaining=RemainingStarts(repositories={"acme/app": 2}))
         assert names(list(chosen)) == ["a1", "a2", "b1"]
@@ -172,10 +172,10 @@ class TestSlotsAndLimits:
 
     def test_an_owner_without_room_does_not_hold_up_another(self) -> None:
         candidates = [
-            candidate("a1", turn=0, age=1),
-            candidate("d1", turn=0, age=2, repository="acme/docs"),
-            candidate("a2", turn=1, age=3),
-            candidate("b1", turn=5, age=4, repository="reef/tide"),
+            candidate("a1", start_tag=0, age=1),
+            candidate("d1", start_tag=0, age=2, repository="acme/docs"),
+            candidate("a2", start_tag=1, age=3),
+            candidate("b1", start_tag=5, age=4, repository="reef/tide"),
         ]
         remaining = RemainingStarts(repositories={"acme/app": 2}, owners={"acme": 2, "reef": 2})
         chosen = assign(candidates, {"linux": 9}, 9, remaining=remaining)
@@ -247,30 +247,30 @@ class TestTurns:
     @pytest.mark.parametrize(
         ("queue", "entry"),
         [
-            pytest.param(QueueState(), QueueEntry(turn=1, clock=0), id="nobody was ever here"),
+            pytest.param(QueueState(), QueueEntry(start_tag=1, clock=0), id="nobody was ever here"),
             pytest.param(
-                QueueState(clock=4, first_turn=10, first_next_turn=12),
-                QueueEntry(turn=10, clock=9),
+                QueueState(clock=4, first_tag=10, first_next_tag=12),
+                QueueEntry(start_tag=10, clock=9),
                 id="level with the first, in the round that is under way",
             ),
             pytest.param(
-                QueueState(clock=4, first_turn=10, first_next_turn=10 + LONG_QUEUE),
-                QueueEntry(turn=9, clock=9),
+                QueueState(clock=4, first_tag=10, first_next_tag=10 + LONG_QUEUE),
+                QueueEntry(start_tag=9, clock=9),
                 id="just before the first of a long queue",
             ),
             pytest.param(
-                QueueState(clock=9, first_turn=9, first_next_turn=900),
-                QueueEntry(turn=9, clock=9),
+                QueueState(clock=9, first_tag=9, first_next_tag=900),
+                QueueEntry(start_tag=9, clock=9),
                 id="not before a repository that has just arrived",
             ),
             pytest.param(
-                QueueState(clock=4, largest_next_turn=120),
-                QueueEntry(turn=121, clock=120),
+                QueueState(clock=4, largest_next_tag=120),
+                QueueEntry(start_tag=121, clock=120),
                 id="nobody waits: what was taken is forgotten",
             ),
             pytest.param(
-                QueueState(clock=121, largest_next_turn=120),
-                QueueEntry(turn=122, clock=121),
+                QueueState(clock=121, largest_next_tag=120),
+                QueueEntry(start_tag=122, clock=121),
                 id="the clock never goes back",
             ),
         ],
@@ -279,7 +279,7 @@ class TestTurns:
         assert queue_entry(queue) == entry
 
     @pytest.mark.parametrize(
-        ("next_turn", "given_turns"),
+        ("next_tag", "given_tags"),
         [
             pytest.param(None, [5, 6, 7], id="a new repository"),
             pytest.param(2, [5, 6, 7], id="one that took less than its share"),
@@ -287,9 +287,9 @@ class TestTurns:
         ],
     )
     def test_jobs_of_one_repository_follow_each_other(
-        self, next_turn: int | None, given_turns: list[int]
+        self, next_tag: int | None, given_tags: list[int]
     ) -> None:
-        assert list(turns(QueueEntry(turn=5, clock=4), next_turn, 3)) == given_turns
+        assert list(start_tags(QueueEntry(start_tag=5, clock=4), next_tag, 3)) == given_tags
 
     @pytest.mark.parametrize(
         ("given_up", "left"),
@@ -297,9 +297,9 @@ class TestTurns:
         ids=["none", "the newest", "the newest three", "one with a gap", "an old one"],
     )
     def test_what_is_cancelled_while_it_waits_is_given_back(self, given_up: list[int], left: int) -> None:
-        assert next_turn_without(10, given_up) == left
+        assert next_tag_without(10, given_up) == left
 
-    def test_a_superseded_push_costs_its_repository_no_turn(self) -> None:
+    def test_a_superseded_push_costs_its_repository_no_start_tag(self) -> None:
         model = SchedulerModel()
         model.arrive("busy", 100)
         for _ in range(20):

@@ -124,7 +124,7 @@ class Order(RuleBasedStateMachine):
     @invariant()
     def those_who_wait_have_turns_of_their_own(self) -> None:
         places = Counter(
-            (each.label, each.priority, each.repository, each.turn) for each in self.model.waiting
+            (each.label, each.priority, each.repository, each.start_tag) for each in self.model.waiting
         )
         assert set(places.values()) <= {1}
 

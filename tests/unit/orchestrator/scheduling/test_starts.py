@@ -27,7 +27,7 @@ def candidate(job_id: str, *, label: str = "linux", repository: str = "acme/app"
         age=0,
         repository=repository,
         owner=repository.partition("/")[0],
-        turn=0,
+        start_tag=0,
         waiting_since=0.0,
     )
 

@@ -145,10 +145,10 @@ class UnitOfWork:
         )
 
     def change_class(self, job_id: str, priority: int) -> None:
-        """Give a job another priority (a rank), and a new turn where it has one.
+        """Give a job another priority (a rank), and a new start tag where it has one.
 
-        Turns of two classes cannot be compared. The turn of a waiting job becomes free; a running job has used its
-        turn, and needs the new one if it has to wait again.
+        Start tags of two classes cannot be compared. The start tag of a waiting job becomes free; a running job has used its
+        start tag, and needs the new one if it has to wait again.
         """
         job = self.jobs[job_id]
         if job.state is JobState.WAITING:

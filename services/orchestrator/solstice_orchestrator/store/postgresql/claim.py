@@ -206,7 +206,7 @@ FROM moment CROSS JOIN (
     UNION ALL
     (SELECT in_order.* FROM queues, LATERAL (
         SELECT * FROM jobs WHERE state = 'waiting' AND runs_on = queues.label AND {others}
-        ORDER BY priority, turn, job_id LIMIT queues.slots {_LOCKED}) AS in_order)
+        ORDER BY priority, start_tag, job_id LIMIT queues.slots {_LOCKED}) AS in_order)
     UNION ALL
     (SELECT rested.* FROM moment, LATERAL (
         SELECT * FROM jobs WHERE state = 'backoff' AND retry_at <= moment.now AND {others}
@@ -289,7 +289,7 @@ def _candidate(job: Job) -> Candidate:
         age=int(job.job_id.replace("-", ""), 16),
         repository=job.repository,
         owner=job.owner,
-        turn=job.turn,
+        start_tag=job.start_tag,
         # A job that comes back from a backoff begins to wait now.
         waiting_since=math.inf
         if job.waiting_since is None or job.state is JobState.BACKOFF

@@ -73,7 +73,7 @@ class Job(Struct, frozen=True, gc=False):
     """Of the newest status about this job."""
     attempt: int = 0
     failures: int = 0
-    turn: int = 0
+    start_tag: int = 0
     waiting_since: float | None = None
     """When it last began to wait for a slot."""
     started_at: float | None = None
@@ -183,7 +183,7 @@ JOB_CHANGES: Final = (
     "sequence",
     "attempt",
     "failures",
-    "turn",
+    "start_tag",
     "waiting_since",
     "started_at",
     "finished_at",
@@ -219,9 +219,9 @@ class RowChanges:
     dead_letters: Sequence[RequestDeadLetter] = ()
     """Published after the statuses."""
     arrivals: Sequence[str] = ()
-    """Ids of jobs that start to wait for a slot, in order: each needs a turn."""
+    """Ids of jobs that start to wait for a slot, in order: each needs a start tag."""
     given_up: Sequence[Job] = ()
-    """Jobs that no longer wait for their turn, as they were: their turns are free."""
+    """Jobs that no longer wait for their start tag, as they were: their start tags are free."""
     ref_runs: Sequence[RefRun] = ()
     """Runs that were planned for a branch or change request."""
     groups: Sequence[bytes] = ()
@@ -229,5 +229,5 @@ class RowChanges:
 
     @property
     def rows_alone(self) -> bool:
-        """Whether writing the rows is all there is to do: no turns, no groups."""
+        """Whether writing the rows is all there is to do: no start tags, no groups."""
         return not (self.arrivals or self.given_up or self.groups)

@@ -16,7 +16,7 @@ TABLES: Final[Mapping[str, str]] = {
     "outbox": "Statuses and dead letters that the broker has not confirmed yet, in the order of publishing.",
     "outbox_lease": "Its one row says which process publishes the outbox, and until when.",
     "workers": "Each worker as it last described itself, its quarantine and what an operator ordered it to do.",
-    "turns": "The virtual time of each repository's next job, for each label and priority class.",
+    "next_tags": "The virtual time of each repository's next job, for each label and priority class.",
     "clocks": "The virtual time at which a new repository enters the queue of a label and priority class.",
     "start_buckets": "The token buckets that limit how fast jobs of a label or repository may start.",
     "owner_starts": "How many jobs of each owner started lately, for the quotas of owners.",

@@ -133,10 +133,10 @@ def _candidates(
     for label, count in to_read.items():
         for condition, order in (
             (" AND waiting_since < :before", "waiting_since, age"),
-            ("", "priority, turn, age"),
+            ("", "priority, start_tag, age"),
         ):
             rows = transaction.connection.execute(
-                "SELECT job_id, priority, age, repository, owner, turn, waiting_since FROM jobs"  # noqa: S608  made of constants
+                "SELECT job_id, priority, age, repository, owner, start_tag, waiting_since FROM jobs"  # noqa: S608  made of constants
                 f" WHERE state = 'waiting' AND runs_on = :label{condition}{others} ORDER BY {order} LIMIT :count",
                 {
                     "label": label,
@@ -155,7 +155,7 @@ def _candidates(
                     age=row["age"],
                     repository=row["repository"],
                     owner=row["owner"],
-                    turn=row["turn"],
+                    start_tag=row["start_tag"],
                     waiting_since=math.inf if row["waiting_since"] is None else row["waiting_since"],
                 )
     return list(candidates.values())

@@ -81,16 +81,16 @@ def test_a_move_is_announced_with_the_next_sequence() -> None:
     assert [each.sequence for each in changes.statuses] == [5]
 
 
-def test_only_a_job_that_never_waited_needs_a_turn() -> None:
+def test_only_a_job_that_never_waited_needs_a_start_tag() -> None:
     unit = unit_of(job("a", JobState.RUNNING), job("b", JobState.APPROVAL), job("c", JobState.BACKOFF))
     for name in "abc":
         unit.move(unit.jobs[name], JobState.WAITING, Reason.RELEASED)
     assert unit.changes().arrivals == ["b"]
 
 
-def test_a_job_that_ends_while_it_waits_frees_its_turn() -> None:
+def test_a_job_that_ends_while_it_waits_frees_its_start_tag() -> None:
     waits, runs = (
-        job("a", JobState.WAITING, turn=7, waiting_since=5.0),
+        job("a", JobState.WAITING, start_tag=7, waiting_since=5.0),
         job("b", JobState.RUNNING, waiting_since=6.0),
     )
     unit = unit_of(waits, runs)

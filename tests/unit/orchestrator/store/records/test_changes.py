@@ -38,7 +38,7 @@ def test_any_other_run_says_itself_how_it_is(run: Run) -> None:
         (RowChanges(given_up=[JOB]), False),
         (RowChanges(groups=[b"g"]), False),
     ],
-    ids=["rows", "turns to give", "turns to free", "groups to settle"],
+    ids=["rows", "start tags to give", "start tags to free", "groups to settle"],
 )
 def test_rows_are_all_there_is_to_write_without_turns_and_groups(changes: RowChanges, *, alone: bool) -> None:
     assert changes.rows_alone is alone

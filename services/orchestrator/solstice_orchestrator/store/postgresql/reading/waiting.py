@@ -71,7 +71,7 @@ async def _ahead(transaction: PostgreSQLTransaction, load: wait_walk.LoadAhead) 
     if load.is_late:
         return await transaction.connection.fetchrow(_AHEAD_OF_LATE, *common, facts.since)
     before = facts.now - transaction.rules.max_wait_seconds
-    return await transaction.connection.fetchrow(_AHEAD, *common, before, job["priority"], job["turn"])
+    return await transaction.connection.fetchrow(_AHEAD, *common, before, job["priority"], job["start_tag"])
 
 
 _RUNNING: Final = (
@@ -113,6 +113,6 @@ _AHEAD_OF_LATE: Final = _counted("waiting_since < $8", "waiting_since = $8 AND j
 _AHEAD: Final = _counted(
     "waiting_since < $8",
     "priority < $9",
-    "priority = $9 AND turn < $10",
-    "priority = $9 AND turn = $10 AND job_id < $2",
+    "priority = $9 AND start_tag < $10",
+    "priority = $9 AND start_tag = $10 AND job_id < $2",
 )

@@ -61,7 +61,7 @@ _TYPES: Final[Mapping[str, str]] = {
         "integer",
     ),
     **dict.fromkeys(("body", "spec", "group_key", "ref_key"), "bytea"),
-    "turn": "bigint",
+    "start_tag": "bigint",
     **dict.fromkeys(("cancel_requested", "group_acquired", "supersede", "rerun"), "boolean"),
 }
 """All other columns are text."""

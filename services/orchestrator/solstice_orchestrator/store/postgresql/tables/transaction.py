@@ -1,6 +1,6 @@
 """One transaction of the PostgreSQL store: it locks and loads rows, and writes changes.
 
-Locks are taken in one order to avoid deadlocks: runs by their ids, then jobs by run and position, then what turns
+Locks are taken in one order to avoid deadlocks: runs by their ids, then jobs by run and position, then what start tags
 depend on. Claims take theirs in any order, and wait for none.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.scheduling.order import ClaimExclusions, QueueState, exclusions_of
-from solstice_orchestrator.store.decisions.queue_turns import (
+from solstice_orchestrator.store.decisions.start_tags import (
     QueueKey,
     RepositoryQueueKey,
     arrange,
@@ -183,7 +183,7 @@ async def write(transaction: PostgreSQLTransaction, changes: RowChanges) -> None
 
 
 async def _arrange(transaction: PostgreSQLTransaction, changes: RowChanges) -> RowChanges:
-    """Return the changes with turns for jobs that start to wait."""
+    """Return the changes with start tags for jobs that start to wait."""
     execute, fetch = transaction.connection.execute, transaction.connection.fetch
     places = queue_places(changes)
     queue_keys = list(dict.fromkeys(repository_queue.queue_key for repository_queue in places))
@@ -220,9 +220,9 @@ async def _arrange(transaction: PostgreSQLTransaction, changes: RowChanges) -> R
         for queue_key in queue_keys
     }
     known = {
-        RepositoryQueueKey(QueueKey(row["label"], row["priority"]), row["repository"]): row["next_turn"]
+        RepositoryQueueKey(QueueKey(row["label"], row["priority"]), row["repository"]): row["next_tag"]
         for row in await fetch(
-            "SELECT * FROM turns"
+            "SELECT * FROM next_tags"
             " WHERE (label, priority, repository) IN (SELECT * FROM unnest($1::text[], $2::integer[], $3::text[]))",
             *_columns_of(places),
         )
@@ -237,10 +237,10 @@ async def _arrange(transaction: PostgreSQLTransaction, changes: RowChanges) -> R
         list(arranged.clocks.values()),
     )
     await execute(
-        "INSERT INTO turns SELECT * FROM unnest($1::text[], $2::integer[], $3::text[], $4::bigint[])"
-        " ON CONFLICT (label, priority, repository) DO UPDATE SET next_turn = excluded.next_turn",
-        *_columns_of(arranged.next_turns),
-        list(arranged.next_turns.values()),
+        "INSERT INTO next_tags SELECT * FROM unnest($1::text[], $2::integer[], $3::text[], $4::bigint[])"
+        " ON CONFLICT (label, priority, repository) DO UPDATE SET next_tag = excluded.next_tag",
+        *_columns_of(arranged.next_tags),
+        list(arranged.next_tags.values()),
     )
     return arranged.changes
 
@@ -249,24 +249,24 @@ async def _queue(
     transaction: PostgreSQLTransaction, queue_key: QueueKey, clock: int, excluded: ClaimExclusions
 ) -> QueueState:
     first = await transaction.connection.fetchrow(
-        "SELECT turn, (SELECT next_turn FROM turns WHERE label = runs_on AND turns.priority = jobs.priority"
-        " AND turns.repository = jobs.repository) AS next_turn FROM jobs"
+        "SELECT start_tag, (SELECT next_tag FROM next_tags WHERE label = runs_on AND next_tags.priority = jobs.priority"
+        " AND next_tags.repository = jobs.repository) AS next_tag FROM jobs"
         " WHERE state = 'waiting' AND runs_on = $1 AND priority = $2 AND repository <> ALL($3) AND owner <> ALL($4)"
-        " ORDER BY turn, job_id LIMIT 1",
+        " ORDER BY start_tag, job_id LIMIT 1",
         queue_key.label,
         queue_key.priority,
         list(excluded.repositories),
         list(excluded.owners),
     )
     if first is not None:
-        return QueueState(clock=clock, first_turn=first["turn"], first_next_turn=first["next_turn"] or 0)
-    # No job waits: the turns that repositories used are forgotten.
+        return QueueState(clock=clock, first_tag=first["start_tag"], first_next_tag=first["next_tag"] or 0)
+    # No job waits: the start tags that repositories used are forgotten.
     gone = await transaction.connection.fetch(
-        "DELETE FROM turns WHERE label = $1 AND priority = $2 RETURNING next_turn",
+        "DELETE FROM next_tags WHERE label = $1 AND priority = $2 RETURNING next_tag",
         queue_key.label,
         queue_key.priority,
     )
-    return QueueState(clock=clock, largest_next_turn=max((row["next_turn"] for row in gone), default=0))
+    return QueueState(clock=clock, largest_next_tag=max((row["next_tag"] for row in gone), default=0))
 
 
 def _columns_of(keys: Iterable[RepositoryQueueKey]) -> tuple[list[str], list[int], list[str]]:

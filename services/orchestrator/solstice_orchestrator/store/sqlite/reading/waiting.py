@@ -61,7 +61,7 @@ def _ahead(connection: sqlite3.Connection, load: wait_walk.LoadAhead, *, before:
             "label": facts.runs_on,
             "age": load.job["age"],
             "priority": load.job["priority"],
-            "turn": load.job["turn"],
+            "start_tag": load.job["start_tag"],
             "since": facts.since,
             "before": before,
             "repositories": json.dumps(list(load.others.repositories)),
@@ -114,6 +114,6 @@ _AHEAD_OF_LATE: Final = _counted("waiting_since < :since", "waiting_since = :sin
 _AHEAD: Final = _counted(
     "waiting_since < :before",
     "priority < :priority",
-    "priority = :priority AND turn < :turn",
-    "priority = :priority AND turn = :turn AND age < :age",
+    "priority = :priority AND start_tag < :start_tag",
+    "priority = :priority AND start_tag = :start_tag AND age < :age",
 )

@@ -13,7 +13,7 @@ from solstice_common.storage.sqlite import insert_many
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.domain.statuses import Status
 from solstice_orchestrator.scheduling.order import ClaimExclusions, QueueState, exclusions_of
-from solstice_orchestrator.store.decisions.queue_turns import (
+from solstice_orchestrator.store.decisions.start_tags import (
     QueueKey,
     RepositoryQueueKey,
     arrange,
@@ -157,7 +157,7 @@ def insert_messages(
 
 
 def _arrange(transaction: SqliteTransaction, changes: RowChanges) -> RowChanges:
-    """Return the changes with turns for jobs that start to wait."""
+    """Return the changes with start tags for jobs that start to wait."""
     execute = transaction.connection.execute
     places = queue_places(changes)
     excluded = ClaimExclusions()
@@ -173,25 +173,25 @@ def _arrange(transaction: SqliteTransaction, changes: RowChanges) -> RowChanges:
     known = {}
     for repository_queue in places:
         row = execute(
-            "SELECT next_turn FROM turns WHERE label = ? AND priority = ? AND repository = ?",
+            "SELECT next_tag FROM next_tags WHERE label = ? AND priority = ? AND repository = ?",
             (*repository_queue.queue_key, repository_queue.repository),
         ).fetchone()
         if row is not None:
-            known[repository_queue] = int(row["next_turn"])
+            known[repository_queue] = int(row["next_tag"])
     arranged = arrange(changes, queues, known)
     for queue_key, clock in arranged.clocks.items():
         execute("INSERT OR REPLACE INTO clocks VALUES (?, ?, ?)", (*queue_key, clock))
-    for repository_queue, next_turn in arranged.next_turns.items():
-        _store_next_turn(transaction, repository_queue, next_turn)
+    for repository_queue, next_tag in arranged.next_tags.items():
+        _store_next_tag(transaction, repository_queue, next_tag)
     return arranged.changes
 
 
-def _store_next_turn(
-    transaction: SqliteTransaction, repository_queue: RepositoryQueueKey, next_turn: int
+def _store_next_tag(
+    transaction: SqliteTransaction, repository_queue: RepositoryQueueKey, next_tag: int
 ) -> None:
     transaction.connection.execute(
-        "INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?)",
-        (*repository_queue.queue_key, repository_queue.repository, next_turn),
+        "INSERT OR REPLACE INTO next_tags VALUES (?, ?, ?, ?)",
+        (*repository_queue.queue_key, repository_queue.repository, next_tag),
     )
 
 
@@ -199,23 +199,23 @@ def _queue(transaction: SqliteTransaction, queue_key: QueueKey, excluded: ClaimE
     execute = transaction.connection.execute
     clock = execute("SELECT clock FROM clocks WHERE label = ? AND priority = ?", queue_key).fetchone()
     first = execute(
-        "SELECT turn, (SELECT next_turn FROM turns WHERE label = runs_on AND turns.priority = jobs.priority"
-        " AND turns.repository = jobs.repository) AS next_turn FROM jobs"
+        "SELECT start_tag, (SELECT next_tag FROM next_tags WHERE label = runs_on AND next_tags.priority = jobs.priority"
+        " AND next_tags.repository = jobs.repository) AS next_tag FROM jobs"
         " WHERE state = 'waiting' AND runs_on = ? AND priority = ?"
         " AND repository NOT IN (SELECT value FROM json_each(?))"
-        " AND owner NOT IN (SELECT value FROM json_each(?)) ORDER BY turn, age LIMIT 1",
+        " AND owner NOT IN (SELECT value FROM json_each(?)) ORDER BY start_tag, age LIMIT 1",
         (*queue_key, json.dumps(list(excluded.repositories)), json.dumps(list(excluded.owners))),
     ).fetchone()
     largest = 0
     if first is None:
-        # No job waits: the turns that repositories used are forgotten.
-        gone = execute("DELETE FROM turns WHERE label = ? AND priority = ? RETURNING next_turn", queue_key)
-        largest = max((row["next_turn"] for row in gone.fetchall()), default=0)
+        # No job waits: the start tags that repositories used are forgotten.
+        gone = execute("DELETE FROM next_tags WHERE label = ? AND priority = ? RETURNING next_tag", queue_key)
+        largest = max((row["next_tag"] for row in gone.fetchall()), default=0)
     return QueueState(
         clock=clock["clock"] if clock else 0,
-        first_turn=first and first["turn"],
-        first_next_turn=(first and first["next_turn"]) or 0,
-        largest_next_turn=largest,
+        first_tag=first and first["start_tag"],
+        first_next_tag=(first and first["next_tag"]) or 0,
+        largest_next_tag=largest,
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from solstice_common.http.server.reading_turns import AT_ONCE, ReadingTurns, TurnTaking
+from solstice_common.http.server.read_queue import AT_ONCE, QueuedReader, ReadQueue
 
 
 class Transport:
@@ -22,16 +22,16 @@ class Transport:
         return self.is_closed
 
 
-def connections(count: int) -> tuple[list[Transport], list[TurnTaking]]:
-    turns = ReadingTurns()
+def connections(count: int) -> tuple[list[Transport], list[QueuedReader]]:
+    queue = ReadQueue()
     transports = [Transport() for _ in range(count)]
-    return transports, [TurnTaking(transport, turns) for transport in transports]  # type: ignore[arg-type]  # all it needs
+    return transports, [QueuedReader(transport, queue) for transport in transports]  # type: ignore[arg-type]  # all it needs
 
 
 async def test_a_few_connections_are_read_in_each_iteration_of_the_loop_in_their_order() -> None:
     transports, waiting = connections(3 * AT_ONCE)
     for reading in waiting:
-        reading.wait_for_turn()
+        reading.wait_in_queue()
     assert not any(transport.is_read for transport in transports)
     for rounds in (1, 2, 3):
         await asyncio.sleep(0)
@@ -42,7 +42,7 @@ async def test_a_few_connections_are_read_in_each_iteration_of_the_loop_in_their
 
 async def test_what_the_application_paused_is_read_when_it_takes_more_and_its_turn_has_come() -> None:
     (transport,), (reading,) = connections(1)
-    reading.wait_for_turn()
+    reading.wait_in_queue()
     reading.pause_reading()
     await asyncio.sleep(0)
     assert not transport.is_read
@@ -53,7 +53,7 @@ async def test_what_the_application_paused_is_read_when_it_takes_more_and_its_tu
 async def test_an_application_that_takes_more_does_not_go_before_its_turn() -> None:
     (transport,), (reading,) = connections(1)
     reading.pause_reading()
-    reading.wait_for_turn()
+    reading.wait_in_queue()
     reading.resume_reading()
     assert not transport.is_read
     await asyncio.sleep(0)
@@ -62,7 +62,7 @@ async def test_an_application_that_takes_more_does_not_go_before_its_turn() -> N
 
 async def test_a_connection_that_closed_meanwhile_is_not_read() -> None:
     (transport,), (reading,) = connections(1)
-    reading.wait_for_turn()
+    reading.wait_in_queue()
     transport.is_closed = True
     await asyncio.sleep(0)
     assert not transport.is_read

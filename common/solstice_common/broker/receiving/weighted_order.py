@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
+class VirtualTimes:
     """What was taken so far, in virtual time."""
 
     now: int = 0
@@ -21,10 +21,10 @@ class Turns:
     """When the last message of each queue ends."""
 
 
-def next_turns(
-    turns: Turns, weights: Mapping[str, int], waiting: Mapping[str, int], limit: int
-) -> tuple[Sequence[str], Turns]:
-    """Return the queues of the next messages, at most `limit`, and the turns after them.
+def next_queues(
+    times: VirtualTimes, weights: Mapping[str, int], waiting: Mapping[str, int], limit: int
+) -> tuple[Sequence[str], VirtualTimes]:
+    """Return the queues of the next messages, at most `limit`, and the times after them.
 
     `waiting` says how many messages of each queue are at hand; with one at hand, one is taken. Of queues that may be
     next, the one that `weights` names first is. While a queue has messages at hand, at most `weight / its weight + 1`
@@ -32,7 +32,7 @@ def next_turns(
     """
     cycle = lcm(*weights.values())
     left = {queue: waiting[queue] for queue in weights if waiting.get(queue)}
-    now, ends = turns.now, dict(turns.ends)
+    now, ends = times.now, dict(times.ends)
     chosen: list[str] = []
     while left and len(chosen) < limit:
         starts = {queue: max(now, ends.get(queue, 0)) for queue in left}
@@ -43,4 +43,4 @@ def next_turns(
         left[queue] -= 1
         if not left[queue]:
             del left[queue]
-    return chosen, Turns(now=now, ends=ends)
+    return chosen, VirtualTimes(now=now, ends=ends)

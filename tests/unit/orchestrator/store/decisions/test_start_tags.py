@@ -1,10 +1,10 @@
-"""The turn of each job that begins to wait for a slot."""
+"""The start tag of each job that begins to wait for a slot."""
 
 from msgspec.structs import replace
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.scheduling.order import QueueState
-from solstice_orchestrator.store.decisions.queue_turns import (
+from solstice_orchestrator.store.decisions.start_tags import (
     QueueKey,
     RepositoryQueueKey,
     arrange,
@@ -57,29 +57,29 @@ def test_running_jobs_are_counted_without_those_that_just_ended() -> None:
 
 def test_arriving_jobs_take_turns_behind_those_of_their_repository() -> None:
     changes = RowChanges(
-        jobs=[waiting("a"), waiting("z", turn=3)],
+        jobs=[waiting("a"), waiting("z", start_tag=3)],
         new_jobs=[waiting("b", "river/heron"), waiting("c", "river/heron")],
         arrivals=["a", "b", "c"],
     )
     arranged = arrange(changes, {LINUX: QueueState(clock=10)}, {OTTER: 20})
-    assert [(job.job_id, job.turn) for job in arranged.changes.jobs] == [("a", 20), ("z", 3)]
-    assert [(job.job_id, job.turn) for job in arranged.changes.new_jobs] == [("b", 11), ("c", 12)]
-    assert (arranged.clocks, arranged.next_turns) == ({LINUX: 10}, {OTTER: 21, HERON: 13})
+    assert [(job.job_id, job.start_tag) for job in arranged.changes.jobs] == [("a", 20), ("z", 3)]
+    assert [(job.job_id, job.start_tag) for job in arranged.changes.new_jobs] == [("b", 11), ("c", 12)]
+    assert (arranged.clocks, arranged.next_tags) == ({LINUX: 10}, {OTTER: 21, HERON: 13})
 
 
 def test_turns_that_were_given_up_are_free_for_the_repository() -> None:
-    gone = [waiting("x", turn=19), waiting("y", turn=18)]
+    gone = [waiting("x", start_tag=19), waiting("y", start_tag=18)]
     arriving = RowChanges(jobs=[waiting("a")], arrivals=["a"], given_up=gone)
     arranged = arrange(arriving, {LINUX: QueueState(clock=10)}, {OTTER: 20})
-    assert [job.turn for job in arranged.changes.jobs] == [18]
-    assert arranged.next_turns == {OTTER: 19}
+    assert [job.start_tag for job in arranged.changes.jobs] == [18]
+    assert arranged.next_tags == {OTTER: 19}
     leaving = arrange(RowChanges(given_up=gone), {}, {OTTER: 20})
-    assert (leaving.clocks, leaving.next_turns) == ({}, {OTTER: 18})
+    assert (leaving.clocks, leaving.next_tags) == ({}, {OTTER: 18})
     both = arrange(
-        RowChanges(jobs=[waiting("a")], arrivals=["a"], given_up=[waiting("x", "delta/wader", turn=5)]),
+        RowChanges(jobs=[waiting("a")], arrivals=["a"], given_up=[waiting("x", "delta/wader", start_tag=5)]),
         {LINUX: QueueState(clock=10)},
         {OTTER: 20},
     )
-    assert [job.turn for job in both.changes.jobs] == [20]
+    assert [job.start_tag for job in both.changes.jobs] == [20]
     unknown = arrange(RowChanges(given_up=gone), {}, {})
-    assert unknown.next_turns == {}
+    assert unknown.next_tags == {}

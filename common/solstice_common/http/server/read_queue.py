@@ -13,15 +13,15 @@ AT_ONCE: Final = 4
 """Connections that are read in one iteration of the event loop: each read takes at most 256 KiB (uvloop)."""
 
 
-class ReadingTurns:
+class ReadQueue:
     """The connections of one server that wait to be read, in order of arrival."""
 
     def __init__(self) -> None:
-        self._waiting: deque[TurnTaking] = deque()
+        self._waiting: deque[QueuedReader] = deque()
         self._is_scheduled = False
 
-    def wait(self, reading: "TurnTaking") -> None:
-        """Call `reading.on_turn` in one of the next iterations of the event loop."""
+    def wait(self, reading: "QueuedReader") -> None:
+        """Call `reading.on_next` in one of the next iterations of the event loop."""
         self._waiting.append(reading)
         self._schedule()
 
@@ -33,17 +33,17 @@ class ReadingTurns:
     def _next(self) -> None:
         self._is_scheduled = False
         for _ in range(min(AT_ONCE, len(self._waiting))):
-            self._waiting.popleft().on_turn()
+            self._waiting.popleft().on_next()
         if self._waiting:
             self._schedule()
 
 
-class TurnTaking:
-    """A connection that is read when the application accepts more and its turn has come."""
+class QueuedReader:
+    """A connection that is read when the application accepts more and those before it in the queue were read."""
 
-    def __init__(self, transport: asyncio.Transport, turns: ReadingTurns) -> None:
+    def __init__(self, transport: asyncio.Transport, queue: ReadQueue) -> None:
         self._transport = transport
-        self._turns = turns
+        self._queue = queue
         self._may_read = True
         """Whether the application accepts more data."""
         self._waits = False
@@ -58,14 +58,14 @@ class TurnTaking:
         if not self._waits:
             self._set(is_read=True)
 
-    def wait_for_turn(self) -> None:
+    def wait_in_queue(self) -> None:
         """Pause reading until the other waiting connections have been read."""
         if not self._waits:
             self._waits = True
             self._set(is_read=False)
-            self._turns.wait(self)
+            self._queue.wait(self)
 
-    def on_turn(self) -> None:
+    def on_next(self) -> None:
         """Resume reading, if the application accepts more and the connection is still open."""
         self._waits = False
         if self._may_read:

@@ -1,6 +1,6 @@
-"""Gives each job that starts to wait its turn in the queue. Pure.
+"""Gives each job that starts to wait its start tag in the queue. Pure.
 
-`scheduling/order.py` decides the turns; the store keeps the numbers that they depend on.
+`scheduling/order.py` decides the start tags; the store keeps the numbers that they depend on.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.scheduling.order import QueueState, next_turn_without, queue_entry, turns
+from solstice_orchestrator.scheduling.order import QueueState, next_tag_without, queue_entry, start_tags
 from solstice_orchestrator.store.records.changes import Job, RowChanges
 
 
@@ -31,11 +31,11 @@ class RepositoryQueueKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrangedChanges:
-    """The changes with every job's turn, and the numbers that the store keeps."""
+    """The changes with every job's start tag, and the numbers that the store keeps."""
 
     changes: RowChanges
     clocks: Mapping[QueueKey, int]
-    next_turns: Mapping[RepositoryQueueKey, int]
+    next_tags: Mapping[RepositoryQueueKey, int]
 
 
 def queue_places(changes: RowChanges) -> Mapping[RepositoryQueueKey, Sequence[str]]:
@@ -71,44 +71,44 @@ def still_running(running: Mapping[str, int], changes: RowChanges) -> Mapping[st
 
 
 def arrange(
-    changes: RowChanges, queues: Mapping[QueueKey, QueueState], next_turns: Mapping[RepositoryQueueKey, int]
+    changes: RowChanges, queues: Mapping[QueueKey, QueueState], next_tags: Mapping[RepositoryQueueKey, int]
 ) -> ArrangedChanges:
-    """Give every arriving job its turn.
+    """Give every arriving job its start tag.
 
-    `next_turns` has the repositories that already have one.
+    `next_tags` has the repositories that already have one.
     """
     entries = {queue_key: queue_entry(queue) for queue_key, queue in queues.items()}
-    turn_of: dict[str, int] = {}
+    tag_of: dict[str, int] = {}
     following: dict[RepositoryQueueKey, int] = {}
     left = _left(changes)
     for repository_queue, job_ids in queue_places(changes).items():
         gone = left.get(repository_queue, ())
-        known = next_turns.get(repository_queue)
+        known = next_tags.get(repository_queue)
         if known is not None and gone:
-            known = next_turn_without(known, gone)
+            known = next_tag_without(known, gone)
             following[repository_queue] = known
         if not job_ids:
             continue
-        new_turns = turns(entries[repository_queue.queue_key], known, len(job_ids))
-        turn_of.update(zip(job_ids, new_turns, strict=True))
-        following[repository_queue] = new_turns.stop
+        new_tags = start_tags(entries[repository_queue.queue_key], known, len(job_ids))
+        tag_of.update(zip(job_ids, new_tags, strict=True))
+        following[repository_queue] = new_tags.stop
     return ArrangedChanges(
         changes=replace(
-            changes, jobs=_placed(changes.jobs, turn_of), new_jobs=_placed(changes.new_jobs, turn_of)
+            changes, jobs=_placed(changes.jobs, tag_of), new_jobs=_placed(changes.new_jobs, tag_of)
         ),
         clocks={queue_key: entry.clock for queue_key, entry in entries.items()},
-        next_turns=following,
+        next_tags=following,
     )
 
 
 def _left(changes: RowChanges) -> Mapping[RepositoryQueueKey, Sequence[int]]:
-    """Return the turns that were given up."""
-    turns_left: dict[RepositoryQueueKey, list[int]] = {}
+    """Return the start tags that were given up."""
+    tags_left: dict[RepositoryQueueKey, list[int]] = {}
     for job in changes.given_up:
-        turns_left.setdefault(
+        tags_left.setdefault(
             RepositoryQueueKey(QueueKey(job.runs_on, job.priority), job.repository), []
-        ).append(job.turn)
-    return turns_left
+        ).append(job.start_tag)
+    return tags_left
 
 
 def _all(changes: RowChanges) -> Iterable[Job]:
@@ -116,5 +116,7 @@ def _all(changes: RowChanges) -> Iterable[Job]:
     yield from changes.new_jobs
 
 
-def _placed(jobs: Sequence[Job], turn_of: Mapping[str, int]) -> Sequence[Job]:
-    return [structs.replace(job, turn=turn_of[job.job_id]) if job.job_id in turn_of else job for job in jobs]
+def _placed(jobs: Sequence[Job], tag_of: Mapping[str, int]) -> Sequence[Job]:
+    return [
+        structs.replace(job, start_tag=tag_of[job.job_id]) if job.job_id in tag_of else job for job in jobs
+    ]
