@@ -11,7 +11,7 @@ from solstice_orchestrator.store import open_store
 from tests.brokers import broker_url, pytest_generate_tests
 from tests.dead_letter_replays import JOBS, fill, refused
 from tests.integration.cli.test_dlq_commands import answer
-from tests.integration.orchestrator.test_signed_intake import Verifying
+from tests.integration.orchestrator.stages.test_signed_intake import Verifying
 from tests.traffic import wait_for_ready
 
 __all__ = ["broker_url", "pytest_generate_tests"]

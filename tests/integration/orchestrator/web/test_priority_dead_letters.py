@@ -18,7 +18,7 @@ from solstice_common.topology import QueueType, Route, full_topology, jobs_route
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from tests.builders import job_request
-from tests.integration.orchestrator.test_priority_queues import taking_in
+from tests.integration.orchestrator.stages.test_priority_queues import taking_in
 from tests.servers.orchestrator_web import serve_web
 from tests.traffic import wait_for_ready
 

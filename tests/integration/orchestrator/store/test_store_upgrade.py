@@ -12,7 +12,7 @@ from solstice_common.storage.postgresql_schema import migrate
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.admin import move
 from solstice_orchestrator.store.admin.check import check
-from tests.integration.orchestrator.test_store_move import everything
+from tests.integration.orchestrator.store.test_store_move import everything
 from tests.outbox_upgrade import BATCHES_VERSION, OLD_ROWS, check_outbox_after_upgrade
 from tests.populated_store import PopulatedStore, populate
 from tests.servers.postgresql import ScratchDatabase

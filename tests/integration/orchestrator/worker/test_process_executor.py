@@ -412,7 +412,7 @@ async def test_when_the_orchestrator_is_killed_its_jobs_die_and_are_swept_up(
     sha = repository.commit({"x": "y"})
     script = f"(env -i setsid sleep {seconds_asleep} &)\necho begun\nsleep {seconds_asleep}"
     peer = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.integration.orchestrator.process_peer"),
+        *(sys.executable, "-m", "tests.integration.orchestrator.worker.process_peer"),
         *(str(work), repository.url, sha, script),
         stdout=asyncio.subprocess.PIPE,
     )
@@ -445,7 +445,7 @@ async def test_what_kills_its_supervisor_is_ended_and_a_job_beside_it_goes_on(
     )
     stays = f"(env -i setsid sleep {other} &)\nuntil test -e {tmp_path}/go; do sleep 0.02; done\npgrep -c -f -x 'sleep {other}'"
     peer = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.integration.orchestrator.process_peer"),
+        *(sys.executable, "-m", "tests.integration.orchestrator.worker.process_peer"),
         *(str(tmp_path / "work"), repository.url, sha, *[hides] * 4, stays),
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "CONTROL_GROUPS": control_groups},

@@ -7,7 +7,7 @@ from solstice_common.messages.states import RunState
 from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, Reason, RunSpec
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job, job_request
-from tests.integration.orchestrator.test_store_upgrade import STEPS, fill
+from tests.integration.orchestrator.store.test_store_upgrade import STEPS, fill
 from tests.servers.postgresql import ScratchDatabase
 from tests.stores import FAILED, SUCCEEDED, ManualClock, admitted, claimed, planned, planning_task
 

@@ -78,7 +78,7 @@ async def test_what_hid_from_an_orchestrator_that_was_killed_is_ended_by_the_nex
     # The orchestrator does not notice: it is stopped, and dies of SIGKILL.
     kills = "ABOVE=$(ps -o ppid= -p $PPID); kill -STOP $ABOVE; kill -9 $PPID; kill -9 $ABOVE; sleep 60"
     peer = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.integration.orchestrator.process_peer"),
+        *(sys.executable, "-m", "tests.integration.orchestrator.worker.process_peer"),
         *(str(work), repository.url, sha, HIDES.format(seconds_asleep=seconds_asleep) + kills),
     )
     assert await peer.wait() == -9
@@ -189,7 +189,7 @@ async def output_as_other_user(place: Path, script: str, group: Path) -> str:
             sys.executable,
             "-m",
         ),
-        *("tests.integration.orchestrator.process_peer", str(place / "work"), url, sha, script),
+        *("tests.integration.orchestrator.worker.process_peer", str(place / "work"), url, sha, script),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "HOME": str(place)},

@@ -29,7 +29,7 @@ from solstice_orchestrator.stages.left_requests import LeftRequests
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job_request
 from tests.contract.test_broker import drain
-from tests.integration.orchestrator.test_intake_and_outbox import task_of
+from tests.integration.orchestrator.stages.test_intake_and_outbox import task_of
 from tests.polling import wait_until, wait_until_true
 from tests.signing import EVERYWHERE, KeyPair
 from tests.traffic import wait_for_ready

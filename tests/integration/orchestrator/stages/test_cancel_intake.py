@@ -20,7 +20,7 @@ from solstice_orchestrator.stages.cancel_intake import CancelIntake
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Cancelled
 from tests.builders import job_cancel, job_request
-from tests.integration.orchestrator.test_intake_and_outbox import emptied, received, task_of
+from tests.integration.orchestrator.stages.test_intake_and_outbox import emptied, received, task_of
 from tests.servers.postgresql import ScratchDatabase
 from tests.stores import planned, wait_for_stored
 

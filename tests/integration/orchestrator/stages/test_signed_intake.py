@@ -27,7 +27,7 @@ from solstice_orchestrator.stages.intake import Intake, SignatureRules
 from solstice_orchestrator.stages.outbox_relay import OutboxRelay
 from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job_cancel, job_request
-from tests.integration.orchestrator.test_intake_and_outbox import emptied, received, task_of
+from tests.integration.orchestrator.stages.test_intake_and_outbox import emptied, received, task_of
 from tests.signing import KeyPair
 from tests.stores import ManualClock, wait_for_stored
 

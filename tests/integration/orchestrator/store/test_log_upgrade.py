@@ -11,7 +11,7 @@ from solstice_common.storage.postgresql_schema import migrate as migrate_postgre
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
-from tests.integration.orchestrator.test_owner_upgrade import job_row
+from tests.integration.orchestrator.store.test_owner_upgrade import job_row
 from tests.old_schemas import insert_postgresql, insert_sqlite, migrations_before
 from tests.servers.postgresql import ScratchDatabase
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from solstice_common.storage.migrations import migrate
 from solstice_common.storage.postgresql import connected
 from solstice_common.storage.postgresql_schema import migrate as migrate_postgresql
-from tests.integration.orchestrator.test_owner_upgrade import job_row
+from tests.integration.orchestrator.store.test_owner_upgrade import job_row
 from tests.old_schemas import insert_postgresql, insert_sqlite, migrations_before
 from tests.servers.postgresql import ScratchDatabase
 
