@@ -1,6 +1,5 @@
 """Brokers of each kind with users whose rights a test chooses."""
 
-import gc
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from solstice_common.rights.redis_rights import Grant, RedisRights, redis_rights
 from solstice_common.rights.roles import Role
 from solstice_common.topology import CANCELS, STATUSES, Route
 from tests.broker_roles import JOBS, SETTINGS, Refusal, RoleBroker
+from tests.garbage import LOST_CONNECTIONS
 from tests.polling import WAIT_SECONDS
 from tests.servers.nats_server import NatsServer, with_credentials
 from tests.servers.rabbitmq import RabbitMQServer, Vhost
@@ -32,8 +32,7 @@ MEASURE: Final = frozenset({"know the durability", "measure requests", "measure 
 """No right is needed for that, before 4.3.1."""
 MARKS: Final = (
     pytest.mark.timeout(240),  # it may have to start a RabbitMQ first
-    # See test_nats_links: a connection that is cancelled while it is made is found with the garbage.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    LOST_CONNECTIONS,
 )
 """What a module with tests of these users needs as its `pytestmark`, beside `garbage_of_this_test`."""
 Right = tuple[str, str]
@@ -290,9 +289,3 @@ def roles(
         broker.user([])
         yield broker
         vhost.server.api("DELETE", f"users/{broker.name}")
-
-
-@pytest.fixture(autouse=True)
-def garbage_of_this_test() -> Iterator[None]:
-    yield
-    gc.collect()

@@ -1,7 +1,6 @@
 """`solstice topology check` on a real NATS server that differs from the expected topology."""
 
 import asyncio
-import gc
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,10 +13,13 @@ from nats.js.api import ConsumerConfig, KeyValueConfig, StreamSource
 from typer.testing import CliRunner
 
 from solstice_cli.commands.topology import app
+from tests.garbage import LOST_CONNECTIONS, garbage_of_this_test
 from tests.servers.nats_server import NatsServer
 
+__all__ = ["garbage_of_this_test"]
+
 # As in `test_nats_links`: a connection that Python 3.11 loses while it is cancelled is closed by its garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = LOST_CONNECTIONS
 
 STREAM, QUEUE, CONSUMER = (
     "stream solstice_jobs_v1",
@@ -25,12 +27,6 @@ STREAM, QUEUE, CONSUMER = (
     "consumer solstice_jobs_v1 > solstice",
 )
 JOBS, DURABLE = "solstice_jobs_v1", "solstice"
-
-
-@pytest.fixture(autouse=True)
-def garbage_of_this_test() -> Iterator[None]:
-    yield
-    gc.collect()
 
 
 @pytest.fixture

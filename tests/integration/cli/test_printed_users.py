@@ -17,7 +17,8 @@ import pytest
 from solstice_common.rights.roles import Role
 from tests.broker_roles import RoleBroker, does_its_work_and_nothing_else, refusals
 from tests.brokers import pytest_generate_tests
-from tests.role_users import MARKS, NatsRoles, RabbitMQRoles, garbage_of_this_test, roles
+from tests.garbage import garbage_of_this_test
+from tests.role_users import MARKS, NatsRoles, RabbitMQRoles, roles
 from tests.servers.rabbitmq import DEFAULT, FLAVOURS, RabbitMQServer
 from tests.servers.rabbitmq_node import RabbitMQNode
 from tests.servers.service_process import base_environment

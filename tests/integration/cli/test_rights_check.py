@@ -13,8 +13,9 @@ from solstice_common.errors import ConfigurationError, RightMissing
 from solstice_common.rights.roles import Role
 from tests.broker_roles import JOBS, TOPOLOGY, RoleBroker
 from tests.brokers import pytest_generate_tests
+from tests.garbage import garbage_of_this_test
 from tests.polling import WAIT_SECONDS
-from tests.role_users import MARKS, NatsRoles, RedisRoles, garbage_of_this_test, roles
+from tests.role_users import MARKS, NatsRoles, RedisRoles, roles
 
 __all__ = ["garbage_of_this_test", "pytest_generate_tests", "roles"]
 

@@ -22,8 +22,9 @@ from tests.broker_roles import (
 )
 from tests.brokers import pytest_generate_tests
 from tests.builders import job_request
+from tests.garbage import garbage_of_this_test
 from tests.polling import WAIT_SECONDS
-from tests.role_users import MARKS, garbage_of_this_test, roles
+from tests.role_users import MARKS, roles
 from tests.servers.forge_integration import ForgeProcess, forge_integration
 from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.service_process import ServiceProcess

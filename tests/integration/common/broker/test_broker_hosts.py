@@ -3,8 +3,7 @@
 Two proxies lead to one server, as two nodes of a cluster lead to one queue.
 """
 
-import gc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from functools import partial
 from urllib.parse import urlsplit
@@ -14,22 +13,16 @@ import pytest
 from solstice_common.broker import Broker, open_broker
 from solstice_common.errors import BrokerUnavailable
 from tests.brokers import broker_url, pytest_generate_tests
+from tests.garbage import LOST_CONNECTIONS, garbage_of_this_test
 from tests.polling import wait_until
 from tests.servers.ports import free_ports
 from tests.servers.proxy import FaultProxy, fault_proxy
 from tests.traffic import Traffic, connected
 
-__all__ = ["broker_url", "pytest_generate_tests"]
+__all__ = ["broker_url", "garbage_of_this_test", "pytest_generate_tests"]
 
 WITHOUT_BROKERS = ("embedded",)
-# See test_nats_links: what nats-py loses while it is cancelled is found with the garbage.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-
-@pytest.fixture(autouse=True)
-def garbage_of_this_test() -> Iterator[None]:
-    yield
-    gc.collect()
+pytestmark = LOST_CONNECTIONS
 
 
 def at(url: str, *ports: int) -> str:

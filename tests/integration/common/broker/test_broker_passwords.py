@@ -1,7 +1,5 @@
 """Passwords from files: read again for each connection, on every broker that has passwords."""
 
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,20 +10,14 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.settings import BrokerSettings
 from tests.broker_users import BrokerUser, broker_user
 from tests.brokers import pytest_generate_tests
+from tests.garbage import LOST_CONNECTIONS, garbage_of_this_test
 from tests.polling import wait_until
 from tests.traffic import connected, order
 
-__all__ = ["broker_user", "pytest_generate_tests"]
+__all__ = ["broker_user", "garbage_of_this_test", "pytest_generate_tests"]
 
 WITHOUT_BROKERS = ("embedded",)
-# See test_nats_links: what nats-py loses while it is cancelled is found with the garbage.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-
-@pytest.fixture(autouse=True)
-def garbage_of_this_test() -> Iterator[None]:
-    yield
-    gc.collect()
+pytestmark = LOST_CONNECTIONS
 
 
 @pytest.fixture

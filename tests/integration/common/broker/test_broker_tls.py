@@ -1,7 +1,6 @@
 """TLS with certificates on both sides, the same on every broker that has connections."""
 
 import asyncio
-import gc
 import shutil
 import ssl
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ import pytest
 from solstice_common.broker import Broker, open_broker
 from solstice_common.errors import BrokerUnavailable
 from tests.fences import asks_for_inside
+from tests.garbage import LOST_CONNECTIONS, garbage_of_this_test
 from tests.polling import wait_until
 from tests.servers.certificates import Authority, authority
 from tests.servers.nats_server import NatsServer
@@ -26,18 +26,13 @@ from tests.servers.rabbitmq_node import RabbitMQNode
 from tests.servers.redis_server import RedisServer
 from tests.traffic import connected, drain, order
 
-# See test_nats_links: what nats-py loses while it is cancelled is found with the garbage.
+__all__ = ["garbage_of_this_test"]
+
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    LOST_CONNECTIONS,
     asks_for_inside("nats"),
 ]
 KINDS: Final = ("rabbitmq", "redis", "nats")
-
-
-@pytest.fixture(autouse=True)
-def garbage_of_this_test() -> Iterator[None]:
-    yield
-    gc.collect()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,6 @@
 """Traps of NATS, of its client and of lost links, each on a real server."""
 
 import asyncio
-import gc
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -24,12 +23,13 @@ from solstice_common.settings import BrokerSettings
 from solstice_common.topology import QueueType, Route, full_topology
 from tests.architecture_tables import ROOT
 from tests.fences import asks_for_inside
+from tests.garbage import LOST_CONNECTIONS, garbage_of_this_test
 from tests.servers.nats_server import NatsServer, with_credentials
 from tests.servers.versions import NATS_2_10
 
-# `asyncio.wait_for` of Python 3.11, with which nats-py connects, can lose a connection that stands in the moment it is
-# cancelled. Python closes the socket when it collects its garbage: here, so that no other test is blamed for it.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+__all__ = ["garbage_of_this_test"]
+
+pytestmark = LOST_CONNECTIONS
 
 ROUTE = Route(exchange="orders", queue="orders.v1", routing_key="order.v1", dlx="dead", dlq="dead.v1")
 TOPOLOGY = ROUTE.topology(QueueType.QUORUM)
@@ -47,12 +47,6 @@ def order(
         headers=headers,
         correlation_id=correlation_id,
     )
-
-
-@pytest.fixture(autouse=True)
-def garbage_of_this_test() -> Iterator[None]:
-    yield
-    gc.collect()
 
 
 @pytest.fixture
