@@ -32,7 +32,7 @@ TERMS: Final[Mapping[str, str]] = {
     "protocol reader reading record result right role script secret service setting signature ssh text timeout tool trace user value",
     "scheduling and CI": "backlog bucket cancel check comparison count demand depth dispatch "
     "execution health metric order plan planning rate reason repeat replay report rerun "
-    "retention rule schedule simulation start stop supervisor workflow workspace",
+    "retention rule schedule simulation stop supervisor weighted workflow workspace",
     "English": "answer bound decision declared denied dropping embedded enqueue fact family finding found invalid keep kind "
     "left lost missed missing move named need new next not planned pushed question refusal refused round running scale "
     "scope scripted settling signed signing simulated spec unavailable wait waiting whole",

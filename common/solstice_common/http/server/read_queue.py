@@ -39,7 +39,10 @@ class ReadQueue:
 
 
 class QueuedReader:
-    """A connection that is read when the application accepts more and those before it in the queue were read."""
+    """A connection that is read after those before it in the queue.
+
+    It is read only while the application accepts more.
+    """
 
     def __init__(self, transport: asyncio.Transport, queue: ReadQueue) -> None:
         self._transport = transport

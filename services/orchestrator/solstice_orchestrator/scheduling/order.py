@@ -83,9 +83,9 @@ def start_tags(entry: QueueEntry, next_tag: int | None, count: int) -> range:
 
 
 def next_tag_without(next_tag: int, given_up: Collection[int]) -> int:
-    """Return a repository's next start tag after its waiting jobs with start tags `given_up` were cancelled.
+    """Return a repository's next start tag after some waiting jobs were cancelled.
 
-    So jobs that never ran cost nothing. Only the newest start tags can be given back: an older one leaves a gap, which costs
+    `given_up` are their start tags. So jobs that never ran cost nothing. Only the newest start tags can be given back: an older one leaves a gap, which costs
     the repository one place.
     """
     given_up = frozenset(given_up)

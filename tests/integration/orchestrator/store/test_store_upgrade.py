@@ -26,10 +26,15 @@ OLD_NAMES = {
         SELECT run_id, signature FROM requests JOIN runs USING (age) WHERE signature IS NOT NULL""",
     ),
     27: (
-        "CREATE TEMP VIEW jobs AS SELECT *, cancel_requested AS cancel_asked FROM main.jobs",
+        "CREATE TEMP VIEW jobs AS SELECT *, cancel_requested AS cancel_asked, start_tag AS turn FROM main.jobs",
         "CREATE TEMP VIEW ref_runs AS SELECT *, requested_at AS asked_at FROM main.ref_runs",
         # Version 23 renamed another column of the same table.
         "CREATE TEMP VIEW cancels AS SELECT *, requested_at AS asked_at, stored_at AS kept_at FROM main.cancels",
+    ),
+    29: (
+        # Version 27 renamed another column of the same table.
+        "CREATE TEMP VIEW IF NOT EXISTS jobs AS SELECT *, start_tag AS turn FROM main.jobs",
+        "CREATE TEMP VIEW turns AS SELECT *, next_tag AS next_turn FROM next_tags",
     ),
 }
 """By the version that renamed or joined them: the newest file under the names that PostgreSQL's schema had before."""

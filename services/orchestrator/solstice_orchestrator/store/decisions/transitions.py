@@ -145,7 +145,7 @@ class UnitOfWork:
         )
 
     def change_class(self, job_id: str, priority: int) -> None:
-        """Give a job another priority (a rank), and a new start tag where it has one.
+        """Give a job another priority (a rank) and a new start tag.
 
         Start tags of two classes cannot be compared. The start tag of a waiting job becomes free; a running job has used its
         start tag, and needs the new one if it has to wait again.
