@@ -23,6 +23,7 @@ from tests.servers.rabbitmq import Vhost
 ALL = ".*"
 NONE = "^$"
 QUEUE = "solstice.jobs.v1"
+ALL_BUT_QUEUE = rf"^(?!{QUEUE}$)"
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ async def test_ready_means_that_the_queues_are_declared_and_consumed(
     declaring, consuming = CapturingLogger(), CapturingLogger()
     monkeypatch.setattr("solstice_common.broker.receiving.receiver.log", declaring)
     monkeypatch.setattr("solstice_common.broker.links.missing_rights.log", consuming)
-    grant(rabbitmq_vhost, user, configure=NONE, read=ALL)
+    grant(rabbitmq_vhost, user, configure=NONE, read=ALL_BUT_QUEUE)
     address = URL(rabbitmq_vhost.url).with_user(user).with_password("pw")
     async with orchestrator(str(address), tmp_path) as client:
 
@@ -86,7 +87,7 @@ async def test_ready_means_that_the_queues_are_declared_and_consumed(
         async with open_broker(rabbitmq_vhost.url, name="test") as broker:
             await broker.ready(WAIT_SECONDS)
             await broker.declare(full_topology(BrokerSettings()))
-        grant(rabbitmq_vhost, user, configure=ALL, read=rf"^(?!{QUEUE}$)")
+        grant(rabbitmq_vhost, user, configure=ALL, read=ALL_BUT_QUEUE)
         await wait_until(lambda: any(call.kwargs.get("operation") == "consuming" for call in consuming.calls))
         status, why = await ready()
         assert (status, why) == (503, f"{{'broker': 'the queue {QUEUE} is not consumed'}}")
