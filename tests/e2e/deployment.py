@@ -20,6 +20,7 @@ from tests.servers.forge_integration import ForgeProcess, forge_integration
 from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
 from tests.servers.ports import free_ports
 from tests.servers.rabbitmq import Vhost
+from tests.servers.server import TLS
 from tests.stores import all_runs
 from tests.traffic import WAIT_SECONDS, drain
 
@@ -101,7 +102,7 @@ async def open_deployment(vhost: Vhost, directory: Path) -> AsyncIterator[Deploy
         async with (
             open_store(shared_files.database_url) as store,
             httpx2.AsyncClient(
-                base_url=f"http://127.0.0.1:{port}", timeout=WAIT_SECONDS, trust_env=False
+                base_url=f"http://127.0.0.1:{port}", timeout=WAIT_SECONDS, trust_env=False, verify=TLS
             ) as client,
         ):
             yield Deployment(

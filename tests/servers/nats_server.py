@@ -14,7 +14,7 @@ import httpx2
 from tests.servers.guarded_process import GuardedProcess
 from tests.servers.ports import free_ports
 from tests.servers.scratch import scratch_folder
-from tests.servers.server import Server
+from tests.servers.server import TLS, Server
 from tests.servers.versions import NATS, nats_2_10
 
 RELOAD_SECONDS: Final = 20.0
@@ -79,7 +79,7 @@ class NatsServer(Server):
             time.sleep(0.02)
 
     def _loaded_at(self) -> str:
-        found = httpx2.get(f"{self.monitor_url}/varz", timeout=5, trust_env=False).json()
+        found = httpx2.get(f"{self.monitor_url}/varz", timeout=5, trust_env=False, verify=TLS).json()
         return str(found["config_load_time"])
 
     def _configured(self) -> Path:
@@ -125,9 +125,10 @@ class NatsServer(Server):
 
     def _answers(self) -> bool:
         try:
-            return httpx2.get(f"{self.monitor_url}/healthz", timeout=1, trust_env=False).status_code == 200
+            answer = httpx2.get(f"{self.monitor_url}/healthz", timeout=1, trust_env=False, verify=TLS)
         except httpx2.HTTPError:
             return False
+        return answer.status_code == 200
 
 
 def nats_server(flavour: str = NATS) -> Path:

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx2
 
-from tests.servers.server import Server
+from tests.servers.server import TLS, Server
 
 
 class RabbitMQServer(Server):
@@ -57,7 +57,12 @@ class RabbitMQServer(Server):
         Returns the decoded answer, or None when it has no content.
         """
         answer = httpx2.request(
-            method, f"{self.management_url}/api/{path}", json=body, timeout=10.0, trust_env=False
+            method,
+            f"{self.management_url}/api/{path}",
+            json=body,
+            timeout=10.0,
+            trust_env=False,
+            verify=TLS,
         )
         answer.raise_for_status()
         return answer.json() if answer.content else None

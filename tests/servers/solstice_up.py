@@ -18,6 +18,7 @@ import httpx2
 
 from solstice_common.runtime import public_interfaces
 from tests.servers.ports import free_ports
+from tests.servers.server import TLS
 
 READY_SECONDS = 60
 END_SECONDS = 60
@@ -82,7 +83,7 @@ class SolsticeUp:
     def api(self, path: str) -> dict[str, Any]:
         """What the orchestrator's API answers, without starting a process."""
         answer: dict[str, Any] = (
-            httpx2.get(f"{self.page}/api/v1{path}", trust_env=False).raise_for_status().json()
+            httpx2.get(f"{self.page}/api/v1{path}", trust_env=False, verify=TLS).raise_for_status().json()
         )
         return answer
 

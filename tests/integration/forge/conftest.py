@@ -11,6 +11,7 @@ import pytest
 from solstice_forge.service import serve
 from solstice_forge.settings import ForgeSettings
 from tests.integration.forge.pushes import SECRET
+from tests.servers.server import TLS
 
 Running = Callable[[ForgeSettings], AbstractAsyncContextManager[httpx2.AsyncClient]]
 MakeSettings = Callable[..., ForgeSettings]
@@ -56,7 +57,7 @@ def running() -> Running:
                     listening=lambda host, port: where.set_result(f"http://{host}:{port}"),
                 )
             )
-            async with httpx2.AsyncClient(base_url=await where, timeout=30) as client:
+            async with httpx2.AsyncClient(base_url=await where, timeout=30, verify=TLS) as client:
                 yield client
             stop.set()
 

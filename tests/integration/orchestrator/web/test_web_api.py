@@ -24,6 +24,7 @@ from solstice_orchestrator.web.formats import sse
 from solstice_orchestrator.web.guard import SECURITY_HEADERS
 from tests.polling import wait_until
 from tests.servers.orchestrator_web import WORKER, WebServer, serve_web, spec
+from tests.servers.server import TLS
 
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")
 LOST = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
@@ -38,7 +39,9 @@ async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
 
 @pytest.fixture
 async def http(web: WebServer) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=web.url, timeout=WAIT_SECONDS, trust_env=False) as client:
+    async with httpx2.AsyncClient(
+        base_url=web.url, timeout=WAIT_SECONDS, trust_env=False, verify=TLS
+    ) as client:
         yield client
 
 
