@@ -41,7 +41,7 @@ test *ARGS: install
     if [[ $# -gt 0 ]]; then
         exec python -m pytest -n 4 --dist worksteal "$@"
     fi
-    # What compares rates or measures answers wants the machine for itself.
+    # What compares rates, measures answers or needs both processors runs by itself.
     python -m pytest -m alone tests/chaos; alone=$?
     [[ $alone -eq 2 ]] && exit 2  # interrupted
     python -m pytest -n 4 --dist worksteal -m "not alone"; others=$?

@@ -51,6 +51,7 @@ async def cluster(
         yield opened
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session")
 async def test_each_of_two_thousand_jobs_succeeds_once_although_orchestrators_are_killed_and_frozen(
