@@ -15,6 +15,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from solstice_common.broker import open_broker
 from solstice_orchestrator.store import open_store
 from tests.brokers import broker_url, pytest_generate_tests
@@ -53,6 +55,7 @@ class Watched:
                 self.most_kib = max(self.most_kib, int(line.split()[1]))
 
 
+@pytest.mark.timeout(max(120, COUNT // 10))  # a full run takes minutes, on a busy machine many
 async def test_killed_replays_lose_nothing_and_nothing_counts_twice(broker_url: str, tmp_path: Path) -> None:
     rng, database = random.Random(20260301), tmp_path / "s.db"
     async with (
