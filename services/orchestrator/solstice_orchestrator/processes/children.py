@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from solstice_orchestrator.processes.completion import run_to_completion
-from solstice_orchestrator.processes.orphans import remember_child
+from solstice_orchestrator.processes.orphans import StartedChild, remember_child
 
 PIECE_BYTES: Final = 64 * 1024
 EMPTIED_SECONDS: Final = 0.05
@@ -138,7 +138,7 @@ async def wait_for_exit(process: subprocess.Popen[bytes]) -> int:
     )
 
 
-async def exit_code(process: subprocess.Popen[bytes]) -> int:
+async def exit_code(process: StartedChild) -> int:
     """Wait for a child's end, and return its exit code.
 
     This uses no thread, because a job may have used up all of them.
@@ -151,11 +151,12 @@ async def exit_code(process: subprocess.Popen[bytes]) -> int:
             await asyncio.sleep(POLL_SECONDS)
             continue
         with os.fdopen(watched, "rb", buffering=0):
-            await _readable(watched)
+            await readable(watched)
     return code
 
 
-async def _readable(fd: int) -> None:
+async def readable(fd: int) -> None:
+    """Wait until a descriptor can be read, or is at its end."""
     loop = asyncio.get_running_loop()
     is_readable = loop.create_future()
 

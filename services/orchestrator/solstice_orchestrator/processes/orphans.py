@@ -8,13 +8,15 @@ whose supervisors live are not touched: their processes are children of those.
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -27,9 +29,23 @@ ROUNDS: Final = 5000
 """How often to look for orphans before reporting those left: for at least ten seconds."""
 PAUSE_SECONDS: Final = 0.002
 
-_started: dict[int, subprocess.Popen[bytes]] = {}
+
+class StartedChild(Protocol):
+    """A child that we started, as `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+
+
+_started: dict[int, StartedChild] = {}
+_starters: list[subprocess.Popen[bytes]] = []
 _before: set[int] = set()
 _adopting: list[bool] = []
+_seen_at = [-math.inf]
+"""When there were last no orphans."""
 
 
 def adopt() -> None:
@@ -38,23 +54,35 @@ def adopt() -> None:
     Only `children.start` may start children of a process that calls this.
     """
     if sys.platform.startswith("linux") and not _adopting:
-        _before.update(pid for pid, _ in _children())
+        _before.update(pid for pid, _, _ in _children())
         become_subreaper()
         _adopting.append(True)
 
 
-def remember_child(process: "subprocess.Popen[bytes]") -> None:
+def remember_child(process: StartedChild) -> None:
     """Remember a child that we started, so that it is not killed as an orphan."""
     _started[process.pid] = process
 
 
-async def kill_orphans() -> None:
-    """Kill and reap all orphans and the processes that they start, until none is left."""
-    if not _adopting:
+def remember_starter(process: "subprocess.Popen[bytes]") -> None:
+    """Remember a process that forks children for us.
+
+    They stay in its session until we know them.
+    """
+    _starters[:] = [*(each for each in _starters if each.returncode is None), process]
+
+
+async def kill_orphans(pause_seconds: float = 0.0) -> None:
+    """Kill and reap all orphans and the processes that they start, until none is left.
+
+    Nothing is done when that was last seen less than `pause_seconds` ago: it reads the state of every process.
+    """
+    if not _adopting or time.monotonic() - _seen_at[-1] < pause_seconds:
         return
     for _ in range(ROUNDS):
         orphans = _orphans()
         if not orphans:
+            _seen_at[:] = [time.monotonic()]
             return
         _kill(orphans)
         await asyncio.sleep(PAUSE_SECONDS)
@@ -81,21 +109,26 @@ def _orphans() -> Sequence[int]:
     """
     for pid in [pid for pid, process in _started.items() if process.returncode is not None]:
         del _started[pid]
+    # A starter that has ended is known as ended before its process id can be that of a job's session.
+    starters = {each.pid for each in _starters if each.poll() is None}
     own_session = os.getsid(0)
     return [
         pid
-        for pid, session in _children()
-        if session != own_session and pid not in _started and pid not in _before
+        for pid, session, ended in _children()
+        if session != own_session
+        and (session not in starters or ended)
+        and pid not in _started
+        and pid not in _before
     ]
 
 
-def _children() -> Sequence[tuple[int, int]]:
-    """Return the process ids and sessions of our children, zombies included."""
+def _children() -> Sequence[tuple[int, int, bool]]:
+    """Return the process ids and sessions of our children, and whether they are zombies."""
     children = []
     for pid in process_ids():
         with contextlib.suppress(OSError, ValueError, IndexError):
             # The name in parentheses may contain parentheses and spaces: proc(5).
-            _, parent, _, session = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:4]
+            state, parent, _, session = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:4]
             if int(parent) == os.getpid():
-                children.append((pid, int(session)))
+                children.append((pid, int(session), state == b"Z"))
     return children

@@ -1,6 +1,7 @@
 """The supervisor process of a job: it runs the steps and kills all their processes.
 
-Run as `python -I -S supervisor.py [GROUP]`, with the standard library alone, in a session of its own:
+Run as `python -I -S supervisor.py [GROUP]`, or forked by `supervisor_starter.py`, with the standard library alone, in a
+session of its own:
 
 * GROUP is the directory of the job's control group, which the supervisor joins, and thereby all that it starts;
 * standard input is the control pipe: one line of JSON with the plan, `go` for each step that may begin, and `stop` to
@@ -44,39 +45,44 @@ class ControlClosed(Exception):
     """The orchestrator is gone."""
 
 
-def main() -> int:
-    """Run the plan; the verdict says how it ended, not the exit code."""
+def main(group: list[str]) -> int:
+    """Run the plan; the verdict says how it ended.
+
+    The exit code is 0 only when no process of the job is left.
+    """
     _go_first_without_memory()
     _become_reaper()
-    _join(sys.argv[1:])
+    _join(group)
     with _Signals() as signals:
         _say(event="ready")
         control = _Control()
         groups: list[int] = []
         try:
             plan = control.plan()
+            _lead_session()
             end = _Job(plan, control, signals, groups).run()
         except ControlClosed:
             _kill_everything(groups)
             return 1
-        _kill_everything(groups)
+        is_alone = _kill_everything(groups)
         _say(event="end", **end)
-    return 0
+    return 0 if is_alone else 1
 
 
-def _kill_everything(groups: list[int]) -> None:
-    """Kill every process of the job.
+def _kill_everything(groups: list[int]) -> bool:
+    """Kill every process of the job, and return whether surely none is left.
 
     `groups` are the process groups of its steps. All processes of the job descend from this one, because it is their
     subreaper: without a child it has no descendants either, and nothing is searched.
     """
     if _is_childless():
-        return
+        return True
     if not any(process_ids()):
         for group in groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
     kill_descendants(os.getpid())
+    return _is_childless()
 
 
 def _is_childless() -> bool:
@@ -337,7 +343,21 @@ def _become_reaper() -> None:
     if not sys.platform.startswith("linux"):
         return
     become_subreaper()
+    hide_memory()
+
+
+def hide_memory() -> None:
+    """Hide our memory and descriptors from the user's other processes; Linux alone."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def _lead_session() -> None:
+    """Lead a session of our own, unless this process was started as its leader.
+
+    A forked one has that of the starter. The orchestrator kills its children in foreign sessions that it does not know; it knows this one by now.
+    """
+    with contextlib.suppress(PermissionError):
+        os.setsid()
 
 
 def _join(group: list[str]) -> None:
@@ -357,4 +377,4 @@ def _say(**words: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ from solstice_orchestrator.processes import workspace_removal
 from solstice_orchestrator.processes.children import run
 from solstice_orchestrator.processes.completion import run_to_completion
 from solstice_orchestrator.processes.control_groups import ControlGroup, left_by, open_group
+from solstice_orchestrator.processes.forked_supervisors import SupervisorStarter
 from solstice_orchestrator.processes.supervisor import process_ids, signal_all
 
 LOG = structlog.get_logger(__name__)
@@ -47,6 +48,8 @@ class Workspace:
     scripts: Path
     group: ControlGroup | None = None
     """The control group of its processes, where there are control groups."""
+    starter: SupervisorStarter | None = None
+    """What forks its supervisor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,8 @@ class Workspaces:
     directory: Path
     group: ControlGroup | None = None
     """The control group of all its attempts, where there are control groups."""
+    starter: SupervisorStarter | None = None
+    """What forks the supervisors of all attempts; without it, each is started by itself."""
 
     @property
     def scratch(self) -> Path:
@@ -76,6 +81,7 @@ class Workspaces:
             temporary=root / "tmp",
             scripts=root / "steps",
             group=self.group.below(root.name) if self.group else None,
+            starter=self.starter,
         )
         # A job runs as our user, and may have removed or closed it.
         restore_private_directory(self.directory, above=1)
@@ -101,8 +107,8 @@ async def open_workspaces(root: Path) -> AsyncIterator[Workspaces]:
     except OSError as error:
         raise ConfigurationError(f"WORKSPACES {root}: {error.strerror or error}") from None
     try:
-        async with _group_of(directory, lock) as group:
-            yield Workspaces(directory=directory, group=group)
+        async with _group_of(directory, lock) as group, aclosing(SupervisorStarter()) as starter:
+            yield Workspaces(directory=directory, group=group, starter=starter)
     finally:
         try:
             await remove_tree(directory)

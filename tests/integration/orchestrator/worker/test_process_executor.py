@@ -173,6 +173,7 @@ async def test_a_step_that_finds_no_process_begins_a_moment_later(
     script = tmp_path / "supervisor.py"
     script.write_text(SHORT_OF_PROCESSES.format(supervisor=supervisor.__file__))
     monkeypatch.setattr(supervisor, "__file__", str(script))
+    replace_executor(harness, workspaces=replace(harness.workspaces, starter=None))
     assert (await harness.run("echo one", "echo two")).state is JobState.SUCCEEDED
     assert harness.text.endswith("$ step 1\none\n$ step 2\ntwo\n")
 

@@ -17,6 +17,7 @@ from solstice_orchestrator.processes import supervisor
 from solstice_orchestrator.processes.children import PipeReader, exit_code, pipe_reader, pipe_writer, start
 from solstice_orchestrator.processes.completion import run_to_completion
 from solstice_orchestrator.processes.control_groups import ControlGroup
+from solstice_orchestrator.processes.forked_supervisors import ForkedSupervisor
 from solstice_orchestrator.processes.orphans import kill_orphans
 from solstice_orchestrator.worker.executors.limited_log import LimitedLog
 from solstice_orchestrator.worker.executors.output_silence import OutputSilence
@@ -31,6 +32,8 @@ START_SECONDS: Final = 60.0
 """How long the supervisor may take to report that it is ready."""
 STOLEN_SECONDS: Final = 0.05
 """How often to check whether a job took awaited output from its own log pipe."""
+ORPHANS_SECONDS: Final = 1.0
+"""How often to look for orphans while all supervisors end well."""
 LEAVE_SECONDS: Final = 5.0
 """How long the supervisor may take to kill all processes before the orchestrator does it."""
 
@@ -48,7 +51,11 @@ class SupervisorHandle:
     """The orchestrator's handle of a running supervisor."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], pipes: Pipes, workspace: Path, group: ControlGroup | None
+        self,
+        process: subprocess.Popen[bytes] | ForkedSupervisor,
+        pipes: Pipes,
+        workspace: Path,
+        group: ControlGroup | None,
     ) -> None:
         self._process, self._pipes, self._workspace, self._group = process, pipes, workspace, group
         self._announced: asyncio.Queue[int] = asyncio.Queue()
@@ -147,14 +154,15 @@ class SupervisorHandle:
         self._pipes.hang_up()
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                await exit_code(self._process)
+                code = await exit_code(self._process)
         except TimeoutError:
             await self.kill()
-            await exit_code(self._process)
+            code = await exit_code(self._process)
         if self._group and not await self._group.end():
             LOG.error(LogEvent.PROCESSES_NOT_ENDED, directory=str(self._group.path), count=None)
-        # Also after a job that succeeded: its supervisor may have left zombies, and so may git.
-        await kill_orphans()
+        # A supervisor that ends with 0 left nothing; the kernel tells us the code, so no job can forge it. Now and then
+        # we look all the same: git may have left zombies.
+        await kill_orphans(pause_seconds=ORPHANS_SECONDS if code == 0 else 0.0)
 
 
 @asynccontextmanager
@@ -163,8 +171,9 @@ async def open_supervisor(execution: Execution, place: Workspace) -> AsyncIterat
 
     A cancelled caller waits for that end too.
     """
-    process = start(
-        (sys.executable, "-I", "-S", supervisor.__file__, *([str(place.group.path)] if place.group else [])),
+    group = place.group.path if place.group else None
+    process = (place.starter and await place.starter.fork(group)) or start(
+        (sys.executable, "-I", "-S", supervisor.__file__, *([str(group)] if group else [])),
         Path("/"),
         {"LC_ALL": "C.UTF-8"},
         stdin=subprocess.PIPE,

@@ -1,0 +1,77 @@
+"""A small prepared process from which supervisors are forked.
+
+That is cheaper than to start Python for each job. Run as `python -I -S supervisor_starter.py SUPERVISOR`, with the path of `supervisor.py`, on Linux. Standard input is a
+socket. Each message on it brings the path of the job's control group, or nothing, and three descriptors: the control,
+verdict and log pipes of a new supervisor. That is a copy of this process, and a child not of this process but of the
+one that started it (CLONE_PARENT, clone(2)), which therefore waits for it and learns its exit code as it would of a
+supervisor that it had started itself. Its first bytes on the verdict pipe are its process id. Without it both pipes close.
+
+It keeps no descriptor, plan or secret of any job, and ends when its socket closes.
+"""
+
+import ctypes
+import gc
+import importlib.util
+import os
+import signal
+import socket
+import sys
+from types import ModuleType
+from typing import Final
+
+CLONE_PARENT: Final = 0x8000
+CLONE_NUMBERS: Final = {"x86_64": 56, "aarch64": 220, "riscv64": 220}
+"""The number of the system call on each machine; `os.fork` cannot give the child another parent."""
+ID_FORMAT: Final = b"%019d\n"
+ID_BYTES: Final = len(ID_FORMAT % 0)
+MESSAGE_BYTES: Final = 8192
+
+
+def main() -> None:
+    """Fork a supervisor for each message."""
+    supervisor = _loaded(sys.argv[1])
+    supervisor.hide_memory()
+    requests = socket.socket(fileno=0)
+    # What is here now is needed by every supervisor: no collection has to look at it and copy its pages.
+    gc.freeze()
+    while True:
+        group, pipes, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, 3)
+        if not pipes:
+            return
+        if fork_beside() == 0:
+            os._exit(_supervise(supervisor, [os.fsdecode(group)] if group != b"\n" else [], pipes))
+        for pipe in pipes:
+            os.close(pipe)
+
+
+def _loaded(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("supervisor", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def fork_beside() -> int:
+    """Fork this process, which has one thread; the child is our parent's.
+
+    Return 0 in the child, its process id here, and -1 when there is no process for it.
+    """
+    number = CLONE_NUMBERS[os.uname().machine]
+    # PyDLL keeps the interpreter's lock during the call, so that the child holds it as well.
+    return int(ctypes.PyDLL(None).syscall(number, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0))
+
+
+def _supervise(supervisor: ModuleType, group: list[str], pipes: list[int]) -> int:
+    """Become the supervisor of these pipes; return its exit code."""
+    # The socket goes with descriptor 0. The three new ones are above 2.
+    for number, pipe in enumerate(pipes):
+        os.dup2(pipe, number)
+        os.close(pipe)
+    os.write(supervisor.VERDICT, ID_FORMAT % os.getpid())
+    return int(supervisor.main(group))
+
+
+if __name__ == "__main__":
+    main()
