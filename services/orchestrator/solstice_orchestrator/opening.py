@@ -285,6 +285,7 @@ def _git_policy(
         protocols=split(settings.git_protocols),
         timeout_seconds=settings.git_timeout_seconds,
         max_bytes=settings.git_max_mib * MIB,
+        cache_max_bytes=settings.git_cache_mib * MIB,
         max_memory_bytes=settings.git_max_memory_mib * MIB,
         allow_private=settings.git_allow_private,
         credentials=GitCredentials(settings.git_credentials, environ, v1_trust=v1_trust),

@@ -126,6 +126,11 @@ class OrchestratorSettings(
     )
     git_timeout_seconds: float = Field(default=600.0, gt=0, description="Time for one checkout.")
     git_max_mib: int = Field(default=4096, ge=1, description="Disk space for one checkout.")
+    git_cache_mib: int = Field(
+        default=1024,
+        ge=0,
+        description="Disk space for objects of fetched commits, of which further jobs get copies; 0: fetch for each.",
+    )
     max_log_mib: int = Field(
         default=16, ge=1, description="Size of the stored log of one attempt: its beginning and its end."
     )

@@ -1,6 +1,7 @@
 """Check out a request's commit with all its files, for a job to run in."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 from solstice_common.messages import JobRequestV1
@@ -15,21 +16,29 @@ from solstice_orchestrator.git.fetching import (
     new_git,
     temporary,
 )
+from solstice_orchestrator.git.objects.object_cache import CommitKey, ObjectCache
+from solstice_orchestrator.git.objects.tree_entries import has_more_paths
 from solstice_orchestrator.git.repository import LEAST_FILE_BYTES
-from solstice_orchestrator.git.tree_entries import has_more_paths
 
 
-async def check_out(request: JobRequestV1, directory: Path, *, policy: GitPolicy, scratch: Path) -> None:
+async def check_out(
+    request: JobRequestV1,
+    directory: Path,
+    *,
+    policy: GitPolicy,
+    scratch: Path,
+    objects: ObjectCache | None = None,
+) -> None:
     """Put the commit's files, and a repository of just this commit, into the empty `directory`.
 
-    `scratch` is a directory for temporary ones. Raises CheckoutFailed.
+    `scratch` is a directory for temporary ones. Nothing is fetched that `objects` has. Raises CheckoutFailed.
     """
     until = asyncio.get_running_loop().time() + policy.timeout_seconds
     async with temporary(scratch) as home:
         async with bounded(policy.timeout_seconds, request):
             git = await new_git(request, directory, home, policy, max_bytes=policy.max_bytes, bare=False)
-            if not await fetch_by_id(git, request):
-                await fetch_by_ref(git, request)
+            fetch = partial(_fetch, git, request)
+            await (objects.provide(CommitKey.of(request), git.git_dir, fetch) if objects else fetch())
         try:
             async with asyncio.timeout_at(until):
                 done = await git.run(
@@ -42,6 +51,11 @@ async def check_out(request: JobRequestV1, directory: Path, *, policy: GitPolicy
                 reason_of_local(done.errors, done.returncode),
                 f"the commit cannot be checked out: {git_message(done)}",
             )
+
+
+async def _fetch(git: Git, request: JobRequestV1) -> None:
+    if not await fetch_by_id(git, request):
+        await fetch_by_ref(git, request)
 
 
 async def _took_too_long(git: Git, request: JobRequestV1, policy: GitPolicy) -> CheckoutFailed:

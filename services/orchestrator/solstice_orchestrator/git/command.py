@@ -102,6 +102,8 @@ class GitPolicy:
     """The time limit of a whole checkout."""
     max_bytes: int = 4 * 1024**3
     """The disk limit of a checkout."""
+    cache_max_bytes: int = 1024**3
+    """The disk limit of the objects that are kept for further checkouts; 0: none are."""
     planning_timeout_seconds: float = 60.0
     planning_max_bytes: int = 256 * 1024**2
     """The disk limit for a workflow file; a server without `--filter` sends the whole commit."""

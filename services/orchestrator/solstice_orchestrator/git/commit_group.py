@@ -18,8 +18,7 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git import fetching
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy
 from solstice_orchestrator.git.credentials.credential_rules import CredentialChoice
-from solstice_orchestrator.git.repository import directory_bytes
-from solstice_orchestrator.git.tree_entries import (
+from solstice_orchestrator.git.objects.tree_entries import (
     Entries,
     TreeEntry,
     entries_of,
@@ -27,6 +26,7 @@ from solstice_orchestrator.git.tree_entries import (
     fetch_paths,
     read_blobs,
 )
+from solstice_orchestrator.git.repository import directory_bytes
 
 MAX_ROUNDS: Final = 4
 """How often a group is tried, each time without the unknown commit that was named."""

@@ -211,7 +211,7 @@ async def test_a_file_behind_very_many_others_is_found_for_its_commit_alone(
     gives_single_files: bool,
 ) -> None:
     repository.git("config", "uploadpack.allowFilter", str(gives_single_files).lower())
-    monkeypatch.setattr("solstice_orchestrator.git.tree_entries.MAX_LISTING_BYTES", 2_000)
+    monkeypatch.setattr("solstice_orchestrator.git.objects.tree_entries.MAX_LISTING_BYTES", 2_000)
     good = repository.commit({PATH: "x"})
     crowded = repository.commit({PATH: "y", **{f".solstice/{number}": "z" for number in range(100)}})
     (repository.path / PATH).unlink()
@@ -225,7 +225,7 @@ async def test_a_file_behind_very_many_others_is_found_for_its_commit_alone(
 async def test_a_directory_of_very_many_files_is_refused_for_its_commit_alone(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("solstice_orchestrator.git.tree_entries.MAX_LISTING_BYTES", 2_000)
+    monkeypatch.setattr("solstice_orchestrator.git.objects.tree_entries.MAX_LISTING_BYTES", 2_000)
     crowded = repository.commit({f"{PATH}/{number}": "x" for number in range(100)})
     (repository.path / ".solstice").rename(tmp_path / "away")
     good = repository.commit({PATH: "x"})

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from solstice_orchestrator.git.command import Git
-from solstice_orchestrator.git.tree_entries import has_more_paths
+from solstice_orchestrator.git.objects.tree_entries import has_more_paths
 
 PIECES = 1000
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import structlog
 
+from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason
 from solstice_orchestrator.domain.log_marks import LogMark
@@ -23,6 +24,7 @@ from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.git.hosts import GitHosts
+from solstice_orchestrator.git.objects.object_cache import CommitKey, ObjectCache
 from solstice_orchestrator.git.repository import directory_bytes
 from solstice_orchestrator.git.visits import SILENT_SECONDS, Visit
 from solstice_orchestrator.log_events import LogEvent
@@ -74,6 +76,8 @@ class ProcessExecutor:
     """Entered for the time of each checkout, by any number at once."""
     hosts: GitHosts = field(default_factory=GitHosts)
     """The circuit breakers of git hosts."""
+    objects: ObjectCache | None = None
+    """Objects of fetched commits, for further checkouts."""
     isolates: bool = False
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
@@ -119,12 +123,18 @@ class ProcessExecutor:
         await log.mark(LogMark.of("$ checkout"))
         await log.write(f"{request.commit_sha} of {request.repo_url}\n".encode())
         bringing = asyncio.create_task(
-            check_out(request, place.source, policy=self.git, scratch=self.workspaces.scratch),
+            check_out(
+                request,
+                place.source,
+                policy=self.git,
+                scratch=self.workspaces.scratch,
+                objects=self.objects,
+            ),
             name=f"checkout {execution.job_id}",
         )
         stopping = asyncio.create_task(stop.wait(), name=f"stop of {execution.job_id}")
         waiting = asyncio.create_task(
-            self._reason_to_leave(visit, request.repo_url, place), name=f"silence of {execution.job_id}"
+            self._reason_to_leave(visit, request, place), name=f"silence of {execution.job_id}"
         )
         others = [stopping, waiting]
         try:
@@ -148,14 +158,15 @@ class ProcessExecutor:
             await asyncio.wait([bringing, *others])
         return None
 
-    async def _reason_to_leave(self, visit: Visit, url: str, place: Workspace) -> str:
+    async def _reason_to_leave(self, visit: Visit, request: JobRequestV1, place: Workspace) -> str:
         """Return why the checkout must leave its slot to others, once it must."""
         await asyncio.sleep(SILENT_SECONDS)
-        objects = place.source / ".git" / "objects"
+        git_dir = place.source / ".git"
         while True:
-            if not visit.answered and await asyncio.to_thread(directory_bytes, objects) > 0:
+            fetched = self.objects.fetched_into(CommitKey.of(request), git_dir) if self.objects else git_dir
+            if not visit.answered and await asyncio.to_thread(directory_bytes, fetched / "objects") > 0:
                 visit.answered = True
-                self.hosts.answered(url)
+                self.hosts.answered(request.repo_url)
             why = self.hosts.gives_way(visit)
             if why is not None:
                 return why

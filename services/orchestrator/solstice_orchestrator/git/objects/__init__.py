@@ -1,0 +1,1 @@
+"""Objects of repositories: reads them, and keeps them for further checkouts."""
