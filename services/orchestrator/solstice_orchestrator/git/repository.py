@@ -38,6 +38,7 @@ CONFIG: Final = """\
 \tbadTimezone = ignore
 [fetch]
 \trecurseSubmodules = false
+\tunpackLimit = 1
 [submodule]
 \trecurse = false
 [gc]
