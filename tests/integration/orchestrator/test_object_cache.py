@@ -15,6 +15,12 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.credentials.credential_rules import (
+    CredentialChoice,
+    CredentialRule,
+    TokenAccess,
+    Withheld,
+)
 from solstice_orchestrator.git.objects.object_cache import CommitKey, ObjectCache
 from tests.builders import job_request
 from tests.executor_harness import NEEDS_DISKS, ExecutorHarness, mounted_disk, replace_executor
@@ -93,7 +99,7 @@ async def test_checkouts_at_once_fetch_once(checkouts: Checkouts) -> None:
     cache = ObjectCache(checkouts.directory, 1024**2)
     for git_dir in git_dirs:
         (git_dir / "objects").mkdir(parents=True)
-    key = CommitKey.of(checkouts.request)
+    key = CommitKey.of(checkouts.request, POLICY)
     await asyncio.gather(*(cache.provide(key, each, partial(fetch, each)) for each in git_dirs))
     assert fetches == ["bare-0"]
     packs = [sorted(path.name for path in (each / "objects" / "pack").iterdir()) for each in git_dirs]
@@ -102,7 +108,7 @@ async def test_checkouts_at_once_fetch_once(checkouts: Checkouts) -> None:
 
 
 async def test_after_a_fetch_that_failed_the_next_checkout_fetches(checkouts: Checkouts) -> None:
-    key, place = CommitKey.of(checkouts.request), checkouts.folder / "x"
+    key, place = CommitKey.of(checkouts.request, POLICY), checkouts.folder / "x"
     (place / "objects" / "pack").mkdir(parents=True)
     begun: list[int] = []
 
@@ -176,6 +182,24 @@ async def test_runs_that_are_not_trusted_share_nothing_with_those_that_are(check
     for stranger in (False, None):
         with pytest.raises(CheckoutFailed):
             await checkouts.check_out(checkouts.request.model_copy(update={"trusted": stranger}))
+
+
+async def test_what_a_credential_has_fetched_is_for_that_credential_alone(checkouts: Checkouts) -> None:
+    """A run that gets none could name a commit of a private repository."""
+    source, fetches = await checkouts.check_out() / ".git", list[CredentialChoice]()
+    cache = ObjectCache(checkouts.directory, 1024**2)
+    token = CredentialRule(repositories=("*",), access=TokenAccess(token="env:TOKEN"))
+
+    async def fetch(git_dir: Path, choice: CredentialChoice) -> None:
+        fetches.append(choice)
+        shutil.copytree(source, git_dir, dirs_exist_ok=True)
+
+    for number, choice in enumerate([token, token, None, Withheld("for trusted runs alone")]):
+        (git_dir := checkouts.folder / f"bare-{number}").mkdir()
+        (git_dir / "objects").mkdir()
+        key = CommitKey.of(checkouts.request, POLICY)._replace(credential=choice)
+        await cache.provide(key, git_dir, partial(fetch, git_dir, choice))
+    assert fetches == [token, None, Withheld("for trusted runs alone")]
 
 
 async def test_the_cache_keeps_what_was_used_last_below_its_limit(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ async def check_out(
         async with bounded(policy.timeout_seconds, request):
             git = await new_git(request, directory, home, policy, max_bytes=policy.max_bytes, bare=False)
             fetch = partial(_fetch, git, request)
-            await (objects.provide(CommitKey.of(request), git.git_dir, fetch) if objects else fetch())
+            await (objects.provide(CommitKey.of(request, policy), git.git_dir, fetch) if objects else fetch())
         try:
             async with asyncio.timeout_at(until):
                 done = await git.run(

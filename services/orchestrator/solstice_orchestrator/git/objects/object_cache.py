@@ -3,7 +3,7 @@
 A checkout gets a copy of them, never a link: what a job does to its own repository changes nothing here. The cache
 itself is no secret from jobs that run as this user, and they can change its files. Therefore their digests are kept in
 the memory of this process, and each copy is compared with them; a file that differs is dropped, and the commit fetched.
-Runs that are trusted and runs that are not share nothing.
+Runs that are trusted and runs that are not share nothing, nor do runs whose commits other credentials have fetched.
 
 The cache lies in the orchestrator's own directory and ends with it: nothing is read that another process has left.
 """
@@ -22,6 +22,8 @@ from weakref import WeakValueDictionary
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.runtime.private_paths import restore_private_directory
+from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.git.credentials.credential_rules import CredentialChoice
 from solstice_orchestrator.processes.completion import run_to_completion
 
 P = ParamSpec("P")
@@ -40,14 +42,17 @@ class CommitKey(NamedTuple):
     repo_url: str
     commit_sha: str
     trusted: bool
+    credential: CredentialChoice
 
     @classmethod
-    def of(cls, request: JobRequestV1) -> "CommitKey":
+    def of(cls, request: JobRequestV1, policy: GitPolicy) -> "CommitKey":
         """Return the key of a request's commit.
 
         A request that does not say so is not trusted.
         """
-        return cls(request.repo_url, request.commit_sha, request.trusted is True)
+        return cls(
+            request.repo_url, request.commit_sha, request.trusted is True, policy.credentials.choice(request)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

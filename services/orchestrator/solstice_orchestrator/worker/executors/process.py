@@ -163,7 +163,11 @@ class ProcessExecutor:
         await asyncio.sleep(SILENT_SECONDS)
         git_dir = place.source / ".git"
         while True:
-            fetched = self.objects.fetched_into(CommitKey.of(request), git_dir) if self.objects else git_dir
+            fetched = (
+                self.objects.fetched_into(CommitKey.of(request, self.git), git_dir)
+                if self.objects
+                else git_dir
+            )
             if not visit.answered and await asyncio.to_thread(directory_bytes, fetched / "objects") > 0:
                 visit.answered = True
                 self.hosts.answered(request.repo_url)
