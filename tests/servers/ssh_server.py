@@ -1,7 +1,9 @@
 """A private SSH server that lets one key run git."""
 
+import contextlib
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from getpass import getuser
 from pathlib import Path
 
 from tests.servers.apt import apt_can_install, apt_install
+from tests.servers.guarded_process import GuardedProcess
 from tests.servers.ports import free_ports
 
 NOTHING_FOUND = """\
@@ -73,12 +76,18 @@ def ssh_server(folder: Path) -> Iterator[SshServer]:
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     command = [program, "-D", "-f", str(folder / "config"), "-E", str(folder / "log")]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    process = GuardedProcess("sshd", folder)
+    process.start(command, environment={"PATH": os.environ["PATH"]}, answers=lambda: _answers(port))
     try:
         yield SshServer(port=port, folder=folder)
     finally:
-        process.terminate()
-        process.wait(20)
+        process.end(b"kill\n")
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+        return client.recv(4) == b"SSH-"
+    return False
 
 
 def sshd() -> str:
