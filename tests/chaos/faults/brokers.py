@@ -51,6 +51,10 @@ class BrokerUnderFaults:
         """Delete a queue under its consumers."""
         raise AssertionError(f"nobody deletes {queue} here")
 
+    async def restart_unsynced(self) -> None:
+        """Restart it without its unsynced data, as after a power cut."""
+        raise AssertionError("this broker writes to its disk before it confirms")
+
 
 class EmbeddedUnderFaults(BrokerUnderFaults):
     """The file of the embedded broker: only its processes can fail."""
@@ -171,6 +175,9 @@ class RedisUnderFaults(ServerUnderFaults):
     async def delete_queue(self, queue: str) -> None:
         await asyncio.to_thread(self._delete, queue)
 
+    async def restart_unsynced(self) -> None:
+        await self._kill(0)
+
     async def _alarm(self, seconds: float) -> None:
         await asyncio.to_thread(self._limit_memory, "1")
         await asyncio.sleep(seconds)
@@ -216,6 +223,12 @@ class NatsUnderFaults(ServerUnderFaults):
             await client.jetstream().delete_stream(stream_of(queue))
         finally:
             await client.close()
+
+    async def restart_unsynced(self) -> None:
+        await asyncio.to_thread(self._server.kill)
+        # By default it syncs every two minutes. A power cut before that leaves not even the streams.
+        self._nats.forget()
+        await asyncio.to_thread(self._server.start)
 
 
 def nats_users(password: str) -> list[str]:
@@ -277,8 +290,13 @@ async def cluster_under_faults() -> AsyncIterator[BrokerUnderFaults]:
 
 
 @asynccontextmanager
-async def broker_under_faults(kind: str, directory: Path) -> AsyncIterator[BrokerUnderFaults]:
-    """A broker of that kind, which ends with the block."""
+async def broker_under_faults(
+    kind: str, directory: Path, *, durable: bool = True
+) -> AsyncIterator[BrokerUnderFaults]:
+    """A broker of that kind, which ends with the block.
+
+    Unless `durable`, it confirms before it syncs.
+    """
     if kind == EMBEDDED:
         yield EmbeddedUnderFaults(f"sqlite:///{directory / 'broker.db'}")
         return
@@ -292,11 +310,13 @@ async def broker_under_faults(kind: str, directory: Path) -> AsyncIterator[Broke
             return await stack.enter_async_context(fault_proxy(f"tcp://127.0.0.1:{port}"))
 
         if kind == REDIS:
-            redis_server = RedisServer()
+            redis_server = RedisServer({} if durable else {"appendonly": "no"})
             await started(redis_server)
             yield RedisUnderFaults(redis_server, await proxy(redis_server.port))
         elif kind == NATS:
-            nats_server = NatsServer(settings=nats_users(PASSWORD))
+            nats_server = NatsServer(
+                settings=nats_users(PASSWORD), sync_interval="always" if durable else None
+            )
             await started(nats_server)
             yield NatsUnderFaults(nats_server, await proxy(nats_server.port))
         else:

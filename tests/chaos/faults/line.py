@@ -193,8 +193,12 @@ class Line:
         counts = await self.store.counts()
         return all(state.final for state, _ in counts if counts[state, _])
 
+    async def is_published(self) -> bool:
+        """Whether the broker has confirmed all that forge-integration took."""
+        return not (await self.client.get("/readyz")).json()["backlog"]
+
     async def _is_drained(self) -> bool:
-        if (await self.client.get("/readyz")).json()["backlog"]:
+        if not await self.is_published():
             return False
         async with open_broker(self.broker.url, name="test") as broker:
             await broker.ready(WAIT_SECONDS)
