@@ -1,10 +1,13 @@
 """Webhooks at 200 a second are accepted without a broker, and all published afterwards."""
 
+import pytest
+
 from tests.bench import outage
 from tests.bench.load import ACCEPTED
 from tests.servers.rabbitmq import Vhost
 
 
+@pytest.mark.timeout(240)  # it may have to start a RabbitMQ first
 async def test_webhooks_that_come_while_the_broker_is_stopped_are_all_taken_and_all_published(
     own_rabbitmq_vhost: Vhost,
 ) -> None:
