@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -242,15 +243,33 @@ def test_a_wrong_line_of_a_file_is_named(tmp_path: Path) -> None:
         '{"queue": "%s", "body_base64": "é"}',
         '{"queue": "%s", "body": "", "type": "\\ud800"}',
         '{"queue": "%s", "body": "", "headers": ' + "[" * 100_000,
+        '{"queue": "%s", "body": "", "headers": {"x": NaN}}',
+        '{"queue": "%s.elsewhere", "body": ""}',
     ],
-    ids=["no base64", "half a character", "nested"],
+    ids=["no base64", "half a character", "nested", "no number", "another queue"],
 )
 def test_a_hostile_line_is_refused_by_its_number(tmp_path: Path, line: str) -> None:
     file = tmp_path / "dead.jsonl"
     file.write_text(line % STATUSES.dlq)
     done = solstice(f"sqlite:///{tmp_path / 'broker.db'}", "import", str(file), check=2)
-    assert "line 1 " in done.stderr
+    assert re.search(r"line 1\b", done.stderr)
+    assert "line 2" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_line_without_its_end_is_named_by_one_number(tmp_path: Path) -> None:
+    file = tmp_path / "dead.jsonl"
+    file.write_text(f'\n{{"queue": "{STATUSES.dlq}", "body": ""\n')
+    done = solstice(f"sqlite:///{tmp_path / 'broker.db'}", "import", str(file), check=2)
+    assert "line 2 is no JSON: Expecting ',' delimiter at column" in done.stderr
+    assert re.findall(r"line \d", done.stderr) == ["line 2"]
+
+
+def test_a_byte_order_mark_and_ends_of_lines_of_windows_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "dead.jsonl"
+    file.write_bytes(b'\xef\xbb\xbf{"queue": "%s", "body": ""}\r\n' % STATUSES.dlq.encode())
+    done = solstice(f"sqlite:///{tmp_path / 'broker.db'}", "import", str(file), "--dry-run")
+    assert "1 dead letter" in done.stdout
 
 
 def test_a_broker_that_is_away_is_named() -> None:

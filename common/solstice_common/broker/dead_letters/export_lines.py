@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter
@@ -55,7 +55,10 @@ def exported(found: DeadLetterFacts) -> str:
 def imported(line: str) -> DeadLetter:
     """Return the dead letter of a line; InvalidLine when there is none."""
     try:
-        document = json.loads(line)
+        document = json.loads(line, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        # Its own words name a line of this text, which is another one of the file.
+        raise InvalidLine(f"is no JSON: {error.msg} at column {error.pos + 1}") from None
     except (ValueError, RecursionError) as error:
         raise InvalidLine(f"is no JSON: {error}") from None
     if not isinstance(document, dict):
@@ -80,6 +83,10 @@ def imported(line: str) -> DeadLetter:
         content_type=_text(document, "content_type"),
         app_id=_text(document, "app_id"),
     )
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise InvalidLine(f"is no JSON: {name} is no number")
 
 
 def _text(document: Mapping[str, Any], name: str) -> str | None:

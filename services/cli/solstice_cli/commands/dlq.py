@@ -260,13 +260,17 @@ def import_(
     as_json: AsJson = False,
 ) -> None:
     """Put exported dead letters back; those that are there already are not added again."""
+    into = import_queue(settings, queue) if queue else None
     with lines_to_import(file) as lines:
 
+        def queue_for(named: str) -> str:
+            return into or import_queue(settings, named)
+
         def of(name: str) -> Iterator[DeadLetter]:
-            return (each for each in lines.read() if import_queue(settings, queue or each.queue) == name)
+            return (each for place, each in lines.read(queue_for) if place == name)
 
         # All are read once before any is added: nothing is added of a file with a wrong line.
-        numbers = Counter(import_queue(settings, queue or each.queue) for each in lines.read())
+        numbers = Counter(place for place, _ in lines.read(queue_for))
         if dry_run:
             read = {name: {"read": number} for name, number in numbers.items()}
             shown.print_imported(read, as_json=as_json)

@@ -2,7 +2,8 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
@@ -53,19 +54,31 @@ class LinesToImport:
         self._path = path
         self._lines = lines
 
-    def read(self) -> Iterator[DeadLetter]:
-        """The dead letters, one by one; ConfigurationError names the first wrong line."""
+    def read(self, queue_for: Callable[[str], str]) -> Iterator[tuple[str, DeadLetter]]:
+        """The dead letters, one by one, each with the queue that it goes to.
+
+        ConfigurationError names the first wrong line, also one whose queue `queue_for` refuses.
+        """
         self._lines.seek(0)
         for number, line in enumerate(self._lines, start=1):
-            if line.strip():
-                yield self._imported(number, line)
+            # Some editors begin a file with a byte order mark.
+            text = line.removeprefix(BOM_UTF8) if number == 1 else line
+            if text.strip():
+                dead_letter = self._imported(number, text)
+                try:
+                    queue = queue_for(dead_letter.queue)
+                except ConfigurationError as error:
+                    raise ConfigurationError(
+                        f"{self._path}: line {number}: {str(error).removeprefix('--')}"
+                    ) from None
+                yield queue, dead_letter
 
     def _imported(self, number: int, line: bytes) -> DeadLetter:
         try:
             return imported(line.decode())
         except UnicodeDecodeError as error:
             raise ConfigurationError(
-                f"{self._path}: line {number}: byte {error.start} is not UTF-8"
+                f"{self._path}: line {number}: byte {error.start} is not UTF-8: save the file as UTF-8"
             ) from None
         except InvalidLine as error:
             raise ConfigurationError(f"{self._path}: line {number} {error}") from None

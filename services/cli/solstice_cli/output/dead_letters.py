@@ -203,9 +203,11 @@ def progress(what: str, *, as_json: bool) -> Iterator[Progress]:
             shown_at, any_shown = time.monotonic(), True
             typer.echo(f"\r{what}: {done}", nl=False, err=True)
 
-    yield say
-    if any_shown:
-        typer.echo(err=True)
+    try:
+        yield say
+    finally:
+        if any_shown:
+            typer.echo(err=True)
 
 
 def _numbers(numbers: Mapping[str, int]) -> str:

@@ -8,6 +8,7 @@ measurements, and explains why we copy a queue before its counts are too high.
 
 import asyncio
 import contextlib
+import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
@@ -18,7 +19,7 @@ from pamqp import commands as spec
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, See, plain
 from solstice_common.broker.dead_letters.hashed_bodies import HashedBody, LargeBody, in_groups
 from solstice_common.broker.headers import BROKER_COUNTERS
-from solstice_common.broker.protocol import Published
+from solstice_common.broker.protocol import Published, PublishStatus
 from solstice_common.broker.rabbitmq.frames import UnreadHeader
 from solstice_common.broker.rabbitmq.received_properties import publishable
 from solstice_common.broker.rabbitmq.tools.dead_letter_reader import DeadLetterReader, reading
@@ -31,6 +32,9 @@ RENEW_AT: Final = 5
 
 Far below the limit of 20: killed readers and reads on the management page count, too.
 """
+
+MOST_BYTES: Final = 131_072 - 64
+"""Of all properties: they have to fit one frame of RabbitMQ's default size, or the broker ends the connection."""
 
 
 class RabbitMQDeadLetters:
@@ -99,8 +103,13 @@ class RabbitMQDeadLetterQueue:
 
     async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
         """See `dead_letter_queue.DeadLetterQueue.put_back`."""
+        messages = [_message(dead_letter) for dead_letter in dead_letters]
+        # aiormq would fail over such a message after it had counted it, and mix up the confirms of others.
+        refused = [_why_unfit(message) for message in messages]
         async with self._reading() as reader:
-            return await reader.publish([_message(dead_letter) for dead_letter in dead_letters])
+            fit = [message for message, why in zip(messages, refused, strict=True) if not why]
+            outcomes = iter(await reader.publish(fit))
+        return [Published(PublishStatus.REJECTED, why) if why else next(outcomes) for why in refused]
 
     def _reading(self) -> contextlib.AbstractAsyncContextManager[DeadLetterReader]:
         return reading(self._connection, self._url, self._name)
@@ -273,6 +282,15 @@ def _message(dead_letter: DeadLetter) -> aio_pika.Message:
         type=dead_letter.type,
         app_id=dead_letter.app_id,
     )
+
+
+def _why_unfit(message: aio_pika.Message) -> str:
+    """Return why AMQP cannot carry the properties; empty when it can."""
+    try:
+        size = len(message.properties.marshal())
+    except (TypeError, ValueError, OverflowError, struct.error) as error:
+        return f"a property does not fit AMQP: {error}"
+    return f"its properties have {size} bytes, and {MOST_BYTES} fit" if size > MOST_BYTES else ""
 
 
 def _publishable(headers: Mapping[str, Any]) -> dict[str, Any]:

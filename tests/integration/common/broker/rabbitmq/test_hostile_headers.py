@@ -6,8 +6,9 @@ import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from solstice_common.broker import (
     Broker,
+    DeadLetter,
     Delivery,
     Message,
     PublishStatus,
@@ -307,3 +309,26 @@ async def test_headers_above_the_frame_are_refused_and_cost_no_connection(
     assert too_large.status is PublishStatus.REJECTED
     assert "one frame to this broker carries" in too_large.detail
     assert small.confirmed
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"type": "t" * 256},
+        {"message_id": "m" * 256},
+        {"timestamp": datetime(1960, 1, 1, tzinfo=UTC)},
+        {"headers": {"x": "y" * 200_000}},
+    ],
+    ids=["type", "message id", "time", "headers"],
+)
+async def test_what_amqp_cannot_carry_is_rejected_and_the_rest_put_back(
+    rabbitmq_vhost: Vhost, changes: dict[str, Any]
+) -> None:
+    async with opened(rabbitmq_vhost.url), open_dead_letter_queues(rabbitmq_vhost.url, name="test") as queues:
+        dead = queues.queue(STATUSES.dlq)
+        outcomes = await dead.put_back(
+            [DeadLetter(queue=STATUSES.dlq, body=b"1", **changes), DeadLetter(queue=STATUSES.dlq, body=b"2")]
+        )
+        assert [each.status for each in outcomes] == [PublishStatus.REJECTED, PublishStatus.CONFIRMED]
+        found = await browse(queues, [STATUSES.dlq], Selection(), lambda each: each.dead_letter.body)
+    assert found == [b"2"]
