@@ -124,7 +124,7 @@ async def test_without_the_starter_a_supervisor_is_started_by_itself(harness: Ex
 async def test_the_starter_ends_with_a_killed_orchestrator(tmp_path: Path, repository: Repository) -> None:
     sha, seconds_asleep = repository.commit({"x": "y"}), unique_sleep()
     peer = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.integration.orchestrator.process_peer"),
+        *(sys.executable, "-m", "tests.integration.orchestrator.worker.process_peer"),
         *(str(tmp_path / "work"), repository.url, sha, f"echo begun; sleep {seconds_asleep}"),
         stdout=asyncio.subprocess.PIPE,
     )
