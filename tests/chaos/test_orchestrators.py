@@ -215,7 +215,8 @@ async def freeze_while_every_slot_is_in_use(
 ) -> set[Key]:
     """Freeze the worker until its leases have run out, with jobs at the gate."""
     attempts_at_worker = await fill(cluster, worker, ask)
-    below = descendants(worker.process.pid)
+    jobs = processes_of_jobs(worker)
+    assert jobs
     worker.freeze()
     await wait_until_true(
         "all that it held is taken away", lambda: cluster.attempts_ended(attempts_at_worker)
@@ -226,10 +227,10 @@ async def freeze_while_every_slot_is_in_use(
         return attempts_at_worker <= lost_attempts(worker)
 
     async def are_dead() -> bool:
-        return not any(is_alive(pid) for pid in below)
+        return not any(is_alive(pid) for pid in jobs)
 
     await wait_until_true("it knows that it lost everything", knows)
-    await wait_until_true("what ran below it is dead", are_dead)
+    await wait_until_true("its jobs are dead", are_dead)
     cluster.gated_jobs.open_gate()
     return attempts_at_worker
 
@@ -253,6 +254,15 @@ async def freeze_in_full_flight(cluster: Cluster, worker: OrchestratorProcess, a
 
     await wait_until_true("it knows that it lost all that it had begun", knows)
     return attempts_at_worker
+
+
+def processes_of_jobs(worker: OrchestratorProcess) -> set[int]:
+    """The supervisors of jobs that run, and all below them.
+
+    The process from which supervisors are forked has none below it, and stays.
+    """
+    below = {pid: descendants(pid) for pid in descendants(worker.process.pid)}
+    return {pid for supervisor, steps in below.items() if steps for pid in (supervisor, *steps)}
 
 
 def is_alive(pid: int) -> bool:
