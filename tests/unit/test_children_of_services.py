@@ -24,6 +24,8 @@ FORBIDDEN = {
 """`os.fdopen` has a fine use, of a descriptor that was just opened and has no other owner: those are listed."""
 FINE = {
     ("children.py", "fdopen"),  # of a pidfd, in one statement
+    ("forked_supervisors.py", "fdopen"),  # of both ends of a new pipe
+    ("object_cache.py", "fdopen"),  # of what os.open gave
     ("replaced_file.py", "fdopen"),  # of what os.open gave, in one statement
     ("running_up.py", "fdopen"),  # the same
     ("secrets.py", "fdopen"),  # the same

@@ -37,6 +37,7 @@ HARMLESS = {
     "amqp_password_file": "the name of a file",
     "amqp_routing_key": "a name on the broker",
     "forge_host": "an address to listen on",
+    "git_credentials": "the name of a file",
     "orchestrator_host": "an address to listen on",
     "secrets_config": "the name of a file",
     "solstice_tokens": "the name of a file",
