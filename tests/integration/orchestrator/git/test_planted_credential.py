@@ -105,9 +105,9 @@ async def test_a_planted_credential_is_found_nowhere_by_a_job_that_runs_meanwhil
                 GIT_CREDENTIALS=str(rules),
                 GIT_SSL_CAINFO=str(signer.certificate),
             ) as service:
-                await publish_requests(shared, Commit(place, searching))  # type: ignore[arg-type]
+                await publish_requests(shared, Commit(place, searching))  # type: ignore[arg-type]  # its URL is all it needs
                 await wait_until((loot / "ready").exists)
-                await publish_requests(shared, Commit(place, other))  # type: ignore[arg-type]
+                await publish_requests(shared, Commit(place, other))  # type: ignore[arg-type]  # the same
                 views = await wait_for_jobs(store, lambda views: len(views) > 1 and all_ended(views))
     assert [view.state for view in views] == [JobState.SUCCEEDED] * 2
     assert b"GIT_CONFIG_VALUE_1=Authorization: Basic" in (loot / "processes").read_bytes()
