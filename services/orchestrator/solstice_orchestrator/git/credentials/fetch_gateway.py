@@ -22,6 +22,7 @@ from solstice_orchestrator.git.credentials.gateway_requests import (
 )
 from solstice_orchestrator.git.credentials.git_credentials import HttpCredential
 from solstice_orchestrator.git.credentials.http_heads import ProxyAnswer, read_answer
+from solstice_orchestrator.git.credentials.loopback_connections import LoopbackConnections
 from solstice_orchestrator.git.credentials.upstream import HEAD_BYTES, NoConnection, Upstream
 
 HEAD_SECONDS: Final = 10.0
@@ -75,7 +76,8 @@ async def open_gateway(fetch: CredentialedFetch | None) -> AsyncIterator[FetchGa
         return
     expected = f"Basic {b64encode(f'solstice:{secrets.token_urlsafe(24)}'.encode()).decode()}"
     serving = _Serving(fetch, expected, gateway)
-    server = await asyncio.start_server(serving.accept, "127.0.0.1", 0, limit=HEAD_BYTES)
+    connections = LoopbackConnections(serving.serve, "fetch gateway", CONNECTIONS)
+    server = await asyncio.start_server(connections.accept, "127.0.0.1", 0, limit=HEAD_BYTES)
     try:
         gateway.base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         gateway.environment = _configuration(
@@ -88,7 +90,7 @@ async def open_gateway(fetch: CredentialedFetch | None) -> AsyncIterator[FetchGa
         yield gateway
     finally:
         server.close()
-        await serving.end()
+        await connections.end()
 
 
 def _configuration(options: Mapping[str, str]) -> Mapping[str, str]:
@@ -113,35 +115,19 @@ class _Serving:
     def __init__(self, fetch: CredentialedFetch, expected: str, gateway: FetchGateway) -> None:
         self._fetch, self._expected, self._gateway = fetch, expected.encode(), gateway
         self._path = fetch.upstream.parts.path.encode().decode("latin-1")
-        self._tasks = set[asyncio.Task[None]]()
 
-    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= CONNECTIONS:
-            writer.close()
-            return
-        task = asyncio.create_task(self._serve(reader, writer), name="fetch gateway")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def end(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.closing(writer):
-            try:
-                await self._exchange(await self._request(reader), reader, writer)
-            except _Refused as refused:
-                writer.write(
-                    f"HTTP/1.1 {refused.status} Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
-                )
-                with contextlib.suppress(OSError):
-                    await writer.drain()
-            except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
-                # git hung up, or another process sent what is no request.
-                pass
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._exchange(await self._request(reader), reader, writer)
+        except _Refused as refused:
+            writer.write(
+                f"HTTP/1.1 {refused.status} Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
+            )
+            with contextlib.suppress(OSError):
+                await writer.drain()
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
+            # git hung up, or another process sent what is no request.
+            pass
 
     async def _request(self, reader: asyncio.StreamReader) -> GatewayRequest:
         async with asyncio.timeout(HEAD_SECONDS):

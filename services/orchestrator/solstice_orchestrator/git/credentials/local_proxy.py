@@ -24,6 +24,7 @@ from solstice_orchestrator.git.credentials.http_heads import (
     read_answer,
     read_request,
 )
+from solstice_orchestrator.git.credentials.loopback_connections import LoopbackConnections
 from solstice_orchestrator.git.credentials.proxy_choice import ProxiedFetch, Proxy
 
 HEAD_BYTES: Final = 64 * 1024
@@ -75,7 +76,8 @@ async def open_local_proxy(
     token = secrets.token_urlsafe(24)
     local = LocalProxy({})
     serving = _Serving(fetch, f"Basic {b64encode(f'{USER}:{token}'.encode()).decode()}", local, cafile)
-    server = await asyncio.start_server(serving.accept, "127.0.0.1", 0, limit=HEAD_BYTES)
+    connections = LoopbackConnections(serving.serve, "local proxy", CONNECTIONS)
+    server = await asyncio.start_server(connections.accept, "127.0.0.1", 0, limit=HEAD_BYTES)
     try:
         port = server.sockets[0].getsockname()[1]
         local.environment = {
@@ -85,7 +87,7 @@ async def open_local_proxy(
         yield local
     finally:
         server.close()
-        await serving.end()
+        await connections.end()
 
 
 class _Serving:
@@ -93,40 +95,20 @@ class _Serving:
 
     def __init__(self, fetch: ProxiedFetch, expected: str, local: LocalProxy, cafile: str | None) -> None:
         self._fetch, self._expected, self._local, self._cafile = fetch, expected.encode(), local, cafile
-        self._tasks = set[asyncio.Task[None]]()
 
-    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= CONNECTIONS:
-            writer.close()
-            return
-        task = asyncio.create_task(self._serve(reader, writer), name="local proxy")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def end(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.closing(writer):
-            try:
-                await self._pass_on(await self._request(reader), reader, writer)
-            except _Refused as refused:
-                asks = (
-                    'Proxy-Authenticate: Basic realm="local proxy"\r\n'
-                    if refused.status == PROXY_ASKS
-                    else ""
-                )
-                writer.write(
-                    f"HTTP/1.1 {refused.status} Local Proxy\r\n{asks}Content-Length: 0\r\nConnection: close\r\n\r\n".encode()
-                )
-                with contextlib.suppress(OSError):
-                    await writer.drain()
-            except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
-                # git hung up, or another process sent what is no request.
-                pass
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._pass_on(await self._request(reader), reader, writer)
+        except _Refused as refused:
+            asks = 'Proxy-Authenticate: Basic realm="local proxy"\r\n' if refused.status == PROXY_ASKS else ""
+            writer.write(
+                f"HTTP/1.1 {refused.status} Local Proxy\r\n{asks}Content-Length: 0\r\nConnection: close\r\n\r\n".encode()
+            )
+            with contextlib.suppress(OSError):
+                await writer.drain()
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
+            # git hung up, or another process sent what is no request.
+            pass
 
     async def _request(self, reader: asyncio.StreamReader) -> ProxyRequest:
         async with asyncio.timeout(HEAD_SECONDS):

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from solstice_orchestrator.git.credentials.loopback_connections import LoopbackConnections
 from solstice_orchestrator.git.credentials.ssh_signing import SshSigner
 
 MESSAGE_BYTES: Final = 16 * 1024
@@ -83,7 +84,8 @@ async def open_agent(credential: SshCredential | None, ssh_command: str) -> Asyn
         (directory / "known_hosts").write_text(credential.known_hosts, encoding="utf-8")
         (directory / "deploy.pub").write_text(f"{credential.signer.public_line}\n", encoding="ascii")
         serving = _Serving(credential.signer, agent)
-        server = await asyncio.start_unix_server(serving.accept, directory / "agent", limit=MESSAGE_BYTES)
+        connections = LoopbackConnections(serving.serve, "ssh agent")
+        server = await asyncio.start_unix_server(connections.accept, directory / "agent", limit=MESSAGE_BYTES)
         try:
             options = [
                 *_OPTIONS,
@@ -95,7 +97,7 @@ async def open_agent(credential: SshCredential | None, ssh_command: str) -> Asyn
             yield agent
         finally:
             server.close()
-            await serving.end()
+            await connections.end()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -105,21 +107,9 @@ class _Serving:
 
     def __init__(self, signer: SshSigner, agent: SshAgent) -> None:
         self._signer, self._agent = signer, agent
-        self._tasks = set[asyncio.Task[None]]()
 
-    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(reader, writer), name="ssh agent")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def end(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.closing(writer), contextlib.suppress(OSError, EOFError):
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, EOFError):
             if not self._is_git(writer):
                 return
             while True:
