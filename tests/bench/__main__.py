@@ -11,6 +11,7 @@ import sqlite3
 import statistics
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 import typer
@@ -34,6 +35,7 @@ from tests.bench import (
     simulating,
 )
 from tests.bench.agreeing import MeanWaits
+from tests.bench.checkouts import python_of
 from tests.bench.claiming import Claiming
 from tests.bench.first_status import FirstStatus
 from tests.bench.idle import Idle
@@ -67,6 +69,20 @@ ON_ANY_BROKER: Final[Mapping[str, Callable[[BenchServer, bool], Awaitable[Figure
         server, count=2_000 if quick else 20_000, rounds=1 if quick else 5
     ),
 }
+
+
+def of_checkouts(beside: Path | None) -> Mapping[str, Measure]:
+    """Return the measures that can measure another checkout as well."""
+    return {
+        "jobs": lambda _, quick: jobs.measure(
+            count=60 if quick else 240, rounds=1 if quick else 5, beside=beside
+        ),
+        "latency": lambda server, quick: latency.measure(
+            server, count=100 if quick else 1_000, beside=beside
+        ),
+    }
+
+
 MEASURES: Final[Mapping[str, Measure]] = {
     **ON_ANY_BROKER,
     "line": lambda server, quick: line.measure(
@@ -81,8 +97,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
         waiting=20_000 if quick else 100_000,
         rounds=1 if quick else 5,
     ),
-    "jobs": lambda _, quick: jobs.measure(count=60 if quick else 240, rounds=1 if quick else 5),
-    "latency": lambda server, quick: latency.measure(server, count=100 if quick else 1_000),
+    **of_checkouts(None),
     "status": lambda server, quick: first_status.measure(server, count=25 if quick else 300),
     "outage": lambda server, quick: outage.measure(
         server, outage_seconds=5 if quick else outage.OUTAGE_SECONDS
@@ -102,6 +117,12 @@ def bench(
     ] = None,
     rabbitmq: Annotated[str, typer.Option(help=f"One of {', '.join(FLAVOURS)}.")] = flavours()[0][-1],
     broker: Annotated[str, typer.Option(help=f"One of {', '.join(BROKERS)}.")] = BROKERS[0],
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"Another checkout, installed, to measure in the same run: {', '.join(of_checkouts(None))}."
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option(help="Few messages, one round: to see that it runs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
 ) -> None:
@@ -114,6 +135,10 @@ def bench(
         raise typer.BadParameter(f"no such broker: {broker}; one of {', '.join(BROKERS)}")
     if broker != "rabbitmq" and (others := set(chosen) - set(ON_ANY_BROKER)):
         raise typer.BadParameter(f"on {broker}: {', '.join(ON_ANY_BROKER)}; not {', '.join(sorted(others))}")
+    if beside is not None and (others := set(chosen) - set(of_checkouts(None))):
+        raise typer.BadParameter(f"no measure of two checkouts: {', '.join(sorted(others))}")
+    if beside is not None and not python_of(beside).exists():
+        raise typer.BadParameter(f"{beside} is not installed: run ./just install there")
     if broker == "nats":
         with BenchNats() as nats:
             figures = uvloop.run(measure_all(nats, chosen, quick=quick, measures=ON_ANY_BROKER))
@@ -127,7 +152,9 @@ def bench(
             version = f"Redis {redis.version}, appendfsync always"
     else:
         with shared_rabbitmq(rabbitmq, synced=True) as server:
-            figures = uvloop.run(measure_all(server, chosen, quick=quick, measures=MEASURES))
+            figures = uvloop.run(
+                measure_all(server, chosen, quick=quick, measures={**MEASURES, **of_checkouts(beside)})
+            )
             version = f"RabbitMQ {server.version}, quorum queues"
     if as_json:
         print(json.dumps({name: _plain(figure) for name, figure in figures.items()}, indent=2))  # noqa: T201

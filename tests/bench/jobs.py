@@ -10,10 +10,12 @@ import os
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -21,6 +23,7 @@ from typing import Final, TypeAlias
 import httpx2
 
 from solstice_common.values.times import parse_timestamp
+from tests.bench.checkouts import python_of
 from tests.bench.processes import processor_times
 from tests.servers.solstice_up import Repository
 from tests.soak.deployments import Deployment, embedded
@@ -31,87 +34,130 @@ LOOP_THREADS: Final = 2
 """The yardstick uses both processors, as the services do."""
 
 
-Round: TypeAlias = tuple[float, float, float]
-"""Jobs per second, and milliseconds of processor per job in the process itself and in its children."""
+Round: TypeAlias = tuple[float, float, float, float]
+"""Jobs per second, milliseconds of processor per job in the process itself and in its children, and milliseconds from
+the webhook to the first job's start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Jobs per second, and the processor time of one job in milliseconds, round by round."""
+    """What jobs cost, round by round."""
 
     per_second: Sequence[float]
     own_ms: Sequence[float]
-    """In `solstice up` itself."""
+    """The processor time of one job in `solstice up` itself."""
     children_ms: Sequence[float]
     """In the processes that it started and waited for."""
+    start_ms: Sequence[float]
+    """From the webhook to the first job's start."""
+
+    @classmethod
+    def of(cls, rounds: Sequence[Round]) -> "Cost":
+        """Return the cost in these rounds."""
+        rates, own, children, starts = zip(*rounds, strict=True)
+        return cls(per_second=rates, own_ms=own, children_ms=children, start_ms=starts)
 
     @property
-    def median_rate(self) -> float:
+    def rate(self) -> float:
         """Jobs per second, the median of the rounds."""
         return statistics.median(self.per_second)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Jobs:
-    """The cost of our jobs beside that of the bare loop."""
-
-    count: int
-    ours: Cost
-    bare: Cost
+    @property
+    def processor_ms(self) -> float:
+        """Processor time of one job, the median of the rounds."""
+        return statistics.median(map(sum, zip(self.own_ms, self.children_ms, strict=True)))
 
     @property
     def summary(self) -> str:
         """The figures, for people."""
-        own, children = statistics.median(self.ours.own_ms), statistics.median(self.ours.children_ms)
-        bare = statistics.median(self.bare.own_ms) + statistics.median(self.bare.children_ms)
         return (
-            f"{self.count} jobs of one run, {SLOTS} slots: {self.ours.median_rate:.1f} jobs/s, "
-            f"{own + children:.1f} ms of processor each ({own:.1f} in the service, {children:.1f} in its children); "
-            f"bare checkout and bash: {self.bare.median_rate:.1f}/s, {bare:.1f} ms each"
+            f"{self.rate:.1f} jobs/s, {self.processor_ms:.1f} ms of processor each "
+            f"({statistics.median(self.own_ms):.1f} in the service, {statistics.median(self.children_ms):.1f} in its "
+            f"children), webhook to first start {statistics.median(self.start_ms):.0f} ms"
         )
 
 
-async def measure(*, count: int, rounds: int) -> Jobs:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jobs:
+    """The cost of our jobs, of the bare loop, and of another checkout's jobs."""
+
+    count: int
+    ours: Cost
+    bare: Cost
+    beside: Cost | None = None
+
+    @property
+    def summary(self) -> str:
+        """The figures, for people."""
+        lines = [
+            f"{self.count} jobs of one run, {SLOTS} slots: {self.ours.summary}",
+            f"bare checkout and bash: {self.bare.rate:.1f}/s, {self.bare.processor_ms:.1f} ms each",
+        ]
+        if self.beside:
+            pairs = zip(self.ours.per_second, self.beside.per_second, strict=True)
+            rate = statistics.median(ours / other for ours, other in pairs)
+            processor = self.ours.processor_ms / self.beside.processor_ms
+            lines += [
+                f"the other checkout: {self.beside.summary}",
+                f"ours to it: {rate:.2f}x the rate, {processor:.2f}x the processor",
+            ]
+        return "\n".join(lines)
+
+
+async def measure(*, count: int, rounds: int, beside: Path | None) -> Jobs:
     """Run `count` jobs and as many turns of the loop, by turns.
 
-    One round of each comes first and is not counted.
+    The checkout `beside` runs them, too. One round of each comes first and is not counted.
     """
-    return await asyncio.to_thread(_measure, count, rounds)
+    return await asyncio.to_thread(_measure, count, rounds, beside)
 
 
-def _measure(count: int, rounds: int) -> Jobs:
-    ours, bare = list[Round](), list[Round]()
-    with tempfile.TemporaryDirectory() as name:
+def _measure(count: int, rounds: int, beside: Path | None) -> Jobs:
+    pythons = [Path(sys.executable), *([python_of(beside)] if beside else [])]
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory = Path(name)
         project = tiny_jobs(directory / "otter", count)
-        loop = _BareLoop(project, directory / "bare", count)
-        with embedded(directory, slots=SLOTS) as deployment, httpx2.Client(trust_env=False) as client:
-            load = Load(deployment, project, client)
-            for number in range(rounds + 1):
-                bare.append(loop.round())
-                ours.append(_run_jobs(load, deployment, number + 1, count))
-    return Jobs(count=count, ours=_cost(ours[1:]), bare=_cost(bare[1:]))
+        client = stack.enter_context(httpx2.Client(trust_env=False))
+        ways: list[Callable[[], Round]] = [_BareLoop(project, directory / "bare", count).round]
+        for number, python in enumerate(pythons):
+            home = directory / f"checkout-{number}"
+            deployment = stack.enter_context(embedded(home, slots=SLOTS, python=python))
+            ways.append(_Pushes(Load(deployment, project, client), deployment, count).round)
+        figures = [[way() for way in ways] for _ in range(rounds + 1)][1:]
+    bare, ours, *others = (Cost.of(list(of_way)) for of_way in zip(*figures, strict=True))
+    return Jobs(count=count, ours=ours, bare=bare, beside=others[0] if others else None)
 
 
-def _cost(rounds: Sequence[Round]) -> Cost:
-    rates, own, children = zip(*rounds, strict=True)
-    return Cost(per_second=rates, own_ms=own, children_ms=children)
+class _Pushes:
+    """Pushes to a deployment, each with one run of so many jobs."""
 
+    def __init__(self, load: Load, deployment: Deployment, count: int) -> None:
+        self._load, self._count, self._runs = load, count, 0
+        (self._pid,) = deployment.pids.values()
 
-def _run_jobs(load: Load, deployment: Deployment, runs: int, count: int) -> Round:
-    """Push once more, and wait until that run has ended.
+    def round(self) -> Round:
+        """Push once more, and wait until that run has ended.
 
-    The rate counts from the first job's start to the last one's end.
-    """
-    (pid,) = deployment.pids.values()
-    before = processor_times(pid)
-    load.run(runs, lambda _: None)
-    own, children = (1000 * (now - then) for now, then in zip(processor_times(pid), before, strict=True))
-    run = load.newest_run()
-    if run["state"] != "succeeded":
-        raise RuntimeError(f"the run of {count} jobs ended {run['state']}")
-    seconds = (parse_timestamp(run["finished_at"]) - parse_timestamp(run["started_at"])).total_seconds()
-    return count / seconds, own / count, children / count
+        The rate counts from the first job's start to the last one's end.
+        """
+        self._runs += 1
+        before, pushed_at = processor_times(self._pid), time.time()
+        self._load.run(self._runs, lambda _: None)
+        own, children = (
+            1000 * (now - then) for now, then in zip(processor_times(self._pid), before, strict=True)
+        )
+        run = self._load.newest_run()
+        if run["state"] != "succeeded":
+            raise RuntimeError(f"the run of {self._count} jobs ended {run['state']}")
+        started_at, finished_at = (
+            parse_timestamp(run[moment]).timestamp() for moment in ("started_at", "finished_at")
+        )
+        return (
+            self._count / (finished_at - started_at),
+            own / self._count,
+            children / self._count,
+            1000 * (started_at - pushed_at),
+        )
 
 
 class _BareLoop:
@@ -133,7 +179,7 @@ class _BareLoop:
         self._directory.rmdir()
         own = after.user + after.system - before.user - before.system
         children = after.children_user + after.children_system - before.children_user - before.children_system
-        return self._count / seconds, 1000 * own / self._count, 1000 * children / self._count
+        return self._count / seconds, 1000 * own / self._count, 1000 * children / self._count, 0.0
 
     def _job(self, number: int) -> None:
         place = self._directory / str(number)

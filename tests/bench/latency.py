@@ -6,15 +6,17 @@ Every push has its own commit, which git fetches.
 import asyncio
 import statistics
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx2
 
 from solstice_common.values.times import parse_timestamp
 from tests.bench import load
+from tests.bench.checkouts import python_of
 from tests.bench.services import Services, services
 from tests.servers.rabbitmq import RabbitMQServer
 
@@ -33,6 +35,8 @@ class Latency:
     p50: float
     p99: float
     worst: float
+    beside: "Latency | None" = None
+    """Those of another checkout."""
 
     @property
     def summary(self) -> str:
@@ -40,21 +44,27 @@ class Latency:
         return (
             f"webhook to job start at {PER_SECOND:.0f}/s, {self.count} pushes, each its own commit fetched by git: "
             f"p50 {self.p50:.0f} ms, p99 {self.p99:.0f} ms, worst {self.worst:.0f} ms"
+            + (f"\nthe other checkout, {self.beside.summary}" if self.beside else "")
         )
 
 
-async def measure(server: RabbitMQServer, *, count: int) -> Latency:
-    """Send `count` webhooks after a warm-up.
+async def measure(server: RabbitMQServer, *, count: int, beside: Path | None) -> Latency:
+    """Send `count` webhooks after a warm-up, first to the checkout `beside`.
 
     Each latency counts from the moment when the webhook was due.
     """
+    other = await _measure(server, count, python_of(beside)) if beside else None
+    return replace(await _measure(server, count, Path(sys.executable)), beside=other)
+
+
+async def _measure(server: RabbitMQServer, count: int, python: Path) -> Latency:
     with server.vhost() as vhost, tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         commits = repository(directory / "otter.git", count + WARM_UP)
         bodies = [
             load.push_of(commit, f"file://{directory}/otter.git", ref="refs/heads/main") for commit in commits
         ]
-        async with services(vhost.url, directory / "state", slots=SLOTS) as running:
+        async with services(vhost.url, directory / "state", slots=SLOTS, python=python) as running:
             sent = await load.at_rate(
                 running.forge_port, [load.request_bytes(body) for body in bodies], per_second=PER_SECOND
             )

@@ -26,8 +26,13 @@ class Services:
 
 
 @asynccontextmanager
-async def services(amqp_url: str, directory: Path, *, slots: int, **settings: str) -> AsyncIterator[Services]:
-    """forge-integration and an orchestrator with the scripted executor, ready. Leaving ends them by SIGTERM."""
+async def services(
+    amqp_url: str, directory: Path, *, slots: int, python: Path | str = sys.executable, **settings: str
+) -> AsyncIterator[Services]:
+    """forge-integration and an orchestrator with the scripted executor, ready. Leaving ends them by SIGTERM.
+
+    The Python of another checkout starts the services of that.
+    """
     forge_port, orchestrator_port = free_ports(2)
     environment = {
         **os.environ,
@@ -49,9 +54,7 @@ async def services(amqp_url: str, directory: Path, *, slots: int, **settings: st
     async with AsyncExitStack() as stack:
         pids = {}
         for name, (port, code, command) in commands.items():
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", code, command, env=environment
-            )
+            process = await asyncio.create_subprocess_exec(python, "-c", code, command, env=environment)
             stack.push_async_callback(_end, process)
             pids[name] = process.pid
             await _ready(f"http://127.0.0.1:{port}/readyz", process)

@@ -94,17 +94,17 @@ class SolsticeUp:
 
 
 @contextmanager
-def solstice_up(home: Path, *arguments: str) -> Iterator[SolsticeUp]:
+def solstice_up(home: Path, *arguments: str, python: Path | str = sys.executable) -> Iterator[SolsticeUp]:
     """Start it and wait until it is ready.
 
-    Leaving asks it to end, and fails unless it ends well.
+    Leaving asks it to end, and fails unless it ends well. The Python of another checkout starts the `solstice` of that.
     """
     home.mkdir(parents=True, exist_ok=True)
     forge_port, orchestrator_port = free_ports(2)
     ports = ("--forge-port", str(forge_port), "--orchestrator-port", str(orchestrator_port))
     with (home / "up.log").open("w") as log:
         process = Popen(
-            [sys.executable, "-m", "solstice_cli", "up", "--json", *ports, *arguments],
+            [str(python), "-m", "solstice_cli", "up", "--json", *ports, *arguments],
             env=clean_environment(home),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

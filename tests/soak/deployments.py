@@ -4,6 +4,7 @@ It is one `solstice up`, or both services on a RabbitMQ and a PostgreSQL of thei
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -38,10 +39,13 @@ class Deployment:
 
 
 @contextmanager
-def embedded(directory: Path, slots: int = SLOTS) -> Iterator[Deployment]:
-    """`solstice up` without any settings."""
+def embedded(
+    directory: Path, slots: int = SLOTS, python: Path | str = sys.executable
+) -> Iterator[Deployment]:
+    """`solstice up` of the checkout that this Python belongs to, without any settings."""
     home = directory / "home"
-    with solstice_up(home, "--log-format", "json", "--capacity-map", f"linux={slots}") as up:
+    arguments = ("--log-format", "json", "--capacity-map", f"linux={slots}")
+    with solstice_up(home, *arguments, python=python) as up:
         secrets = json.loads((home / "webhook-secrets.json").read_text())
         yield Deployment(
             webhooks=up.webhooks,
