@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE_SECONDS: Final = 65
 BACKLOG: Final = 2048
+RECEIVE_BYTES: Final = 32 * 1024
+"""The receive buffer of a connection that uvicorn's own protocol reads.
+
+It bounds what one read returns: that protocol copies what it reads several times, for every connection at once.
+"""
 log = structlog.get_logger(__name__)
 
 
@@ -133,6 +138,8 @@ def listen(host: str, port: int, *, named: str) -> socket.socket:
     try:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if public_only("uvicorn"):
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
         listener.bind((host if host != "localhost" else "127.0.0.1", port))
         listener.listen(BACKLOG)
         listener.setblocking(False)
