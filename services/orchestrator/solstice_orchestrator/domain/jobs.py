@@ -9,6 +9,7 @@ from typing import Final
 
 from solstice_common.messages import Priority
 from solstice_common.messages.states import FINAL, JobState, RunState
+from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, CheckoutSpec
 
 
 class Reason(StrEnum):
@@ -186,6 +187,8 @@ class JobSpec:
     """Names of the secrets that every step gets."""
     matrix: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Its value per axis of its matrix; empty for a job without a matrix."""
+    checkout: CheckoutSpec | None = PLAIN_CHECKOUT
+    """None: nothing is checked out."""
 
 
 def named_secrets(spec: JobSpec) -> frozenset[str]:

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, CheckoutSpec
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy
 from solstice_orchestrator.git.failures import reason_of_local
@@ -28,17 +29,19 @@ async def check_out(
     policy: GitPolicy,
     scratch: Path,
     objects: ObjectCache | None = None,
+    spec: CheckoutSpec = PLAIN_CHECKOUT,
 ) -> None:
-    """Put the commit's files, and a repository of just this commit, into the empty `directory`.
+    """Put the commit's files and a repository into the empty `directory`.
 
-    `scratch` is a directory for temporary ones. Nothing is fetched that `objects` has. Raises CheckoutFailed.
+    The repository has as much of the history as `spec` says. `scratch` is a directory for temporary ones.
+    Nothing is fetched that `objects` has. Raises CheckoutFailed.
     """
     until = asyncio.get_running_loop().time() + policy.timeout_seconds
     async with temporary(scratch) as home:
         async with bounded(policy.timeout_seconds, request):
             git = await new_git(request, directory, home, policy, max_bytes=policy.max_bytes, bare=False)
-            fetch = partial(_fetch, git, request)
-            await (objects.provide(CommitKey.of(request, policy), git.git_dir, fetch) if objects else fetch())
+            fetch, key = partial(_fetch, git, request, spec), CommitKey.of(request, policy, spec)
+            await (objects.provide(key, git.git_dir, fetch) if objects else fetch())
         try:
             async with asyncio.timeout_at(until):
                 done = await git.run(
@@ -53,9 +56,12 @@ async def check_out(
             )
 
 
-async def _fetch(git: Git, request: JobRequestV1) -> None:
-    if not await fetch_by_id(git, request):
-        await fetch_by_ref(git, request)
+async def _fetch(git: Git, request: JobRequestV1, spec: CheckoutSpec) -> None:
+    if not await fetch_by_id(git, request, spec):
+        await fetch_by_ref(git, request, spec)
+    if spec.tags:
+        # One file, which the object cache keeps with the packs.
+        await git.run("pack-refs", "--all", writes=True)
 
 
 async def _took_too_long(git: Git, request: JobRequestV1, policy: GitPolicy) -> CheckoutFailed:

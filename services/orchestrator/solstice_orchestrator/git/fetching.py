@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 from solstice_common.messages import JobRequestV1
 from solstice_common.runtime.private_paths import restore_private_directory
 from solstice_common.values.repo_urls import canonical
+from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, CheckoutSpec
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressPin, AddressRefused, pinned
 from solstice_orchestrator.git.command import (
@@ -42,7 +43,10 @@ from solstice_orchestrator.git.repository import (
 
 REF_DEPTH: Final = 100
 
-FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
+_FETCH: Final = ("fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head")
+FETCH: Final = (*_FETCH, "--no-tags")
+_FOLLOWED: Final = "refs/solstice/commit"
+"""git gets the tags of commits that it fetches into a ref."""
 _REF: Final = re.compile(r"refs/[A-Za-z0-9._/@-]{1,250}")
 _NOT_BY_ID: Final = re.compile(
     r"not our ref|unadvertised object|couldn't find remote ref|dumb http transport does not support|"
@@ -156,20 +160,27 @@ def check_protocol(repo_url: str, policy: GitPolicy) -> None:
         raise CheckoutFailed(Reason.COMMIT_NOT_FOUND, f"nothing is fetched from {repo_url}: write it {plain}")
 
 
-async def fetch_by_id(git: Git, request: JobRequestV1) -> bool:
-    """Fetch just the commit; return False when the server gives nothing by its id."""
+async def fetch_by_id(git: Git, request: JobRequestV1, spec: CheckoutSpec = PLAIN_CHECKOUT) -> bool:
+    """Fetch just the commit, and as much of its history as `spec` says.
+
+    Return False when the server gives nothing by its id.
+    """
+    depth = (f"--depth={spec.depth}",) if spec.depth else ()
     fetched = await git.run(
-        *FETCH, "--depth=1", "--end-of-options", "origin", request.commit_sha, writes=True
+        *_with_tags(spec, *depth, "--end-of-options", "origin", request.commit_sha), writes=True
     )
     if fetched.returncode != 0 and not is_not_by_id(fetched):
         raise failure(request, fetched)
     return fetched.returncode == 0
 
 
-async def fetch_by_ref(git: Git, request: JobRequestV1) -> None:
-    """Fetch the commit with its ref, else with all branches."""
-    for wider in _wider(request):
-        fetched = await git.run(*FETCH, *wider, writes=True)
+async def fetch_by_ref(git: Git, request: JobRequestV1, spec: CheckoutSpec = PLAIN_CHECKOUT) -> None:
+    """Fetch the commit with its ref, else with all branches.
+
+    Its history has at least the depth that `spec` says.
+    """
+    for wider in _wider(request, spec.depth):
+        fetched = await git.run(*_with_tags(spec, *wider), writes=True)
         if fetched.returncode != 0 and not is_not_by_id(fetched):
             raise failure(request, fetched)
         there = await git.run("cat-file", "-e", f"{request.commit_sha}^{{commit}}")
@@ -182,14 +193,21 @@ async def fetch_by_ref(git: Git, request: JobRequestV1) -> None:
     )
 
 
-def _wider(request: JobRequestV1) -> Sequence[tuple[str, ...]]:
+def _with_tags(spec: CheckoutSpec, *arguments: str) -> tuple[str, ...]:
+    """Return a fetch of the last argument, with tags where `spec` says so."""
+    if not spec.tags:
+        return (*FETCH, *arguments)
+    *before, what = arguments
+    return (*_FETCH, *before, what if ":" in what else f"+{what}:{_FOLLOWED}")
+
+
+def _wider(request: JobRequestV1, depth: int) -> Sequence[tuple[str, ...]]:
     """Return further fetches for servers that give nothing by id, the cheapest first."""
     by_ref: list[tuple[str, ...]] = []
     if ref := plain_ref(request):
-        by_ref = [
-            (f"--depth={REF_DEPTH}", "--end-of-options", "origin", ref),
-            ("--end-of-options", "origin", ref),
-        ]
+        by_ref = [("--end-of-options", "origin", ref)]
+        if depth:
+            by_ref.insert(0, (f"--depth={REF_DEPTH + depth - 1}", *by_ref[0]))
     return [*by_ref, ("--end-of-options", "origin", "+refs/heads/*:refs/remotes/origin/*")]
 
 

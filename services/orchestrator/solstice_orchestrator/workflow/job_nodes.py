@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, StepSpec
+from solstice_orchestrator.workflow.checkout_node import NO_PROPERTIES, CheckoutProperties, read_checkout
 from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, SourcePosition
 from solstice_orchestrator.workflow.matrix import NO_MATRIX, MatrixCombination, combinations
 from solstice_orchestrator.workflow.shape import (
@@ -53,6 +54,7 @@ class JobDefaults:
     """Values for jobs that do not give their own."""
 
     limits: JobProperties = field(default_factory=JobProperties)
+    checkout: CheckoutProperties = NO_PROPERTIES
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -75,6 +77,8 @@ class JobDraft:
     concurrency: Concurrency | None
     steps: tuple[StepSpec, ...]
     secrets: tuple[str, ...] = ()
+    checkout: CheckoutProperties | None = None
+    """None: that of `defaults`."""
 
     @property
     def name(self) -> str:
@@ -98,6 +102,7 @@ class JobDraft:
             concurrency=self.concurrency,
             matrix=self.combination.values,
             secrets=self.secrets,
+            checkout=(self.checkout or defaults.checkout).spec(defaults.checkout),
         )
 
 
@@ -106,9 +111,14 @@ def read_defaults(node: KdlNode) -> JobDefaults:
     expect_arguments(node, 0, "'defaults' takes no arguments")
     values = properties(node, _LIMITS)
     env: Mapping[str, str] = MappingProxyType({})
-    for child in children(node, ("env",), "in 'defaults'", once=("env",)):
-        env = _env(child, NO_MATRIX)
-    return JobDefaults(limits=_properties(values, NO_MATRIX), env=env)
+    checkout = NO_PROPERTIES
+    known = ("env", "checkout")
+    for child in children(node, known, "in 'defaults'", once=known):
+        if child.name == "env":
+            env = _env(child, NO_MATRIX)
+        else:
+            checkout = read_checkout(child)
+    return JobDefaults(limits=_properties(values, NO_MATRIX), checkout=checkout, env=env)
 
 
 def read_jobs(node: KdlNode) -> Sequence[JobDraft]:
@@ -144,9 +154,12 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
     steps: list[StepSpec] = []
     concurrency: Concurrency | None = None
     secrets: list[str] = []
-    known = ("step", "needs", "env", "matrix", "concurrency", "secret")
-    for child in children(node, known, "in a job", once=("env", "matrix", "concurrency")):
+    checkout: CheckoutProperties | None = None
+    known = ("step", "needs", "env", "matrix", "concurrency", "secret", "checkout")
+    for child in children(node, known, "in a job", once=("env", "matrix", "concurrency", "checkout")):
         match child.name:
+            case "checkout":
+                checkout = read_checkout(child)
             case "env":
                 env = _env(child, combination)
             case "needs":
@@ -155,8 +168,6 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
                 secrets.extend(_secrets(child, secrets))
             case "concurrency":
                 concurrency = read_concurrency(child, combination)
-            case "step" if len(steps) == MAX_STEPS:
-                raise child.position.problem(f"a job may have {MAX_STEPS} steps, no more")
             case "step":
                 steps.append(_step(child, len(steps) + 1, combination))
             case _:
@@ -175,6 +186,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
         concurrency=concurrency,
         steps=tuple(steps),
         secrets=tuple(secrets),
+        checkout=checkout,
     )
 
 
@@ -189,6 +201,8 @@ def _properties(values: Mapping[str, KdlValue], combination: MatrixCombination) 
 
 
 def _step(node: KdlNode, number: int, combination: MatrixCombination) -> StepSpec:
+    if number > MAX_STEPS:
+        raise node.position.problem(f"a job may have {MAX_STEPS} steps, no more")
     values = properties(node, ("run", "timeout"))
     if len(node.arguments) > 1:
         raise node.arguments[1].position.problem('a step has one name, and run="..." is what it does')

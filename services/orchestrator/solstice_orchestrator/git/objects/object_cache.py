@@ -22,6 +22,7 @@ from weakref import WeakValueDictionary
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.runtime.private_paths import restore_private_directory
+from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, CheckoutSpec
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.credentials.credential_rules import CredentialChoice
 from solstice_orchestrator.processes.completion import run_to_completion
@@ -43,15 +44,23 @@ class CommitKey(NamedTuple):
     commit_sha: str
     trusted: bool
     credential: CredentialChoice
+    depth: int = 1
+    tags_of: str | None = None
+    """The request whose run shares tags: another one may have been made since."""
 
     @classmethod
-    def of(cls, request: JobRequestV1, policy: GitPolicy) -> "CommitKey":
+    def of(cls, request: JobRequestV1, policy: GitPolicy, spec: CheckoutSpec = PLAIN_CHECKOUT) -> "CommitKey":
         """Return the key of a request's commit.
 
         A request that does not say so is not trusted.
         """
         return cls(
-            request.repo_url, request.commit_sha, request.trusted is True, policy.credentials.choice(request)
+            request.repo_url,
+            request.commit_sha,
+            request.trusted is True,
+            policy.credentials.choice(request),
+            spec.depth,
+            request.request_id if spec.tags else None,
         )
 
 
@@ -167,8 +176,8 @@ def _files_of(git_dir: Path) -> Sequence[tuple[Path, int]]:
     if any(path.name not in {"pack", "info"} for path in (git_dir / "objects").iterdir()):
         return ()
     packs = [path for path in (git_dir / PACKS).iterdir() if path.suffix in _KINDS]
-    shallow = [path for path in [git_dir / "shallow"] if path.exists()]
-    return [(path.relative_to(git_dir), path.stat().st_size) for path in (*packs, *shallow)]
+    beside = [path for path in (git_dir / "shallow", git_dir / "packed-refs") if path.exists()]
+    return [(path.relative_to(git_dir), path.stat().st_size) for path in (*packs, *beside)]
 
 
 def _stored(copies: Sequence[tuple[Path, Path, int]], git_dir: Path) -> Sequence[CachedFile]:

@@ -12,6 +12,12 @@ import orjson
 from solstice_common.messages import REMEMBERED_BYTES, Priority
 from solstice_common.messages.states import JobState, RunState
 from solstice_common.values.times import format_seconds, parse_timestamp
+from solstice_orchestrator.domain.checkout_spec import (
+    PLAIN_CHECKOUT,
+    ChangeCommit,
+    CheckoutSpec,
+    Submodules,
+)
 from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, Reason, StepSpec
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
 from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, LogChunk, RunView
@@ -81,6 +87,7 @@ def encode_spec(spec: JobSpec) -> bytes:
             "concurrency": encode_concurrency(spec.concurrency),
             "matrix": dict(spec.matrix),
             **({"secrets": spec.secrets} if spec.secrets else {}),
+            **({} if spec.checkout == PLAIN_CHECKOUT else {"checkout": spec.checkout}),
         }
     )
 
@@ -120,6 +127,19 @@ def _read_spec(text: bytes) -> JobSpec:
         concurrency=decode_concurrency(fields.get("concurrency")),
         matrix=MappingProxyType(fields.get("matrix", {})),
         secrets=tuple(fields.get("secrets", ())),
+        checkout=_read_checkout(fields["checkout"]) if "checkout" in fields else PLAIN_CHECKOUT,
+    )
+
+
+def _read_checkout(fields: Mapping[str, Any] | None) -> CheckoutSpec | None:
+    if fields is None:
+        return None
+    return CheckoutSpec(
+        depth=fields["depth"],
+        tags=fields["tags"],
+        submodules=Submodules(fields["submodules"]),
+        lfs=fields["lfs"],
+        ref=ChangeCommit(fields["ref"]),
     )
 
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import structlog
 
-from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.checkout_spec import CheckoutSpec
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.checkout import check_out
@@ -86,8 +86,11 @@ class ProcessExecutor:
         outcome: Outcome | None = None
         try:
             async with self.workspaces.attempt(name) as place:
-                with self.starting:
-                    outcome = await self._check_out(execution, place, limited, stop)
+                if execution.spec.checkout is not None:
+                    with self.starting:
+                        outcome = await self._check_out(
+                            execution, execution.spec.checkout, place, limited, stop
+                        )
                 if outcome is None:
                     plan = self._plan(execution, place)
                     outcome = await self._supervise(execution, place, plan, limited, stop)
@@ -106,7 +109,12 @@ class ProcessExecutor:
         return outcome
 
     async def _check_out(
-        self, execution: Execution, place: Workspace, log: LimitedLog, stop: asyncio.Event
+        self,
+        execution: Execution,
+        spec: CheckoutSpec,
+        place: Workspace,
+        log: LimitedLog,
+        stop: asyncio.Event,
     ) -> Outcome | None:
         """Check out the commit; return an outcome when that ends the attempt, else None."""
         request = execution.request
@@ -114,10 +122,17 @@ class ProcessExecutor:
         if pause is not None:
             return _away(pause)
         with self.hosts.visit(request.repo_url, holds_slot=True) as visit:
-            return await self._bring(execution, place, log, stop, visit)
+            return await self._bring(execution, spec, place, log, stop, visit=visit)
 
     async def _bring(
-        self, execution: Execution, place: Workspace, log: LimitedLog, stop: asyncio.Event, visit: Visit
+        self,
+        execution: Execution,
+        spec: CheckoutSpec,
+        place: Workspace,
+        log: LimitedLog,
+        stop: asyncio.Event,
+        *,
+        visit: Visit,
     ) -> Outcome | None:
         request = execution.request
         await log.mark(LogMark.of("$ checkout"))
@@ -129,12 +144,14 @@ class ProcessExecutor:
                 policy=self.git,
                 scratch=self.workspaces.scratch,
                 objects=self.objects,
+                spec=spec,
             ),
             name=f"checkout {execution.job_id}",
         )
         stopping = asyncio.create_task(stop.wait(), name=f"stop of {execution.job_id}")
         waiting = asyncio.create_task(
-            self._reason_to_leave(visit, request, place), name=f"silence of {execution.job_id}"
+            self._reason_to_leave(visit, CommitKey.of(request, self.git, spec), place),
+            name=f"silence of {execution.job_id}",
         )
         others = [stopping, waiting]
         try:
@@ -158,19 +175,15 @@ class ProcessExecutor:
             await asyncio.wait([bringing, *others])
         return None
 
-    async def _reason_to_leave(self, visit: Visit, request: JobRequestV1, place: Workspace) -> str:
+    async def _reason_to_leave(self, visit: Visit, key: CommitKey, place: Workspace) -> str:
         """Return why the checkout must leave its slot to others, once it must."""
         await asyncio.sleep(SILENT_SECONDS)
         git_dir = place.source / ".git"
         while True:
-            fetched = (
-                self.objects.fetched_into(CommitKey.of(request, self.git), git_dir)
-                if self.objects
-                else git_dir
-            )
+            fetched = self.objects.fetched_into(key, git_dir) if self.objects else git_dir
             if not visit.answered and await asyncio.to_thread(directory_bytes, fetched / "objects") > 0:
                 visit.answered = True
-                self.hosts.answered(request.repo_url)
+                self.hosts.answered(key.repo_url)
             why = self.hosts.gives_way(visit)
             if why is not None:
                 return why

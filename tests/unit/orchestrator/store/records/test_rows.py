@@ -7,6 +7,7 @@ import pytest
 
 from solstice_common.messages import REMEMBERED_BYTES, Priority
 from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.checkout_spec import ChangeCommit, CheckoutSpec, Submodules
 from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, Reason, StepSpec
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
 from solstice_orchestrator.store.records.rows import (
@@ -36,8 +37,11 @@ FULL = job(
     concurrency=Concurrency(group="deploy", mode=GroupMode.CANCEL),
     matrix={"os": "linux", "python": "3.12"},
     secrets=("NPM_TOKEN",),
+    checkout=CheckoutSpec(
+        depth=0, tags=True, submodules=Submodules.RECURSIVE, lfs=True, ref=ChangeCommit.MERGE
+    ),
 )
-NEW_FIELDS = ("condition", "retries", "no_output_seconds", "concurrency", "matrix", "secrets")
+NEW_FIELDS = ("condition", "retries", "no_output_seconds", "concurrency", "matrix", "secrets", "checkout")
 
 
 JOB_ROW = {
@@ -128,7 +132,11 @@ def test_a_chunk_of_the_log_has_the_kind_that_was_stored(stored: str | None, kin
     assert kind_column(chunk) == stored
 
 
-@pytest.mark.parametrize("spec", [FULL, job("true")], ids=["everything said", "nothing said"])
+@pytest.mark.parametrize(
+    "spec",
+    [FULL, job("true"), job("true", checkout=None)],
+    ids=["everything said", "nothing said", "no checkout"],
+)
 def test_a_spec_is_read_as_it_was_written(spec: JobSpec) -> None:
     assert decode_spec(encode_spec(spec)) == spec
 

@@ -1,0 +1,57 @@
+"""Read the node `checkout` of a job or of `defaults`. Pure."""
+
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from solstice_orchestrator.domain.checkout_spec import MAX_DEPTH, PLAIN_CHECKOUT, CheckoutSpec
+from solstice_orchestrator.workflow.kdl import KdlNode
+from solstice_orchestrator.workflow.shape import expect_childless, one_of, properties, truth, whole_number
+
+T = TypeVar("T")
+
+NONE: Final = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckoutProperties:
+    """The node as written; None where a property is not given."""
+
+    is_none: bool = False
+    """Whether the workspace stays empty."""
+    depth: int | None = None
+    tags: bool | None = None
+
+    def spec(self, defaults: "CheckoutProperties") -> CheckoutSpec | None:
+        """Return the job's checkout; `defaults` gives what this node does not."""
+        if self.is_none:
+            return None
+        plain = PLAIN_CHECKOUT
+        return CheckoutSpec(
+            depth=_first(self.depth, defaults.depth, plain.depth),
+            tags=_first(self.tags, defaults.tags, plain.tags),
+        )
+
+
+NO_PROPERTIES: Final = CheckoutProperties()
+
+
+def read_checkout(node: KdlNode) -> CheckoutProperties:
+    """Read a `checkout` node."""
+    expect_childless(node)
+    values = properties(node, ("depth", "tags"))
+    if node.arguments:
+        one_of(node.arguments[0], "what checkout takes besides properties", (NONE,))
+        for surplus in (*node.arguments[1:], *values.values()):
+            raise surplus.position.problem(
+                "'checkout none' leaves the workspace empty, and takes nothing else"
+            )
+        return CheckoutProperties(is_none=True)
+    return CheckoutProperties(
+        depth=whole_number(values["depth"], "depth", MAX_DEPTH) if "depth" in values else None,
+        tags=truth(values["tags"], "tags is #true or #false") if "tags" in values else None,
+    )
+
+
+def _first(own: T | None, rest: T | None, otherwise: T) -> T:
+    given = own if own is not None else rest
+    return otherwise if given is None else given
