@@ -22,7 +22,7 @@ TERMS: Final[Mapping[str, str]] = {
     "AMQP and message brokers": "binding broker channel consumer envelope exchange message payload property "
     "publish publisher queue stream subscription topology",
     "databases": "alias cursor durability load lock migration query row schema state store table transaction view",
-    "Git and forges": "branch comment commit fetch forge git gitea head hook merge object owner project "
+    "Git and forges": "branch checkout comment commit fetch forge git gitea head hook merge object owner project "
     "pull push ref release repository resend suite webhook",
     "products": "kdl nat redis solstice sqlite",
     "HTTP and networks": "access address api body client complete connection header host http link proxy route server "

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solstice_common.errors import InvalidWorkflow
-from solstice_orchestrator.domain.checkout_spec import CheckoutSpec
 from solstice_orchestrator.domain.jobs import (
     Concurrency,
     GroupMode,
@@ -166,46 +165,6 @@ def test_limits_in_defaults_hold_until_a_job_says_otherwise() -> None:
     assert [(job.retries, job.no_output_seconds) for job in parse(text).values()] == [(1, 60), (0, 120)]
 
 
-# -- checkout ------------------------------------------------------------------------------------------------------
-
-
-def checkouts(text: str) -> list[CheckoutSpec | None]:
-    return [job.checkout for job in parse(text).values()]
-
-
-def test_a_job_says_what_it_finds_of_the_repository() -> None:
-    text = """
-        job a { step run=x }
-        job b { checkout depth=0 tags=#true; step run=x }
-        job d { checkout depth=1 tags=#false; step run=x }
-        job e { checkout none; step run=x }
-        job f { checkout; step run=x }
-    """
-    full = CheckoutSpec(depth=0, tags=True)
-    assert checkouts(text) == [CheckoutSpec(), full, CheckoutSpec(), None, CheckoutSpec()]
-
-
-def test_a_checkout_of_defaults_holds_for_each_property_that_a_job_does_not_give() -> None:
-    text = """
-        defaults { checkout depth=7 tags=#true }
-        job a { step run=x }
-        job b { checkout tags=#false; step run=x }
-        job c { checkout none; step run=x }
-    """
-    assert checkouts(text) == [
-        *(CheckoutSpec(depth=7, tags=True), CheckoutSpec(depth=7), None),
-    ]
-
-
-def test_a_job_with_a_checkout_of_its_own_has_one_where_defaults_say_none() -> None:
-    text = """
-        defaults { checkout none }
-        job a { step run=x }
-        job b { checkout depth=0; step run=x }
-    """
-    assert checkouts(text) == [None, CheckoutSpec(depth=0)]
-
-
 # -- matrix --------------------------------------------------------------------------------------------------------
 
 MATRIX = """
@@ -284,10 +243,6 @@ def test_what_a_value_holds_is_not_filled_again() -> None:
 
 STEP = "step run=x"
 MANY_VALUES = " ".join(f"v{n}" for n in range(100))
-
-
-def _checkout(written: str) -> str:
-    return f"job a {{ checkout {written}; {STEP} }}"
 
 
 WRONG: dict[str, tuple[str | bytes, int, int, str]] = {
@@ -408,18 +363,6 @@ WRONG: dict[str, tuple[str | bytes, int, int, str]] = {
         15,
         "a needs b needs a",
     ),
-    "a depth below nothing": (_checkout("depth=-1"), 1, 24, "depth is a whole number from 0 to 1000000"),
-    "a depth in quotes": (_checkout('depth="1"'), 1, 24, "depth is a whole number from 0"),
-    "tags in quotes": (_checkout('tags="yes"'), 1, 23, "tags is #true or #false"),
-    "an unknown property of checkout": (
-        _checkout("dept=1"),
-        1,
-        18,
-        "no property 'dept' (did you mean 'depth'?); known: 'depth', 'tags'",
-    ),
-    "checkout of something": (_checkout("main"), 1, 18, 'what checkout takes besides properties is "none"'),
-    "checkout none and more": (_checkout("none depth=1"), 1, 29, "leaves the workspace empty"),
-    "checkout with a block": (_checkout("{ a }"), 1, 20, "'checkout' takes no block"),
     "checkout twice": (f"job a {{ checkout; checkout; {STEP} }}", 1, 19, "a second time"),
     "checkout in a step": ("job a { step run=x { checkout } }", 1, 22, "'checkout' is not known in a step"),
     "defaults twice": (f"defaults\ndefaults\njob a {{ {STEP} }}", 2, 1, "a second time"),
