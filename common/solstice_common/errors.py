@@ -7,6 +7,7 @@ SolsticeError
 ├── BrokerError
 │   ├── BrokerUnavailable    no connection now: retry later
 │   │   └── RightMissing     its user may not do that: an operator grants the right, services retry until then
+│   ├── DeadLettersInUse     another reader holds the dead letters: try again when it has ended
 │   └── TopologyMismatch     the broker holds the object with other arguments: a person must decide
 ├── StoreError
 │   ├── StoreUnavailable     the database does not answer or cannot write: retry later
@@ -97,6 +98,29 @@ class RightMissing(BrokerUnavailable):
     def sentence(*, user: str, right: str, target: str) -> str:
         """Return what the user lacks, in words."""
         return f"the user {user!r} lacks the right {right!r} on the {target}"
+
+
+class DeadLettersInUse(BrokerError):
+    """Another reader holds dead letters: they cannot be read or removed now.
+
+    `number` is None where the broker does not say how many.
+    """
+
+    def __init__(self, queue: str, number: int | None) -> None:
+        super().__init__(
+            f"{self.sentence(queue, number)} (a command or page at work, a shovel, or another consumer): "
+            "try again when it has ended"
+        )
+        self.queue = queue
+        self.number = number
+
+    @staticmethod
+    def sentence(queue: str, number: int | None) -> str:
+        """Return how many are not readable, in words."""
+        if number is None:
+            return f"another reader has {queue} open, and what it holds cannot be read"
+        what = "1 dead letter" if number == 1 else f"{number} dead letters"
+        return f"{what} of {queue} cannot be read: another reader holds {'it' if number == 1 else 'them'}"
 
 
 class TopologyMismatch(BrokerError):

@@ -185,8 +185,12 @@ async def granted_rights(
 
 
 @asynccontextmanager
-async def open_dead_letter_queues(url: str, *, name: str) -> AsyncIterator[DeadLetterQueues]:
+async def open_dead_letter_queues(
+    url: str, *, name: str, management_url: str = ""
+) -> AsyncIterator[DeadLetterQueues]:
     """The dead-letter queues of the broker at `url`, under the connection name `name`.
+
+    `management_url` is RabbitMQ's management API, if it is not on the broker's host.
 
     Raises BrokerUnavailable, and ConfigurationError for a URL of no known scheme.
     """
@@ -194,7 +198,7 @@ async def open_dead_letter_queues(url: str, *, name: str) -> AsyncIterator[DeadL
     if transport == "rabbitmq":
         from solstice_common.broker.rabbitmq.tools.rabbitmq_dead_letters import RabbitMQDeadLetters  # noqa: PLC0415
 
-        async with RabbitMQDeadLetters.open(url, name=name) as rabbitmq:
+        async with RabbitMQDeadLetters.open(url, name=name, management_url=management_url) as rabbitmq:
             yield rabbitmq
     elif transport == "redis":
         from solstice_common.broker.redis_streams.redis_dead_letters import RedisDeadLetters  # noqa: PLC0415

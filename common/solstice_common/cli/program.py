@@ -16,6 +16,7 @@ from solstice_common.cli.completion.command_line import answer_shell
 from solstice_common.errors import (
     BrokerUnavailable,
     ConfigurationError,
+    DeadLettersInUse,
     RightMissing,
     ServiceRefused,
     ServiceUnavailable,
@@ -156,7 +157,7 @@ def _exit_code(error: BaseException) -> Exit | None:
             return Exit.USAGE
         case ServiceRefused(status=status, code=code) if status in _CLIENT_ERRORS or code == "not_the_api":
             return Exit.USAGE
-        case BrokerUnavailable() | StoreUnavailable() | ServiceUnavailable():
+        case BrokerUnavailable() | DeadLettersInUse() | StoreUnavailable() | ServiceUnavailable():
             return Exit.UNAVAILABLE
         case SolsticeError():
             return Exit.FAILED

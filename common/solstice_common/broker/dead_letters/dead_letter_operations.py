@@ -14,7 +14,9 @@ from solstice_common.broker.dead_letters.dead_letter_queue import (
 )
 from solstice_common.broker.dead_letters.dead_letter_routes import DeadLetterRoute
 from solstice_common.broker.dead_letters.hashed_bodies import in_groups
+from solstice_common.broker.dead_letters.other_readers import OnHeld, read_in_time
 from solstice_common.broker.dead_letters.selection import Selection
+from solstice_common.errors import DeadLettersInUse
 
 T = TypeVar("T")
 
@@ -24,6 +26,10 @@ OLDEST: Final = datetime.min.replace(tzinfo=UTC)
 
 Progress = Callable[[int], None]
 """Called with the number of dead letters that are done."""
+
+
+def ignore_held(_queue: str, _held: int | None) -> None:
+    """Report nothing."""
 
 
 def no_progress(_done: int) -> None:
@@ -53,46 +59,87 @@ async def browse(
     keep: Callable[[DeadLetterFacts], T],
     *,
     whole: bool = False,
+    on_held: OnHeld = ignore_held,
 ) -> list[T]:
     """Return what `keep` returns for the selected dead letters of these queues; changes nothing.
 
     Of each queue the oldest come first, and copies count once. `keep` gets one after the other, and only what it
     returns is held: see `DeadLetterFacts.brief`. With `whole`, large bodies are whole.
+
+    Raises DeadLettersInUse when another reader holds all of a queue; `on_held` gets to know that it holds some.
     """
     selected: list[T] = []
     for name in names:
-        selected += await _selected_of(queues.queue(name), selection, keep, whole=whole)
+        selected += await _selected_of(queues.queue(name), selection, keep, whole=whole, on_held=on_held)
     return selected
 
 
 async def _selected_of(
-    queue: DeadLetterQueue, selection: Selection, keep: Callable[[DeadLetterFacts], T], *, whole: bool
+    queue: DeadLetterQueue,
+    selection: Selection,
+    keep: Callable[[DeadLetterFacts], T],
+    *,
+    whole: bool,
+    on_held: OnHeld,
 ) -> list[T]:
     selected: dict[str, tuple[datetime, T]] = {}
+    seen = 0
 
     def see(dead_letter: DeadLetter) -> None:
+        nonlocal seen
+        seen += 1
         found = facts_of(dead_letter)
         if found.id not in selected and selection.fits(found):
             selected[found.id] = found.dead_since or OLDEST, keep(found)
 
-    await queue.browse(EVERYTHING, see, whole=whole)
+    async def read() -> int:
+        await queue.browse(EVERYTHING, see, whole=whole)
+        return seen
+
+    if await read_in_time(queue, read) and (held := await queue.in_use()) != 0:
+        on_held(queue.name, held)
     return [each for _, each in sorted(selected.values(), key=itemgetter(0))]
 
 
 async def drop(
     queue: DeadLetterQueue, selection: Selection, *, on_progress: Progress = no_progress
 ) -> Sequence[str]:
-    """Remove the selected dead letters permanently; return their ids."""
+    """Remove the selected dead letters permanently; return their ids.
+
+    Raises DeadLettersInUse when another reader holds all of them.
+    """
     dropped: list[str] = []
+    seen = 0
 
     async def handle(group: Sequence[DeadLetter]) -> Collection[str]:
+        nonlocal seen
+        seen += len(group)
         chosen = [each.id for each in group if selection.fits(facts_of(each))]
         dropped.extend(chosen)
         on_progress(len(dropped))
         return chosen
 
-    await queue.take(handle, EVERYTHING)
+    async def remove() -> int:
+        await queue.take(handle, EVERYTHING)
+        return seen
+
+    await read_in_time(queue, remove)
     return list(dict.fromkeys(dropped))
+
+
+async def purge(queue: DeadLetterQueue, *, on_held: OnHeld = ignore_held) -> int:
+    """Remove all of a queue; return how many.
+
+    `on_held` gets to know that another reader holds some, which stay.
+    """
+    try:
+        removed = await read_in_time(queue, queue.purge)
+        held = await queue.in_use() if removed else 0
+    except DeadLettersInUse as error:
+        removed, held = 0, error.number
+    if held != 0:
+        on_held(queue.name, held)
+    return removed
 
 
 async def put_back(
@@ -101,9 +148,17 @@ async def put_back(
     """Add dead letters to a queue that it does not hold already; safe to repeat.
 
     They are added as they come, so that no more than a few have to be in memory.
+
+    Raises DeadLettersInUse when another reader holds some: they may be the same ones.
     """
     present: set[str] = set()
-    await queue.browse(EVERYTHING, lambda dead_letter: present.add(dead_letter.id))
+
+    async def read() -> int:
+        await queue.browse(EVERYTHING, lambda dead_letter: present.add(dead_letter.id))
+        return len(present)
+
+    if await read_in_time(queue, read) and (held := await queue.in_use()) != 0:
+        raise DeadLettersInUse(queue.name, held)
     added, given = 0, 0
     failed: list[str] = []
 

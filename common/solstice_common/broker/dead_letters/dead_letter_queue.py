@@ -88,8 +88,18 @@ class DeadLetterQueue(Protocol):
     A queue that does not exist is an empty one.
     """
 
+    @property
+    def name(self) -> str: ...
+
     async def count(self) -> int | None:
         """Return how many dead letters wait; None when there is no such queue."""
+        ...
+
+    async def in_use(self) -> int | None:
+        """Return how many dead letters other readers hold.
+
+        None when there are other readers, and the broker does not say how many they hold.
+        """
         ...
 
     async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:

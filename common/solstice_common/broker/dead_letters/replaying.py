@@ -16,10 +16,11 @@ from solstice_common.broker.dead_letters.dead_letter_operations import (
     no_progress,
 )
 from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, DeadLetterQueues
+from solstice_common.broker.dead_letters.other_readers import read_in_time
 from solstice_common.broker.dead_letters.replay_message import NotReplayable, came_back, replay_message
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.broker.protocol import Broker, Message, PublishStatus
-from solstice_common.errors import BrokerUnavailable, RightMissing
+from solstice_common.errors import BrokerUnavailable, DeadLettersInUse, RightMissing
 from solstice_common.messages import Priority
 from solstice_common.topology import Route
 
@@ -44,6 +45,8 @@ class Replayed:
     """The broker did not accept them, with its reason; they stay."""
     came_back: list[DeadLetterFacts] = field(default_factory=list)
     """Refused again before we stopped watching, with their new ids."""
+    not_read: str = ""
+    """Why some were not read: another reader holds them; they stay."""
     broken_off: str = ""
     """Why the connection to the broker was lost; the next replay sends again what the broker had confirmed
     just before.
@@ -51,7 +54,7 @@ class Replayed:
 
     @property
     def went_well(self) -> bool:
-        return not (self.failed or self.came_back or self.broken_off)
+        return not (self.failed or self.came_back or self.not_read or self.broken_off)
 
     def document(self) -> dict[str, Any]:
         return {
@@ -61,6 +64,7 @@ class Replayed:
             "kept": self.kept,
             "failed": self.failed,
             "came_back": [each.document() for each in self.came_back],
+            "not_read": self.not_read,
             "broken_off": self.broken_off,
         }
 
@@ -104,6 +108,7 @@ class Replay:
         self._bodies: set[bytes] = set()
         self._may_come_back_to = {dlq, *(route.of(each).dlq for each in Priority)}
         self._is_cut_off = False
+        self._passed = 0
         self._budget: float = 0
         self._report = Replayed(replay_id=replay_id, queue=dlq)
 
@@ -119,21 +124,33 @@ class Replay:
             if not self._report.sent:
                 raise
             self._report.broken_off = str(error)
+        except DeadLettersInUse as error:
+            self._report.not_read = str(error)
         except BrokerUnavailable as error:
             self._report.broken_off = str(error)
         return self._report
 
     async def _replay(self, watch_seconds: float) -> None:
+        if (
+            await read_in_time(self._queue, self._replay_waiting)
+            and (held := await self._queue.in_use()) != 0
+        ):
+            self._report.not_read = str(DeadLettersInUse(self._queue.name, held))
+        if self._report.sent and watch_seconds:
+            await self._watch(watch_seconds)
+
+    async def _replay_waiting(self) -> int:
+        """Replay what waits; return how many were passed to us."""
         waiting = await self._queue.count() or 0
         while waiting:
             self._budget = HOLD_SECONDS * self._rate if self._rate else EVERYTHING
             await self._queue.take(self._handle, waiting)
             if self._budget >= 1 or self._is_cut_off:
                 break
-        if self._report.sent and watch_seconds:
-            await self._watch(watch_seconds)
+        return self._passed
 
     async def _handle(self, group: Sequence[DeadLetter]) -> Collection[str]:
+        self._passed += len(group)
         gone: set[str] = set()
         messages: dict[str, Message] = {}
         for found in map(facts_of, group):

@@ -44,17 +44,22 @@ class EmbeddedDeadLetterQueue:
 
     def __init__(self, broker: EmbeddedBroker, name: str) -> None:
         self._broker = broker
-        self._name = name
+        self.name = name
 
     async def count(self) -> int | None:
         """See `dead_letter_queue.DeadLetterQueue.count`."""
-        depth = await self._broker.depth(self._name)
+        depth = await self._broker.depth(self.name)
         return None if depth is None else depth.ready
+
+    async def in_use(self) -> int | None:
+        """See `dead_letter_queue.DeadLetterQueue.in_use`."""
+        depth = await self._broker.depth(self.name)
+        return 0 if depth is None else depth.pending
 
     async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:
         """See `dead_letter_queue.DeadLetterQueue.browse`."""
         await self._broker.requeue_of_dead_processes()
-        found = await self._run(partial(dead_letter_rows.waiting, queue=self._name, limit=limit))
+        found = await self._run(partial(dead_letter_rows.waiting, queue=self.name, limit=limit))
         for group in in_groups(found, _size):
             for _, dead_letter in await self._read(group, whole=whole):
                 see(dead_letter)
@@ -63,9 +68,9 @@ class EmbeddedDeadLetterQueue:
         """See `dead_letter_queue.DeadLetterQueue.take`."""
         await self._broker.requeue_of_dead_processes()
         removed = 0
-        async with self._broker.holding(self._name) as consumer_id:
+        async with self._broker.holding(self.name) as consumer_id:
             held = await self._run(
-                partial(dead_letter_rows.hold, queue=self._name, consumer_id=consumer_id, limit=limit)
+                partial(dead_letter_rows.hold, queue=self.name, consumer_id=consumer_id, limit=limit)
             )
             for numbered in in_groups(held, _size):
                 group = await self._read(numbered)
@@ -78,12 +83,12 @@ class EmbeddedDeadLetterQueue:
 
     async def purge(self) -> int:
         """See `dead_letter_queue.DeadLetterQueue.purge`."""
-        return await self._run(partial(dead_letter_rows.purge, queue=self._name))
+        return await self._run(partial(dead_letter_rows.purge, queue=self.name))
 
     async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
         """See `dead_letter_queue.DeadLetterQueue.put_back`."""
         outcomes = await self._run(
-            partial(dead_letter_rows.put_back, queue=self._name, dead_letters=dead_letters)
+            partial(dead_letter_rows.put_back, queue=self.name, dead_letters=dead_letters)
         )
         self._broker.notifier.notify()
         return outcomes
@@ -92,7 +97,7 @@ class EmbeddedDeadLetterQueue:
         self, numbered: Sequence[dead_letter_rows.NumberedSize], *, whole: bool = False
     ) -> list[tuple[int, DeadLetter]]:
         numbers = [number for number, _ in numbered]
-        return await self._run(partial(dead_letter_rows.read, queue=self._name, numbers=numbers, whole=whole))
+        return await self._run(partial(dead_letter_rows.read, queue=self.name, numbers=numbers, whole=whole))
 
     async def _run(self, work: Work[T]) -> T:
         try:

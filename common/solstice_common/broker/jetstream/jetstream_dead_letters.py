@@ -112,22 +112,27 @@ class JetStreamDeadLetterQueue:
     def __init__(self, connection: NatsConnection, url: str, name: str) -> None:
         self._connection = connection
         self._url = url
-        self._name = name
+        self.name = name
         self._stream = stream_of(name)
 
     async def count(self) -> int | None:
         """See `dead_letter_queue.DeadLetterQueue.count`."""
         with _reported(self._url):
-            held = await held_by_consumers(self._connection, self._name)
-            stream = await find_stream(self._connection, self._name)
+            held = await held_by_consumers(self._connection, self.name)
+            stream = await find_stream(self._connection, self.name)
         return None if stream is None else max(0, stream.state.messages - sum(each.count for each in held))
+
+    async def in_use(self) -> int | None:
+        """See `dead_letter_queue.DeadLetterQueue.in_use`."""
+        with _reported(self._url):
+            return sum(each.count for each in await held_by_consumers(self._connection, self.name))
 
     async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:
         """See `dead_letter_queue.DeadLetterQueue.browse`."""
         with _reported(self._url):
             start, last, at_once = await self._bounds()
             held = frozenset[int]().union(
-                *(each.sequences for each in await held_by_consumers(self._connection, self._name))
+                *(each.sequences for each in await held_by_consumers(self._connection, self.name))
             )
         while start <= last and limit > 0:
             part = range(start, min(start + at_once, last + 1))
@@ -186,8 +191,8 @@ class JetStreamDeadLetterQueue:
     async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
         """See `dead_letter_queue.DeadLetterQueue.put_back`."""
         with _reported(self._url):
-            if await find_stream(self._connection, self._name) is None:
-                missing = Published(PublishStatus.UNROUTABLE, f"there is no queue {self._name!r}")
+            if await find_stream(self._connection, self.name) is None:
+                missing = Published(PublishStatus.UNROUTABLE, f"there is no queue {self.name!r}")
                 return [missing] * len(dead_letters)
             outcomes: list[Published] = []
             for group in in_groups(dead_letters, lambda dead_letter: dead_letter.size):
@@ -200,7 +205,7 @@ class JetStreamDeadLetterQueue:
         The last is the smaller one without messages. Of a message nothing is known before it is read, so each may
         have as many bytes as the server allows.
         """
-        stream = await find_stream(self._connection, self._name)
+        stream = await find_stream(self._connection, self.name)
         if stream is None or not stream.state.messages:
             return 1, 0, 1
         largest = min(self._connection.client.max_payload, stream.state.bytes)
@@ -227,13 +232,13 @@ class JetStreamDeadLetterQueue:
         body = HashedBody(len(data), whole=whole)
         body.add(data)
         held, large = body.read()
-        return dead_letter_of(self._name, held, meta, message_id=f"{self._name}/{sequence}", large=large)
+        return dead_letter_of(self.name, held, meta, message_id=f"{self.name}/{sequence}", large=large)
 
     async def _next(self, sequence: int, last: int) -> int:
         """Return the sequence of the first message from here on; beyond `last` without one."""
         try:
             found = await self._connection.call(
-                self._connection.jetstream.get_msg(self._stream, seq=sequence, subject=self._name, next=True)
+                self._connection.jetstream.get_msg(self._stream, seq=sequence, subject=self.name, next=True)
             )
         except NotFoundError:
             return last + 1
@@ -271,7 +276,7 @@ class JetStreamDeadLetterQueue:
                 outcomes.append(Published(PublishStatus.REJECTED, why))
             else:
                 requests.append(
-                    await self._connection.ask(self._name, dead_letter.body, {META_HEADER: header})
+                    await self._connection.ask(self.name, dead_letter.body, {META_HEADER: header})
                 )
                 outcomes.append(None)
         answers = iter([read_answer(answer.headers, answer.data) for answer in await self._answers(requests)])
@@ -290,7 +295,7 @@ class JetStreamDeadLetterQueue:
 
     @asynccontextmanager
     async def _holding(self) -> AsyncIterator[_Hold]:
-        hold = _Hold(self._connection, self._name)
+        hold = _Hold(self._connection, self.name)
         with _reported(self._url):
             await hold.announce()
         try:

@@ -119,6 +119,20 @@ async def messages_in(amqp_url: str, queue: str, *, management_url: str | None =
     return int(row["messages"]) + int(row.get("messages_dlx") or 0)
 
 
+async def unacked_in(amqp_url: str, queue: str, *, management_url: str | None = None) -> int | None:
+    """Return how many messages of a queue its consumers hold.
+
+    The number is some seconds old; None when the API does not give one to this user.
+    """
+    try:
+        async with _opened(amqp_url, management_url) as (api, vhost, _):
+            row = await api.one(f"queues/{vhost}/{quote(queue, safe='')}")
+    except BrokerUnavailable:
+        return None
+    number = None if row is None else row.get("messages_unacknowledged")
+    return None if number is None else int(number)
+
+
 @asynccontextmanager
 async def _opened(
     amqp_url: str, management_url: str | None

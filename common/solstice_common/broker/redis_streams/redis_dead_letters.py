@@ -92,15 +92,25 @@ class RedisDeadLetterQueue:
         self._address = address
         self._prefix = address.prefix
         self._lease_ms = str(int(address.lease_seconds * 1000))
-        self._name = name
+        self.name = name
         self._connection_name = connection_name
 
     async def count(self) -> int | None:
         """See `dead_letter_queue.DeadLetterQueue.count`."""
+        depth = await self._depth()
+        return depth[0] if depth else None
+
+    async def in_use(self) -> int | None:
+        """See `dead_letter_queue.DeadLetterQueue.in_use`."""
+        depth = await self._depth()
+        return depth[1] if depth else 0
+
+    async def _depth(self) -> Sequence[int]:
+        """Return how many are free, and how many are held; empty without such a queue."""
         with _reported(self._address.shown):
             await self._return_of_dead_readers()
-            depth = await self._wire.call(DEPTH, self._prefix, self._name, self._lease_ms)
-        return depth[0] if depth else None
+            depth: Sequence[int] = await self._wire.call(DEPTH, self._prefix, self.name, self._lease_ms)
+        return depth
 
     async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:
         """See `dead_letter_queue.DeadLetterQueue.browse`."""
@@ -154,12 +164,12 @@ class RedisDeadLetterQueue:
             meta = orjson.dumps(meta_of_dead_letter(dead_letter))
         except TypeError as error:
             return Published(PublishStatus.REJECTED, f"Redis cannot carry it: {error}")
-        was_put_back = await self._wire.call(PUT_BACK, self._prefix, self._name, meta, dead_letter.body)
+        was_put_back = await self._wire.call(PUT_BACK, self._prefix, self.name, meta, dead_letter.body)
         match was_put_back:
             case None:
-                return Published(PublishStatus.UNROUTABLE, f"there is no queue {self._name!r}")
+                return Published(PublishStatus.UNROUTABLE, f"there is no queue {self.name!r}")
             case 0:
-                return Published(PublishStatus.REJECTED, f"the queue {self._name!r} is full")
+                return Published(PublishStatus.REJECTED, f"the queue {self.name!r} is full")
             case _:
                 return CONFIRMED
 
@@ -167,7 +177,7 @@ class RedisDeadLetterQueue:
         """Some entries that no consumer holds, from `start` on, and the next start."""
         with _reported(self._address.shown):
             entries, last = await self._wire.call(
-                *(BROWSE, self._prefix, self._name, self._lease_ms, start),
+                *(BROWSE, self._prefix, self.name, self._lease_ms, start),
                 *(min(GROUP, most), PART_BYTES, AT_ONCE_BYTES),
             )
         return [tuple(entry) for entry in entries], b"(" + last if last else b""
@@ -176,7 +186,7 @@ class RedisDeadLetterQueue:
         """Have so many entries delivered; others than these if another reader was faster."""
         with _reported(self._address.shown):
             _, held, *_ = await self._wire.call(
-                TAKE, self._prefix, self._name, consumer, self._lease_ms, len(entries), "", NO_BYTES
+                TAKE, self._prefix, self.name, consumer, self._lease_ms, len(entries), "", NO_BYTES
             )
         known = {entry[0]: entry for entry in entries}
         return [known.get(entry_id, (entry_id, (), size)) for entry_id, _, _, _, size in held]
@@ -195,7 +205,7 @@ class RedisDeadLetterQueue:
             body = HashedBody(len(named.get(b"body", b"")), whole=whole)
             body.add(named.get(b"body", b""))
         held, large = body.read()
-        return dead_letter_of(self._name, held, meta_of(named), message_id=entry_id.decode(), large=large)
+        return dead_letter_of(self.name, held, meta_of(named), message_id=entry_id.decode(), large=large)
 
     async def _read_in_parts(self, entry_id: bytes, *, whole: bool) -> HashedBody | None:
         """Return the body of an entry; None if it is gone."""
@@ -212,14 +222,14 @@ class RedisDeadLetterQueue:
     async def _part(self, entry_id: bytes, field: str, start: int, count: int) -> tuple[int, bytes] | None:
         """The size of an entry's field, and a part of it; None without the entry."""
         with _reported(self._address.shown):
-            found = await self._wire.call(PART, self._prefix, self._name, entry_id, field, start, count)
+            found = await self._wire.call(PART, self._prefix, self.name, entry_id, field, start, count)
         return None if found is None else (found[0], found[1])
 
     async def _remove(self, consumer: str, entries: Sequence[bytes]) -> int:
         """Remove entries that the consumer still holds; return how many."""
         settlements = [part for entry_id in entries for part in ("ack", entry_id, "", "")]
         with _reported(self._address.shown):
-            _, _, gone = await self._wire.call(SETTLE, self._prefix, self._name, consumer, *settlements)
+            _, _, gone = await self._wire.call(SETTLE, self._prefix, self.name, consumer, *settlements)
         return int(gone)
 
     @asynccontextmanager
@@ -232,7 +242,7 @@ class RedisDeadLetterQueue:
         finally:
             # Without an answer the next reader returns them, since our connection will be closed.
             with suppress(RedisLost), _reported(self._address.shown, lost=False):
-                await self._wire.call(LEAVE, self._prefix, self._name, consumer, seconds=LEAVE_SECONDS)
+                await self._wire.call(LEAVE, self._prefix, self.name, consumer, seconds=LEAVE_SECONDS)
 
     async def _renew(self, consumer: str) -> None:
         """Keep the consumer's lease while its entries are worked on."""
@@ -241,12 +251,12 @@ class RedisDeadLetterQueue:
             # An error shows in the next call of the handler's group as well.
             with suppress(RedisLost, RedisRefusal):
                 await self._wire.call(
-                    TAKE, self._prefix, self._name, consumer, self._lease_ms, 0, "", NO_BYTES
+                    TAKE, self._prefix, self.name, consumer, self._lease_ms, 0, "", NO_BYTES
                 )
 
     async def _return_of_dead_readers(self) -> None:
         """Return the entries of readers whose connections are closed, such as a killed replay's."""
-        names = [name.decode() for name in await self._wire.call(CONSUMERS, self._prefix, self._name)]
+        names = [name.decode() for name in await self._wire.call(CONSUMERS, self._prefix, self.name)]
         readers = [name for name in names if name.startswith(READER)]
         if not readers:
             return
@@ -256,7 +266,7 @@ class RedisDeadLetterQueue:
             return  # not allowed: their leases have to end
         for reader in readers:
             if reader.removeprefix(READER).partition(":")[0] not in living:
-                await self._wire.call(LEAVE, self._prefix, self._name, reader)
+                await self._wire.call(LEAVE, self._prefix, self.name, reader)
 
 
 @contextmanager

@@ -12,8 +12,16 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from solstice_cli import completers
-from solstice_cli.commands.dlq_options import Chosen, DryRun, OneQueue, Queues, Yes, choose, with_choice
-from solstice_cli.commands.topology import LocalBrokerSettings
+from solstice_cli.commands.dlq_options import (
+    Chosen,
+    DeadLetterSettings,
+    DryRun,
+    OneQueue,
+    Queues,
+    Yes,
+    choose,
+    with_choice,
+)
 from solstice_cli.output import dead_letters as shown
 from solstice_cli.output.dead_letter_lines import lines_to_export, lines_to_import
 from solstice_common.broker import DeadLetter, DeadLetterQueues, open_broker, open_dead_letter_queues
@@ -21,6 +29,7 @@ from solstice_common.broker.dead_letters.counting import counts
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_operations import browse, existing, put_back
 from solstice_common.broker.dead_letters.dead_letter_operations import drop as drop_from
+from solstice_common.broker.dead_letters.dead_letter_operations import purge as purge_of
 from solstice_common.broker.dead_letters.dead_letter_routes import chosen_routes, import_queue
 from solstice_common.broker.dead_letters.replay_message import reason_to_stay
 from solstice_common.broker.dead_letters.replaying import Replay, Replayed
@@ -30,7 +39,7 @@ from solstice_common.cli.output import AsJson, note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError
 from solstice_common.runtime.private_paths import private_opener
-from solstice_common.settings import BrokerSettings, without_password
+from solstice_common.settings import without_password
 from solstice_common.values.quantities import quantity
 
 T = TypeVar("T")
@@ -47,10 +56,10 @@ All = Annotated[bool, typer.Option("--all", "-a", help="All there are, where not
 
 
 @app.command("list")
-@with_settings(LocalBrokerSettings)
+@with_settings(DeadLetterSettings)
 @with_choice()
 def list_(
-    settings: BrokerSettings,
+    settings: DeadLetterSettings,
     chosen: Chosen,
     *,
     limit: Annotated[
@@ -69,9 +78,9 @@ def list_(
 
 
 @app.command()
-@with_settings(LocalBrokerSettings)
+@with_settings(DeadLetterSettings)
 def show(
-    settings: BrokerSettings,
+    settings: DeadLetterSettings,
     *,
     dead_letter: Annotated[
         str,
@@ -101,10 +110,10 @@ def show(
 
 
 @app.command()
-@with_settings(LocalBrokerSettings)
+@with_settings(DeadLetterSettings)
 @with_choice(by_id=True)
 def replay(
-    settings: BrokerSettings,
+    settings: DeadLetterSettings,
     chosen: Chosen,
     *,
     everything: All = False,
@@ -165,10 +174,10 @@ def replay(
 
 
 @app.command()
-@with_settings(LocalBrokerSettings)
+@with_settings(DeadLetterSettings)
 @with_choice(by_id=True)
 def drop(
-    settings: BrokerSettings,
+    settings: DeadLetterSettings,
     chosen: Chosen,
     *,
     yes: Yes = False,
@@ -201,11 +210,14 @@ def drop(
 
 
 @app.command()
-@with_settings(LocalBrokerSettings)
+@with_settings(DeadLetterSettings)
 def purge(
-    settings: BrokerSettings, *, queue: Queues = None, yes: Yes = False, as_json: AsJson = False
+    settings: DeadLetterSettings, *, queue: Queues = None, yes: Yes = False, as_json: AsJson = False
 ) -> None:
-    """Remove every dead letter of the named queues for good."""
+    """Remove every dead letter of the named queues for good.
+
+    Exits 1 when another reader holds some, which stay.
+    """
     if not queue:
         raise ConfigurationError("purge: name the queue: --queue requests, cancels or statuses")
     routes = chosen_routes(settings, queue)
@@ -216,8 +228,14 @@ def purge(
     names = _answer(settings, names_of)
     shown.confirm(f"Remove every dead letter of {', '.join(names)} for good?", yes=yes)
 
+    in_use: list[str] = []
+
+    def note_held(name: str, number: int | None) -> None:
+        in_use.append(name)
+        shown.say_held(name, number)
+
     async def empty(queues: DeadLetterQueues) -> dict[str, int]:
-        return {name: await queues.queue(name).purge() for name in names}
+        return {name: await purge_of(queues.queue(name), on_held=note_held) for name in names}
 
     purged = _answer(settings, empty)
     if as_json:
@@ -225,13 +243,15 @@ def purge(
     else:
         for name, count in purged.items():
             typer.echo(f"removed {quantity(count, 'dead letter')} from {name}")
+    if in_use:
+        raise typer.Exit(Exit.FAILED)
 
 
 @app.command()
-@with_settings(LocalBrokerSettings)
+@with_settings(DeadLetterSettings)
 @with_choice()
 def export(
-    settings: BrokerSettings,
+    settings: DeadLetterSettings,
     chosen: Chosen,
     *,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="It is overwritten; - is standard output.")],
@@ -250,9 +270,9 @@ def export(
 
 
 @app.command("import")
-@with_settings(LocalBrokerSettings)
+@with_settings(DeadLetterSettings)
 def import_(
-    settings: BrokerSettings,
+    settings: DeadLetterSettings,
     *,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="As 'export' writes it.")],
     queue: OneQueue = None,
@@ -291,14 +311,18 @@ def import_(
 
 
 def _found(
-    settings: BrokerSettings,
+    settings: DeadLetterSettings,
     chosen: Chosen,
     keep: Callable[[DeadLetterFacts], T],
     *,
     whole: bool = False,
 ) -> list[T]:
     names = [each.dlq for each in chosen.routes(settings)]
-    return _answer(settings, lambda queues: browse(queues, names, chosen.selection, keep, whole=whole))
+
+    async def read(queues: DeadLetterQueues) -> list[T]:
+        return await browse(queues, names, chosen.selection, keep, whole=whole, on_held=shown.say_held)
+
+    return _answer(settings, read)
 
 
 def _name_unknown(chosen: Chosen, found: Sequence[DeadLetterFacts]) -> None:
@@ -312,16 +336,18 @@ def _name_unknown(chosen: Chosen, found: Sequence[DeadLetterFacts]) -> None:
         typer.echo(each, err=True)
 
 
-def _answer(settings: BrokerSettings, ask: Callable[[DeadLetterQueues], Awaitable[T]]) -> T:
+def _answer(settings: DeadLetterSettings, ask: Callable[[DeadLetterQueues], Awaitable[T]]) -> T:
     async def work() -> T:
-        async with open_dead_letter_queues(settings.amqp_url, name=NAME) as queues:
+        async with open_dead_letter_queues(
+            settings.amqp_url, name=NAME, management_url=settings.management_url
+        ) as queues:
             return await ask(queues)
 
     with note_when_slow(f"the broker at {without_password(settings.amqp_url)}"):
         return asyncio.run(work())
 
 
-def _replay_plan(settings: BrokerSettings, chosen: Chosen, *, as_json: bool) -> None:
+def _replay_plan(settings: DeadLetterSettings, chosen: Chosen, *, as_json: bool) -> None:
     found = _found(settings, chosen, DeadLetterFacts.brief)
     _name_unknown(chosen, found)
     shown.print_plan([(each, reason_to_stay(each)) for each in found], as_json=as_json)

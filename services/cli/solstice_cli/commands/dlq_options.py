@@ -8,8 +8,10 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
+from pydantic import Field
 
 from solstice_cli import completers
+from solstice_cli.commands.topology import LocalBrokerSettings
 from solstice_common.broker.dead_letters.dead_letter_routes import (
     CANCELS_KIND,
     REQUESTS_KIND,
@@ -22,6 +24,7 @@ from solstice_common.broker.dead_letters.selection import LEAST_OF_AN_ID, Select
 from solstice_common.cli.options import age_given
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
+from solstice_common.runtime.hidden_secrets import SecretUrl
 from solstice_common.settings import BrokerSettings
 
 SHORT_NAMES = (REQUESTS_KIND, CANCELS_KIND, STATUSES_KIND)
@@ -48,6 +51,15 @@ OneQueue = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+
+
+class DeadLetterSettings(LocalBrokerSettings):
+    """The broker whose dead letters are managed."""
+
+    management_url: SecretUrl = Field(
+        default="",
+        description="RabbitMQ's management API, asked how many dead letters another reader holds; empty: http://HOST:15672.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from solstice_common.broker.dead_letters.replaying import Replayed
 from solstice_common.broker.headers import DETAIL_HEADER, HISTORY_HEADER, REASON_HEADER
 from solstice_common.cli.output import one_line, print_facts, print_json
 from solstice_common.cli.terminal import HarmlessText
-from solstice_common.errors import ConfigurationError
+from solstice_common.errors import ConfigurationError, DeadLettersInUse
 from solstice_common.values.quantities import quantity
 from solstice_common.values.times import format_timestamp
 
@@ -123,6 +123,8 @@ def print_replays(reports: Sequence[Replayed]) -> None:
             typer.echo(f"  kept {dead_letter_id}: {one_line(why)}")
         for dead_letter_id, why in report.failed.items():
             typer.echo(f"  failed {dead_letter_id}: {one_line(why)}")
+        if report.not_read:
+            typer.echo(f"  not read: {one_line(report.not_read)}")
         if report.broken_off:
             typer.echo(
                 f"  broken off: {one_line(report.broken_off)}. Run it again: nothing is lost, and what is sent twice counts once"
@@ -158,6 +160,11 @@ def print_dropped(ids: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
         print_json({"would_drop" if dry_run else "dropped": list(ids)})
     else:
         typer.echo(f"{'would remove' if dry_run else 'removed'} {quantity(len(ids), 'dead letter')}")
+
+
+def say_held(queue: str, number: int | None) -> None:
+    """Say on standard error that another reader holds some of a queue."""
+    typer.echo(f"note: {DeadLettersInUse.sentence(queue, number)}", err=True)
 
 
 def confirm(question: str, *, yes: bool) -> None:

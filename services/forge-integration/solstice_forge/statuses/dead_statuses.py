@@ -43,7 +43,7 @@ class ReplayedStatuses:
     sent: int
     left: int
     broken_off: str = ""
-    """Why the connection to the broker was lost."""
+    """Why the connection to the broker was lost, or what another reader holds."""
 
 
 async def dead_statuses(queues: DeadLetterQueues, limit: int) -> Sequence[DeadStatus]:
@@ -75,7 +75,9 @@ async def replay(
     )
     replayed = await one.run()
     return ReplayedStatuses(
-        sent=len(replayed.sent), left=len(replayed.failed), broken_off=replayed.broken_off
+        sent=len(replayed.sent),
+        left=len(replayed.failed),
+        broken_off=replayed.broken_off or replayed.not_read,
     )
 
 

@@ -13,7 +13,7 @@ from solstice_common.broker.dead_letters.dead_letter_operations import browse, d
 from solstice_common.broker.dead_letters.dead_letter_routes import DeadLetterRoute, chosen_routes
 from solstice_common.broker.dead_letters.replaying import Replay, Replayed
 from solstice_common.broker.dead_letters.selection import LEAST_OF_AN_ID, Selection
-from solstice_common.errors import BrokerUnavailable, ConfigurationError
+from solstice_common.errors import BrokerUnavailable, ConfigurationError, DeadLettersInUse
 from solstice_common.settings import BrokerSettings
 from solstice_orchestrator.web.formats.refusals import HttpRefusal
 
@@ -56,7 +56,7 @@ class DeadLetterAccess:
     async def queues(self) -> AsyncIterator[DeadLetterQueues]:
         """Open the dead-letter queues.
 
-        HttpRefusal 503 while the broker is unavailable or another operation uses them.
+        HttpRefusal 503 while the broker is unavailable, or another operation or reader uses them.
         """
         try:
             async with asyncio.timeout(WAIT_SECONDS):
@@ -70,6 +70,8 @@ class DeadLetterAccess:
                 yield await self._opened(stack)
         except (BrokerUnavailable, ConfigurationError) as error:
             raise HttpRefusal(503, "unavailable", f"{error}. Try again later.") from error
+        except DeadLettersInUse as error:
+            raise HttpRefusal(503, "unavailable", f"{error}.") from error
         finally:
             self._lock.release()
 
@@ -161,8 +163,8 @@ class DeadLetterWork:
                 )
                 self.replayed.append(await replay.run(watch_seconds=watch_seconds))
         settled = sum(len(each.sent) + len(each.kept) + len(each.failed) for each in self.replayed)
-        # Dead letters that an interrupted replay has not reached are still there.
-        is_whole = not any(each.broken_off for each in self.replayed)
+        # Dead letters that a replay has not reached are still there.
+        is_whole = not any(each.broken_off or each.not_read for each in self.replayed)
         self.gone = max(0, len(self.ids) - settled) if is_whole else 0
 
     async def drop(self) -> None:

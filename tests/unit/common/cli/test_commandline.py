@@ -14,6 +14,7 @@ from solstice_common.cli.program import CONTEXT_SETTINGS, Exit, run
 from solstice_common.errors import (
     BrokerUnavailable,
     ConfigurationError,
+    DeadLettersInUse,
     InvalidMessage,
     SchemaTooNew,
     ServiceUnavailable,
@@ -192,6 +193,7 @@ class TestErrors:
             (ConfigurationError("wrong"), Exit.USAGE),
             (BrokerUnavailable("amqp://127.0.0.1", "refused"), Exit.UNAVAILABLE),
             (StoreUnavailable("ci.db", "locked"), Exit.UNAVAILABLE),
+            (DeadLettersInUse("solstice.jobs.v1.dlq", 5), Exit.UNAVAILABLE),
             (ServiceUnavailable("orchestrator", "http://127.0.0.1", "refused"), Exit.UNAVAILABLE),
             (SchemaTooNew("ci.db", 2, 1), Exit.FAILED),
             (InvalidMessage("not_json", "x"), Exit.FAILED),

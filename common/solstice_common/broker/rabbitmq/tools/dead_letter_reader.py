@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from aio_pika import Message
-from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError, PublishError
+from pamqp import commands as spec
 
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
 from solstice_common.broker.rabbitmq.link_errors import (
@@ -23,7 +24,7 @@ from solstice_common.broker.rabbitmq.link_errors import (
 from solstice_common.broker.rabbitmq.tools.spooled_messages import DeliveryHandler
 from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, reported
 from solstice_common.broker.rabbitmq.wire import CLOSE_SECONDS, RPC_SECONDS
-from solstice_common.errors import BrokerUnavailable
+from solstice_common.errors import BrokerUnavailable, DeadLettersInUse
 
 ARRIVAL_SECONDS: Final = 3.0
 """Another reader of the queue holds a dead letter of which nothing has arrived by then."""
@@ -49,21 +50,32 @@ class DeadLetterReader:
         self._queue = queue
         self._held: set[int] = set()
         """The delivery tags of messages that are not settled."""
+        self._consumers: list[tuple[AbstractQueue, str]] = []
+        """What shows other readers that messages are held here: AMQP counts consumers alone."""
 
     async def ready(self) -> int | None:
         """Return how many messages wait; None ends this channel: there is no such queue."""
+        found = await self._found()
+        return None if found is None else found.message_count or 0
+
+    async def consumers(self) -> int:
+        """Return how many consumers the queue has."""
+        found = await self._found()
+        return 0 if found is None else found.consumer_count or 0
+
+    async def _found(self) -> spec.Queue.DeclareOk | None:
         with reported(self._url):
             try:
                 found = await self._channel.declare_queue(self._queue, passive=True, timeout=RPC_SECONDS)
             except ChannelNotFoundEntity:
                 return None
-        return found.declaration_result.message_count or 0
+        return found.declaration_result
 
     async def hold(self, receiver: DeliveryHandler, *, most: int | None = None) -> None:
         """Have every waiting message delivered to `receiver`, in the queue's order; hold all until settled.
 
         With `most`, only so many. One consumer must hold all of them: a quorum queue puts returned messages behind those that were
-        returned before. Raises the error of `receiver`.
+        returned before. It stays on the queue, full, until `stop_consuming`. Raises the error of `receiver`.
         """
         count = await self.ready()
         if not count:
@@ -82,17 +94,22 @@ class DeadLetterReader:
                 arrivals.error is None and self._connection.silent_seconds < ARRIVAL_SECONDS
             ):
                 pass
-            await queue.cancel(tag, timeout=CANCEL_SECONDS)
+            self._consumers.append((queue, tag))
+            if most is not None or arrivals.error is not None:
+                await self.stop_consuming()
         self._held.update(arrivals.tags)
         if arrivals.error is not None:
             raise arrivals.error
         if not arrivals.tags:
             # Not an empty queue: who sees one would believe that nothing is dead.
-            raise BrokerUnavailable(
-                self._url,
-                f"{count} dead letters of {self._queue} wait, and none came within {ARRIVAL_SECONDS:g} s: "
-                "another command has just taken them, or they are very large",
-            )
+            raise DeadLettersInUse(self._queue, None)
+
+    async def stop_consuming(self) -> None:
+        """Have nothing more delivered, and hold what has been."""
+        consumers, self._consumers = self._consumers, []
+        with reported(self._url):
+            for queue, tag in consumers:
+                await queue.cancel(tag, timeout=CANCEL_SECONDS)
 
     async def remove(self, tags: Collection[int]) -> None:
         """Remove held messages; return when the broker has processed that.
@@ -125,6 +142,7 @@ class DeadLetterReader:
         before = await self.ready() or 0
         with reported(self._url):
             if _nack_is_uncounted(self._connection):
+                await self.stop_consuming()
                 channel = await self._channel.get_underlay_channel()
                 for tag in sorted(self._held):
                     await channel.basic_nack(tag, requeue=True)

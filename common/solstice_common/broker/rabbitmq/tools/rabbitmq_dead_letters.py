@@ -9,8 +9,10 @@ measurements, and explains why we copy a queue before its counts are too high.
 import asyncio
 import contextlib
 import struct
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, Self
 
 import aio_pika
@@ -21,6 +23,7 @@ from solstice_common.broker.dead_letters.hashed_bodies import HashedBody, LargeB
 from solstice_common.broker.headers import BROKER_COUNTERS
 from solstice_common.broker.protocol import Published, PublishStatus
 from solstice_common.broker.rabbitmq.frames import UnreadHeader
+from solstice_common.broker.rabbitmq.management_api import unacked_in
 from solstice_common.broker.rabbitmq.received_properties import publishable
 from solstice_common.broker.rabbitmq.tools.dead_letter_reader import DeadLetterReader, reading
 from solstice_common.broker.rabbitmq.tools.spooled_messages import BegunMessage, NoRoom, Spool, Spooled
@@ -33,45 +36,72 @@ RENEW_AT: Final = 5
 Far below the limit of 20: killed readers and reads on the management page count, too.
 """
 
+COUNTS_LAG_SECONDS: Final = 11.0
+"""The age that the numbers of the management API may have: quorum queues and it count every five seconds."""
+
 MOST_BYTES: Final = 131_072 - 64
 """Of all properties: they have to fit one frame of RabbitMQ's default size, or the broker ends the connection."""
+
+
+HeldIn = Callable[[str], Awaitable[int | None]]
+"""Returns how many messages of a queue the management API counts as held; None when it does not answer."""
 
 
 class RabbitMQDeadLetters:
     """See `dead_letter_queue.DeadLetterQueues`."""
 
-    def __init__(self, connection: ToolConnection, url: str) -> None:
+    def __init__(self, connection: ToolConnection, url: str, held_in: HeldIn) -> None:
         self._connection = connection
+        self._held_in = held_in
         self.url = url
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str, *, name: str) -> AsyncIterator[Self]:
-        """Connect under the connection name `name`; BrokerUnavailable when that fails."""
+    async def open(cls, url: str, *, name: str, management_url: str = "") -> AsyncIterator[Self]:
+        """Connect under the connection name `name`; BrokerUnavailable when that fails.
+
+        The management API, by default on the broker's host, says how many messages other readers hold.
+        """
+        held_in = partial(unacked_in, url, management_url=management_url or None)
         async with tool_connection(url, name) as (connection, shown):
-            yield cls(connection, shown)
+            yield cls(connection, shown, held_in)
 
     def queue(self, name: str) -> "RabbitMQDeadLetterQueue":
         """See `dead_letter_queue.DeadLetterQueues.queue`."""
-        return RabbitMQDeadLetterQueue(self._connection, self.url, name)
+        return RabbitMQDeadLetterQueue(self._connection, self.url, name, self._held_in)
 
 
 class RabbitMQDeadLetterQueue:
     """See `dead_letter_queue.DeadLetterQueue`."""
 
-    def __init__(self, connection: ToolConnection, url: str, name: str) -> None:
+    def __init__(self, connection: ToolConnection, url: str, name: str, held_in: HeldIn) -> None:
         self._connection = connection
         self._url = url
-        self._name = name
+        self._held_in = held_in
+        self._idle_since: float | None = None
+        """Since when other consumers have held nothing, as the management API says."""
+        self.name = name
 
     async def count(self) -> int | None:
         """See `dead_letter_queue.DeadLetterQueue.count`."""
         async with self._reading() as reader:
             return await reader.ready()
 
+    async def in_use(self) -> int | None:
+        """See `dead_letter_queue.DeadLetterQueue.in_use`. A stranger's `basic.get` does not show."""
+        async with self._reading() as reader:
+            if not await reader.consumers():
+                return 0
+        number = await self._held_in(self.name)
+        if number != 0:
+            self._idle_since = None
+            return number
+        self._idle_since = self._idle_since or time.monotonic()
+        return 0 if time.monotonic() - self._idle_since > COUNTS_LAG_SECONDS else None
+
     async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:
         """See `dead_letter_queue.DeadLetterQueue.browse`."""
-        browsed = _BrowsedQueue(self._name, limit, see, whole=whole)
+        browsed = _BrowsedQueue(self.name, limit, see, whole=whole)
         async with self._reading() as reader:
             await reader.hold(browsed)
         if browsed.is_renewal_due:
@@ -112,7 +142,7 @@ class RabbitMQDeadLetterQueue:
         return [Published(PublishStatus.REJECTED, why) if why else next(outcomes) for why in refused]
 
     def _reading(self) -> contextlib.AbstractAsyncContextManager[DeadLetterReader]:
-        return reading(self._connection, self._url, self._name)
+        return reading(self._connection, self._url, self.name)
 
     async def _renewed(self) -> None:
         """Copy the whole queue, also when we are cancelled meanwhile.
@@ -158,7 +188,7 @@ class RabbitMQDeadLetterQueue:
 
     def _spooled(self, spool: Spool, message: Spooled) -> DeadLetter:
         header, body = spool.read(message)
-        return _dead_letter(self._name, header, body, message.large, redelivered=message.redelivered)
+        return _dead_letter(self.name, header, body, message.large, redelivered=message.redelivered)
 
 
 class _BrowsedQueue:
@@ -241,6 +271,7 @@ async def _copy(reader: DeadLetterReader, spool: Spool) -> bool:
         copied += [each.tag for each, outcome in zip(group, outcomes, strict=True) if outcome.confirmed]
         if not all(outcome.confirmed for outcome in outcomes):
             break
+    await reader.stop_consuming()  # or the copies would come to us
     await reader.remove(copied)
     return len(copied) == len(spool.messages)
 

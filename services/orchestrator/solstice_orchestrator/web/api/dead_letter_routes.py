@@ -105,6 +105,8 @@ def _refuse_unsent(work: DeadLetterWork, dead_letter_id: str) -> None:
             raise HttpRefusal(
                 503, "unavailable", f"The broker did not take it: {done.failed[dead_letter_id]}."
             )
+        if done.not_read and dead_letter_id not in done.sent:
+            raise HttpRefusal(503, "unavailable", f"{done.not_read}.")
         if done.broken_off:
             raise HttpRefusal(
                 503, "unavailable", f"{done.broken_off}. Ask again: what is sent twice counts once."

@@ -22,6 +22,7 @@ class QueueInMemory:
     """A queue and its only connection."""
 
     url = "memory:"
+    name = "q"
 
     def __init__(self, *dead_letters: DeadLetter) -> None:
         self.dead_letters = list(dead_letters)
@@ -32,6 +33,9 @@ class QueueInMemory:
 
     async def count(self) -> int:
         return len(self.dead_letters)
+
+    async def in_use(self) -> int:
+        return 0
 
     async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:
         assert not whole
