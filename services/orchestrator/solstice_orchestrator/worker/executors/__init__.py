@@ -11,6 +11,7 @@ from solstice_orchestrator.domain.jobs import Outcome
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.git.objects.object_cache import ObjectCache
+from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.worker.executors.disk import DiskWatch
 from solstice_orchestrator.worker.executors.process import DEFAULT_PATH, ProcessExecutor
@@ -48,6 +49,7 @@ def make_executor(
         starting=starting or nullcontext(),
         hosts=hosts or GitHosts(),
         objects=ObjectCache(workspaces.scratch / "objects", git.cache_max_bytes),
+        small_checkouts=SmallCheckouts(git.cache_max_bytes),
     )
 
 

@@ -25,6 +25,7 @@ from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.git.objects.object_cache import CommitKey, ObjectCache
+from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from solstice_orchestrator.git.repository import directory_bytes
 from solstice_orchestrator.git.visits import SILENT_SECONDS, Visit
 from solstice_orchestrator.log_events import LogEvent
@@ -78,6 +79,8 @@ class ProcessExecutor:
     """The circuit breakers of git hosts."""
     objects: ObjectCache | None = None
     """Objects of fetched commits, for further checkouts."""
+    small_checkouts: SmallCheckouts | None = None
+    """Small checkouts, for further ones of the same commits."""
     isolates: bool = False
 
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
@@ -117,26 +120,30 @@ class ProcessExecutor:
         stop: asyncio.Event,
     ) -> Outcome | None:
         """Check out the commit; return an outcome when that ends the attempt, else None."""
-        request = execution.request
+        request, key = execution.request, CommitKey.of(execution.request, self.git, spec)
+        await log.mark(LogMark.of("$ checkout"))
+        await log.write(f"{request.commit_sha} of {request.repo_url}\n".encode())
+        if self.small_checkouts and await self.small_checkouts.write(key, place.source):
+            return None
         pause = self.hosts.pause_of(request.repo_url, holds_slot=True)
         if pause is not None:
             return _away(pause)
         with self.hosts.visit(request.repo_url, holds_slot=True) as visit:
-            return await self._bring(execution, spec, place, log, stop, visit=visit)
+            ended = await self._bring(execution, spec, place, stop, visit=visit)
+        if ended is None and self.small_checkouts:
+            self.small_checkouts.keep(key, place.source)
+        return ended
 
     async def _bring(
         self,
         execution: Execution,
         spec: CheckoutSpec,
         place: Workspace,
-        log: LimitedLog,
         stop: asyncio.Event,
         *,
         visit: Visit,
     ) -> Outcome | None:
         request = execution.request
-        await log.mark(LogMark.of("$ checkout"))
-        await log.write(f"{request.commit_sha} of {request.repo_url}\n".encode())
         bringing = asyncio.create_task(
             check_out(
                 request,
