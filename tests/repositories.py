@@ -51,6 +51,21 @@ class Repository:
         self.git("commit", "--quiet", "--allow-empty", "--message", message)
         return self.git("rev-parse", "HEAD")
 
+    def commit_submodules(self, submodules: Mapping[str, tuple[str, str]], *, list_text: str = "") -> str:
+        """Commit submodules, each a URL and a commit by its path.
+
+        `list_text` replaces the content of .gitmodules.
+        """
+        listed = "".join(
+            f'[submodule "{path}"]\n\tpath = {path}\n\turl = {url}\n' for path, (url, _) in submodules.items()
+        )
+        (self.path / ".gitmodules").write_text(list_text or listed)
+        self.git("add", ".gitmodules")
+        for path, (_, sha) in submodules.items():
+            self.git("update-index", "--add", "--cacheinfo", f"160000,{sha},{path}")
+        self.git("commit", "--quiet", "--message", "Name submodules")
+        return self.git("rev-parse", "HEAD")
+
 
 async def emptied(directory: Path) -> None:
     """Wait until nothing is left in the directory; TimeoutError when something stays."""

@@ -38,5 +38,10 @@ class CheckoutSpec:
     """Whether files in Git LFS have their content."""
     ref: ChangeCommit = ChangeCommit.HEAD
 
+    @property
+    def of_commit(self) -> "CheckoutSpec":
+        """What of this concerns the objects of the commit itself."""
+        return CheckoutSpec(depth=self.depth, tags=self.tags)
+
 
 PLAIN_CHECKOUT: Final = CheckoutSpec()

@@ -134,7 +134,8 @@ class GitResult(Generic[T]):
 class Git:
     """Runs git on one repository; `home` is only the place of its configuration.
 
-    The repository is `directory` itself when it is bare, else its `.git`. git reaches the host of `repo_url` through a
+    The repository is `directory` itself when it is bare, else its `.git`. All in `within`, or else in `directory`, counts
+    for `max_bytes`. git reaches the host of `repo_url` through a
     local proxy when the real one has a password, and through a gateway when a credential is used.
     """
 
@@ -147,10 +148,12 @@ class Git:
         *,
         repo_url: str = "",
         bare: bool = False,
+        within: Path | None = None,
     ) -> None:
         directory.mkdir(exist_ok=True)
         self.git_dir = directory if bare else directory / ".git"
         self._directory, self._max_bytes = directory, max_bytes
+        self._measured = within or directory
         self._max_memory = policy.planning_max_memory_bytes if bare else policy.max_memory_bytes
         self._options: tuple[str, ...] = ()
         self._policy, self._repo_url = policy, repo_url
@@ -328,9 +331,9 @@ class Git:
         git.kill()
 
     async def _has_outgrown(self) -> bool:
-        if has_few_entries(self._directory):
-            return directory_bytes(self._directory) > self._max_bytes
-        return await asyncio.to_thread(directory_bytes, self._directory) > self._max_bytes
+        if has_few_entries(self._measured):
+            return directory_bytes(self._measured) > self._max_bytes
+        return await asyncio.to_thread(directory_bytes, self._measured) > self._max_bytes
 
 
 async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:

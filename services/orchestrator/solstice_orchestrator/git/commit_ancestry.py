@@ -35,7 +35,13 @@ async def ask_repository(
         fetching.temporary(scratch) as home,
     ):
         git = await fetching.new_git(
-            request, home / "bare.git", home, policy, max_bytes=policy.planning_max_bytes, bare=True
+            request,
+            home / "bare.git",
+            home,
+            policy,
+            max_bytes=policy.planning_max_bytes,
+            bare=True,
+            credential=policy.credentials.choice(request),
         )
         now = await _now(git, request)
         if now in {question.commit_sha, question.newest_sha}:

@@ -172,7 +172,13 @@ async def _in_one_fetch(
 
 async def _new_git(request: JobRequestV1, home: Path, policy: GitPolicy) -> Git:
     return await fetching.new_git(
-        request, home / "bare.git", home, policy, max_bytes=policy.planning_max_bytes, bare=True
+        request,
+        home / "bare.git",
+        home,
+        policy,
+        max_bytes=policy.planning_max_bytes,
+        bare=True,
+        credential=policy.credentials.choice(request),
     )
 
 

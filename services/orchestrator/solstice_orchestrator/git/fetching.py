@@ -83,18 +83,26 @@ class HasRef(Protocol):
 
 
 async def new_git(
-    request: JobRequestV1, directory: Path, home: Path, policy: GitPolicy, *, max_bytes: int, bare: bool
+    request: JobRequestV1,
+    directory: Path,
+    home: Path,
+    policy: GitPolicy,
+    *,
+    max_bytes: int,
+    bare: bool,
+    credential: CredentialChoice,
+    within: Path | None = None,
 ) -> Git:
     """Make an empty repository in `directory` with its remote, and return git for it.
 
-    Raises CheckoutFailed for a protocol or an address that is not allowed.
+    All in `within` counts for `max_bytes`; without it, all in `directory`. Raises CheckoutFailed for a protocol or an address that is not allowed.
     """
     check_protocol(request.repo_url, policy)
-    git = Git(policy, directory, home, max_bytes, repo_url=request.repo_url, bare=bare)
+    git = Git(policy, directory, home, max_bytes, repo_url=request.repo_url, bare=bare, within=within)
     write_repository(
         git.git_dir, url=request.repo_url, object_format=object_format(request.commit_sha), bare=bare
     )
-    await give_credential(git, request, policy.credentials.choice(request), policy)
+    await give_credential(git, request, credential, policy)
     return git
 
 
@@ -266,7 +274,7 @@ async def bounded(seconds: float, request: HasUrl) -> AsyncIterator[asyncio.Time
     except TimeoutError:
         raise CheckoutFailed(
             Reason.CHECKOUT_FAILED,
-            f"fetching from {request.repo_url} took longer than {seconds:g} s",
+            f"fetching from {request.repo_url} took longer than {round(seconds, 1):g} s",
             host_away=True,
         ) from None
 

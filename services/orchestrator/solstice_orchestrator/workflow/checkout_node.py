@@ -3,13 +3,19 @@
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from solstice_orchestrator.domain.checkout_spec import MAX_DEPTH, PLAIN_CHECKOUT, CheckoutSpec
-from solstice_orchestrator.workflow.kdl import KdlNode
+from solstice_orchestrator.domain.checkout_spec import (
+    MAX_DEPTH,
+    PLAIN_CHECKOUT,
+    CheckoutSpec,
+    Submodules,
+)
+from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue
 from solstice_orchestrator.workflow.shape import expect_childless, one_of, properties, truth, whole_number
 
 T = TypeVar("T")
 
 NONE: Final = "none"
+_SUBMODULES_RULE: Final = 'submodules is #true, #false or "recursive"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +26,7 @@ class CheckoutProperties:
     """Whether the workspace stays empty."""
     depth: int | None = None
     tags: bool | None = None
+    submodules: Submodules | None = None
 
     def spec(self, defaults: "CheckoutProperties") -> CheckoutSpec | None:
         """Return the job's checkout; `defaults` gives what this node does not."""
@@ -29,6 +36,7 @@ class CheckoutProperties:
         return CheckoutSpec(
             depth=_first(self.depth, defaults.depth, plain.depth),
             tags=_first(self.tags, defaults.tags, plain.tags),
+            submodules=_first(self.submodules, defaults.submodules, plain.submodules),
         )
 
 
@@ -38,7 +46,7 @@ NO_PROPERTIES: Final = CheckoutProperties()
 def read_checkout(node: KdlNode) -> CheckoutProperties:
     """Read a `checkout` node."""
     expect_childless(node)
-    values = properties(node, ("depth", "tags"))
+    values = properties(node, ("depth", "tags", "submodules"))
     if node.arguments:
         one_of(node.arguments[0], "what checkout takes besides properties", (NONE,))
         for surplus in (*node.arguments[1:], *values.values()):
@@ -49,7 +57,14 @@ def read_checkout(node: KdlNode) -> CheckoutProperties:
     return CheckoutProperties(
         depth=whole_number(values["depth"], "depth", MAX_DEPTH) if "depth" in values else None,
         tags=truth(values["tags"], "tags is #true or #false") if "tags" in values else None,
+        submodules=_submodules(values["submodules"]) if "submodules" in values else None,
     )
+
+
+def _submodules(value: KdlValue) -> Submodules:
+    if value.value == Submodules.RECURSIVE:
+        return Submodules.RECURSIVE
+    return Submodules.DIRECT if truth(value, _SUBMODULES_RULE) else Submodules.NONE
 
 
 def _first(own: T | None, rest: T | None, otherwise: T) -> T:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.git.checkout import check_out
+from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, GitResult
 from solstice_orchestrator.git.commit_group import FilesRequest, SingleFetch, fetch_single
 from tests.builders import job_request

@@ -9,9 +9,10 @@ import pytest
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.checkout_spec import CheckoutSpec
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.git.checkout import check_out
+from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.objects.object_cache import ObjectCache
+from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from tests.builders import job_request
 from tests.executor_harness import open_harness, replace_executor
 from tests.repositories import GIT_ENVIRONMENT, Repository
@@ -125,3 +126,17 @@ async def test_a_job_without_a_checkout_has_an_empty_workspace_and_starts_no_git
         assert not started.exists()
         assert (await harness.run("true")).reason is Reason.CHECKOUT_FAILED
         assert started.exists()
+
+
+async def test_jobs_of_one_commit_find_each_what_their_own_checkout_says(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "harbour")
+    repository.commit({"first.txt": "x"})
+    async with open_harness(tmp_path / "work", repository) as harness:
+        caches = {
+            "objects": ObjectCache(tmp_path / "objects", 1024**3),
+            "small_checkouts": SmallCheckouts(1024**3),
+        }
+        replace_executor(harness, **caches)
+        for spec in (CheckoutSpec(), CheckoutSpec(depth=0), CheckoutSpec(), CheckoutSpec(depth=0)):
+            assert (await harness.run("git rev-list --count HEAD", checkout=spec)).state is JobState.SUCCEEDED
+    assert [line for line in harness.text.splitlines() if line.isdecimal()] == ["1", "2", "1", "2"]

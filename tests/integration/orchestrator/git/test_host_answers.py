@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.git.checkout import check_out
+from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_group import FilesRequest, SingleFetch, fetch_group, fetch_single
 from tests.builders import job_request

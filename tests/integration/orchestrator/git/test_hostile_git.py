@@ -16,7 +16,7 @@ import pytest
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git import addresses
-from solstice_orchestrator.git.checkout import check_out
+from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_ancestry import ask_repository
 from solstice_orchestrator.git.commit_group import FilesRequest, SingleFetch, fetch_single

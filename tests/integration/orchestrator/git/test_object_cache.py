@@ -13,7 +13,7 @@ import pytest
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.git.checkout import check_out
+from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.credentials.credential_rules import (
     CredentialChoice,

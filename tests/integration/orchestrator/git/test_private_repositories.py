@@ -1,7 +1,6 @@
 """Real git fetches private repositories with credentials that it never sees."""
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler
@@ -10,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git import addresses
-from solstice_orchestrator.git.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_ancestry import ask_repository
 from solstice_orchestrator.git.commit_files import CommitFiles
@@ -22,76 +19,11 @@ from solstice_orchestrator.git.credentials.git_credentials import GitCredentials
 from solstice_orchestrator.git.credentials.upstream import Upstream
 from solstice_orchestrator.git.heads import Branch, head_of
 from solstice_orchestrator.superseding.push_order import OrderQuestion
-from tests.builders import job_request
 from tests.git_memory import git_memory
-from tests.repositories import Repository
+from tests.private_forge import TOKEN, PrivateForge
 from tests.servers.certificates import Authority, authority
-from tests.servers.git_servers import AskingServer, answering, git_backend, http_server
+from tests.servers.git_servers import answering, git_backend, http_server
 from tests.servers.http_proxy import http_proxy, https_server
-
-TOKEN = "plaNted-4f1c9e07d2"
-
-
-class PrivateForge:
-    """A repository behind a server that asks for a token, and an operator's files."""
-
-    def __init__(self, folder: Path, signer: Authority) -> None:
-        self.folder, self.signer, self.port = folder, signer, 0
-        self.repository = Repository(folder / "root" / "river" / "otter")
-        self.sha = self.repository.commit({"hello.txt": "ahoy\n", ".solstice/job.sh": "true\n"})
-        self.asking = AskingServer("gitlab+deploy-token-7", TOKEN)
-        self.token_file = folder / "token"
-        self.token_file.write_text(f"{TOKEN}\n")
-        self.token_file.chmod(0o600)
-        self.rules = folder / "credentials.toml"
-
-    @property
-    def url(self) -> str:
-        return f"https://127.0.0.1:{self.port}/river/otter/.git"
-
-    def write_rules(self, pattern: str = "river/**", more: str = "") -> None:
-        self.rules.write_text(
-            f'[[rules]]\nrepositories = ["127.0.0.1:{self.port}/{pattern}"]\ntoken = "file:token"\n'
-            f'user = "gitlab+deploy-token-7"\n{more}\n'
-        )
-
-    def policy(self, **variables: str) -> GitPolicy:
-        return GitPolicy(
-            protocols=("https",),
-            timeout_seconds=30,
-            planning_timeout_seconds=30,
-            environment={
-                "PATH": os.environ["PATH"],
-                "GIT_SSL_CAINFO": str(self.signer.certificate),
-                **variables,
-            },
-            credentials=GitCredentials(str(self.rules), {}),
-        )
-
-    def request(self, **changes: Any) -> JobRequestV1:
-        return job_request(
-            **{
-                "repo_url": self.url,
-                "commit_sha": self.sha,
-                "ref": "refs/heads/main",
-                "trusted": True,
-                **changes,
-            }
-        )
-
-    async def check_out(self, policy: GitPolicy | None = None, **changes: Any) -> Path:
-        source = self.folder / f"source-{len(list(self.folder.glob('source-*')))}"
-        await check_out(
-            self.request(**changes), source, policy=policy or self.policy(), scratch=self.folder / "scratch"
-        )
-        return source
-
-    async def failure(self, policy: GitPolicy | None = None, **changes: Any) -> CheckoutFailed:
-        with pytest.raises(CheckoutFailed) as caught:
-            await self.check_out(policy, **changes)
-        assert TOKEN not in caught.value.detail
-        assert "127.0.0.1:" not in caught.value.detail.replace(f"127.0.0.1:{self.port}", "")
-        return caught.value
 
 
 @pytest.fixture(scope="module")

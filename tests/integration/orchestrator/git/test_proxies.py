@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.git.checkout import check_out
+from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.credentials import local_proxy
 from solstice_orchestrator.git.credentials.local_proxy import open_local_proxy

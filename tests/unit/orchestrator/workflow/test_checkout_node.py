@@ -3,7 +3,7 @@
 import pytest
 
 from solstice_common.errors import InvalidWorkflow
-from solstice_orchestrator.domain.checkout_spec import CheckoutSpec
+from solstice_orchestrator.domain.checkout_spec import CheckoutSpec, Submodules
 from solstice_orchestrator.workflow import kdl
 from solstice_orchestrator.workflow.checkout_node import NO_PROPERTIES, CheckoutProperties, read_checkout
 from solstice_orchestrator.workflow.reader import parse_workflow
@@ -22,8 +22,11 @@ def checkouts(text: str) -> list[CheckoutSpec | None]:
     ("text", "spec"),
     {
         "checkout": CheckoutSpec(),
-        "checkout depth=0 tags=#true": CheckoutSpec(depth=0, tags=True),
-        "checkout depth=1 tags=#false": CheckoutSpec(),
+        "checkout depth=0 tags=#true submodules=#true": CheckoutSpec(
+            depth=0, tags=True, submodules=Submodules.DIRECT
+        ),
+        "checkout submodules=recursive": CheckoutSpec(submodules=Submodules.RECURSIVE),
+        "checkout depth=1 tags=#false submodules=#false": CheckoutSpec(),
         "checkout none": None,
     }.items(),
 )
@@ -38,12 +41,12 @@ def test_a_job_without_the_node_has_a_plain_checkout() -> None:
 def test_a_checkout_of_defaults_holds_for_each_property_that_a_job_does_not_give() -> None:
     text = """
         job a { step run=x }
-        defaults { checkout depth=7 tags=#true }
-        job b { checkout tags=#false; step run=x }
+        defaults { checkout depth=7 submodules=#true }
+        job b { checkout tags=#true submodules=#false; step run=x }
         job c { checkout none; step run=x }
     """
-    plain = CheckoutSpec(depth=7, tags=True)
-    assert checkouts(text) == [plain, CheckoutSpec(depth=7), None]
+    plain = CheckoutSpec(depth=7, submodules=Submodules.DIRECT)
+    assert checkouts(text) == [plain, CheckoutSpec(depth=7, tags=True), None]
 
 
 def test_a_job_with_a_checkout_of_its_own_has_one_where_defaults_say_none() -> None:
@@ -62,10 +65,11 @@ def test_a_job_with_a_checkout_of_its_own_has_one_where_defaults_say_none() -> N
         ('depth="1"', 16, "depth is a whole number from 0 to 1000000"),
         ("depth=#true", 16, "depth is a whole number from 0 to 1000000"),
         ('tags="yes"', 15, "tags is #true or #false"),
+        ("submodules=all", 21, 'submodules is #true, #false or "recursive"'),
         (
             "dept=1",
             10,
-            "no property 'dept' (did you mean 'depth'?); known: 'depth', 'tags'",
+            "no property 'dept' (did you mean 'depth'?); known: 'depth', 'tags', 'submodules'",
         ),
         ("main", 10, "what checkout takes besides properties is \"none\", not 'main'"),
         ("none depth=1", 21, "'checkout none' leaves the workspace empty, and takes nothing else"),

@@ -24,6 +24,7 @@ from solstice_orchestrator.git.credentials.credential_rules import (
     CredentialRule,
     FetchOrigin,
     SshKeyAccess,
+    Withheld,
     choose,
     parse_credential_rules,
 )
@@ -79,12 +80,19 @@ class GitCredentials:
 
     def choice(self, request: JobRequestV1) -> CredentialChoice:
         """Return the rule for what a request fetches."""
-        return self._choose(
-            FetchOrigin(
-                repo_url=request.repo_url,
-                sources=frozenset({request.source, request.source_name or request.source}),
-                is_trusted=is_trusted(request, self._v1_trust),
-            )
+        return self._choose(self._origin(request))
+
+    def choice_of_submodule(self, choice: CredentialChoice, submodule: JobRequestV1) -> CredentialChoice:
+        """Return the rule for a submodule: that of its repository, if it covers both."""
+        if isinstance(choice, CredentialRule) and not choice.covers(self._origin(submodule)):
+            return Withheld("the rule whose credential fetches the repository does not name this one")
+        return choice
+
+    def _origin(self, request: JobRequestV1) -> FetchOrigin:
+        return FetchOrigin(
+            repo_url=request.repo_url,
+            sources=frozenset({request.source, request.source_name or request.source}),
+            is_trusted=is_trusted(request, self._v1_trust),
         )
 
     def choice_of_schedule(self, repo_url: str) -> CredentialChoice:

@@ -44,9 +44,9 @@ class CommitKey(NamedTuple):
     commit_sha: str
     trusted: bool
     credential: CredentialChoice
-    depth: int = 1
-    tags_of: str | None = None
-    """The request whose run shares tags: another one may have been made since."""
+    spec: CheckoutSpec = PLAIN_CHECKOUT
+    request_id: str | None = None
+    """The request whose run shares what may change at the forge: tags."""
 
     @classmethod
     def of(cls, request: JobRequestV1, policy: GitPolicy, spec: CheckoutSpec = PLAIN_CHECKOUT) -> "CommitKey":
@@ -59,7 +59,7 @@ class CommitKey(NamedTuple):
             request.commit_sha,
             request.trusted is True,
             policy.credentials.choice(request),
-            spec.depth,
+            spec,
             request.request_id if spec.tags else None,
         )
 

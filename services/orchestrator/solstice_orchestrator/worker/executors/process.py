@@ -20,7 +20,7 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.checkout_spec import CheckoutSpec
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason
 from solstice_orchestrator.domain.log_marks import LogMark
-from solstice_orchestrator.git.checkout import check_out
+from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.git.hosts import GitHosts
@@ -157,7 +157,7 @@ class ProcessExecutor:
         )
         stopping = asyncio.create_task(stop.wait(), name=f"stop of {execution.job_id}")
         waiting = asyncio.create_task(
-            self._reason_to_leave(visit, CommitKey.of(request, self.git, spec), place),
+            self._reason_to_leave(visit, CommitKey.of(request, self.git, spec.of_commit), place),
             name=f"silence of {execution.job_id}",
         )
         others = [stopping, waiting]

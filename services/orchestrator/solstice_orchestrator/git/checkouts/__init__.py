@@ -1,0 +1,1 @@
+"""Fills the workspace of a job with the commit and its submodules."""
