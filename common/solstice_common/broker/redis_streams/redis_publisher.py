@@ -4,8 +4,11 @@ Two calls are under way at a time: while the server stores one, we prepare the o
 """
 
 import asyncio
+import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import count, groupby
+from operator import attrgetter
 from typing import Final
 
 import structlog
@@ -13,7 +16,7 @@ import structlog
 from solstice_common.broker.links.missing_rights import PUBLISHING
 from solstice_common.broker.links.publish_calls import GROUP_BYTES, PendingMessage, PublishCalls
 from solstice_common.broker.links.supervised_link import SupervisedLink
-from solstice_common.broker.protocol import CONFIRMED, Message, Published, PublishStatus, new_message_id
+from solstice_common.broker.protocol import CONFIRMED, Message, Published, PublishStatus
 from solstice_common.broker.redis_streams.redis_scripts import DEDUPE_SECONDS, PUBLISH
 from solstice_common.broker.redis_streams.redis_wire import RedisDenied, RedisLost, RedisRefusal, RedisWire
 from solstice_common.broker.redis_streams.stream_entries import Entry, entry_of
@@ -24,6 +27,8 @@ ENOUGH_MESSAGES: Final = 100
 """A script call with so many messages takes those of no further caller: more would not make it cheaper."""
 MOST_MESSAGES: Final = 500
 """The most messages of one script call; those of one caller stay together up to that."""
+
+_ROUTE: Final = attrgetter("exchange", "routing_key", "repeat")
 
 log = structlog.get_logger(__name__)
 
@@ -49,13 +54,15 @@ class RedisPublisher:
         self._timeout = confirm_timeout_seconds
         self._refusal = refusal
         self._on_rejected = on_rejected
+        self._id_prefix = uuid.uuid4().hex
+        self._count = count(1)
         self._calls = PublishCalls[Entry](
             timeout_seconds=confirm_timeout_seconds, why_overdue=self._why_overdue
         )
 
     async def publish(self, messages: Sequence[Message]) -> list[Published]:
         """Publish and wait for the outcomes, in order; never raises because of the broker."""
-        entries = [entry_of(message, new_message_id()) for message in messages]
+        entries = [entry_of(message, f"{self._id_prefix}-{next(self._count)}") for message in messages]
         sendable = [entry for entry in entries if not isinstance(entry, Published)]
         outcomes = await self._calls.publish(sendable)
         if len(outcomes) == len(entries):
@@ -99,15 +106,11 @@ class RedisPublisher:
         if refusal := self._refusal():
             return [Published(PublishStatus.REJECTED, refusal)] * len(entries)
         arguments: list[bytes | str] = [self._prefix, str(DEDUPE_SECONDS * 1000)]
-        for entry in entries:
-            arguments += (
-                entry.exchange,
-                entry.routing_key,
-                entry.key,
-                "1" if entry.repeat else "",
-                entry.meta,
-                entry.body,
-            )
+        for (exchange, routing_key, repeat), run in groupby(entries, _ROUTE):
+            alike = list(run)
+            arguments += (exchange, routing_key, "1" if repeat else "", str(len(alike)))
+            for entry in alike:
+                arguments += (entry.key, entry.meta, entry.body)
         try:
             answers = await wire.call(PUBLISH, *arguments, seconds=self._timeout)
         except RedisLost as lost:
@@ -117,7 +120,7 @@ class RedisPublisher:
             return [_denied(refused)] * len(entries)
         except RedisRefusal as refused:
             return [Published(PublishStatus.REJECTED, str(refused))] * len(entries)
-        if len(answers) == len(entries) and not any(answers):
+        if answers == []:
             return [CONFIRMED] * len(entries)
         if len(answers) > len(entries):
             _refusal_in(wire, answers.pop()).log(PUBLISHING)

@@ -148,72 +148,94 @@ end
 PUBLISH: Final = Script(
     COMMON
     + """
--- ARGV: prefix, dedupe window in ms, then exchange, key, idempotency key, repeat ('1' or ''), meta, body of each message
+-- ARGV: prefix, dedupe window in ms, then of each run of messages: exchange, key, repeat ('1' or ''), number of messages, and
+-- idempotency key, meta, body of each. Every argument of a script costs the server as much as its bytes.
+-- Returns nothing if all are stored, else the outcome of each.
 local SPAN = 10000
 local now, window = now_ms(), tonumber(ARGV[2])
-local limits, stored_keys = {}, {}
-local function full(queue)
-  if limits[queue] == nil then limits[queue] = tonumber(arguments(queue)['x-max-length']) or false end
-  return limits[queue] and redis.call('XLEN', prefix .. queue) >= limits[queue]
+local doing, targets = '', {}
+
+-- A queue, how many messages it still takes, and the idempotency keys of those that it got and that are not stored yet.
+local function target_of(queue)
+  local target = targets[queue]
+  if not target then
+    target = {queue = queue, key = prefix .. queue, room = math.huge, keys = {}}
+    local limit = tonumber(arguments(queue)['x-max-length'])
+    if limit then
+      doing = 'XLEN ' .. target.key
+      target.room = limit - redis.call('XLEN', target.key)
+    end
+    targets[queue] = target
+  end
+  return target
+end
+
+local function targets_of(exchange, key)
+  doing = 'HGET ' .. topology
+  local queues, found = route(exchange, key), {}
+  if queues == false then return 'no exchange' end
+  for index, queue in ipairs(queues) do found[index] = target_of(queue) end
+  return #found > 0 and found or 'unroutable'
 end
 
 -- The set of the keys that were stored in one span, filled by one call: one Redis key for each idempotency key would take as
 -- long as the message itself.
-local function keys_of(queue, spans_ago)
-  return prefix .. queue .. ':idemp:' .. string.format('%.0f', math.floor(now / SPAN) - spans_ago)
+local function keys_of(target, spans_ago)
+  return target.key .. ':idemp:' .. string.format('%.0f', math.floor(now / SPAN) - spans_ago)
 end
 
-local function is_stored(queue, idempotency)
-  if stored_keys[queue] and stored_keys[queue][idempotency] then return true end
+local function remember(target)
+  if #target.keys == 0 then return end
+  -- Without its key a repeat is stored twice, which the reader recognises: no reason to call this a failure.
+  in_chunks(target.keys, function(chunk) optional('SADD', keys_of(target, 0), unpack(chunk)) end)
+  optional('PEXPIRE', keys_of(target, 0), window + SPAN)
+  target.keys = {}
+end
+
+local function is_stored(target, idempotency)
+  remember(target)
   for spans_ago = 0, math.ceil(window / SPAN) do
-    if optional('SISMEMBER', keys_of(queue, spans_ago), idempotency) == 1 then return true end
+    if optional('SISMEMBER', keys_of(target, spans_ago), idempotency) == 1 then return true end
   end
   return false
 end
 
-
-local stored, doing = {}, ''
-local function store(exchange, key, idempotency, is_repeat, meta, body)
-  doing = 'HGET ' .. topology
-  local queues = route(exchange, key)
-  if queues == false then return 'no exchange' end
-  if #queues == 0 then return 'unroutable' end
-  for _, queue in ipairs(queues) do
-    if full(queue) then return 'full ' .. queue end
+local function store(found, idempotency, is_repeat, meta, body)
+  for _, target in ipairs(found) do
+    if target.room <= 0 then return 'full ' .. target.queue end
   end
-  for _, queue in ipairs(queues) do
-    if not (is_repeat and idempotency ~= '' and is_stored(queue, idempotency)) then
-      doing = 'XADD ' .. prefix .. queue
-      redis.call('XADD', prefix .. queue, '*', 'body', body, 'meta', meta)
-      stored[queue] = true
-      if idempotency ~= '' then
-        stored_keys[queue] = stored_keys[queue] or {}
-        stored_keys[queue][idempotency] = true
-      end
+  for _, target in ipairs(found) do
+    if not (is_repeat and idempotency ~= '' and is_stored(target, idempotency)) then
+      local reply = redis.pcall('XADD', target.key, '*', 'body', body, 'meta', meta)
+      if type(reply) == 'table' then return is_denial(reply.err) and 'denied XADD ' .. target.key or 'error ' .. reply.err end
+      target.room, target.got = target.room - 1, true
+      if idempotency ~= '' then target.keys[#target.keys + 1] = idempotency end
     end
   end
   return ''
 end
 
-local outcomes = {}
-for at = 3, #ARGV, 6 do
-  local done, outcome =
-    pcall(store, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] ~= '', ARGV[at + 4], ARGV[at + 5])
+local outcomes, all_stored, at = {}, true, 3
+while at < #ARGV do
+  local done, found = pcall(targets_of, ARGV[at], ARGV[at + 1])
   if not done then
-    local why = tostring(type(outcome) == 'table' and outcome.err or outcome)
-    outcome = is_denial(why) and 'denied ' .. doing or 'error ' .. why
+    local why = tostring(type(found) == 'table' and found.err or found)
+    found = is_denial(why) and 'denied ' .. doing or 'error ' .. why
   end
-  outcomes[#outcomes + 1] = outcome
+  local is_repeat, first = ARGV[at + 2] == '1', at + 4
+  at = first + 3 * ARGV[at + 3]
+  for of = first, at - 1, 3 do
+    local outcome = type(found) == 'string' and found or store(found, ARGV[of], is_repeat, ARGV[of + 1], ARGV[of + 2])
+    outcomes[#outcomes + 1] = outcome
+    all_stored = all_stored and outcome == ''
+  end
 end
--- Wakes one waiting consumer of each queue, which wakes another one if it cannot take all.
-for queue in pairs(stored) do optional('ZADD', prefix .. queue .. ':new', 0, '1') end
-for queue, keys in pairs(stored_keys) do
-  local names = {}
-  for name in pairs(keys) do names[#names + 1] = name end
-  -- Without its key a repeat is stored twice, which the reader recognises: no reason to call this a failure.
-  in_chunks(names, function(chunk) optional('SADD', keys_of(queue, 0), unpack(chunk)) end)
-  optional('PEXPIRE', keys_of(queue, 0), window + SPAN)
+for _, target in pairs(targets) do
+  -- Wakes one waiting consumer of the queue, which wakes another one if it cannot take all.
+  if target.got then optional('ZADD', target.key .. ':new', 0, '1') end
+  remember(target)
 end
+if denied == '' and all_stored then return {} end
 if denied ~= '' then outcomes[#outcomes + 1] = denied end
 return outcomes
 """

@@ -155,6 +155,42 @@ async def test_a_full_consumer_wakes_another_one_for_what_it_leaves(
     assert sorted(found) == [[1], [2]]
 
 
+async def test_each_message_of_one_call_has_an_outcome_of_its_own(
+    url: str, redis_server: RedisServer
+) -> None:
+    keyed = msgspec.structs.replace(order(1), headers={IDEMPOTENCY_HEADER: "push-1"})
+    messages = [
+        keyed,
+        order(2, routing_key="elsewhere"),
+        msgspec.structs.replace(keyed, repeat=True),
+        order(3),
+        order(4, exchange="missing"),
+        order(5),
+        order(6),
+    ]
+    async with connected(url) as broker:
+        with redis_server.client() as plain:
+            found = plain.hget("solstice:topology", f"q:{ROUTE.queue}")
+            limited = json.dumps({**json.loads(found or b""), "x-max-length": 3})
+            plain.hset("solstice:topology", f"q:{ROUTE.queue}", limited)
+            outcomes = await broker.publish(messages)
+            assert plain.xlen(ROUTE.queue) == 3
+        assert [outcome.status.value for outcome in outcomes] == [
+            "confirmed",
+            "unroutable",
+            "confirmed",
+            "confirmed",
+            "rejected",
+            "confirmed",
+            "rejected",
+        ]
+        assert [outcome.detail for outcome in outcomes if outcome.status is PublishStatus.REJECTED] == [
+            "there is no exchange 'missing'",
+            f"the queue {ROUTE.queue!r} is full",
+        ]
+        assert numbers(await drain(broker, ROUTE.queue, 3)) == [1, 3, 5]
+
+
 async def test_idempotency_keys_are_kept_in_a_few_sets_that_expire_after_the_window(
     url: str, redis_server: RedisServer
 ) -> None:

@@ -45,6 +45,17 @@ async def test_what_has_no_outcome_in_time_is_unknown_and_no_longer_wanted() -> 
     assert not b.is_awaited
 
 
+async def test_a_call_ends_in_time_after_earlier_ones_had_their_outcomes() -> None:
+    publisher = calls(timeout_seconds=0.5)
+    answered = await begun(publisher, "a")
+    publisher.waiting.popleft().settle(CONFIRMED)
+    assert await answered == [CONFIRMED]
+    await asyncio.sleep(0.1)
+    later = [await begun(publisher, "b"), await begun(publisher, "c")]
+    overdue = Published(PublishStatus.UNKNOWN, "blocked")
+    assert [await call for call in later] == [[overdue], [overdue]]
+
+
 async def test_a_cancelled_caller_wants_nothing_any_more() -> None:
     publisher = calls()
     call = await begun(publisher, "a")
