@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
 
 KINDS: Final = ("env", "file", "plain")
 ADVICE: Final = "write env:NAME, file:PATH or plain:VALUE"
@@ -51,3 +53,12 @@ def _content(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         problem = getattr(error, "strerror", None) or "not UTF-8"
         raise ValueError(f"the file {path} cannot be read: {problem}") from None
+
+
+def _checked(reference: str) -> str:
+    split(reference)
+    return reference
+
+
+Reference = Annotated[str, AfterValidator(_checked)]
+"""A reference in the file of a configuration, not resolved."""

@@ -4,20 +4,16 @@ TOML: `[sources.NAME]` for `POST /webhooks/NAME`. A secret is written as `env:NA
 the file) or, for tests, `plain:VALUE`.
 """
 
-import difflib
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
-    ValidationError,
     ValidationInfo,
     model_validator,
 )
@@ -28,6 +24,7 @@ from solstice_common.messages import Priority, Source
 from solstice_common.messages.fields import Label
 from solstice_common.values.globs import meaningful
 from solstice_common.values.references import References
+from solstice_common.values.toml_tables import TomlTable, parse_toml
 from solstice_forge.decisions.rules import ALL_EVENTS, ALWAYS, Forks, Rule, RuleEvent
 from solstice_forge.decisions.sources import (
     FORGES,
@@ -67,16 +64,7 @@ def configured_sources(settings: SecretSettings, environ: Mapping[str, str]) -> 
 
 def parse_sources(content: bytes, references: References) -> Mapping[str, WebhookSource]:
     """Return the sources of the file's content; ConfigurationError has one line per mistake."""
-    try:
-        document = tomllib.loads(content.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"is not UTF-8 at byte {error.start}") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigurationError(f"is not TOML: {error}") from None
-    try:
-        file = _File.model_validate(document, context=references)
-    except ValidationError as error:
-        raise ConfigurationError(_problem_text(error)) from None
+    file = parse_toml(content, _File, explain=_explanation, context=references)
     return MappingProxyType({name: table.source(name) for name, table in file.sources.items()})
 
 
@@ -109,28 +97,8 @@ SourceName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 """A word in a URL, in metrics and in logs."""
 
 
-class _Table(BaseModel):
-    """A table of the file; an unknown key is a mistake.
-
-    The mistake comes with a hint at the key that was probably meant.
-    """
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=lambda name: name.replace("_", "-")
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, table: Any) -> Any:
-        if not isinstance(table, Mapping):
-            raise ValueError("must be a table")  # noqa: TRY004  pydantic turns only ValueError into a mistake of the file
-        known = [field.alias or name for name, field in cls.model_fields.items()]
-        unknown = [name for name in table if name not in known]
-        if unknown:
-            close = difflib.get_close_matches(unknown[0], known, n=1)
-            hint = f", did you mean {close[0]!r}?" if close else ":"
-            raise ValueError(f"{unknown[0]!r} is no key here{hint} known are {', '.join(known)}")
-        return table
+class _Table(TomlTable):
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
 
 
 class _AppTable(_Table):
@@ -220,44 +188,14 @@ def _usable_in_gitlab(secret: str) -> bool:
     return not secret.startswith(standard_webhooks.TOKEN_PREFIX) or bool(standard_webhooks.key_of(secret))
 
 
-def _problem_text(error: ValidationError) -> str:
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [
-        f"{_key(problem['loc'])}{_sentence(problem)}"
-        for problem in problems
-        if not _is_echo(problem, problems)
-    ]
-    return lines[0] if len(lines) == 1 else "\n  ".join((f"{len(lines)} mistakes:", *lines))
-
-
-def _is_echo(problem: ErrorDetails, problems: Sequence[ErrorDetails]) -> bool:
-    """Whether a list is reported as empty only because its items are wrong."""
-    place = problem["loc"]
-    return problem["type"] == "too_short" and any(
-        len(other["loc"]) > len(place) and other["loc"][: len(place)] == place for other in problems
-    )
-
-
-def _key(location: Iterable[int | str]) -> str:
-    key = ""
-    for part in location:
-        if part != "[key]":
-            key += f"[{part + 1}]" if isinstance(part, int) else f".{part}" if key else part
-    return f"{key}: " if key else ""
-
-
-def _sentence(problem: ErrorDetails) -> str:
-    name, message = problem["loc"][-1] if problem["loc"] else "", problem["msg"].removeprefix("Value error, ")
+def _explanation(problem: ErrorDetails) -> str | None:
+    name = problem["loc"][-1] if problem["loc"] else ""
     match problem["type"]:
         case "missing" | "too_short" if name == "sources":
             return "there is none: add a table [sources.NAME] for POST /webhooks/NAME"
-        case "missing":
-            return "is missing"
-        case "too_short":
-            return "must not be empty: leave it out for the default, if it has one"
         case "string_pattern_mismatch" if name == "[key]":
             return "a source's name is lower-case letters, digits, '.', '_' and '-'"
         case "string_pattern_mismatch":
             return "must be a label: letters, digits, '.', '_' and '-'"
         case _:
-            return message[0].lower() + message[1:]
+            return None

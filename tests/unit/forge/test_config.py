@@ -126,12 +126,21 @@ MISTAKES = {
     ),
     "app without key": (source("[sources.acme.app]\nid = 1", forge="github"), "app.private_key: is missing"),
     "key that is none": (source("app={id = 1, private_key = 'plain:hush'}", forge="github"), "in PEM form"),
-    "event": (source("[[sources.acme.rules]]\nevents = ['pushed']"), r"rules\[1\].events\[1\]: .*'push'"),
+    "event": (
+        source("[[sources.acme.rules]]\nevents = ['pushed']"),
+        r"rules\[1\].events\[1\]: must be one of push, ",
+    ),
     "glob": (source("[[sources.acme.rules]]\npaths = ['a[']"), r"rules\[1\].paths\[1\]: .*without its \]"),
     "no glob": (source("[[sources.acme.rules]]\nbranches = []"), r"branches: must not be empty"),
-    "priority": (source("[[sources.acme.rules]]\npriority = 'urgent'"), r"rules\[1\].priority: .*'critical'"),
+    "priority": (
+        source("[[sources.acme.rules]]\npriority = 'urgent'"),
+        r"rules\[1\].priority: must be one of critical, ",
+    ),
     "label": (source("[[sources.acme.rules]]\nruns-on = 'a b'"), r"rules\[1\].runs-on: must be a label"),
-    "forks": (source("[[sources.acme.rules]]\nforks = 'some'"), r"rules\[1\].forks: .*'approve'"),
+    "forks": (
+        source("[[sources.acme.rules]]\nforks = 'some'"),
+        r"rules\[1\].forks: must be one of none, approve, ",
+    ),
 }
 
 

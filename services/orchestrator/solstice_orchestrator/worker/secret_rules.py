@@ -11,21 +11,20 @@ from, since a job runs the code of that place: host and path, without scheme, us
 """
 
 import re
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import JobRequestV1, Source
 from solstice_common.values.globs import fits, meaningful
-from solstice_common.values.references import References, split
+from solstice_common.values.references import Reference, References
 from solstice_common.values.repo_urls import name_of
-from solstice_common.values.validation import in_words
+from solstice_common.values.toml_tables import TomlTable, parse_toml
 from solstice_orchestrator.domain.trust import V1_TRUST, is_trusted
 from solstice_orchestrator.worker.masking import LEAST_CHARACTERS
 
@@ -139,30 +138,13 @@ def read_secret_rules(path: str, environ: Mapping[str, str]) -> SecretRules:
 
 def parse_secret_rules(content: bytes, references: References) -> SecretRules:
     """Parse the rules in the file's content, without reading the secrets themselves."""
-    try:
-        parsed = _File.model_validate(tomllib.loads(content.decode("utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigurationError(f"is not TOML: {error}") from None
-    except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
-        lines = (
-            f"{'.'.join(str(part + 1) if isinstance(part, int) else part for part in problem['loc'])}: "
-            f"{in_words(problem)}"
-            for problem in problems
-        )
-        raise ConfigurationError("\n  ".join(lines)) from None
     return SecretRules(
         references=references,
         rules=tuple(
             SecretRule(repositories=rule.repositories, references=MappingProxyType(rule.secrets))
-            for rule in parsed.rules
+            for rule in parse_toml(content, _File).rules
         ),
     )
-
-
-def _checked_reference(reference: str) -> str:
-    split(reference)
-    return reference
 
 
 def _name(name: str) -> str:
@@ -171,14 +153,10 @@ def _name(name: str) -> str:
     return name
 
 
-class _RuleTable(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _RuleTable(TomlTable):
     repositories: Annotated[tuple[Annotated[str, AfterValidator(meaningful)], ...], Field(min_length=1)]
-    secrets: dict[Annotated[str, AfterValidator(_name)], Annotated[str, AfterValidator(_checked_reference)]]
+    secrets: dict[Annotated[str, AfterValidator(_name)], Reference]
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _File(TomlTable):
     rules: tuple[_RuleTable, ...] = ()

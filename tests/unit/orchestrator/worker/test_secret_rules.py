@@ -113,10 +113,13 @@ def test_without_a_file_there_are_no_secrets() -> None:
 
 MISTAKES = {
     "not TOML": ("[[rules", "is not TOML"),
-    "unknown key": ("[[rule]]", "rule: "),
-    "no repositories": ("[[rules]]\nsecrets = {}", "rules.1.repositories"),
+    "unknown key": ("[[rule]]", "'rule' is no key here, did you mean 'rules'"),
+    "no repositories": ("[[rules]]\nsecrets = {}", "rules[1].repositories"),
     "glob": ("[[rules]]\nrepositories = ['a[']\nsecrets = {}", "without its ]"),
-    "secret as it is": ("[[rules]]\nrepositories = ['a']\nsecrets = { KEY = 'hush' }", "rules.1.secrets.KEY"),
+    "secret as it is": (
+        "[[rules]]\nrepositories = ['a']\nsecrets = { KEY = 'hush' }",
+        "rules[1].secrets.KEY",
+    ),
     "name": ("[[rules]]\nrepositories = ['a']\nsecrets = { 'A-B' = 'plain:x' }", "named like a variable"),
     "name of ours": ("[[rules]]\nrepositories = ['a']\nsecrets = { SOLSTICE_X = 'plain:x' }", "SOLSTICE_"),
 }

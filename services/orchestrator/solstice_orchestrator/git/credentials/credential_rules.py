@@ -11,18 +11,16 @@ begin with a host, so that a credential has one host to which it may be sent.
 """
 
 import re
-import tomllib
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from solstice_common.errors import ConfigurationError
 from solstice_common.values.globs import fits, meaningful
-from solstice_common.values.references import split
+from solstice_common.values.references import Reference
 from solstice_common.values.repo_urls import name_of
-from solstice_common.values.validation import in_words
+from solstice_common.values.toml_tables import TomlTable, parse_toml
 
 DEFAULT_USER: Final = "solstice"
 """The user beside a token. Forgejo, Gitea, GitHub and GitLab read only the token; GitLab's deploy tokens have a user."""
@@ -122,19 +120,7 @@ def parse_credential_rules(content: bytes) -> tuple[CredentialRule, ...]:
 
     ConfigurationError names every wrong key, and contains no secret.
     """
-    try:
-        parsed = _File.model_validate(tomllib.loads(content.decode("utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigurationError(f"is not TOML: {error}") from None
-    except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
-        lines = (
-            f"{'.'.join(str(part + 1) if isinstance(part, int) else part for part in problem['loc'])}: "
-            f"{in_words(problem)}"
-            for problem in problems
-        )
-        raise ConfigurationError("\n  ".join(lines)) from None
-    return tuple(rule.read() for rule in parsed.rules)
+    return tuple(rule.read() for rule in parse_toml(content, _File).rules)
 
 
 def _pattern(pattern: str) -> str:
@@ -144,11 +130,6 @@ def _pattern(pattern: str) -> str:
             "must begin with the host to which the credential belongs: forge.example/river/* or forge.example/**"
         )
     return pattern
-
-
-def _reference(reference: str) -> str:
-    split(reference)
-    return reference
 
 
 def _user(user: str) -> str:
@@ -164,30 +145,23 @@ def _https(url: str) -> str:
     return url
 
 
-_Reference = Annotated[str, AfterValidator(_reference)]
-
-
-class _AppTable(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _AppTable(TomlTable):
     id: Annotated[int, Field(gt=0)]
-    private_key: _Reference
+    private_key: Reference
     api_url: Annotated[str, AfterValidator(_https)] = ""
 
     def read(self) -> AppAccess:
         return AppAccess(app_id=self.id, private_key=self.private_key, api_url=self.api_url)
 
 
-class _RuleTable(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _RuleTable(TomlTable):
     repositories: Annotated[tuple[Annotated[str, AfterValidator(_pattern)], ...], Field(min_length=1)]
     sources: tuple[str, ...] = ()
     untrusted: bool = False
     http: Literal["refused", "allowed"] = "refused"
-    token: _Reference | None = None
+    token: Reference | None = None
     user: Annotated[str, AfterValidator(_user)] | None = None
-    ssh_key: _Reference | None = None
+    ssh_key: Reference | None = None
     known_hosts: str | None = None
     github_app: _AppTable | None = None
 
@@ -224,7 +198,5 @@ class _RuleTable(BaseModel):
         return TokenAccess(token=self.token or "", user=self.user or DEFAULT_USER), schemes
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _File(TomlTable):
     rules: tuple[_RuleTable, ...] = ()

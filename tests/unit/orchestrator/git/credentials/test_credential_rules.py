@@ -86,19 +86,19 @@ def test_untrusted_runs_get_only_what_the_operator_gives_them() -> None:
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        ('repositories = ["**"]\ntoken = "file:t"', "rules.1.repositories.1: must begin with the host"),
+        ('repositories = ["**"]\ntoken = "file:t"', "rules[1].repositories[1]: must begin with the host"),
         ('repositories = ["*/river/*"]\ntoken = "file:t"', "must begin with the host"),
         ('repositories = ["forge.*/river/*"]\ntoken = "file:t"', "must begin with the host"),
         ('repositories = ["forge.example"]\ntoken = "file:t"', "must begin with the host"),
-        ('repositories = ["forge.example/*"]\ntoken = "ghp_plaNted"', "rules.1.token: a secret does not stand here"),
-        ('repositories = ["forge.example/*"]\ntoken = "file:t"\nuser = "a:b"', "rules.1.user: must be the name"),
+        ('repositories = ["forge.example/*"]\ntoken = "ghp_plaNted"', "rules[1].token: a secret does not stand here"),
+        ('repositories = ["forge.example/*"]\ntoken = "file:t"\nuser = "a:b"', "rules[1].user: must be the name"),
         ('repositories = ["forge.example/*"]', "must have one of token, ssh_key and github_app"),
         ('repositories = ["github.com/*"]\ngithub_app = { id = 7, private_key = "file:k", api_url = "http://a.example" }', "must be an https URL"),
         ('repositories = ["github.com/*"]\ngithub_app = { id = 7, private_key = "-----BEGIN plaNted" }', "a secret does not stand here"),
         ('repositories = ["forge.example/*"]\nssh_key = "file:k"', "must have known_hosts"),
         ('repositories = ["forge.example/*"]\nssh_key = "file:k"\nknown_hosts = "h"\nuser = "git"', "are for token alone"),
-        ('repositories = []\ntoken = "file:t"', "rules.1.repositories"),
-        ('repositories = ["forge.example/*"]\ntokn = "file:t"', "rules.1.tokn"),
+        ('repositories = []\ntoken = "file:t"', "rules[1].repositories"),
+        ('repositories = ["forge.example/*"]\ntokn = "file:t"', "rules[1]: 'tokn' is no key here, did you mean 'token'"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_without_the_secret(rule: str, words: str) -> None:
