@@ -39,6 +39,8 @@ START_SECONDS: Final = 30.0
 START_PAUSE_SECONDS: Final = 0.2
 _WALL: Final = 0x40000000
 """Lets waitpid(2) see children of every kind; the `os` module has no name for it."""
+_PRCTL: Final = ctypes.CDLL(None, use_errno=True).prctl if sys.platform.startswith("linux") else None
+"""Found once, before supervisors are forked from the process that imports this."""
 
 
 class ControlClosed(Exception):
@@ -46,6 +48,12 @@ class ControlClosed(Exception):
 
 
 def main(group: list[str]) -> int:
+    """Become the supervisor of a job: see `supervise`."""
+    handle_signals()
+    return supervise(group)
+
+
+def supervise(group: list[str]) -> int:
     """Run the plan; the verdict says how it ended.
 
     The exit code is 0 only when no process of the job is left.
@@ -98,18 +106,12 @@ def _is_childless() -> bool:
 
 
 class _Signals:
-    """A pipe that becomes readable when a child ends.
-
-    The supervisor itself ignores SIGTERM and its like.
-    """
+    """A pipe that becomes readable when a signal comes, such as that of a child's end."""
 
     def __enter__(self) -> Self:
         self.readable, self._writable = os.pipe()
         os.set_blocking(self.readable, False)
         os.set_blocking(self._writable, False)
-        # Handlers, not SIG_IGN: steps would inherit ignored signals, but they do not inherit handlers.
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._writable, warn_on_full_buffer=False)
         return self
 
@@ -332,23 +334,42 @@ def kill_descendants(ancestor: int) -> None:
             pass
 
 
+def handle_signals() -> None:
+    """Survive SIGTERM and its like, and wake up when a child ends.
+
+    A forked supervisor inherits this.
+    """
+    # Handlers, not SIG_IGN: steps would inherit ignored signals, but they do not inherit handlers.
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, lambda *_: None)
+
+
 def _go_first_without_memory() -> None:
     """Let the kernel end processes of the job before others when memory is short: proc_pid_oom_score_adj(5)."""
+    _write("/proc/self/oom_score_adj", b"500")
+
+
+def _write(path: str, content: bytes) -> None:
+    """Write to a file of the kernel, if it is there and may be written."""
+    # Not with `pathlib` and `io`, whose memory a forked process would have to copy.
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("500")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, content)
+        finally:
+            os.close(descriptor)
 
 
 def _become_reaper() -> None:
     """Become the subreaper, and hide our memory from the user's other processes (Linux alone)."""
-    if not sys.platform.startswith("linux"):
-        return
     become_subreaper()
     hide_memory()
 
 
 def hide_memory() -> None:
     """Hide our memory and descriptors from the user's other processes; Linux alone."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    if _PRCTL is not None:
+        _PRCTL(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _lead_session() -> None:
@@ -363,13 +384,13 @@ def _lead_session() -> None:
 def _join(group: list[str]) -> None:
     """Enter the job's control group, if it has one and the kernel allows it."""
     for path in group:
-        with contextlib.suppress(OSError):
-            Path(path, "cgroup.procs").write_bytes(b"0")
+        _write(f"{path}/cgroup.procs", b"0")
 
 
 def become_subreaper() -> None:
     """Become the parent of every descendant whose own parent ends; Linux alone."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if _PRCTL is not None:
+        _PRCTL(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _say(**words: Any) -> None:

@@ -31,6 +31,7 @@ def main() -> None:
     """Fork a supervisor for each message."""
     supervisor = _loaded(sys.argv[1])
     supervisor.hide_memory()
+    supervisor.handle_signals()
     requests = socket.socket(fileno=0)
     # What is here now is needed by every supervisor: no collection has to look at it and copy its pages.
     gc.freeze()
@@ -70,7 +71,7 @@ def _supervise(supervisor: ModuleType, group: list[str], pipes: list[int]) -> in
         os.dup2(pipe, number)
         os.close(pipe)
     os.write(supervisor.VERDICT, ID_FORMAT % os.getpid())
-    return int(supervisor.main(group))
+    return int(supervisor.supervise(group))
 
 
 if __name__ == "__main__":
