@@ -59,7 +59,8 @@ def supervise(group: list[str]) -> int:
     The exit code is 0 only when no process of the job is left.
     """
     _go_first_without_memory()
-    _become_reaper()
+    become_subreaper()
+    hide_memory()
     _join(group)
     with _Signals() as signals:
         _say(event="ready")
@@ -106,7 +107,7 @@ def _is_childless() -> bool:
 
 
 class _Signals:
-    """A pipe that becomes readable when a signal comes, such as that of a child's end."""
+    """A pipe that becomes readable when a signal comes: a child has ended."""
 
     def __enter__(self) -> Self:
         self.readable, self._writable = os.pipe()
@@ -358,12 +359,6 @@ def _write(path: str, content: bytes) -> None:
             os.write(descriptor, content)
         finally:
             os.close(descriptor)
-
-
-def _become_reaper() -> None:
-    """Become the subreaper, and hide our memory from the user's other processes (Linux alone)."""
-    become_subreaper()
-    hide_memory()
 
 
 def hide_memory() -> None:

@@ -86,11 +86,14 @@ class QueueReports:
 
     async def _message(self, job: JobView, waited_seconds: float) -> Message | None:
         facts = await self._store.waiting(job.job_id)
-        why = None if facts is None else explain(facts)
-        if facts is None or why is None or facts.state is not JobState.WAITING:
+        if facts is None or facts.state is not JobState.WAITING or facts.now - facts.since < waited_seconds:
+            return None
+        # Not before: to explain a job's wait takes milliseconds.
+        why = explain(facts)
+        if why is None:
             return None
         words = waiting_text(facts, why, saturated=self._saturated())
-        if facts.now - facts.since < waited_seconds or self._reported.get(job.job_id) == words:
+        if self._reported.get(job.job_id) == words:
             return None
         run = await self._store.run(job.run_id)
         if run is None or run.source_name is None:

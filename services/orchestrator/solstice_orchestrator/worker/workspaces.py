@@ -5,13 +5,13 @@ import contextlib
 import fcntl
 import os
 import secrets
-import shutil
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +33,9 @@ KILL_SECONDS: Final = 20.0
 PATH_BYTES: Final = 4096
 SMALL_TREE: Final = 1000
 """Files and directories of a tree that is removed without a process of its own."""
+SMALL_DEPTH: Final = 32
+"""How deep such a tree may be."""
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _SUFFIX: Final = ".lock"
 
 
@@ -90,9 +93,7 @@ class Workspaces:
                 path.mkdir(mode=0o700)
             yield place
         finally:
-            if place.group:
-                await run_to_completion(place.group.end(), f"end of the group of {root.name}")
-            await remove_tree(root)
+            await run_to_completion(_remove(place), f"remove {root.name}")
 
 
 @asynccontextmanager
@@ -228,6 +229,25 @@ def _environment(pid: int) -> bytes:
     return b""
 
 
+async def _remove(place: Workspace) -> None:
+    """Remove an attempt's control group and its directories.
+
+    One thread does both if nothing runs in the group and the tree is small.
+    """
+    with contextlib.suppress(RuntimeError):
+        # RuntimeError: a job has used up all threads.
+        if await asyncio.to_thread(_remove_unused, place):
+            return
+    if place.group and not await place.group.end():
+        LOG.error(LogEvent.PROCESSES_NOT_ENDED, directory=str(place.group.path), count=None)
+    await _remove_tree(place.root)
+
+
+def _remove_unused(place: Workspace) -> bool:
+    """Remove a group without processes, and a small tree; False: something is left."""
+    return (place.group is None or place.group.remove()) and _remove_small_tree(place.root)
+
+
 async def remove_tree(path: Path) -> None:
     """Remove a directory tree, however deep, read-only directories included.
 
@@ -242,28 +262,37 @@ def _remove_small_tree(path: Path) -> bool:
     This is cheaper than to start a process. A large tree would keep the interpreter from other work.
     """
     try:
-        if not _is_small(path):
-            return False
-        shutil.rmtree(path)
-    except FileNotFoundError:
-        return True
-    except (OSError, RecursionError):
+        above = os.open(path.parent, _DIRECTORY)
+        try:
+            return _emptied(above, path.name, SMALL_TREE, SMALL_DEPTH) is not None
+        finally:
+            os.close(above)
+    except OSError:
         return False
-    return True
 
 
-def _is_small(path: Path) -> bool:
-    """Return whether a tree is small; look at no more names than necessary."""
-    count, directories = 0, [str(path)]
-    while directories:
-        with os.scandir(directories.pop()) as entries:
-            for entry in entries:
-                count += 1
-                if count > SMALL_TREE:
-                    return False
-                if entry.is_dir(follow_symlinks=False):
-                    directories.append(entry.path)
-    return True
+def _emptied(above: int, name: str, room: int, depth: int) -> int | None:
+    """Remove a directory in the open directory `above`, with what is in it.
+
+    Return how many more names there is room for, None without room for its own. No symbolic link is followed.
+    """
+    directory = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+    try:
+        with os.scandir(directory) as entries:
+            listed = list(islice(entries, room + 1))
+        left: int | None = room - len(listed)
+        for entry in listed:
+            if left is None or left < 0 or depth == 0:
+                return None
+            if entry.is_dir(follow_symlinks=False):
+                left = _emptied(directory, entry.name, left, depth - 1)
+            else:
+                os.unlink(entry.name, dir_fd=directory)
+    finally:
+        os.close(directory)
+    if left is not None:
+        os.rmdir(name, dir_fd=above)
+    return left
 
 
 async def _remove_tree(path: Path) -> None:

@@ -195,11 +195,13 @@ def _write_file(top: int, file: _File) -> os.stat_result:
     if stat.S_ISREG(file.mode):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(file.name, flags, mode, dir_fd=top)
-        with os.fdopen(descriptor, "wb", buffering=0) as writing:
+        try:
             left = memoryview(file.content)
             while left:
-                left = left[writing.write(left) :]
+                left = left[os.write(descriptor, left) :]
             return os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
     if stat.S_ISDIR(file.mode):
         os.mkdir(file.name, mode, dir_fd=top)
     else:

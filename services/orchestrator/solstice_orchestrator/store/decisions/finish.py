@@ -1,6 +1,6 @@
 """Ends attempts, by their holder or by rescue, and decides what follows. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -25,11 +25,15 @@ _RELEASED: Final = Reason.RELEASED
 
 
 def finish_attempts(
-    unit: UnitOfWork, ends: Sequence[AttemptEnd], past: Mapping[AttemptKey, Attempt]
+    unit: UnitOfWork,
+    ends: Sequence[AttemptEnd],
+    past: Mapping[AttemptKey, Attempt],
+    going_on: Collection[str] = (),
 ) -> Sequence[bool]:
     """Record the ends of attempts; True also when this same end was recorded before.
 
-    `past`: the ended attempts among those that are not current (`ended_attempts`) any more.
+    `past`: the ended attempts among those that are not current (`ended_attempts`) any more. `going_on`: runs that these
+    ends do not change, because another of their jobs runs and none is blocked; their other jobs need not be loaded.
     """
     known, answers, settled = dict(past), [], dict[str, None]()
     for key, outcome in ends:
@@ -40,7 +44,7 @@ def finish_attempts(
         known[key] = end_attempt(unit, job, outcome)
         settled[job.run_id] = None
         answers.append(True)
-    unit.settle(settled)
+    unit.settle([run_id for run_id in settled if run_id not in going_on])
     return answers
 
 

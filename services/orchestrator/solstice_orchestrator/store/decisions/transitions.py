@@ -49,7 +49,7 @@ class UnitOfWork:
     """Loaded runs and jobs, with their changes; `changes` returns what to write.
 
     A store loads runs with all their jobs (`attempts`: the ended ones of jobs that failed before), in the order of
-    `position`. Only a claim loads single jobs, and settles no run. `subjects`: those that are already known, by run id.
+    `position`. Claims, and ends after which a run goes on as before, load single jobs and settle no run. `subjects`: those that are already known, by run id.
     A run that has begun with its only job has its true state here, even when its row is behind (`begun_with`).
     """
 

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+from solstice_common.messages.states import RunState
 from solstice_orchestrator.scheduling.order import (
     PRIORITY_ORDER,
     Candidate,
@@ -59,6 +60,7 @@ def claim(
             )
         }
         for run in unit.runs.values()
+        if run.state is not RunState.RUNNING
     }
     claims = assign_jobs(unit, worker_id, chosen, specs, siblings)
     write(transaction, unit.changes())

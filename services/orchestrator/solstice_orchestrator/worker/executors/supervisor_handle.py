@@ -158,10 +158,10 @@ class SupervisorHandle:
         except TimeoutError:
             await self.kill()
             code = await exit_code(self._process)
-        if self._group and not await self._group.end():
-            LOG.error(LogEvent.PROCESSES_NOT_ENDED, directory=str(self._group.path), count=None)
         # A supervisor that ends with 0 left nothing; the kernel tells us the code, so no job can forge it. Now and then
-        # we look all the same: git may have left zombies.
+        # we look all the same: git may have left zombies. The group ends with the workspace in any case.
+        if code != 0 and self._group and not await self._group.end():
+            LOG.error(LogEvent.PROCESSES_NOT_ENDED, directory=str(self._group.path), count=None)
         await kill_orphans(pause_seconds=ORPHANS_SECONDS if code == 0 else 0.0)
 
 

@@ -68,17 +68,23 @@ class SqliteTransaction:
         return self.moment.rules
 
 
-def load_runs(transaction: SqliteTransaction, run_ids: Iterable[str]) -> UnitOfWork:
-    """Load these runs with all their jobs."""
-    execute, ids = transaction.connection.execute, json.dumps(list(run_ids))
-    runs = execute(f"SELECT {RUN} FROM runs WHERE run_id IN (SELECT value FROM json_each(?))", (ids,))  # noqa: S608  made of constants
+def load_runs(
+    transaction: SqliteTransaction, run_ids: Iterable[str], job_ids: Iterable[str] = ()
+) -> UnitOfWork:
+    """Load these runs with all their jobs, and these jobs with their runs."""
+    execute, whole = transaction.connection.execute, list(run_ids)
     jobs = [
         job_of(row)
         for row in execute(
-            f"SELECT {JOB} FROM jobs WHERE run_id IN (SELECT value FROM json_each(?)) ORDER BY run_id, position",  # noqa: S608  made of constants
-            (ids,),
+            f"SELECT {JOB} FROM jobs WHERE run_id IN (SELECT value FROM json_each(?))"  # noqa: S608  made of constants
+            " OR job_id IN (SELECT value FROM json_each(?)) ORDER BY run_id, position",
+            (json.dumps(whole), json.dumps(list(job_ids))),
         )
     ]
+    runs = execute(
+        f"SELECT {RUN} FROM runs WHERE run_id IN (SELECT value FROM json_each(?))",  # noqa: S608  made of constants
+        (json.dumps(list({*whole, *(job.run_id for job in jobs)})),),
+    )
     # The attempts that a dead letter would report.
     failed = [job.job_id for job in jobs if job.failures or job.state is JobState.ERRORED]
     return UnitOfWork(transaction.moment, map(run_of, runs), jobs, attempts_of(transaction, failed))
