@@ -5,6 +5,7 @@ not stop others: its fetch soon leaves its place to them, and repositories that 
 """
 
 import asyncio
+import time
 from collections import OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
@@ -24,7 +25,7 @@ from solstice_orchestrator.git.commit_group import (
     fetch_group,
     fetch_single,
 )
-from solstice_orchestrator.git.credentials.credential_rules import CredentialChoice
+from solstice_orchestrator.git.credentials.credential_rules import PROVEN_SECONDS, CredentialChoice
 from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.git.hosts import host_of
 from solstice_orchestrator.git.repository import object_format
@@ -73,7 +74,7 @@ class CommitFiles:
     """Fetches and caches files of commits, in tasks of the group `tasks`.
 
     Callers that ask for the same files at once share the answer, also a failure. `is_proven` tells of a repository's
-    URL whether it has answered before, and has not failed lately.
+    URL whether it has answered before, and has not failed lately. After PROVEN_SECONDS files are fetched again.
     """
 
     def __init__(
@@ -82,10 +83,12 @@ class CommitFiles:
         policy: GitPolicy,
         scratch: Path,
         is_proven: Callable[[str], bool] = lambda _: True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tasks, self._policy, self._scratch = tasks, policy, scratch
-        self._is_proven = is_proven
-        self._cache: OrderedDict[_Key, Files] = OrderedDict()
+        self._is_proven, self._clock = is_proven, clock
+        self._cache: OrderedDict[_Key, tuple[Files, float]] = OrderedDict()
+        """The files of each commit, and when they came."""
         self._coming: dict[_Key, asyncio.Future[FilesOrFailure]] = {}
         self._waiting: defaultdict[_Repository, list[FilesRequest]] = defaultdict(list)
         """Waiting requests of each repository that has a task."""
@@ -98,9 +101,10 @@ class CommitFiles:
         choice = self._policy.credentials.choice(request)
         lookup = FilesRequest(request=request, paths=tuple(paths), credential=choice)
         key = _key(lookup)
-        if key in self._cache:
-            self._cache.move_to_end(key)
-            return self._cache[key]
+        cached, came_at = self._cache.pop(key, (None, 0.0))
+        if cached is not None and self._clock() - came_at < PROVEN_SECONDS:
+            self._cache[key] = cached, came_at
+            return cached
         if key not in self._coming:
             self._coming[key] = asyncio.get_running_loop().create_future()
             self._fetch(lookup)
@@ -197,7 +201,7 @@ class CommitFiles:
         key = _key(lookup)
         self._coming.pop(key).set_result(answer)
         if not isinstance(answer, CheckoutFailed) and sum(map(len, answer.values())) <= MAX_BYTES:
-            self._cache[key] = answer
+            self._cache[key] = answer, self._clock()
             if len(self._cache) > MAX_COMMITS:
                 self._cache.popitem(last=False)
 

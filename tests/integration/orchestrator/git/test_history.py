@@ -11,6 +11,7 @@ from solstice_orchestrator.domain.checkout_spec import CheckoutSpec
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.git.credentials.credential_rules import PROVEN_SECONDS
 from solstice_orchestrator.git.objects.object_cache import ObjectCache
 from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from tests.builders import job_request
@@ -140,3 +141,17 @@ async def test_jobs_of_one_commit_find_each_what_their_own_checkout_says(tmp_pat
         for spec in (CheckoutSpec(), CheckoutSpec(depth=0), CheckoutSpec(), CheckoutSpec(depth=0)):
             assert (await harness.run("git rev-list --count HEAD", checkout=spec)).state is JobState.SUCCEEDED
     assert [line for line in harness.text.splitlines() if line.isdecimal()] == ["1", "2", "1", "2"]
+
+
+async def test_a_small_checkout_is_written_again_no_longer_than_its_right_counts_as_proven(
+    tmp_path: Path,
+) -> None:
+    now, repository = [100.0], Repository(tmp_path / "harbour")
+    async with open_harness(tmp_path / "work", repository) as harness:
+        objects = ObjectCache(tmp_path / "objects", 1024**3, clock=lambda: now[0])
+        replace_executor(harness, objects=objects, small_checkouts=SmallCheckouts(1024**3))
+        await harness.run("true")
+        repository.path.rename(tmp_path / "gone")
+        assert (await harness.run("true")).state is JobState.SUCCEEDED
+        now[0] += PROVEN_SECONDS
+        assert (await harness.run("true")).state is JobState.ERRORED

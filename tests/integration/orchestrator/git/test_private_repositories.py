@@ -14,10 +14,12 @@ from solstice_orchestrator.git import addresses
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_ancestry import ask_repository
 from solstice_orchestrator.git.commit_files import CommitFiles
+from solstice_orchestrator.git.credentials.credential_rules import PROVEN_SECONDS
 from solstice_orchestrator.git.credentials.fetch_gateway import CredentialedFetch, open_gateway
 from solstice_orchestrator.git.credentials.git_credentials import GitCredentials, HttpCredential
 from solstice_orchestrator.git.credentials.upstream import Upstream
 from solstice_orchestrator.git.heads import Branch, head_of
+from solstice_orchestrator.git.objects.object_cache import ObjectCache
 from solstice_orchestrator.superseding.push_order import OrderQuestion
 from tests.git_memory import git_memory
 from tests.private_forge import TOKEN, PrivateForge
@@ -169,6 +171,33 @@ async def test_planning_shows_an_untrusted_run_nothing_that_a_trusted_one_fetche
         assert isinstance(untrusted, CheckoutFailed)
         with pytest.raises(CheckoutFailed):
             await ask(forge.request(trusted=False))
+
+
+@pytest.mark.parametrize("fetched", ["a checkout", "a plan"])
+async def test_what_was_fetched_serves_a_right_that_was_revoked_no_longer_than_documented(
+    fetched: str, forge: PrivateForge
+) -> None:
+    now, policy = [100.0], forge.policy()
+    async with asyncio.TaskGroup() as tasks:
+        files = CommitFiles(tasks, policy, forge.folder / "scratch", clock=lambda: now[0])
+        objects = ObjectCache(forge.folder / "work/git/objects", 1024**3, clock=lambda: now[0])
+
+        async def use() -> object:
+            if fetched == "a plan":
+                return await files.of(forge.request(), [".solstice/job.sh"])
+            return await forge.check_out(policy, objects=objects)
+
+        await use()
+        forge.asking.authorization = "Basic revoked"
+        now[0] += PROVEN_SECONDS - 1
+        await use()
+        requests = len(forge.asking.requests)
+        now[0] += 1
+        with pytest.raises(CheckoutFailed, match="refused the credential"):
+            await use()
+        assert len(forge.asking.requests) > requests
+        with pytest.raises(CheckoutFailed, match="refused the credential"):
+            await use()
 
 
 async def test_another_repository_of_the_host_gets_no_credential(forge: PrivateForge) -> None:

@@ -24,6 +24,8 @@ from solstice_common.values.toml_tables import TomlTable, parse_toml
 
 DEFAULT_USER: Final = "solstice"
 """The user beside a token. Forgejo, Gitea, GitHub and GitLab read only the token; GitLab's deploy tokens have a user."""
+PROVEN_SECONDS: Final = 600.0
+"""How long fetched objects and files are given to others with the same right, without a question to the host."""
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _HOST: Final = re.compile(r"[^*?\[\]/]+")
 

@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import os
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -24,7 +25,7 @@ from solstice_common.messages import JobRequestV1
 from solstice_common.runtime.private_paths import restore_private_directory
 from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, CheckoutSpec
 from solstice_orchestrator.git.command import GitPolicy
-from solstice_orchestrator.git.credentials.credential_rules import CredentialChoice
+from solstice_orchestrator.git.credentials.credential_rules import PROVEN_SECONDS, CredentialChoice
 from solstice_orchestrator.processes.completion import run_to_completion
 
 P = ParamSpec("P")
@@ -82,13 +83,16 @@ class _Changed(Exception):
 class ObjectCache:
     """The objects of the commits that were used last.
 
-    They have at most `max_bytes`; with 0 there is no cache.
+    They have at most `max_bytes`; with 0 there is no cache. A commit is fetched again after PROVEN_SECONDS: the right to
+    read it may have ended.
     """
 
-    def __init__(self, directory: Path, max_bytes: int) -> None:
-        self._directory, self._max_bytes = directory, max_bytes
+    def __init__(self, directory: Path, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._directory, self._max_bytes, self._clock = directory, max_bytes, clock
         self._commits: OrderedDict[CommitKey, Sequence[CachedFile]] = OrderedDict()
         """The files of each commit, the commit that was used last at the end."""
+        self._requested_at: dict[CommitKey, float] = {}
+        """When each commit was requested from its host."""
         self._fetching: WeakValueDictionary[CommitKey, asyncio.Lock] = WeakValueDictionary()
         self._places: dict[CommitKey, Path] = {}
 
@@ -106,12 +110,17 @@ class ObjectCache:
             if await self._copied(key, git_dir):
                 return None
             self._places[key] = git_dir
+            requested_at = self._clock()
             try:
                 await fetch()
             finally:
                 del self._places[key]
-            await self._save(key, git_dir)
+            await self._save(key, git_dir, requested_at)
         return None
+
+    def is_proven(self, key: CommitKey) -> bool:
+        """Return whether the commit is here, and was fetched a short time ago."""
+        return key in self._commits and self._clock() - self._requested_at[key] < PROVEN_SECONDS
 
     def fetched_into(self, key: CommitKey, git_dir: Path) -> Path:
         """Return the repository into which the commit is being fetched for `git_dir`, mostly that itself."""
@@ -121,6 +130,9 @@ class ObjectCache:
         """Copy the commit's objects; return False without them, or if they were changed."""
         files = self._commits.get(key)
         if files is None:
+            return False
+        if not self.is_proven(key):
+            self._drop(key, files)
             return False
         self._commits.move_to_end(key)
         try:
@@ -132,7 +144,7 @@ class ObjectCache:
             return False
         return True
 
-    async def _save(self, key: CommitKey, git_dir: Path) -> None:
+    async def _save(self, key: CommitKey, git_dir: Path, requested_at: float) -> None:
         """Store the commit's objects, and drop those of others that were used longest ago."""
         found = _files_of(git_dir)
         total = sum(size for _, size in found)
@@ -144,6 +156,7 @@ class ObjectCache:
         try:
             restore_private_directory(self._directory, above=3)
             self._commits[key] = await _run(total, _stored, copies, git_dir)
+            self._requested_at[key] = requested_at
         except OSError:
             # The disk is full, most likely, and jobs need it more.
             _remove(copy for _, copy, _ in copies)
@@ -158,6 +171,7 @@ class ObjectCache:
         # Another checkout may have dropped it already, and stored it again.
         if self._commits.get(key) is files:
             del self._commits[key]
+            del self._requested_at[key]
             _remove(file.copy for file in files)
 
 

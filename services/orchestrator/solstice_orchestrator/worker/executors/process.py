@@ -123,7 +123,7 @@ class ProcessExecutor:
         request, key = execution.request, CommitKey.of(execution.request, self.git, spec)
         await log.mark(LogMark.of("$ checkout"))
         await log.write(f"{request.commit_sha} of {request.repo_url}\n".encode())
-        if self.small_checkouts and await self.small_checkouts.write(key, place.source):
+        if await self._written_again(key, place):
             return None
         pause = self.hosts.pause_of(request.repo_url, holds_slot=True)
         if pause is not None:
@@ -133,6 +133,17 @@ class ProcessExecutor:
         if ended is None and self.small_checkouts:
             self.small_checkouts.keep(key, place.source)
         return ended
+
+    async def _written_again(self, key: CommitKey, place: Workspace) -> bool:
+        """Write a small checkout without git; return False where there is none.
+
+        Its host must have given the commit a short time ago.
+        """
+        if self.small_checkouts is None:
+            return False
+        if self.objects and not self.objects.is_proven(key._replace(spec=key.spec.of_commit)):
+            return False
+        return await self.small_checkouts.write(key, place.source)
 
     async def _bring(
         self,
