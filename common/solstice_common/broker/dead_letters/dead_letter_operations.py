@@ -1,8 +1,10 @@
 """Lists dead letters, removes selected ones and puts exported ones back."""
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from operator import itemgetter
 from typing import Final, TypeVar
 
@@ -11,6 +13,8 @@ from solstice_common.broker.dead_letters.dead_letter_queue import (
     DeadLetter,
     DeadLetterQueue,
     DeadLetterQueues,
+    Progress,
+    no_progress,
 )
 from solstice_common.broker.dead_letters.dead_letter_routes import DeadLetterRoute
 from solstice_common.broker.dead_letters.hashed_bodies import in_groups
@@ -24,15 +28,8 @@ EVERYTHING: Final = 1_000_000
 OLDEST: Final = datetime.min.replace(tzinfo=UTC)
 """Stands for an unknown time."""
 
-Progress = Callable[[int], None]
-"""Called with the number of dead letters that are done."""
-
 
 def ignore_held(_queue: str, _held: int | None) -> None:
-    """Report nothing."""
-
-
-def no_progress(_done: int) -> None:
     """Report nothing."""
 
 
@@ -60,6 +57,7 @@ async def browse(
     *,
     whole: bool = False,
     on_held: OnHeld = ignore_held,
+    on_progress: Progress = no_progress,
 ) -> list[T]:
     """Return what `keep` returns for the selected dead letters of these queues; changes nothing.
 
@@ -69,14 +67,20 @@ async def browse(
     Raises DeadLettersInUse when another reader holds all of a queue; `on_held` gets to know that it holds some.
     """
     selected: list[T] = []
+    read = itertools.count(1)
+
+    def fits(found: DeadLetterFacts) -> bool:
+        on_progress(next(read))
+        return selection.fits(found)
+
     for name in names:
-        selected += await _selected_of(queues.queue(name), selection, keep, whole=whole, on_held=on_held)
+        selected += await _selected_of(queues.queue(name), fits, keep, whole=whole, on_held=on_held)
     return selected
 
 
 async def _selected_of(
     queue: DeadLetterQueue,
-    selection: Selection,
+    fits: Callable[[DeadLetterFacts], bool],
     keep: Callable[[DeadLetterFacts], T],
     *,
     whole: bool,
@@ -89,7 +93,7 @@ async def _selected_of(
         nonlocal seen
         seen += 1
         found = facts_of(dead_letter)
-        if found.id not in selected and selection.fits(found):
+        if fits(found) and found.id not in selected:
             selected[found.id] = found.dead_since or OLDEST, keep(found)
 
     async def read() -> int:
@@ -114,9 +118,9 @@ async def drop(
     async def handle(group: Sequence[DeadLetter]) -> Collection[str]:
         nonlocal seen
         seen += len(group)
+        on_progress(len(dropped))  # of this group nothing is removed yet
         chosen = [each.id for each in group if selection.fits(facts_of(each))]
         dropped.extend(chosen)
-        on_progress(len(dropped))
         return chosen
 
     async def remove() -> int:
@@ -124,16 +128,19 @@ async def drop(
         return seen
 
     await read_in_time(queue, remove)
+    on_progress(len(dropped))
     return list(dict.fromkeys(dropped))
 
 
-async def purge(queue: DeadLetterQueue, *, on_held: OnHeld = ignore_held) -> int:
+async def purge(
+    queue: DeadLetterQueue, *, on_held: OnHeld = ignore_held, on_progress: Progress = no_progress
+) -> int:
     """Remove all of a queue; return how many.
 
     `on_held` gets to know that another reader holds some, which stay.
     """
     try:
-        removed = await read_in_time(queue, queue.purge)
+        removed = await read_in_time(queue, partial(queue.purge, on_progress))
         held = await queue.in_use() if removed else 0
     except DeadLettersInUse as error:
         removed, held = 0, error.number

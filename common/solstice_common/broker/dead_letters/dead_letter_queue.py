@@ -78,8 +78,14 @@ class DeadLetter:
 
 See = Callable[[DeadLetter], None]
 """Is shown a dead letter, and may keep what it needs of it."""
+Progress = Callable[[int], None]
+"""Called with the number of dead letters that are done."""
 Handle = Callable[[Sequence[DeadLetter]], Awaitable[Collection[str]]]
 """Handles a group of dead letters; returns the ids of those that may be removed now."""
+
+
+def no_progress(_done: int) -> None:
+    """Report nothing."""
 
 
 class DeadLetterQueue(Protocol):
@@ -123,8 +129,8 @@ class DeadLetterQueue(Protocol):
         """
         ...
 
-    async def purge(self) -> int:
-        """Remove all that wait; return how many."""
+    async def purge(self, on_progress: Progress = no_progress) -> int:
+        """Remove all that wait; return how many. `on_progress` is called with the number so far."""
         ...
 
     async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
@@ -146,13 +152,19 @@ class DeadLetterQueues(Protocol):
     def queue(self, name: str) -> DeadLetterQueue: ...
 
 
-async def take_all(queue: DeadLetterQueue) -> int:
+async def take_all(queue: DeadLetterQueue, on_progress: Progress) -> int:
     """Remove all that wait, for a broker that cannot do so at once."""
+    passed = 0
 
     async def choose_all(group: Sequence[DeadLetter]) -> Collection[str]:
+        nonlocal passed
+        on_progress(passed)  # of this group nothing is removed yet
+        passed += len(group)
         return [each.id for each in group]
 
-    return await queue.take(choose_all, await queue.count() or 0)
+    removed = await queue.take(choose_all, await queue.count() or 0)
+    on_progress(removed)
+    return removed
 
 
 def plain(value: Any) -> Any:

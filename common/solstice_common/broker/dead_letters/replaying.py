@@ -9,13 +9,13 @@ from hashlib import sha256
 from typing import Any, Final
 
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts, facts_of
-from solstice_common.broker.dead_letters.dead_letter_operations import (
-    EVERYTHING,
+from solstice_common.broker.dead_letters.dead_letter_operations import EVERYTHING, browse
+from solstice_common.broker.dead_letters.dead_letter_queue import (
+    DeadLetter,
+    DeadLetterQueues,
     Progress,
-    browse,
     no_progress,
 )
-from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, DeadLetterQueues
 from solstice_common.broker.dead_letters.other_readers import read_in_time
 from solstice_common.broker.dead_letters.replay_message import NotReplayable, came_back, replay_message
 from solstice_common.broker.dead_letters.selection import Selection
@@ -47,10 +47,17 @@ class Replayed:
     """Refused again before we stopped watching, with their new ids."""
     not_read: str = ""
     """Why some were not read: another reader holds them; they stay."""
+    waiting: int = 0
+    """How many there were at the beginning, also of those that were not chosen."""
     broken_off: str = ""
-    """Why the connection to the broker was lost; the next replay sends again what the broker had confirmed
+    """Why it ended early: the connection to the broker was lost, or it was interrupted. The next replay sends again what the broker had confirmed
     just before.
     """
+
+    @property
+    def left(self) -> int:
+        """How many are not sent, of those that waited at the beginning."""
+        return max(0, self.waiting - len(self.sent))
 
     @property
     def went_well(self) -> bool:
@@ -64,6 +71,7 @@ class Replayed:
             "kept": self.kept,
             "failed": self.failed,
             "came_back": [each.document() for each in self.came_back],
+            "left": self.left,
             "not_read": self.not_read,
             "broken_off": self.broken_off,
         }
@@ -110,7 +118,7 @@ class Replay:
         self._is_cut_off = False
         self._passed = 0
         self._budget: float = 0
-        self._report = Replayed(replay_id=replay_id, queue=dlq)
+        self.report = Replayed(replay_id=replay_id, queue=dlq)
 
     async def run(self, *, watch_seconds: float = 0.0) -> Replayed:
         """Replay every selected dead letter that waits now.
@@ -121,27 +129,30 @@ class Replay:
         try:
             await self._replay(watch_seconds)
         except RightMissing as error:
-            if not self._report.sent:
+            if not self.report.sent:
                 raise
-            self._report.broken_off = str(error)
+            self.report.broken_off = str(error)
+        except asyncio.CancelledError:
+            self.report.broken_off = "interrupted"
+            raise
         except DeadLettersInUse as error:
-            self._report.not_read = str(error)
+            self.report.not_read = str(error)
         except BrokerUnavailable as error:
-            self._report.broken_off = str(error)
-        return self._report
+            self.report.broken_off = str(error)
+        return self.report
 
     async def _replay(self, watch_seconds: float) -> None:
         if (
             await read_in_time(self._queue, self._replay_waiting)
             and (held := await self._queue.in_use()) != 0
         ):
-            self._report.not_read = str(DeadLettersInUse(self._queue.name, held))
-        if self._report.sent and watch_seconds:
+            self.report.not_read = str(DeadLettersInUse(self._queue.name, held))
+        if self.report.sent and watch_seconds:
             await self._watch(watch_seconds)
 
     async def _replay_waiting(self) -> int:
         """Replay what waits; return how many were passed to us."""
-        waiting = await self._queue.count() or 0
+        waiting = self.report.waiting = await self._queue.count() or 0
         while waiting:
             self._budget = HOLD_SECONDS * self._rate if self._rate else EVERYTHING
             await self._queue.take(self._handle, waiting)
@@ -167,17 +178,17 @@ class Replay:
 
     def _is_due(self, found: DeadLetterFacts) -> bool:
         return (
-            found.id not in self._report.failed
-            and not came_back(found.dead_letter, self._report.replay_id)
+            found.id not in self.report.failed
+            and not came_back(found.dead_letter, self.report.replay_id)
             and self._selection.fits(found)
         )
 
     def _prepare(self, found: DeadLetterFacts, messages: dict[str, Message]) -> None:
         message = replay_message(
-            found, self._route, replay_id=self._report.replay_id, by=self._by, at=self._now()
+            found, self._route, replay_id=self.report.replay_id, by=self._by, at=self._now()
         )
         if isinstance(message, NotReplayable):
-            self._report.kept[found.id] = message.why
+            self.report.kept[found.id] = message.why
         else:
             messages[found.id] = message
 
@@ -198,10 +209,10 @@ class Replay:
                     # No connection: the rest would fail one confirm timeout after the other.
                     self._is_cut_off = True
                     words += " (it may have arrived; another replay sends it again, and it counts once)"
-                self._report.failed[dead_letter_id] = words
+                self.report.failed[dead_letter_id] = words
         self._sent |= confirmed
-        self._report.sent += [each for each in messages if each in confirmed]
-        self._on_progress(len(self._report.sent))
+        self.report.sent += [each for each in messages if each in confirmed]
+        self._on_progress(len(self.report.sent))
         if self._rate:
             await asyncio.sleep(max(0.0, len(messages) / self._rate - (time.monotonic() - began)))
         return confirmed
@@ -211,7 +222,7 @@ class Replay:
         for name in sorted(self._may_come_back_to):
             if await self._queues.queue(name).count():
                 found = await browse(self._queues, [name], Selection(), self._if_it_came_back)
-                self._report.came_back += filter(None, found)
+                self.report.came_back += filter(None, found)
 
     def _if_it_came_back(self, found: DeadLetterFacts) -> DeadLetterFacts | None:
         return found.brief() if self._is_of_this_replay(found) else None
@@ -219,6 +230,6 @@ class Replay:
     def _is_of_this_replay(self, found: DeadLetterFacts) -> bool:
         """Whether it came back: by its body, and its header or time."""
         return found.dead_letter.digest in self._bodies and (
-            came_back(found.dead_letter, self._report.replay_id)
+            came_back(found.dead_letter, self.report.replay_id)
             or (found.dead_since is not None and found.dead_since >= self._began)
         )

@@ -5,7 +5,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Self, TypeVar
 
-from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, See
+from solstice_common.broker.dead_letters.dead_letter_queue import (
+    DeadLetter,
+    Handle,
+    Progress,
+    See,
+    no_progress,
+)
 from solstice_common.broker.dead_letters.hashed_bodies import in_groups
 from solstice_common.broker.embedded import dead_letter_rows
 from solstice_common.broker.embedded.embedded_broker import EmbeddedBroker
@@ -81,9 +87,11 @@ class EmbeddedDeadLetterQueue:
                 )
         return removed
 
-    async def purge(self) -> int:
+    async def purge(self, on_progress: Progress = no_progress) -> int:
         """See `dead_letter_queue.DeadLetterQueue.purge`."""
-        return await self._run(partial(dead_letter_rows.purge, queue=self.name))
+        removed = await self._run(partial(dead_letter_rows.purge, queue=self.name))
+        on_progress(removed)
+        return removed
 
     async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
         """See `dead_letter_queue.DeadLetterQueue.put_back`."""

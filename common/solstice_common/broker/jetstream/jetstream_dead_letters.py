@@ -17,7 +17,14 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.errors import APIError, NotFoundError
 
-from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, See, take_all
+from solstice_common.broker.dead_letters.dead_letter_queue import (
+    DeadLetter,
+    Handle,
+    Progress,
+    See,
+    no_progress,
+    take_all,
+)
 from solstice_common.broker.dead_letters.hashed_bodies import HashedBody, in_groups
 from solstice_common.broker.dead_letters.meta_records import dead_letter_of, meta_of_dead_letter
 from solstice_common.broker.jetstream.jetstream_names import stream_of
@@ -184,9 +191,9 @@ class JetStreamDeadLetterQueue:
         hold.sequences.difference_update(gone)
         return removed
 
-    async def purge(self) -> int:
+    async def purge(self, on_progress: Progress = no_progress) -> int:
         """See `dead_letter_queue.DeadLetterQueue.purge`."""
-        return await take_all(self)
+        return await take_all(self, on_progress)
 
     async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
         """See `dead_letter_queue.DeadLetterQueue.put_back`."""

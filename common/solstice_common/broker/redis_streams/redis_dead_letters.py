@@ -15,7 +15,14 @@ from typing import Final, Self
 import orjson
 from redis.exceptions import ResponseError
 
-from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, See, take_all
+from solstice_common.broker.dead_letters.dead_letter_queue import (
+    DeadLetter,
+    Handle,
+    Progress,
+    See,
+    no_progress,
+    take_all,
+)
 from solstice_common.broker.dead_letters.hashed_bodies import GROUP, HashedBody, in_groups
 from solstice_common.broker.dead_letters.meta_records import dead_letter_of, meta_of_dead_letter
 from solstice_common.broker.links.background import background
@@ -150,9 +157,9 @@ class RedisDeadLetterQueue:
             consumer, [entry_id for entry_id, each in group.items() if each.id in chosen]
         )
 
-    async def purge(self) -> int:
+    async def purge(self, on_progress: Progress = no_progress) -> int:
         """See `dead_letter_queue.DeadLetterQueue.purge`."""
-        return await take_all(self)
+        return await take_all(self, on_progress)
 
     async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
         """See `dead_letter_queue.DeadLetterQueue.put_back`."""

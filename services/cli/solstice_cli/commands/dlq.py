@@ -24,6 +24,7 @@ from solstice_cli.commands.dlq_options import (
 )
 from solstice_cli.output import dead_letters as shown
 from solstice_cli.output.dead_letter_lines import lines_to_export, lines_to_import
+from solstice_cli.output.dead_letter_progress import Tally, interruptible, progress
 from solstice_common.broker import DeadLetter, DeadLetterQueues, open_broker, open_dead_letter_queues
 from solstice_common.broker.dead_letters.counting import counts
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
@@ -68,7 +69,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters and count them; changes nothing. In a pipe: tab-separated, whole values."""
-    found = _found(settings, chosen, DeadLetterFacts.brief)
+    found = _found(settings, chosen, DeadLetterFacts.brief, as_json=as_json)
     now = datetime.now(UTC)
     if as_json:
         documents = [each.document() for each in found[:limit]]
@@ -100,7 +101,7 @@ def show(
         one[:] = [kept]
         return kept
 
-    found = _found(settings, choose(ids=[dead_letter], queue=queue), keep)
+    found = _found(settings, choose(ids=[dead_letter], queue=queue), keep, as_json=as_json)
     if len(found) != 1:
         raise ConfigurationError(shown.not_one(dead_letter, found))
     if as_json:
@@ -138,16 +139,17 @@ def replay(
         _replay_plan(settings, chosen, as_json=as_json)
         return
     if chosen.selection.ids:
-        _name_unknown(chosen, _found(settings, chosen, DeadLetterFacts.brief))
+        _name_unknown(chosen, _found(settings, chosen, DeadLetterFacts.brief, as_json=as_json))
     routes = chosen.routes(settings)
     replay_id = uuid.uuid4().hex
 
-    async def send(queues: DeadLetterQueues) -> list[Replayed]:
-        reports: list[Replayed] = []
+    reports: list[Replayed] = []
+
+    async def send(queues: DeadLetterQueues) -> None:
         async with open_broker(settings.amqp_url, name=NAME) as broker:
             await broker.ready(CONNECT_SECONDS)
             for route in await existing(queues, routes):
-                with shown.progress(f"replayed from {route.dlq}", as_json=as_json) as progress:
+                with progress(f"replayed from {route.dlq}", as_json=as_json) as say:
                     one = Replay(
                         broker=broker,
                         queues=queues,
@@ -157,18 +159,22 @@ def replay(
                         replay_id=replay_id,
                         by=NAME,
                         rate=rate,
-                        on_progress=progress,
+                        on_progress=say,
                     )
-                    reports.append(await one.run(watch_seconds=watch))
+                    reports.append(one.report)
+                    await one.run(watch_seconds=watch)
                 if reports[-1].broken_off:
                     break
-        return reports
 
-    reports = _answer(settings, send)
-    if as_json:
-        print_json({"replays": [each.document() for each in reports]})
-    else:
-        shown.print_replays(reports)
+    def print_reports() -> None:
+        if as_json:
+            print_json({"replays": [each.document() for each in reports]})
+        else:
+            shown.print_replays(reports)
+
+    with interruptible(print_reports):
+        _answer(settings, send)
+    print_reports()
     if not all(each.went_well for each in reports):
         raise typer.Exit(Exit.FAILED)
 
@@ -189,7 +195,7 @@ def drop(
         raise ConfigurationError(
             "drop: say which: ids, --reason, --repository, --priority, --since or --where; 'purge' removes all"
         )
-    found = _found(settings, chosen, DeadLetterFacts.brief)
+    found = _found(settings, chosen, DeadLetterFacts.brief, as_json=as_json)
     _name_unknown(chosen, found)
     if dry_run or not found:
         shown.print_dropped([each.id for each in found] if dry_run else [], dry_run=dry_run, as_json=as_json)
@@ -199,14 +205,18 @@ def drop(
     those = Selection(ids=tuple(each.id for each in found))
     queues_of_them = {each.dead_letter.queue for each in found}
 
+    tally = Tally("removed", len(found))
+
     async def remove(queues: DeadLetterQueues) -> list[str]:
         removed: list[str] = []
         for name in sorted(queues_of_them):
-            with shown.progress(f"removed from {name}", as_json=as_json) as progress:
-                removed += await drop_from(queues.queue(name), those, on_progress=progress)
+            with progress(f"removed from {name}", as_json=as_json) as say:
+                removed += await drop_from(queues.queue(name), those, on_progress=tally.of_queue(say))
         return removed
 
-    shown.print_dropped(_answer(settings, remove), dry_run=False, as_json=as_json)
+    with interruptible(tally.print):
+        dropped = _answer(settings, remove)
+    shown.print_dropped(dropped, dry_run=False, as_json=as_json)
 
 
 @app.command()
@@ -222,10 +232,11 @@ def purge(
         raise ConfigurationError("purge: name the queue: --queue requests, cancels or statuses")
     routes = chosen_routes(settings, queue)
 
-    async def names_of(queues: DeadLetterQueues) -> list[str]:
-        return [each.dlq for each in await existing(queues, routes)]
+    async def numbers_of(queues: DeadLetterQueues) -> dict[str, int]:
+        names = [each.dlq for each in await existing(queues, routes)]
+        return {name: await queues.queue(name).count() or 0 for name in names}
 
-    names = _answer(settings, names_of)
+    names = _answer(settings, numbers_of)
     shown.confirm(f"Remove every dead letter of {', '.join(names)} for good?", yes=yes)
 
     in_use: list[str] = []
@@ -234,10 +245,18 @@ def purge(
         in_use.append(name)
         shown.say_held(name, number)
 
-    async def empty(queues: DeadLetterQueues) -> dict[str, int]:
-        return {name: await purge_of(queues.queue(name), on_held=note_held) for name in names}
+    tally = Tally("removed", sum(names.values()))
 
-    purged = _answer(settings, empty)
+    async def empty(queues: DeadLetterQueues) -> dict[str, int]:
+        purged: dict[str, int] = {}
+        for name in names:
+            with progress(f"removed from {name}", as_json=as_json) as say:
+                removing = purge_of(queues.queue(name), on_held=note_held, on_progress=tally.of_queue(say))
+                purged[name] = await removing
+        return purged
+
+    with interruptible(tally.print):
+        purged = _answer(settings, empty)
     if as_json:
         print_json({"purged": purged})
     else:
@@ -259,7 +278,7 @@ def export(
 ) -> None:
     """Write dead letters to a file, one line of JSON each; all stay."""
     with lines_to_export() as lines:
-        places = _found(settings, chosen, lines.add, whole=True)
+        places = _found(settings, chosen, lines.add, whole=True, as_json=as_json)
         if str(file) == "-":
             lines.copy(places, sys.stdout.buffer)
             return
@@ -296,15 +315,18 @@ def import_(
             shown.print_imported(read, as_json=as_json)
             return
 
+        tally = Tally("worked on", sum(numbers.values()))
+
         async def add(queues: DeadLetterQueues) -> dict[str, dict[str, Any]]:
             done: dict[str, dict[str, Any]] = {}
             for name in numbers:
-                with shown.progress(f"added to {name}", as_json=as_json) as progress:
-                    added = await put_back(queues.queue(name), of(name), on_progress=progress)
+                with progress(f"added to {name}", as_json=as_json) as say:
+                    added = await put_back(queues.queue(name), of(name), on_progress=tally.of_queue(say))
                 done[name] = {"added": added.added, "present": added.present, "failed": list(added.failed)}
             return done
 
-        done = _answer(settings, add)
+        with interruptible(tally.print):
+            done = _answer(settings, add)
     shown.print_imported(done, as_json=as_json)
     if any(each["failed"] for each in done.values()):
         raise typer.Exit(Exit.FAILED)
@@ -315,12 +337,19 @@ def _found(
     chosen: Chosen,
     keep: Callable[[DeadLetterFacts], T],
     *,
+    as_json: bool,
     whole: bool = False,
 ) -> list[T]:
     names = [each.dlq for each in chosen.routes(settings)]
 
     async def read(queues: DeadLetterQueues) -> list[T]:
-        return await browse(queues, names, chosen.selection, keep, whole=whole, on_held=shown.say_held)
+        with progress("read", as_json=as_json) as say:
+            return await browse(
+                *(queues, names, chosen.selection, keep),
+                whole=whole,
+                on_held=shown.say_held,
+                on_progress=say,
+            )
 
     return _answer(settings, read)
 
@@ -348,6 +377,6 @@ def _answer(settings: DeadLetterSettings, ask: Callable[[DeadLetterQueues], Awai
 
 
 def _replay_plan(settings: DeadLetterSettings, chosen: Chosen, *, as_json: bool) -> None:
-    found = _found(settings, chosen, DeadLetterFacts.brief)
+    found = _found(settings, chosen, DeadLetterFacts.brief, as_json=as_json)
     _name_unknown(chosen, found)
     shown.print_plan([(each, reason_to_stay(each)) for each in found], as_json=as_json)

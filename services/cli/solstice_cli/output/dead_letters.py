@@ -1,9 +1,7 @@
 """Prints dead letters, and the results of replays and imports."""
 
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +11,6 @@ import typer
 from solstice_cli.output.display import print_rows
 from solstice_common.broker.dead_letters.counting import Counts
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
-from solstice_common.broker.dead_letters.dead_letter_operations import Progress
 from solstice_common.broker.dead_letters.reasons import advice
 from solstice_common.broker.dead_letters.replaying import Replayed
 from solstice_common.broker.headers import DETAIL_HEADER, HISTORY_HEADER, REASON_HEADER
@@ -23,7 +20,6 @@ from solstice_common.errors import ConfigurationError, DeadLettersInUse
 from solstice_common.values.quantities import quantity
 from solstice_common.values.times import format_timestamp
 
-EVERY_SECONDS: Final = 0.5
 SHOWN_DETAIL: Final = 120
 
 
@@ -127,7 +123,8 @@ def print_replays(reports: Sequence[Replayed]) -> None:
             typer.echo(f"  not read: {one_line(report.not_read)}")
         if report.broken_off:
             typer.echo(
-                f"  broken off: {one_line(report.broken_off)}. Run it again: nothing is lost, and what is sent twice counts once"
+                f"  broken off: {one_line(report.broken_off)}. {report.left} are left. Run it again: nothing is lost, and "
+                "what is sent twice counts once"
             )
         for each in report.came_back:
             detail = one_line(each.detail)[:SHOWN_DETAIL]
@@ -194,27 +191,6 @@ def print_exported(file: Path, count: int, *, as_json: bool) -> None:
         print_json({"file": str(file), "exported": count})
     else:
         typer.echo(f"wrote {quantity(count, 'dead letter')} to {file}")
-
-
-@contextmanager
-def progress(what: str, *, as_json: bool) -> Iterator[Progress]:
-    """Say on a terminal, twice a second, how many are done."""
-    if as_json or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    shown_at, any_shown = time.monotonic(), False
-
-    def say(done: int) -> None:
-        nonlocal shown_at, any_shown
-        if time.monotonic() - shown_at >= EVERY_SECONDS:
-            shown_at, any_shown = time.monotonic(), True
-            typer.echo(f"\r{what}: {done}", nl=False, err=True)
-
-    try:
-        yield say
-    finally:
-        if any_shown:
-            typer.echo(err=True)
 
 
 def _numbers(numbers: Mapping[str, int]) -> str:

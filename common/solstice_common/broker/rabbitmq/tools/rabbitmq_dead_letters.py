@@ -18,7 +18,14 @@ from typing import Any, Final, Self
 import aio_pika
 from pamqp import commands as spec
 
-from solstice_common.broker.dead_letters.dead_letter_queue import DeadLetter, Handle, See, plain
+from solstice_common.broker.dead_letters.dead_letter_queue import (
+    DeadLetter,
+    Handle,
+    Progress,
+    See,
+    no_progress,
+    plain,
+)
 from solstice_common.broker.dead_letters.hashed_bodies import HashedBody, LargeBody, in_groups
 from solstice_common.broker.headers import BROKER_COUNTERS
 from solstice_common.broker.protocol import Published, PublishStatus
@@ -36,6 +43,7 @@ RENEW_AT: Final = 5
 Far below the limit of 20: killed readers and reads on the management page count, too.
 """
 
+LEFT_SECONDS: Final = 3.0
 COUNTS_LAG_SECONDS: Final = 11.0
 """The age that the numbers of the management API may have: quorum queues and it count every five seconds."""
 
@@ -90,7 +98,13 @@ class RabbitMQDeadLetterQueue:
     async def in_use(self) -> int | None:
         """See `dead_letter_queue.DeadLetterQueue.in_use`. A stranger's `basic.get` does not show."""
         async with self._reading() as reader:
-            if not await reader.consumers():
+            # A quorum queue counts a consumer that has just left, such as our own, a little longer.
+            wait_until = time.monotonic() + LEFT_SECONDS
+            while await reader.consumers():
+                if time.monotonic() >= wait_until:
+                    break
+                await asyncio.sleep(LEFT_SECONDS / 30)
+            else:
                 return 0
         number = await self._held_in(self.name)
         if number != 0:
@@ -126,10 +140,12 @@ class RabbitMQDeadLetterQueue:
                     removed += len(gone)
         return removed
 
-    async def purge(self) -> int:
+    async def purge(self, on_progress: Progress = no_progress) -> int:
         """See `dead_letter_queue.DeadLetterQueue.purge`."""
         async with self._reading() as reader:
-            return await reader.purge()
+            removed = await reader.purge()
+        on_progress(removed)
+        return removed
 
     async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
         """See `dead_letter_queue.DeadLetterQueue.put_back`."""

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from solstice_common.broker import DeadLetter, Published
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
-from solstice_common.broker.dead_letters.dead_letter_operations import browse, put_back
-from solstice_common.broker.dead_letters.dead_letter_queue import Handle, See
+from solstice_common.broker.dead_letters.dead_letter_operations import browse, drop, put_back
+from solstice_common.broker.dead_letters.dead_letter_queue import Handle, Progress, See, no_progress, take_all
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.broker.protocol import CONFIRMED
 
@@ -42,12 +42,18 @@ class QueueInMemory:
         for each in self.dead_letters[:limit]:
             see(each)
 
-    # Listing and importing remove nothing.
-
     async def take(self, handle: Handle, limit: int) -> int:
-        raise NotImplementedError
+        removed = 0
+        for each in self.dead_letters[:limit]:
+            chosen = await handle([each])
+            if each.id in chosen:
+                self.dead_letters.remove(each)
+                removed += 1
+        return removed
 
-    async def purge(self) -> int:
+    # Nothing here purges.
+
+    async def purge(self, on_progress: Progress = no_progress) -> int:
         raise NotImplementedError
 
     async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
@@ -79,3 +85,27 @@ async def test_what_is_there_is_not_put_back_and_large_ones_go_one_by_one() -> N
     assert (added.added, added.present, added.failed) == (4, 2, [])
     assert queue.groups == [1, 1, 2]
     assert await queue.count() == 5
+
+
+async def test_reading_counts_what_is_read_of_all_queues() -> None:
+    counted: list[int] = []
+    queue = QueueInMemory(dead(b"1"), dead(b"2"))
+    await browse(queue, ["q", "r"], Selection(reason="x"), DeadLetterFacts.brief, on_progress=counted.append)
+    assert counted == [1, 2, 3, 4]
+
+
+async def test_only_what_is_removed_counts_as_removed() -> None:
+    those = [dead(b"1"), dead(b"2"), dead(b"3")]
+    queue, counted = QueueInMemory(*those), list[tuple[int, int]]()
+
+    def note(done: int) -> None:
+        counted.append((done, len(queue.dead_letters)))
+
+    assert await drop(queue, Selection(ids=[those[0].id, those[2].id]), on_progress=note) == [
+        those[0].id,
+        those[2].id,
+    ]
+    assert counted == [(0, 3), (1, 2), (1, 2), (2, 1)]
+    counted.clear()
+    assert await take_all(queue, note) == 1
+    assert counted == [(0, 1), (1, 0)]
