@@ -39,6 +39,11 @@ class CheckoutSpec:
     ref: ChangeCommit = ChangeCommit.HEAD
 
     @property
+    def may_change(self) -> bool:
+        """Whether a later checkout of the same commit may find something else."""
+        return self.tags or self.ref is ChangeCommit.MERGE
+
+    @property
     def of_commit(self) -> "CheckoutSpec":
         """What of this concerns the objects of the commit itself."""
         return CheckoutSpec(depth=self.depth, tags=self.tags)

@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 from solstice_orchestrator.domain.checkout_spec import (
     MAX_DEPTH,
     PLAIN_CHECKOUT,
+    ChangeCommit,
     CheckoutSpec,
     Submodules,
 )
@@ -27,6 +28,7 @@ class CheckoutProperties:
     depth: int | None = None
     tags: bool | None = None
     submodules: Submodules | None = None
+    ref: ChangeCommit | None = None
 
     def spec(self, defaults: "CheckoutProperties") -> CheckoutSpec | None:
         """Return the job's checkout; `defaults` gives what this node does not."""
@@ -37,6 +39,7 @@ class CheckoutProperties:
             depth=_first(self.depth, defaults.depth, plain.depth),
             tags=_first(self.tags, defaults.tags, plain.tags),
             submodules=_first(self.submodules, defaults.submodules, plain.submodules),
+            ref=_first(self.ref, defaults.ref, plain.ref),
         )
 
 
@@ -46,7 +49,7 @@ NO_PROPERTIES: Final = CheckoutProperties()
 def read_checkout(node: KdlNode) -> CheckoutProperties:
     """Read a `checkout` node."""
     expect_childless(node)
-    values = properties(node, ("depth", "tags", "submodules"))
+    values = properties(node, ("depth", "tags", "submodules", "ref"))
     if node.arguments:
         one_of(node.arguments[0], "what checkout takes besides properties", (NONE,))
         for surplus in (*node.arguments[1:], *values.values()):
@@ -54,10 +57,12 @@ def read_checkout(node: KdlNode) -> CheckoutProperties:
                 "'checkout none' leaves the workspace empty, and takes nothing else"
             )
         return CheckoutProperties(is_none=True)
+    ref = values.get("ref")
     return CheckoutProperties(
         depth=whole_number(values["depth"], "depth", MAX_DEPTH) if "depth" in values else None,
         tags=truth(values["tags"], "tags is #true or #false") if "tags" in values else None,
         submodules=_submodules(values["submodules"]) if "submodules" in values else None,
+        ref=ChangeCommit(one_of(ref, "ref", tuple(ChangeCommit))) if ref else None,
     )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from solstice_common.errors import InvalidWorkflow
-from solstice_orchestrator.domain.checkout_spec import CheckoutSpec, Submodules
+from solstice_orchestrator.domain.checkout_spec import ChangeCommit, CheckoutSpec, Submodules
 from solstice_orchestrator.workflow import kdl
 from solstice_orchestrator.workflow.checkout_node import NO_PROPERTIES, CheckoutProperties, read_checkout
 from solstice_orchestrator.workflow.reader import parse_workflow
@@ -22,11 +22,11 @@ def checkouts(text: str) -> list[CheckoutSpec | None]:
     ("text", "spec"),
     {
         "checkout": CheckoutSpec(),
-        "checkout depth=0 tags=#true submodules=#true": CheckoutSpec(
-            depth=0, tags=True, submodules=Submodules.DIRECT
+        "checkout depth=0 tags=#true submodules=#true ref=merge": CheckoutSpec(
+            depth=0, tags=True, submodules=Submodules.DIRECT, ref=ChangeCommit.MERGE
         ),
         "checkout submodules=recursive": CheckoutSpec(submodules=Submodules.RECURSIVE),
-        "checkout depth=1 tags=#false submodules=#false": CheckoutSpec(),
+        "checkout depth=1 tags=#false submodules=#false ref=head": CheckoutSpec(),
         "checkout none": None,
     }.items(),
 )
@@ -66,10 +66,11 @@ def test_a_job_with_a_checkout_of_its_own_has_one_where_defaults_say_none() -> N
         ("depth=#true", 16, "depth is a whole number from 0 to 1000000"),
         ('tags="yes"', 15, "tags is #true or #false"),
         ("submodules=all", 21, 'submodules is #true, #false or "recursive"'),
+        ("ref=main", 14, 'ref is "head" or "merge", not \'main\''),
         (
             "dept=1",
             10,
-            "no property 'dept' (did you mean 'depth'?); known: 'depth', 'tags', 'submodules'",
+            "no property 'dept' (did you mean 'depth'?); known: 'depth', 'tags', 'submodules', 'ref'",
         ),
         ("main", 10, "what checkout takes besides properties is \"none\", not 'main'"),
         ("none depth=1", 21, "'checkout none' leaves the workspace empty, and takes nothing else"),

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, CheckoutSpec, Submodules
+from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, ChangeCommit, CheckoutSpec, Submodules
 from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.git.checkouts.merge_results import merge_ref, merge_result
 from solstice_orchestrator.git.checkouts.submodules import (
     MAX_SUBMODULES,
     Submodule,
@@ -50,6 +51,9 @@ async def check_out(
     """
     async with temporary(scratch) as home:
         checkout = _Checkout(directory, home, policy, objects, spec)
+        ref = merge_ref(request) if spec.ref is ChangeCommit.MERGE else None
+        if ref is not None:
+            request = await checkout.merged(request, ref)
         await checkout.bring(request, CommitKey.of(request, policy, spec.of_commit), directory)
 
 
@@ -63,6 +67,24 @@ class _Checkout:
         self._spec = spec
         self._until = asyncio.get_running_loop().time() + policy.timeout_seconds
         self._submodules = 0
+
+    async def merged(self, request: JobRequestV1, ref: str) -> JobRequestV1:
+        """Return the request for the commit that merges the change into its target branch."""
+        async with bounded(self._left(), request):
+            git = await new_git(
+                request,
+                self._home / "merge.git",
+                self._home,
+                self._policy,
+                max_bytes=self._policy.max_bytes,
+                bare=True,
+                credential=self._policy.credentials.choice(request),
+            )
+            sha = await merge_result(git, request, ref)
+        return request.model_copy(update={"commit_sha": sha, "ref": ref})
+
+    def _left(self) -> float:
+        return self._until - asyncio.get_running_loop().time()
 
     async def bring(
         self, request: JobRequestV1, key: CommitKey, directory: Path, *, nesting: int = 0
@@ -86,8 +108,7 @@ class _Checkout:
                 await self._bring_submodule(submodule, request, key, directory, nesting=nesting + 1)
 
     async def _fetched(self, request: JobRequestV1, key: CommitKey, directory: Path) -> Git:
-        left = self._until - asyncio.get_running_loop().time()
-        async with bounded(left, request):
+        async with bounded(self._left(), request):
             git = await new_git(
                 request,
                 directory,

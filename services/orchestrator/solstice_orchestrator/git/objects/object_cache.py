@@ -47,7 +47,7 @@ class CommitKey(NamedTuple):
     credential: CredentialChoice
     spec: CheckoutSpec = PLAIN_CHECKOUT
     request_id: str | None = None
-    """The request whose run shares what may change at the forge: tags."""
+    """The request whose run shares what may change at the forge."""
 
     @classmethod
     def of(cls, request: JobRequestV1, policy: GitPolicy, spec: CheckoutSpec = PLAIN_CHECKOUT) -> "CommitKey":
@@ -61,7 +61,7 @@ class CommitKey(NamedTuple):
             request.trusted is True,
             policy.credentials.choice(request),
             spec,
-            request.request_id if spec.tags else None,
+            request.request_id if spec.may_change else None,
         )
 
 
