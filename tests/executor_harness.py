@@ -19,6 +19,7 @@ from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.processes import control_groups
 from solstice_orchestrator.processes.supervisor import descendants, process_ids
 from solstice_orchestrator.worker.executors.process import ProcessExecutor
+from solstice_orchestrator.worker.executors.source_checkout import SourceCheckout
 from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
 from tests.builders import execution, job, job_request
 from tests.repositories import Repository
@@ -167,7 +168,7 @@ async def open_harness(directory: Path, repository: Repository) -> AsyncIterator
     async with open_workspaces(directory) as workspaces:
         executor = ProcessExecutor(
             workspaces=workspaces,
-            git=GitPolicy(protocols=("file",)),
+            checkout=SourceCheckout(git=GitPolicy(protocols=("file",)), scratch=workspaces.scratch),
             grace_seconds=0.3,
             max_log_bytes=200_000,
         )
@@ -177,3 +178,8 @@ async def open_harness(directory: Path, repository: Repository) -> AsyncIterator
 def replace_executor(harness: ExecutorHarness, **changes: Any) -> None:
     """Replace the harness's executor by one with these fields changed."""
     harness.executor = replace(harness.executor, **changes)
+
+
+def replace_checkout(harness: ExecutorHarness, **changes: Any) -> None:
+    """Replace how the harness's executor checks commits out, with these fields changed."""
+    replace_executor(harness, checkout=replace(harness.executor.checkout, **changes))

@@ -15,7 +15,7 @@ from solstice_orchestrator.git.credentials.credential_rules import PROVEN_SECOND
 from solstice_orchestrator.git.objects.object_cache import ObjectCache
 from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from tests.builders import job_request
-from tests.executor_harness import open_harness, replace_executor
+from tests.executor_harness import open_harness, replace_checkout
 from tests.repositories import GIT_ENVIRONMENT, Repository
 from tests.servers.git_servers import git_backend, http_server
 
@@ -119,7 +119,7 @@ async def test_a_job_without_a_checkout_has_an_empty_workspace_and_starts_no_git
     program.chmod(0o755)
     policy = GitPolicy(protocols=("file",), environment={"PATH": f"{program.parent}:{os.environ['PATH']}"})
     async with open_harness(tmp_path / "work", Repository(tmp_path / "harbour")) as harness:
-        replace_executor(harness, git=policy)
+        replace_checkout(harness, git=policy)
         outcome = await harness.run("ls -A; echo in $SOLSTICE_WORKSPACE; pwd", checkout=None)
         assert outcome.state is JobState.SUCCEEDED
         step, named, entered = harness.text.splitlines()
@@ -137,7 +137,7 @@ async def test_jobs_of_one_commit_find_each_what_their_own_checkout_says(tmp_pat
             "objects": ObjectCache(tmp_path / "objects", 1024**3),
             "small_checkouts": SmallCheckouts(1024**3),
         }
-        replace_executor(harness, **caches)
+        replace_checkout(harness, **caches)
         for spec in (CheckoutSpec(), CheckoutSpec(depth=0), CheckoutSpec(), CheckoutSpec(depth=0)):
             assert (await harness.run("git rev-list --count HEAD", checkout=spec)).state is JobState.SUCCEEDED
     assert [line for line in harness.text.splitlines() if line.isdecimal()] == ["1", "2", "1", "2"]
@@ -149,7 +149,7 @@ async def test_a_small_checkout_is_written_again_no_longer_than_its_right_counts
     now, repository = [100.0], Repository(tmp_path / "harbour")
     async with open_harness(tmp_path / "work", repository) as harness:
         objects = ObjectCache(tmp_path / "objects", 1024**3, clock=lambda: now[0])
-        replace_executor(harness, objects=objects, small_checkouts=SmallCheckouts(1024**3))
+        replace_checkout(harness, objects=objects, small_checkouts=SmallCheckouts(1024**3))
         await harness.run("true")
         repository.path.rename(tmp_path / "gone")
         assert (await harness.run("true")).state is JobState.SUCCEEDED

@@ -23,7 +23,7 @@ from solstice_orchestrator.git.credentials.credential_rules import (
 )
 from solstice_orchestrator.git.objects.object_cache import CommitKey, ObjectCache
 from tests.builders import job_request
-from tests.executor_harness import NEEDS_DISKS, ExecutorHarness, mounted_disk, replace_executor
+from tests.executor_harness import NEEDS_DISKS, ExecutorHarness, mounted_disk, replace_checkout
 from tests.repositories import GIT_ENVIRONMENT, Repository
 
 POLICY = GitPolicy(protocols=("file",))
@@ -244,7 +244,7 @@ async def test_on_a_full_disk_a_commit_is_checked_out_and_the_cache_gives_back_i
 
 async def test_jobs_of_one_commit_run_after_its_repository_is_gone(harness: ExecutorHarness) -> None:
     objects = ObjectCache(harness.workspaces.scratch / "objects", 1024**3)
-    replace_executor(harness, objects=objects)
+    replace_checkout(harness, objects=objects)
     assert (await harness.run("cat hello.txt")).state is JobState.SUCCEEDED
     shutil.rmtree(harness.repository.path)
     # A job finds the cache, since it is the same user, and can empty it; the next commit is fetched again.

@@ -16,7 +16,7 @@ from solstice_orchestrator.git.credentials.credential_rules import CredentialRul
 from solstice_orchestrator.git.objects.object_cache import CommitKey
 from solstice_orchestrator.git.objects.small_checkouts import MAX_CHECKOUT_BYTES, MAX_ENTRIES, SmallCheckouts
 from tests.builders import job_request
-from tests.executor_harness import ExecutorHarness, replace_executor
+from tests.executor_harness import ExecutorHarness, replace_checkout
 from tests.repositories import GIT_ENVIRONMENT, Repository
 
 POLICY = GitPolicy(protocols=("file",))
@@ -186,11 +186,11 @@ async def test_an_index_of_unknown_form_is_left_to_git(tmp_path: Path, spoil: st
 async def test_jobs_of_one_commit_run_after_its_repository_and_the_cache_on_disk_are_gone(
     harness: ExecutorHarness,
 ) -> None:
-    replace_executor(harness, small_checkouts=SmallCheckouts(LIMIT))
+    replace_checkout(harness, small_checkouts=SmallCheckouts(LIMIT))
     assert (await harness.run("cat hello.txt; git diff-index --quiet HEAD")).state is JobState.SUCCEEDED
     shutil.rmtree(harness.repository.path)
     assert (await harness.run("cat hello.txt; rm -rf ../../git .git *")).state is JobState.SUCCEEDED
     assert (await harness.run("cat hello.txt; git diff-index --quiet HEAD")).state is JobState.SUCCEEDED
     assert harness.text.count("hello from the commit") == 3
-    replace_executor(harness, small_checkouts=SmallCheckouts(0))
+    replace_checkout(harness, small_checkouts=SmallCheckouts(0))
     assert (await harness.run("true")).reason is Reason.COMMIT_NOT_FOUND

@@ -18,7 +18,8 @@ from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.processes import supervisor
 from solstice_orchestrator.worker.executors import process
-from solstice_orchestrator.worker.executors.process import ProcessExecutor
+from solstice_orchestrator.worker.executors.host_launcher import HostLauncher
+from solstice_orchestrator.worker.executors.source_checkout import SourceCheckout
 from solstice_orchestrator.worker.workspaces import (
     SMALL_TREE,
     Workspaces,
@@ -123,7 +124,7 @@ async def test_with_bash_a_pipe_fails_with_any_of_its_commands(harness: Executor
 
 async def test_without_bash_steps_run_with_sh(harness: ExecutorHarness, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    replace_executor(harness, path=str(tmp_path / "bin"))
+    replace_executor(harness, launcher=HostLauncher(path=str(tmp_path / "bin")))
     outcome = await harness.run('echo "bash: ${BASH_VERSION:-none}"\nexit 4')
     assert outcome.exit_code == 4
     assert "bash: none" in harness.text
@@ -354,7 +355,7 @@ os.wait()
 @pytest.mark.parametrize("start", DAEMONS.values(), ids=DAEMONS.keys())
 @pytest.mark.parametrize("end", ["success", "failure", "timeout", "cancel", "kill"])
 async def test_no_process_outlives_its_job(harness: ExecutorHarness, start: str, end: str) -> None:
-    replace_executor(harness, path=os.environ["PATH"])
+    replace_executor(harness, launcher=HostLauncher(path=os.environ["PATH"]))
     seconds_asleep, stop = unique_sleep(), asyncio.Event()
     last = {"success": "true", "failure": "exit 3"}.get(end, "sleep 1000")
     begin = f"{start.format(seconds_asleep=seconds_asleep)}\nuntil pgrep -f -x 'sleep {seconds_asleep}' >/dev/null; do sleep 0.01; done"
@@ -470,7 +471,7 @@ async def test_what_kills_its_supervisor_is_ended_and_a_job_beside_it_goes_on(
 
 
 async def test_read_only_and_very_deep_directories_are_removed(harness: ExecutorHarness) -> None:
-    replace_executor(harness, path=os.environ["PATH"])
+    replace_executor(harness, launcher=HostLauncher(path=os.environ["PATH"]))
     outcome = await harness.run(
         "mkdir -p locked/below && touch locked/below/file && chmod -R a-w locked && chmod 000 locked/below",
         "python3 -c \"import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')\"",
@@ -494,9 +495,8 @@ async def test_links_out_of_the_workspace_are_not_followed_when_it_is_removed(
 async def test_a_commit_that_cannot_be_had_is_the_worlds_failure(
     harness: ExecutorHarness, tmp_path: Path
 ) -> None:
-    harness.executor = ProcessExecutor(
-        workspaces=harness.workspaces, git=GitPolicy(protocols=("file",), environment={"PATH": str(tmp_path)})
-    )
+    git = GitPolicy(protocols=("file",), environment={"PATH": str(tmp_path)})
+    replace_executor(harness, checkout=SourceCheckout(git=git, scratch=harness.workspaces.scratch))
     outcome = await harness.run("true")
     assert (outcome.state, outcome.reason, outcome.step) == (
         JobState.ERRORED,
@@ -515,7 +515,7 @@ async def test_without_room_for_a_workspace_the_attempt_is_provisioned_elsewhere
     harness: ExecutorHarness,
 ) -> None:
     nowhere = Workspaces(directory=Path("/proc/self/missing"))
-    harness.executor = ProcessExecutor(workspaces=nowhere, git=harness.executor.git)
+    replace_executor(harness, workspaces=nowhere)
     assert (await harness.run("true")).reason is Reason.MACHINE_FAILED
 
 

@@ -14,9 +14,11 @@ from solstice_orchestrator.git.objects.object_cache import ObjectCache
 from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.worker.executors.disk import DiskWatch
-from solstice_orchestrator.worker.executors.process import DEFAULT_PATH, ProcessExecutor
+from solstice_orchestrator.worker.executors.host_launcher import DEFAULT_PATH, HostLauncher
+from solstice_orchestrator.worker.executors.process import ProcessExecutor
 from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter
 from solstice_orchestrator.worker.executors.scripted import ScriptedExecutor
+from solstice_orchestrator.worker.executors.source_checkout import SourceCheckout
 from solstice_orchestrator.worker.workspaces import Workspaces
 
 __all__ = ["Execution", "Executor", "LogWriter", "MeteredExecutor", "make_executor"]
@@ -40,16 +42,19 @@ def make_executor(
         return ScriptedExecutor(no_output_seconds=no_output_seconds)
     return ProcessExecutor(
         workspaces=workspaces,
-        git=git,
+        checkout=SourceCheckout(
+            git=git,
+            scratch=workspaces.scratch,
+            starting=starting or nullcontext(),
+            hosts=hosts or GitHosts(),
+            objects=ObjectCache(workspaces.scratch / "objects", git.cache_max_bytes),
+            small_checkouts=SmallCheckouts(git.cache_max_bytes),
+        ),
+        launcher=HostLauncher(path=path),
         grace_seconds=grace_seconds,
         max_log_bytes=max_log_bytes,
-        path=path,
         no_output_seconds=no_output_seconds,
         disk=DiskWatch(disk_reserve_bytes),
-        starting=starting or nullcontext(),
-        hosts=hosts or GitHosts(),
-        objects=ObjectCache(workspaces.scratch / "objects", git.cache_max_bytes),
-        small_checkouts=SmallCheckouts(git.cache_max_bytes),
     )
 
 
