@@ -24,7 +24,7 @@ TERMS: Final[Mapping[str, str]] = {
     "databases": "alias cursor durability load lock migration query row schema state store table transaction view",
     "Git and forges": "branch checkout comment commit fetch forge git gitea head hook merge object owner project "
     "pull push ref release repository resend submodule suite webhook",
-    "products": "kdl nat redis solstice sqlite",
+    "products": "kdl lf nat redis solstice sqlite",
     "HTTP and networks": "access address api body client complete connection header host http link proxy route server "
     "subscription token transport url web wire",
     "programs": "app application byte call chunk clock command control database entry error event file filter "

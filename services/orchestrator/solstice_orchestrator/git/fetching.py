@@ -34,7 +34,8 @@ from solstice_orchestrator.git.command import (
     stderr_tail,
 )
 from solstice_orchestrator.git.credentials.credential_rules import CredentialChoice, Withheld
-from solstice_orchestrator.git.credentials.git_credentials import UnusableCredential
+from solstice_orchestrator.git.credentials.git_credentials import HttpCredential, UnusableCredential
+from solstice_orchestrator.git.credentials.ssh_agent import SshCredential
 from solstice_orchestrator.git.failures import GitErrors, is_past_memory, reason_of
 from solstice_orchestrator.git.repository import (
     object_format,
@@ -112,17 +113,22 @@ async def give_credential(git: Git, fetch: HasUrl, choice: CredentialChoice, pol
     Raises CheckoutFailed for an address that is not allowed, and for a credential that cannot be read.
     """
     addresses = await pin(fetch, policy)
-    if choice is None:
-        git.use(addresses)
-    elif isinstance(choice, Withheld):
-        git.use(addresses, note=choice.detail)
-    else:
-        try:
-            git.use(addresses, await policy.credentials.read(choice, fetch.repo_url))
-        except UnusableCredential as error:
-            raise CheckoutFailed(
-                Reason.CHECKOUT_FAILED, f"there is no credential for {fetch.repo_url}: {error}"
-            ) from None
+    note = choice.detail if isinstance(choice, Withheld) else ""
+    git.use(addresses, await read_credential(fetch, choice, policy), note=note)
+
+
+async def read_credential(
+    fetch: HasUrl, choice: CredentialChoice, policy: GitPolicy
+) -> HttpCredential | SshCredential | None:
+    """Return the credential that was chosen; raises CheckoutFailed when it cannot be read."""
+    if choice is None or isinstance(choice, Withheld):
+        return None
+    try:
+        return await policy.credentials.read(choice, fetch.repo_url)
+    except UnusableCredential as error:
+        raise CheckoutFailed(
+            Reason.CHECKOUT_FAILED, f"there is no credential for {fetch.repo_url}: {error}"
+        ) from None
 
 
 async def pin(request: HasUrl, policy: GitPolicy) -> AddressPin:

@@ -28,6 +28,7 @@ class CheckoutProperties:
     depth: int | None = None
     tags: bool | None = None
     submodules: Submodules | None = None
+    lfs: bool | None = None
     ref: ChangeCommit | None = None
 
     def spec(self, defaults: "CheckoutProperties") -> CheckoutSpec | None:
@@ -39,6 +40,7 @@ class CheckoutProperties:
             depth=_first(self.depth, defaults.depth, plain.depth),
             tags=_first(self.tags, defaults.tags, plain.tags),
             submodules=_first(self.submodules, defaults.submodules, plain.submodules),
+            lfs=_first(self.lfs, defaults.lfs, plain.lfs),
             ref=_first(self.ref, defaults.ref, plain.ref),
         )
 
@@ -49,7 +51,7 @@ NO_PROPERTIES: Final = CheckoutProperties()
 def read_checkout(node: KdlNode) -> CheckoutProperties:
     """Read a `checkout` node."""
     expect_childless(node)
-    values = properties(node, ("depth", "tags", "submodules", "ref"))
+    values = properties(node, ("depth", "tags", "submodules", "lfs", "ref"))
     if node.arguments:
         one_of(node.arguments[0], "what checkout takes besides properties", (NONE,))
         for surplus in (*node.arguments[1:], *values.values()):
@@ -62,6 +64,7 @@ def read_checkout(node: KdlNode) -> CheckoutProperties:
         depth=whole_number(values["depth"], "depth", MAX_DEPTH) if "depth" in values else None,
         tags=truth(values["tags"], "tags is #true or #false") if "tags" in values else None,
         submodules=_submodules(values["submodules"]) if "submodules" in values else None,
+        lfs=truth(values["lfs"], "lfs is #true or #false") if "lfs" in values else None,
         ref=ChangeCommit(one_of(ref, "ref", tuple(ChangeCommit))) if ref else None,
     )
 

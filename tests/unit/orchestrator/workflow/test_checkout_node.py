@@ -22,11 +22,11 @@ def checkouts(text: str) -> list[CheckoutSpec | None]:
     ("text", "spec"),
     {
         "checkout": CheckoutSpec(),
-        "checkout depth=0 tags=#true submodules=#true ref=merge": CheckoutSpec(
-            depth=0, tags=True, submodules=Submodules.DIRECT, ref=ChangeCommit.MERGE
+        "checkout depth=0 tags=#true submodules=#true lfs=#true ref=merge": CheckoutSpec(
+            depth=0, tags=True, submodules=Submodules.DIRECT, lfs=True, ref=ChangeCommit.MERGE
         ),
         "checkout submodules=recursive": CheckoutSpec(submodules=Submodules.RECURSIVE),
-        "checkout depth=1 tags=#false submodules=#false ref=head": CheckoutSpec(),
+        "checkout depth=1 tags=#false submodules=#false lfs=#false ref=head": CheckoutSpec(),
         "checkout none": None,
     }.items(),
 )
@@ -41,11 +41,11 @@ def test_a_job_without_the_node_has_a_plain_checkout() -> None:
 def test_a_checkout_of_defaults_holds_for_each_property_that_a_job_does_not_give() -> None:
     text = """
         job a { step run=x }
-        defaults { checkout depth=7 submodules=#true }
-        job b { checkout tags=#true submodules=#false; step run=x }
+        defaults { checkout depth=7 lfs=#true submodules=#true }
+        job b { checkout lfs=#false tags=#true submodules=#false; step run=x }
         job c { checkout none; step run=x }
     """
-    plain = CheckoutSpec(depth=7, submodules=Submodules.DIRECT)
+    plain = CheckoutSpec(depth=7, lfs=True, submodules=Submodules.DIRECT)
     assert checkouts(text) == [plain, CheckoutSpec(depth=7, tags=True), None]
 
 
@@ -66,11 +66,12 @@ def test_a_job_with_a_checkout_of_its_own_has_one_where_defaults_say_none() -> N
         ("depth=#true", 16, "depth is a whole number from 0 to 1000000"),
         ('tags="yes"', 15, "tags is #true or #false"),
         ("submodules=all", 21, 'submodules is #true, #false or "recursive"'),
+        ("lfs=1", 14, "lfs is #true or #false"),
         ("ref=main", 14, 'ref is "head" or "merge", not \'main\''),
         (
             "dept=1",
             10,
-            "no property 'dept' (did you mean 'depth'?); known: 'depth', 'tags', 'submodules', 'ref'",
+            "no property 'dept' (did you mean 'depth'?); known: 'depth', 'tags', 'submodules', 'lfs', 'ref'",
         ),
         ("main", 10, "what checkout takes besides properties is \"none\", not 'main'"),
         ("none depth=1", 21, "'checkout none' leaves the workspace empty, and takes nothing else"),

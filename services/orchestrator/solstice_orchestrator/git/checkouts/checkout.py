@@ -10,6 +10,7 @@ from typing import Final
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, ChangeCommit, CheckoutSpec, Submodules
 from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.git.checkouts.large_files import check_lfs, fetch_large_files
 from solstice_orchestrator.git.checkouts.merge_results import merge_ref, merge_result
 from solstice_orchestrator.git.checkouts.submodules import (
     MAX_SUBMODULES,
@@ -18,6 +19,9 @@ from solstice_orchestrator.git.checkouts.submodules import (
     unusable,
 )
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy
+from solstice_orchestrator.git.credentials.git_credentials import HttpCredential
+from solstice_orchestrator.git.credentials.lfs_gateway import LfsFetch
+from solstice_orchestrator.git.credentials.upstream import Upstream
 from solstice_orchestrator.git.failures import reason_of_local
 from solstice_orchestrator.git.fetching import (
     bounded,
@@ -25,6 +29,8 @@ from solstice_orchestrator.git.fetching import (
     fetch_by_ref,
     git_message,
     new_git,
+    pin,
+    read_credential,
     temporary,
 )
 from solstice_orchestrator.git.objects.object_cache import CommitKey, ObjectCache
@@ -49,6 +55,8 @@ async def check_out(
     The repository has as much of the history as `spec` says. `scratch` is a directory for temporary ones.
     Nothing is fetched that `objects` has. Raises CheckoutFailed.
     """
+    if spec.lfs:
+        check_lfs(policy)
     async with temporary(scratch) as home:
         checkout = _Checkout(directory, home, policy, objects, spec)
         ref = merge_ref(request) if spec.ref is ChangeCommit.MERGE else None
@@ -100,6 +108,8 @@ class _Checkout:
                 reason_of_local(done.errors, done.returncode),
                 f"the commit cannot be checked out: {git_message(done)}",
             )
+        if self._spec.lfs:
+            await self._bring_large_files(request, key, directory)
         wanted = self._spec.submodules
         if wanted is Submodules.RECURSIVE or (wanted is Submodules.DIRECT and not nesting):
             async with self._written(git, request):
@@ -131,6 +141,22 @@ class _Checkout:
                 yield
         except TimeoutError:
             raise await _took_too_long(git, request, self._policy) from None
+
+    async def _bring_large_files(self, request: JobRequestV1, key: CommitKey, directory: Path) -> None:
+        policy = self._policy
+        async with bounded(self._left(), request):
+            addresses = (await pin(request, policy)).addresses
+            upstream = Upstream(
+                repo_url=request.repo_url, addresses=addresses, environment=policy.environment
+            )
+            credential = await read_credential(request, key.credential, policy)
+            fetch = LfsFetch(
+                upstream=upstream,
+                credential=credential if isinstance(credential, HttpCredential) else None,
+                max_bytes=policy.max_bytes,
+            )
+            git = Git(policy, directory, self._home, policy.max_bytes, within=self._root)
+            await fetch_large_files(git, fetch)
 
     async def _bring_submodule(
         self, submodule: Submodule, request: JobRequestV1, key: CommitKey, above: Path, *, nesting: int

@@ -1,0 +1,123 @@
+"""Read and write messages of Git LFS about objects and their places. Pure.
+
+Source: github.com/git-lfs/git-lfs, docs/api/batch.md and docs/api/basic-transfers.md.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+MAX_OBJECTS: Final = 1000
+"""The most in one message; git-lfs asks for 100."""
+MEDIA_TYPE: Final = "application/vnd.git-lfs+json"
+_OID: Final = re.compile(r"[0-9a-f]{64}")
+_FIELD_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+_TARGET: Final = re.compile(r"/[!-~]*")
+_PORTS: Final = {"https": 443, "http": 80}
+
+
+@dataclass(frozen=True, slots=True)
+class LfsObject:
+    """The content of a file, by its SHA-256."""
+
+    oid: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LfsDownload:
+    """The request for the content of an object, to the repository's host."""
+
+    target: str
+    fields: tuple[tuple[str, str], ...] = field(repr=False, default=())
+    """They may hold a credential."""
+
+
+class LfsElsewhere(Exception):
+    """The content of an object is at another host."""
+
+
+def batch_path(repo_path: str) -> str:
+    """Return where the host answers for a repository at this path."""
+    return f"{repo_path.removesuffix('/').removesuffix('.git')}.git/info/lfs/objects/batch"
+
+
+def read_batch_request(body: bytes) -> Sequence[LfsObject]:
+    """Return the objects that git-lfs wants to download; ValueError for anything else."""
+    message = _object(json.loads(body))
+    wanted = message.get("objects")
+    if message.get("operation") != "download" or not isinstance(wanted, list) or len(wanted) > MAX_OBJECTS:
+        raise ValueError("no download")
+    return [_lfs_object(_object(each)) for each in wanted]
+
+
+def batch_request(objects: Sequence[LfsObject]) -> bytes:
+    """Return the message to the host."""
+    wanted = [{"oid": each.oid, "size": each.size_bytes} for each in objects]
+    message = {"operation": "download", "transfers": ["basic"], "objects": wanted, "hash_algo": "sha256"}
+    return json.dumps(message).encode()
+
+
+def read_batch_answer(body: bytes, repo_url: str) -> Mapping[str, LfsDownload]:
+    """Return how to get those objects that the host has.
+
+    Raises LfsElsewhere, and ValueError for anything that is no answer.
+    """
+    answer = _object(json.loads(body))
+    found = {}
+    for each in answer.get("objects") or ():
+        action = _object(_object(_object(each).get("actions") or {}).get("download") or {})
+        if action:
+            found[str(each["oid"])] = _download(action, repo_url)
+    return found
+
+
+def batch_answer(objects: Sequence[LfsObject], base: str, absent: Mapping[str, str]) -> bytes:
+    """Return the answer for git-lfs: each object is below `base`, or `absent`."""
+    listed = [
+        {"oid": each.oid, "size": each.size_bytes, "error": {"code": 404, "message": absent[each.oid]}}
+        if each.oid in absent
+        else {
+            "oid": each.oid,
+            "size": each.size_bytes,
+            "authenticated": True,
+            "actions": {"download": {"href": f"{base}/objects/{each.oid}"}},
+        }
+        for each in objects
+    ]
+    return json.dumps({"transfer": "basic", "objects": listed}).encode()
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("no object")  # noqa: TRY004  what a stranger sent has a wrong value
+    return value
+
+
+def _lfs_object(fields: Mapping[str, Any]) -> LfsObject:
+    oid, size = fields.get("oid"), fields.get("size")
+    if not isinstance(oid, str) or not _OID.fullmatch(oid):
+        raise ValueError("no SHA-256")
+    if not isinstance(size, int) or size < 0:
+        raise ValueError("no size")
+    return LfsObject(oid, size)
+
+
+def _download(action: Mapping[str, Any], repo_url: str) -> LfsDownload:
+    parts, own = urlsplit(str(action.get("href"))), urlsplit(repo_url)
+    place, home = [
+        (each.scheme, each.hostname, each.port or _PORTS.get(each.scheme)) for each in (parts, own)
+    ]
+    if place != home:
+        raise LfsElsewhere(parts.hostname or "no host")
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    fields = [(str(name), str(value)) for name, value in _object(action.get("header") or {}).items()]
+    if not _TARGET.fullmatch(target):
+        raise ValueError("no path")
+    for name, value in fields:
+        if not _FIELD_NAME.fullmatch(name) or not value.isprintable() or not value.isascii():
+            raise ValueError("no header field")
+    return LfsDownload(target, tuple(fields))
