@@ -5,16 +5,21 @@ itself is no secret from jobs that run as this user, and they can change its fil
 the memory of this process, and each copy is compared with them; a file that differs is dropped, and the commit fetched.
 Runs that are trusted and runs that are not share nothing, nor do runs whose commits other credentials have fetched.
 
+A new commit of a repository is fetched into a copy of the one that was used last by such runs: the git host sends only
+what differs. The two share files of the cache.
+
 The cache lies in the orchestrator's own directory and ends with it: nothing is read that another process has left.
 """
 
 import asyncio
 import hashlib
+import math
 import os
 import secrets
+import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +29,10 @@ from weakref import WeakValueDictionary
 from solstice_common.messages import JobRequestV1
 from solstice_common.runtime.private_paths import restore_private_directory
 from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, CheckoutSpec
-from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.credentials.credential_rules import PROVEN_SECONDS, CredentialChoice
+from solstice_orchestrator.git.repository import directory_bytes
 from solstice_orchestrator.processes.completion import run_to_completion
 
 P = ParamSpec("P")
@@ -36,6 +43,11 @@ SMALL_BYTES: Final = 256 * 1024
 """So few bytes are copied without a thread, which would take longer."""
 PACKS: Final = Path("objects", "pack")
 _KINDS: Final = frozenset({".pack", ".idx"})
+MAX_PACKS: Final = 16
+"""A commit with more packs than this is no base of another: the next one is fetched as a whole."""
+KNOWN_REF: Final = Path("refs", "solstice", "known")
+"""Tells git, and thereby the git host, which commit is here already."""
+_MAY_SUCCEED_ALONE: Final = frozenset({Reason.CHECKOUT_FAILED, Reason.COMMIT_UNUSABLE})
 
 
 class CommitKey(NamedTuple):
@@ -63,6 +75,17 @@ class CommitKey(NamedTuple):
             spec,
             request.request_id if spec.may_change else None,
         )
+
+    def can_build_on(self, other: "CommitKey") -> bool:
+        """Return whether a fetch of this commit may build on the other one."""
+        return not self.spec.may_change and self._replace(commit_sha=other.commit_sha) == other
+
+
+class FetchPlace(NamedTuple):
+    """The repository into which a commit is fetched, and what it had before."""
+
+    git_dir: Path
+    bytes_before: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +117,7 @@ class ObjectCache:
         self._requested_at: dict[CommitKey, float] = {}
         """When each commit was requested from its host."""
         self._fetching: WeakValueDictionary[CommitKey, asyncio.Lock] = WeakValueDictionary()
-        self._places: dict[CommitKey, Path] = {}
+        self._places: dict[CommitKey, FetchPlace] = {}
 
     async def provide(self, key: CommitKey, git_dir: Path, fetch: Callable[[], Awaitable[None]]) -> None:
         """Put the commit's objects into an empty repository.
@@ -104,39 +127,75 @@ class ObjectCache:
         """
         if self._max_bytes == 0:
             return await fetch()
-        if await self._copied(key, git_dir):
+        if await self._copied_proven(key, git_dir):
             return None
         async with self._fetching.setdefault(key, asyncio.Lock()):
-            if await self._copied(key, git_dir):
+            if await self._copied_proven(key, git_dir):
                 return None
-            self._places[key] = git_dir
+            base = await self._copied_base(key, git_dir)
+            self._places[key] = FetchPlace(git_dir, directory_bytes(git_dir / "objects"))
             requested_at = self._clock()
+            if base is not None and key.spec.depth == 0:
+                # git asks no host for a commit that is in the history of the base.
+                requested_at = self._requested_at.get(base, -math.inf)
             try:
-                await fetch()
+                await (fetch() if base is None else self._fetch_on(base, git_dir, fetch))
             finally:
                 del self._places[key]
-            await self._save(key, git_dir, requested_at)
+            await self._save(key, git_dir, base, requested_at)
         return None
 
     def is_proven(self, key: CommitKey) -> bool:
         """Return whether the commit is here, and was fetched a short time ago."""
         return key in self._commits and self._clock() - self._requested_at[key] < PROVEN_SECONDS
 
-    def fetched_into(self, key: CommitKey, git_dir: Path) -> Path:
-        """Return the repository into which the commit is being fetched for `git_dir`, mostly that itself."""
-        return self._places.get(key, git_dir)
+    def fetched_into(self, key: CommitKey, git_dir: Path) -> FetchPlace:
+        """Return where the commit is being fetched for `git_dir`, mostly there."""
+        return self._places.get(key, FetchPlace(git_dir))
+
+    async def _copied_base(self, key: CommitKey, git_dir: Path) -> CommitKey | None:
+        """Copy a commit on which the fetch of this one can build; return that."""
+        for base, files in reversed(self._commits.items()):
+            if key.can_build_on(base):
+                total, packs = _size_of(files), [file for file in files if file.name.suffix == ".pack"]
+                # A small commit is fetched as fast as what differs. Of long histories much may be needed no more.
+                is_fit = total > SMALL_BYTES and len(packs) <= MAX_PACKS
+                is_fit = is_fit and total <= 2 * max((pack.size_bytes for pack in packs), default=0)
+                is_fit = is_fit and (key.spec.depth > 0 or self.is_proven(base))
+                return base if is_fit and await self._copied(base, git_dir) else None
+        return None
+
+    async def _fetch_on(self, base: CommitKey, git_dir: Path, fetch: Callable[[], Awaitable[None]]) -> None:
+        """Fetch into a repository that has the base, and without it if that fails."""
+        known = git_dir / KNOWN_REF
+        known.parent.mkdir(parents=True)
+        known.write_text(f"{base.commit_sha}\n", encoding="ascii")
+        try:
+            await fetch()
+        except CheckoutFailed as error:
+            if error.host_away or error.reason not in _MAY_SUCCEED_ALONE:
+                raise
+            # The server may be confused by what is here, or both together exceed the disk limit.
+            self._drop(base, self._commits.get(base, ()))
+            await asyncio.to_thread(_clear, git_dir)
+            await fetch()
+        finally:
+            shutil.rmtree(known.parent, ignore_errors=True)
+
+    async def _copied_proven(self, key: CommitKey, git_dir: Path) -> bool:
+        """Copy the commit's objects if they were fetched a short time ago."""
+        if key in self._commits and not self.is_proven(key):
+            self._drop(key, self._commits[key])
+        return await self._copied(key, git_dir)
 
     async def _copied(self, key: CommitKey, git_dir: Path) -> bool:
         """Copy the commit's objects; return False without them, or if they were changed."""
         files = self._commits.get(key)
         if files is None:
             return False
-        if not self.is_proven(key):
-            self._drop(key, files)
-            return False
         self._commits.move_to_end(key)
         try:
-            await _run(sum(file.size_bytes for file in files), _copy_all, files, git_dir)
+            await _run(_size_of(files), _copy_all, files, git_dir)
         except (OSError, _Changed):
             self._drop(key, files)
             for file in files:
@@ -144,18 +203,36 @@ class ObjectCache:
             return False
         return True
 
-    async def _save(self, key: CommitKey, git_dir: Path, requested_at: float) -> None:
-        """Store the commit's objects, and drop those of others that were used longest ago."""
+    async def _save(self, key: CommitKey, git_dir: Path, base: CommitKey | None, requested_at: float) -> None:
+        """Store the commit's objects, and drop those of others that were used longest ago.
+
+        Those of the base stay, and both share its packs.
+        """
         found = _files_of(git_dir)
-        total = sum(size for _, size in found)
-        if not found or total > self._max_bytes:
+        if not found:
             return
-        while self._commits and total + self._size > self._max_bytes:
-            self._drop(*next(iter(self._commits.items())))
-        copies = [(name, self._directory / secrets.token_hex(16), size) for name, size in found]
+        of_base = {file.name: file for file in self._commits.get(base, ())} if base else {}
+        shared = [of_base[name] for name, _ in found if name.suffix in _KINDS and name in of_base]
+        names = {file.name for file in shared}
+        copies = [
+            (name, self._directory / secrets.token_hex(16), size) for name, size in found if name not in names
+        ]
+        total = sum(size for _, _, size in copies)
+        for other, files in list(self._commits.items()):
+            if total + self._size <= self._max_bytes:
+                break
+            if other != base:
+                self._drop(other, files)
+        if total + self._size > self._max_bytes:
+            return
         try:
             restore_private_directory(self._directory, above=3)
-            self._commits[key] = await _run(total, _stored, copies, git_dir)
+            stored = await _run(total, _stored, copies, git_dir)
+            # The base may have been dropped meanwhile, with its files.
+            if shared and not set(shared) <= set(self._files()):
+                _remove(file.copy for file in stored)
+                return
+            self._commits[key] = (*shared, *stored)
             self._requested_at[key] = requested_at
         except OSError:
             # The disk is full, most likely, and jobs need it more.
@@ -165,14 +242,18 @@ class ObjectCache:
 
     @property
     def _size(self) -> int:
-        return sum(file.size_bytes for files in self._commits.values() for file in files)
+        return sum({file.copy: file.size_bytes for file in self._files()}.values())
+
+    def _files(self) -> Iterator[CachedFile]:
+        return (file for files in self._commits.values() for file in files)
 
     def _drop(self, key: CommitKey, files: Sequence[CachedFile]) -> None:
         # Another checkout may have dropped it already, and stored it again.
         if self._commits.get(key) is files:
             del self._commits[key]
             del self._requested_at[key]
-            _remove(file.copy for file in files)
+            used = {file.copy for file in self._files()}
+            _remove(file.copy for file in files if file.copy not in used)
 
 
 async def _run(size_bytes: int, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -180,6 +261,18 @@ async def _run(size_bytes: int, work: Callable[P, T], *arguments: P.args, **opti
     if size_bytes <= SMALL_BYTES:
         return work(*arguments, **options)
     return await run_to_completion(asyncio.to_thread(work, *arguments, **options), "object cache")
+
+
+def _size_of(files: Iterable[CachedFile]) -> int:
+    return sum(file.size_bytes for file in files)
+
+
+def _clear(git_dir: Path) -> None:
+    """Remove all objects from a repository."""
+    shutil.rmtree(git_dir / "objects")
+    (git_dir / "objects").mkdir()
+    for name in ("shallow", "shallow.lock"):
+        (git_dir / name).unlink(missing_ok=True)
 
 
 def _files_of(git_dir: Path) -> Sequence[tuple[Path, int]]:

@@ -13,7 +13,7 @@ from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.hosts import GitHosts
-from solstice_orchestrator.git.objects.object_cache import CommitKey, ObjectCache
+from solstice_orchestrator.git.objects.object_cache import CommitKey, FetchPlace, ObjectCache
 from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from solstice_orchestrator.git.repository import directory_bytes
 from solstice_orchestrator.git.visits import SILENT_SECONDS, Visit
@@ -138,8 +138,12 @@ class SourceCheckout:
         await asyncio.sleep(SILENT_SECONDS)
         git_dir = place.source / ".git"
         while True:
-            fetched = self.objects.fetched_into(key, git_dir) if self.objects else git_dir
-            if not visit.answered and await asyncio.to_thread(directory_bytes, fetched / "objects") > 0:
+            fetched = self.objects.fetched_into(key, git_dir) if self.objects else FetchPlace(git_dir)
+            objects = fetched.git_dir / "objects"
+            if (
+                not visit.answered
+                and await asyncio.to_thread(directory_bytes, objects) > fetched.bytes_before
+            ):
                 visit.answered = True
                 self.hosts.answered(key.repo_url)
             why = self.hosts.gives_way(visit)
