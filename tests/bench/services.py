@@ -45,6 +45,8 @@ async def services(
         "CAPACITY_MAP": f"linux={slots}",
         "GIT_PROTOCOLS": "file",
         "LOG_LEVEL": "warning",
+        # The load itself must not take slots away.
+        "GOVERNOR": "off",
         **settings,
     }
     commands = {
