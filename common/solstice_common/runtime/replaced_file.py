@@ -1,4 +1,4 @@
-"""Replaces a small file atomically, under a lock, and detects a replaced file."""
+"""Replaces files atomically, small ones under a lock, and detects a replaced file."""
 
 import contextlib
 import fcntl
@@ -6,9 +6,9 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
-from solstice_common.runtime.private_paths import OWNER_ONLY, make_private_directory
+from solstice_common.runtime.private_paths import OWNER_ONLY, make_private_directory, private_opener
 
 _OTHERS_READ: Final = stat.S_IRGRP | stat.S_IROTH
 OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -31,6 +31,30 @@ def replace_file(path: Path, content: Callable[[], bytes]) -> None:
     make_private_directory(path.parent)
     with _locked(path.with_name(path.name + ".lock")):
         _replace(path, content())
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file for its owner alone that appears whole and durable, or not at all.
+
+    What is no plain file, such as a pipe, is written as it is. Raises OSError with a file's name.
+    """
+    is_plain = path.is_file() or not path.exists()
+    fresh = path.with_name(f"{path.name}.part") if is_plain else path
+    try:
+        with open(fresh, "wb", opener=private_opener) as file:
+            yield file
+            file.flush()
+            if is_plain:
+                os.fsync(file.fileno())
+        if is_plain:
+            fresh.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+    finally:
+        if is_plain:
+            fresh.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

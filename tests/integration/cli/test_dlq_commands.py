@@ -19,7 +19,7 @@ from solstice_common.topology import STATUSES, QueueType, split_jobs_route
 from solstice_orchestrator.store import open_store
 from tests.brokers import broker_url, pytest_generate_tests
 from tests.contract.test_broker import collect
-from tests.dead_letter_replays import JOBS, environment, fill, refused, running_intake
+from tests.dead_letter_replays import JOBS, TOPOLOGY, environment, fill, refused, running_intake
 from tests.traffic import wait_for_ready
 
 __all__ = ["broker_url", "pytest_generate_tests"]
@@ -166,6 +166,24 @@ async def test_dead_letters_are_kept_in_a_file_dropped_purged_and_put_back(
         await wait_for_ready(broker, JOBS.dlq, 0)
 
 
+async def test_a_broker_without_queues_leads_to_the_command_that_makes_them(
+    broker_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "dead.jsonl"
+    file.write_text(f'{{"queue": "{JOBS.dlq}", "body": "x"}}\n')
+    done = await answer(broker_url, "import", str(file), check=1)
+    (failed,) = done["queues"][JOBS.dlq]["failed"]
+    assert "solstice topology declare" in failed
+    async with open_broker(broker_url, name="test") as broker:
+        await broker.ready(30)
+        await broker.declare(TOPOLOGY)
+        piped = await asyncio.to_thread(solstice, broker_url, "import", "-", "--json", stdin=file.read_text())
+        assert json.loads(piped.stdout)["queues"][JOBS.dlq]["added"] == 1
+        await wait_for_ready(broker, JOBS.dlq, 1)
+    (line,) = (await asyncio.to_thread(solstice, broker_url, "export")).stdout.splitlines()
+    assert json.loads(line)["body"] == "x"
+
+
 async def test_queues_of_classes_are_named_and_purged_with_the_requests(tmp_path: Path) -> None:
     """Also those that were left when AMQP_PRIORITIES went back to one."""
     url, split = f"sqlite:///{tmp_path / 'broker.db'}", split_jobs_route(BrokerSettings())
@@ -263,6 +281,11 @@ def test_a_line_without_its_end_is_named_by_one_number(tmp_path: Path) -> None:
     done = solstice(f"sqlite:///{tmp_path / 'broker.db'}", "import", str(file), check=2)
     assert "line 2 is no JSON: Expecting ',' delimiter at column" in done.stderr
     assert re.findall(r"line \d", done.stderr) == ["line 2"]
+
+
+def test_a_wrong_line_of_standard_input_is_named_so(tmp_path: Path) -> None:
+    done = solstice(f"sqlite:///{tmp_path / 'broker.db'}", "import", "-", check=2, stdin="[]\n")
+    assert "standard input: line 1 is no JSON object" in " ".join(done.stderr.split())
 
 
 def test_a_byte_order_mark_and_ends_of_lines_of_windows_are_read(tmp_path: Path) -> None:

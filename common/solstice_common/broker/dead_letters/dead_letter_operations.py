@@ -20,6 +20,7 @@ from solstice_common.broker.dead_letters.dead_letter_routes import DeadLetterRou
 from solstice_common.broker.dead_letters.hashed_bodies import in_groups
 from solstice_common.broker.dead_letters.other_readers import OnHeld, read_in_time
 from solstice_common.broker.dead_letters.selection import Selection
+from solstice_common.broker.protocol import Published, PublishStatus
 from solstice_common.errors import DeadLettersInUse
 
 T = TypeVar("T")
@@ -180,6 +181,13 @@ async def put_back(
     for group in in_groups(missing(), lambda dead_letter: dead_letter.size):
         outcomes = await queue.put_back(group)
         added += sum(each.confirmed for each in outcomes)
-        failed += [f"{each.status}: {each.detail}" for each in outcomes if not each.confirmed]
+        failed += [_failure(each) for each in outcomes if not each.confirmed]
         on_progress(added + len(failed))
     return Added(added=added, present=given - added - len(failed), failed=failed)
+
+
+def _failure(outcome: Published) -> str:
+    words = f"{outcome.status}: {outcome.detail}"
+    if outcome.status is PublishStatus.UNROUTABLE:
+        words += ": 'solstice topology declare' makes the queues, then import again"
+    return words

@@ -18,6 +18,8 @@ REFUSED: Final = re.compile(
     r"in vhost '[^']*' refused for user '(?P<user>[^']*)'"
 )
 """How RabbitMQ names a missing permission (rabbit_access_control); before 3.12 without the right."""
+TOO_LARGE: Final = re.compile(r"message size \d+ is larger than (?:configured )?max size (\d+)")
+"""How RabbitMQ names a message above its `max_message_size`, when it closes the channel."""
 TO_DECLARE: Final = MappingProxyType({"exchange": "write", "queue": "configure or read"})
 """The rights that a queue's declaration needs, by the kind of object; a dead-letter exchange asks for the others."""
 TO_DECLARE_EXCHANGE: Final = MappingProxyType({"exchange": "configure"})

@@ -16,7 +16,13 @@ from solstice_common.broker.links.publish_calls import GROUP_BYTES, PendingMessa
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
 from solstice_common.broker.rabbitmq.frames import BODY, HEADER, UnreadHeader, content_header, frame
-from solstice_common.broker.rabbitmq.link_errors import TO_PUBLISH, AccessRefused, LinkLost, lost_link
+from solstice_common.broker.rabbitmq.link_errors import (
+    TO_PUBLISH,
+    TOO_LARGE,
+    AccessRefused,
+    LinkLost,
+    lost_link,
+)
 from solstice_common.broker.rabbitmq.properties import Encode
 from solstice_common.broker.rabbitmq.wire import Wire, WireChannel
 from solstice_common.telemetry.log_events import LogEvent
@@ -120,7 +126,7 @@ class Unconfirmed:
         self, pending: Sequence[PendingMessage[Envelope]], why: str
     ) -> Iterable[PendingMessage[Envelope]]:
         """Return the messages that the broker certainly lacks, by its reason for closing the channel."""
-        if limit := re.search(r"message size \d+ is larger than (?:configured )?max size (\d+)", why):
+        if limit := TOO_LARGE.search(why):
             return [each for each in pending if len(each.message.body) > int(limit[1])]
         if named := re.search(r"exchange '([^']*)'", why):
             to_it = [each for each in pending if each.message.exchange == named[1]]

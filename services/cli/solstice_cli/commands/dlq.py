@@ -23,7 +23,7 @@ from solstice_cli.commands.dlq_options import (
     with_choice,
 )
 from solstice_cli.output import dead_letters as shown
-from solstice_cli.output.dead_letter_lines import lines_to_export, lines_to_import
+from solstice_cli.output.dead_letter_lines import STANDARD_STREAM, lines_to_export, lines_to_import
 from solstice_cli.output.dead_letter_progress import Tally, interruptible, progress
 from solstice_common.broker import DeadLetter, DeadLetterQueues, open_broker, open_dead_letter_queues
 from solstice_common.broker.dead_letters.counting import counts
@@ -39,7 +39,7 @@ from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import AsJson, note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError
-from solstice_common.runtime.private_paths import private_opener
+from solstice_common.runtime.replaced_file import written_whole
 from solstice_common.settings import without_password
 from solstice_common.values.quantities import quantity
 
@@ -273,17 +273,19 @@ def export(
     settings: DeadLetterSettings,
     chosen: Chosen,
     *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="It is overwritten; - is standard output.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="[FILE]", help="It is overwritten; without it: standard output.")
+    ] = STANDARD_STREAM,
     as_json: AsJson = False,
 ) -> None:
     """Write dead letters to a file, one line of JSON each; all stay."""
     with lines_to_export() as lines:
         places = _found(settings, chosen, lines.add, whole=True, as_json=as_json)
-        if str(file) == "-":
+        if file == STANDARD_STREAM:
             lines.copy(places, sys.stdout.buffer)
             return
         # For its owner alone, as the queue is: it names private repositories and people.
-        with open(file, "wb", opener=private_opener) as written:
+        with written_whole(file) as written:
             lines.copy(places, written)
     shown.print_exported(file, len(places), as_json=as_json)
 
@@ -293,7 +295,7 @@ def export(
 def import_(
     settings: DeadLetterSettings,
     *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="As 'export' writes it.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="As 'export' writes it; - is standard input.")],
     queue: OneQueue = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,

@@ -1,17 +1,21 @@
 """Files of exported dead letters, of which one line at a time is in memory."""
 
 import shutil
+import sys
 import tempfile
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from solstice_common.broker import DeadLetter
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.export_lines import InvalidLine, exported, imported
 from solstice_common.errors import ConfigurationError
+
+STANDARD_STREAM: Final = Path("-")
+"""Stands for standard output of an export, and for standard input of an import."""
 
 Place = tuple[int, int]
 """Where a line begins, and its length."""
@@ -29,8 +33,12 @@ class LinesToExport:
     def add(self, found: DeadLetterFacts) -> Place:
         """Write a dead letter; return where."""
         start = self._lines.tell()
-        self._lines.write(exported(found).encode())
-        self._lines.write(b"\n")
+        try:
+            self._lines.write(exported(found).encode() + b"\n")
+            self._lines.flush()
+        except OSError as error:
+            error.filename = f"temporary files in {tempfile.gettempdir()} (TMPDIR)"
+            raise
         return start, self._lines.tell() - start
 
     def copy(self, places: list[Place], to: IO[bytes]) -> None:
@@ -43,8 +51,12 @@ class LinesToExport:
 @contextmanager
 def lines_to_export() -> Iterator[LinesToExport]:
     """No lines yet; they are removed at the end."""
-    with tempfile.TemporaryFile() as lines:
+    lines = tempfile.TemporaryFile()  # noqa: SIM115  closed below
+    try:
         yield LinesToExport(lines)
+    finally:
+        with suppress(OSError):  # of a full disk, again: it flushes what it could not write before
+            lines.close()
 
 
 class LinesToImport:
@@ -89,11 +101,13 @@ def lines_to_import(path: Path) -> Iterator[LinesToImport]:
     """Open an exported file or a pipe; ConfigurationError when it cannot be read."""
     with ExitStack() as stack:
         try:
-            lines: IO[bytes] = stack.enter_context(path.open("rb"))
+            lines: IO[bytes] = (
+                sys.stdin.buffer if path == STANDARD_STREAM else stack.enter_context(path.open("rb"))
+            )
             if not lines.seekable():
                 copy = stack.enter_context(tempfile.TemporaryFile())
                 shutil.copyfileobj(lines, copy)
                 lines = copy
         except OSError as error:
             raise ConfigurationError(f"FILE: {path}: {error.strerror or error}") from None
-        yield LinesToImport(path, lines)
+        yield LinesToImport(path if path != STANDARD_STREAM else Path("standard input"), lines)

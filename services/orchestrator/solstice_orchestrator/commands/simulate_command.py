@@ -20,7 +20,7 @@ from solstice_common.cli.output import AsJson, note_when_slow, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.cli.subcommands import stands_alone
 from solstice_common.errors import ConfigurationError
-from solstice_common.runtime.private_paths import private_opener
+from solstice_common.runtime.replaced_file import written_whole
 from solstice_common.settings import without_password
 from solstice_common.values.quantities import quantity
 from solstice_orchestrator.commands.simulation_tables import print_report
@@ -241,16 +241,12 @@ def _written(path: Path) -> Iterator[BinaryIO]:
     """A file that appears whole, or not at all."""
     if not path.name:
         raise ConfigurationError("--out must name a file")
-    fresh = path.with_name(f"{path.name}.part")
     try:
         # For its owner alone, as the store is.
-        with open(fresh, "wb", opener=private_opener) as file:
+        with written_whole(path) as file:
             yield file
-        fresh.replace(path)
     except OSError as error:
         raise ConfigurationError(f"--out: {path}: {error.strerror or error}") from error
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
 from solstice_common.broker.rabbitmq.link_errors import (
     TO_PUBLISH,
     TO_READ,
+    TOO_LARGE,
     AccessRefused,
     LinkLost,
     link_errors,
@@ -188,7 +189,11 @@ class DeadLetterReader:
         except AccessRefused as refused:
             raise refused.at(self._url) from refused
         except LinkLost as lost:
-            return Published(PublishStatus.UNKNOWN, str(lost))
+            limit = TOO_LARGE.search(str(lost))
+            if limit is None or len(message.body) <= int(limit[1]):
+                return Published(PublishStatus.UNKNOWN, str(lost))
+            size = f"its body has {len(message.body)} bytes, and RabbitMQ takes {limit[1]}"
+            return Published(PublishStatus.REJECTED, f"{size}: raise max_message_size in its rabbitmq.conf")
         return CONFIRMED
 
 

@@ -30,6 +30,7 @@ from solstice_common.broker.dead_letters.hashed_bodies import HashedBody, LargeB
 from solstice_common.broker.headers import BROKER_COUNTERS
 from solstice_common.broker.protocol import Published, PublishStatus
 from solstice_common.broker.rabbitmq.frames import UnreadHeader
+from solstice_common.broker.rabbitmq.link_errors import TOO_LARGE
 from solstice_common.broker.rabbitmq.management_api import unacked_in
 from solstice_common.broker.rabbitmq.received_properties import publishable
 from solstice_common.broker.rabbitmq.tools.dead_letter_reader import DeadLetterReader, reading
@@ -152,10 +153,20 @@ class RabbitMQDeadLetterQueue:
         messages = [_message(dead_letter) for dead_letter in dead_letters]
         # aiormq would fail over such a message after it had counted it, and mix up the confirms of others.
         refused = [_why_unfit(message) for message in messages]
-        async with self._reading() as reader:
-            fit = [message for message, why in zip(messages, refused, strict=True) if not why]
-            outcomes = iter(await reader.publish(fit))
+        fit = [message for message, why in zip(messages, refused, strict=True) if not why]
+        outcomes = iter(await self._published(fit))
         return [Published(PublishStatus.REJECTED, why) if why else next(outcomes) for why in refused]
+
+    async def _published(self, messages: Sequence[aio_pika.Message]) -> list[Published]:
+        async with self._reading() as reader:
+            outcomes = await reader.publish(messages)
+        lost = [at for at, each in enumerate(outcomes) if each.status is PublishStatus.UNKNOWN]
+        if lost and len(lost) < len(messages) and TOO_LARGE.search(outcomes[lost[0]].detail):
+            # A message above the broker's limit ended the channel of the others.
+            again = await self._published([messages[at] for at in lost])
+            for at, outcome in zip(lost, again, strict=True):
+                outcomes[at] = outcome
+        return outcomes
 
     def _reading(self) -> contextlib.AbstractAsyncContextManager[DeadLetterReader]:
         return reading(self._connection, self._url, self.name)
