@@ -16,8 +16,10 @@ from tests.gated_jobs import Commit, all_ended, publish_requests, wait_for_jobs
 from tests.polling import wait_until
 from tests.repositories import Repository
 from tests.servers.certificates import authority
+from tests.servers.git_lfs import bring_git_lfs
 from tests.servers.git_servers import AskingServer, git_backend
 from tests.servers.http_proxy import https_server
+from tests.servers.lfs_store import LfsStore
 from tests.servers.orchestrator import SharedFiles, orchestrator
 
 pytestmark = [NEEDS_PROC, NEEDS_OTHER_USER]
@@ -32,14 +34,24 @@ env > {loot}/environment
 cat .git/config > {loot}/config
 git remote --verbose > {loot}/remote
 touch {loot}/ready
-while [ ! -e {loot}/fetching ]; do sleep 0.05; done
-for process in /proc/[0-9]*; do
-    cat $process/environ $process/cmdline >> {loot}/processes
-    ls -l $process/fd >> {loot}/descriptors
+for part in {parts}; do
+    while [ ! -e {loot}/fetching-$part ]; do sleep 0.05; done
+    for process in /proc/[0-9]*; do
+        cat $process/environ $process/cmdline >> {loot}/processes-$part
+        ls -l $process/fd >> {loot}/descriptors
+    done
+    touch {loot}/done-$part
 done
-touch {loot}/done
 """
-"""Reads all that it can, while the orchestrator fetches for another job."""
+"""Reads all that it can, while the orchestrator fetches each part of a checkout for another job."""
+PARTS = {"repository": "/river/", "large-file": "/info/lfs/", "submodule": "/pike/"}
+"""The path of each part's requests."""
+WORKFLOW = """
+job "search" {
+    checkout submodules=#true lfs=#true
+    step "search" run="sh .solstice/job.sh"
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -70,24 +82,33 @@ def give(path: Path) -> Path:
 async def test_a_planted_credential_is_found_nowhere_by_a_job_that_runs_meanwhile(
     folder: Path, tmp_path: Path
 ) -> None:
+    bring_git_lfs()
     loot, shared = give(folder / "loot"), SharedFiles(directory=give(folder / "service"))
-    repository = Repository(tmp_path / "river")
-    searching, other = (
-        repository.commit({".solstice/job.sh": SEARCH.format(loot=loot)}, str(n)) for n in (1, 2)
-    )
+    repository, pike, large = Repository(tmp_path / "river"), Repository(tmp_path / "pike"), LfsStore()
+    files = {
+        ".solstice/workflow.kdl": WORKFLOW,
+        ".solstice/job.sh": SEARCH.format(loot=loot, parts=" ".join(PARTS)),
+    }
+    commits = []
+    for number in (1, 2):
+        large.commit(repository, {"large.bin": b"large" * number}, **files)
+        sha = pike.commit({"pike.txt": str(number)})
+        commits.append(repository.commit_submodules({"pike": ("../../pike/.git", sha)}))
+    searching, other = commits
     asking = AskingServer("ci", TOKEN)
 
-    def hold(_: str) -> None:
-        if (loot / "ready").exists() and not (loot / "done").exists():
-            (loot / "fetching").touch()
-            asyncio.run(wait_until((loot / "done").exists))
+    def hold(path: str) -> None:
+        for part in [part for part, begin in PARTS.items() if begin in path and (loot / "ready").exists()]:
+            if not (loot / f"fetching-{part}").exists() and (part != "repository" or "/lfs/" not in path):
+                (loot / f"fetching-{part}").touch()
+                asyncio.run(wait_until((loot / f"done-{part}").exists))
 
     asking.before_answer = hold
     signer = authority(tmp_path / "authority")
     signer.certificate.parent.chmod(0o755)
     (folder / "token").write_text(TOKEN)
     (folder / "token").chmod(0o600)
-    with https_server(asking.handler(git_backend(tmp_path)), signer.sign("forge")) as port:
+    with https_server(asking.handler(large.handler(git_backend(tmp_path))), signer.sign("forge")) as port:
         rules = folder / "credentials.toml"
         rules.write_text(
             f'[[rules]]\nrepositories = ["127.0.0.1:{port}/**"]\ntoken = "file:token"\nuser = "ci"\n'
@@ -110,7 +131,9 @@ async def test_a_planted_credential_is_found_nowhere_by_a_job_that_runs_meanwhil
                 await publish_requests(shared, Commit(place, other))  # type: ignore[arg-type]  # the same
                 views = await wait_for_jobs(store, lambda views: len(views) > 1 and all_ended(views))
     assert [view.state for view in views] == [JobState.SUCCEEDED] * 2
-    assert b"GIT_CONFIG_VALUE_1=Authorization: Basic" in (loot / "processes").read_bytes()
+    for part in ("repository", "submodule"):
+        assert b"GIT_CONFIG_VALUE_1=Authorization: Basic" in (loot / f"processes-{part}").read_bytes()
+    assert b"=lfs.url" in (loot / "processes-large-file").read_bytes()
     assert {given for _, given in asking.requests} == {asking.authorization}
     forms = (TOKEN.encode(), asking.authorization.removeprefix("Basic ").encode())
     places = {**contents(folder), "log": repr(service.events).encode()}
