@@ -1,7 +1,9 @@
 """Jobs as real processes: nothing of them escapes, leaks or stays behind."""
 
 import asyncio
+import fcntl
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Callable
@@ -17,14 +19,17 @@ from solstice_orchestrator.domain.jobs import Reason, StepSpec
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.processes import supervisor
+from solstice_orchestrator.processes.children import run
 from solstice_orchestrator.worker.executors import process
 from solstice_orchestrator.worker.executors.host_launcher import HostLauncher
 from solstice_orchestrator.worker.executors.source_checkout import SourceCheckout
 from solstice_orchestrator.worker.workspaces import (
     SMALL_TREE,
+    TOP_OF_HIERARCHY,
     Workspaces,
     open_workspaces,
     remove_tree,
+    spread,
     sweep,
 )
 from solstice_orchestrator.workflow.job_plan import SCRIPT_PATH, script_job
@@ -562,6 +567,27 @@ async def test_a_living_siblings_workspaces_are_left_alone(tmp_path: Path) -> No
             assert await sweep(tmp_path) == 0
             assert marker.exists()
         assert not second.directory.exists()
+
+
+async def test_workspaces_are_spread_over_the_disk_where_the_file_system_can(tmp_path: Path) -> None:
+    (tried := tmp_path / "tried").mkdir()
+    if not shutil.which("chattr") or await run("chattr", "+T", str(tried)) != 0:
+        pytest.skip(
+            "not asked for: the file system of the tests spreads no directories, or chattr(1) is not there"
+        )
+    async with open_workspaces(tmp_path / "work") as workspaces:
+        for directory in (tried, workspaces.directory, workspaces.scratch):
+            flags = bytearray(8)
+            descriptor = os.open(directory, os.O_RDONLY)
+            fcntl.ioctl(descriptor, 0x80086601, flags)
+            os.close(descriptor)
+            assert int.from_bytes(flags[:4], sys.byteorder) & TOP_OF_HIERARCHY
+
+
+async def test_a_file_system_that_spreads_nothing_takes_workspaces_all_the_same() -> None:
+    spread(Path("/dev/null"))
+    spread(Path("/proc"))
+    spread(Path("/nowhere"))
 
 
 async def test_removing_goes_on_to_its_end_when_cancelled(tmp_path: Path) -> None:
