@@ -32,8 +32,11 @@ async def measure(server: RabbitMQServer, *, count: int, rounds: int) -> Compari
 
         def note() -> str:
             signed, unsigned = passages["signed"], passages["unsigned"]
-            shares = sorted(_both(a) / _both(b) - 1 for a, b in zip(signed, unsigned, strict=True))
+            pairs = list(zip(signed, unsigned, strict=True))
+            shares = sorted(_both(a) / _both(b) - 1 for a, b in pairs)
+            ratios = sorted(a.per_second / b.per_second for a, b in pairs)
             return (
+                f"ratios of the pairs from {ratios[0]:.2f}x to {ratios[-1]:.2f}x; "
                 f"signing costs the receiver {_more(signed, unsigned, 'receiver_microseconds')} "
                 f"and the consumer {_more(signed, unsigned, 'consumer_microseconds')}: "
                 f"{statistics.median(shares):+.1%} of both (pairs from {shares[0]:+.1%} to {shares[-1]:+.1%})"

@@ -44,7 +44,10 @@ def signed(messages: Iterable[Message], key: SigningKey) -> Iterable[Message]:
             yield from group
             continue
         for message, signature in zip(group, sign([each.body for each in group], version, key), strict=True):
-            yield msgspec.structs.replace(message, headers={**message.headers, SIGNATURE_HEADER: signature})
+            # First, since its reader has to pass all headers before it.
+            headers = {SIGNATURE_HEADER: signature, **message.headers}
+            headers[SIGNATURE_HEADER] = signature
+            yield msgspec.structs.replace(message, headers=headers)
 
 
 def signing(broker: Broker, settings: SigningSettings) -> Broker:

@@ -13,12 +13,15 @@ from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
 from solstice_common.signing.jws import read_signature, signed_bodies
 from solstice_common.signing.keys import Right, VerifyKey
 from solstice_common.signing.verification import outlived, overstep, signer_of
+from solstice_common.values.times import format_seconds
 from solstice_orchestrator.domain.admission import examine, examine_cancel
 from solstice_orchestrator.domain.trust import is_trusted
 
 M = TypeVar("M", JobRequestV1, JobCancelV1)
 
 _MOST_ALLOWED: Final = 1024
+_TO_THE_DAY: Final = 10
+"""Characters of a timestamp that say its day."""
 _ABOVE_DEFAULT: Final = frozenset({Priority.CRITICAL, Priority.HIGH})
 
 
@@ -83,19 +86,26 @@ class SignedExaminer:
         self._bodies: frozenset[bytes] = frozenset()
         self._allowed: set[tuple[object, ...]] = set()
         """What requests of a key said that they may say."""
+        self._now = 0.0
+        self._last_old_day = ""
+        """`2026-01-31`: no request of a later day is too old."""
 
     def examine(self, delivery: Delivery, now: float) -> Verified[JobRequestV1] | Refuse:
         """Decode a signed request, or refuse it for good; `now` in seconds since the epoch."""
         body, text = delivery.body, delivery.headers.get(SIGNATURE_HEADER)
         if text != self._text:
             self._turn_to(text)
+        if now != self._now:
+            self._now = now
+            oldest = 0.0 if self._max_age_seconds is None else now - self._max_age_seconds
+            self._last_old_day = format_seconds(max(0.0, oldest))[:_TO_THE_DAY]
         if len(body) > MAX_MESSAGE_BYTES or sha256(body).digest() not in self._bodies:
             return self._alone(delivery, now)
         request = examine(body, now)
         if (
             isinstance(request, Refuse)
             or _claims_of(self._key_name, request) not in self._allowed
-            or outlived(request, now=now, max_age_seconds=self._max_age_seconds)
+            or request.submitted_at[:_TO_THE_DAY] <= self._last_old_day
         ):
             return self._alone(delivery, now)
         return Verified(request, self._key_name)

@@ -67,6 +67,14 @@ def test_requests_and_cancels_are_signed_and_nothing_else_of_them_changes() -> N
         assert is_genuine(signature, before.body, PAIR.verify)
 
 
+def test_the_signature_stands_first_and_takes_the_place_of_an_earlier_one() -> None:
+    (after,) = signed([message(JobRequestV1.VERSION, b"1", a=1, **{SIGNATURE_HEADER: "old"})], PAIR.signing)
+    assert list(after.headers) == [SIGNATURE_HEADER, "a"]
+    signature = read_signature(after.headers[SIGNATURE_HEADER])
+    assert signature is not None
+    assert is_genuine(signature, b"1", PAIR.verify)
+
+
 @pytest.mark.parametrize("inline", [True, False])
 async def test_keys_come_from_files_or_inline_and_the_first_signs(tmp_path: Path, inline: bool) -> None:
     second = KeyPair("second")
