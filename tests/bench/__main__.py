@@ -27,6 +27,7 @@ from tests.bench import (
     first_status,
     idle,
     jobs,
+    large_checkouts,
     latency,
     line,
     outage,
@@ -40,6 +41,7 @@ from tests.bench.claiming import Claiming
 from tests.bench.first_status import FirstStatus
 from tests.bench.idle import Idle
 from tests.bench.jobs import Jobs
+from tests.bench.large_checkouts import LargeCheckouts
 from tests.bench.latency import Latency
 from tests.bench.outage import Outage
 from tests.bench.pairs import Comparison, collect_garbage
@@ -55,6 +57,7 @@ Figures = (
     | Simulating
     | MeanWaits
     | Jobs
+    | LargeCheckouts
     | Mapping[str, Idle]
     | list[Claiming]
 )
@@ -98,6 +101,9 @@ MEASURES: Final[Mapping[str, Measure]] = {
         rounds=1 if quick else 5,
     ),
     **of_checkouts(None),
+    "checkout": lambda _, quick: large_checkouts.measure(
+        files=400 if quick else 4_000, rounds=1 if quick else 3
+    ),
     "status": lambda server, quick: first_status.measure(server, count=25 if quick else 300),
     "outage": lambda server, quick: outage.measure(
         server, outage_seconds=5 if quick else outage.OUTAGE_SECONDS
@@ -196,7 +202,9 @@ def show(figures: Mapping[str, Figures], version: str) -> None:
                     f"{figure.ratio:.2f}x",
                     "" if figure.goal is None else f">= {figure.goal:g}x",
                 )
-            case Latency() | FirstStatus() | Outage() | Simulating() | MeanWaits() | Jobs():
+            case (
+                Latency() | FirstStatus() | Outage() | Simulating() | MeanWaits() | Jobs() | LargeCheckouts()
+            ):
                 console.print(figure.summary)
             case list():
                 console.print(_claims(figure))
@@ -254,7 +262,7 @@ def _plain(figure: Figures) -> object:
     match figure:
         case Comparison():
             return {**asdict(figure), "ratio": figure.ratio}
-        case Latency() | FirstStatus() | Outage() | Simulating() | MeanWaits() | Jobs():
+        case Latency() | FirstStatus() | Outage() | Simulating() | MeanWaits() | Jobs() | LargeCheckouts():
             return asdict(figure)
         case list():
             return [{**asdict(each), "of_bare": each.of_bare, "ratio": each.ratio} for each in figure]
