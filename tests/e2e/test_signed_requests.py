@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -197,6 +198,7 @@ async def test_a_key_is_replaced_under_load_and_nothing_is_lost(line: Line) -> N
         sending = asyncio.create_task(load(sender), name="load")
         await sender.answered(40)
         new = await asyncio.to_thread(line.key, "new", *RIGHTS)
+        stolen = shutil.copy2(old, old.with_name("stolen.json"))
         new.replace(old)
         await sender.answered(len(sender.answers) + 80)
         enough.set()
@@ -212,10 +214,14 @@ async def test_a_key_is_replaced_under_load_and_nothing_is_lost(line: Line) -> N
     last = await asyncio.to_thread(line.enqueue, SIGNING_KEYS=str(old))
     expected.add(last)
     await wait_until_true("the new key signs on", are_accepted)
+    await asyncio.to_thread(line.enqueue, SIGNING_KEYS=str(stolen))
     async with line.broker() as broker:
+        (refused,) = await drain(broker, JOBS.dlq, 1)
+        assert refused.headers["x-solstice-reason"] == "unknown_key"
         for queue in (JOBS.queue, JOBS.dlq):
             depth: Any = await broker.depth(queue)
             assert depth.ready == 0
+    assert await line.request_ids() == expected
     used = await metrics(taker.url)
     assert used["old"] > 0
     assert used["new"] > 1

@@ -70,6 +70,20 @@ def _locked(path: Path) -> Iterator[None]:
 def _replace(path: Path, content: bytes) -> None:
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
+    try:
+        _write_beside(path, fresh, content)
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _write_beside(path: Path, fresh: Path, content: bytes) -> None:
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "wb") as file:
         with contextlib.suppress(FileNotFoundError, PermissionError):
             # The file keeps its owner and mode: root may write it for a service that runs as another user, and two
@@ -80,9 +94,3 @@ def _replace(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    fresh.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -3,8 +3,6 @@
 import json
 import signal
 
-import pytest
-
 from solstice_common.broker import open_broker
 from tests.brokers import broker_url, pytest_generate_tests
 from tests.dead_letter_replays import JOBS, fill, refused, start_replay
@@ -16,19 +14,19 @@ DEAD = 200
 RATE = 20
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_its_report_is_printed_and_nothing_is_lost(number: signal.Signals, broker_url: str) -> None:
+async def test_its_report_is_printed_and_nothing_is_lost(broker_url: str) -> None:
     async with open_broker(broker_url, name="test") as broker:
         await fill(broker, *(refused(n) for n in range(DEAD)))
         replaying = await start_replay(broker_url, "--queue", "requests", "--json", "--rate", str(RATE))
 
         async def some_are_sent() -> bool:
             depth = await broker.depth(JOBS.queue)
-            return depth is not None and depth.ready >= RATE
+            # Of the last group, the answer may not have come.
+            return depth is not None and depth.ready >= 2 * RATE
 
         await wait_until_true("some are sent", some_are_sent)
         assert replaying.returncode is None, "the signal was to come on its way"
-        replaying.send_signal(number)
+        replaying.send_signal(signal.SIGTERM)
         output, errors = await replaying.communicate()
         (report,) = json.loads(output)["replays"]
         assert replaying.returncode == 130, errors

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 from solstice_cli.commands.topology import app
 from solstice_common.broker import Message
 from solstice_common.broker.rabbitmq.tools.tool_connection import tool_connection
+from solstice_common.messages import Priority
 from solstice_common.settings import BrokerSettings
-from solstice_common.topology import QueueType, full_topology
+from solstice_common.topology import QueueType, full_topology, split_jobs_route
 from tests.raw_amqp import field, long, nested, properties, raw_publisher
 from tests.servers.rabbitmq import Vhost
 from tests.traffic import connected, drain, numbers
@@ -157,3 +158,25 @@ def test_a_broker_without_types_of_queues_has_nothing_to_migrate(url: str, tmp_p
 def test_a_wrong_queue_or_a_source_without_its_queue_is_a_usage_error(rabbitmq_vhost: Vhost) -> None:
     migrate(rabbitmq_vhost, "--queue", "orders", code=2)
     migrate(rabbitmq_vhost, "--from", "orders", code=2)
+
+
+def test_a_queue_of_a_priority_class_is_migrated_by_its_name(rabbitmq_vhost: Vhost) -> None:
+    options = ("--amqp-priorities", "split", "--amqp-queue-type")
+    settings = BrokerSettings(amqp_queue_type="classic", amqp_priorities="split")
+    high = split_jobs_route(settings).of(Priority.HIGH)
+
+    async def fill() -> None:
+        async with connected(rabbitmq_vhost.url, topology=full_topology(settings)) as broker:
+            messages = [
+                Message(exchange=high.dlx, routing_key=high.routing_key, body=b"%d" % n, type="t")
+                for n in range(20)
+            ]
+            assert all(each.confirmed for each in await broker.publish(messages))
+
+    asyncio.run(fill())
+    migrate(rabbitmq_vhost, "--queue", high.dlq, code=2)  # AMQP_PRIORITIES=one knows no such queue
+    (done,) = document(rabbitmq_vhost, *options, "quorum", "--queue", high.dlq, "--yes")["migrated"]
+    assert done["moved"] == 40
+    types = {row["name"]: row["type"] for row in rabbitmq_vhost.api("GET", "queues")}
+    assert {name for name, kind in types.items() if kind == "quorum"} == {high.dlq}
+    assert rabbitmq_vhost.api("GET", "bindings", f"e/{high.dlx}/q/{high.dlq}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_common.runtime.replaced_file import written_whole
+from solstice_common.runtime.replaced_file import replace_file, written_whole
 
 
 @pytest.fixture
@@ -50,3 +50,13 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     reading.join(30)
     assert read == [b"lines"]
     assert pipe.is_fifo()
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_full_disk_leaves_no_part_of_a_replaced_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    replace_file(path, lambda: b"old")
+    with pytest.raises(OSError, match="too large"):
+        replace_file(path, lambda: b"x" * 100_000)
+    assert path.read_bytes() == b"old"
+    assert {each.name for each in tmp_path.iterdir()} == {"keys.json", "keys.json.lock"}

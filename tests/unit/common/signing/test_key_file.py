@@ -2,6 +2,7 @@
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,19 @@ def test_a_key_counts_from_when_it_is_written_until_it_is_revoked(tmp_path: Path
     assert list(keys.current()) == ["second"]
     change_public(path, lambda _: [])
     assert not keys.current()
+
+
+def test_keys_that_are_revoked_at_once_are_all_gone(tmp_path: Path) -> None:
+    path, names = tmp_path / "verify.json", [f"key-{number}" for number in range(8)]
+    for name in ["stays", *names]:
+        KeyPair(name).publish(path)
+
+    def revoke(name: str) -> None:
+        change_public(path, lambda present: [key for key in present if key.name != name])
+
+    with ThreadPoolExecutor(len(names)) as people:
+        list(people.map(revoke, names))
+    assert list(read_public(path)) == ["stays"]
 
 
 def test_a_file_that_became_unusable_keeps_the_last_keys_and_is_reported_once(tmp_path: Path) -> None:
