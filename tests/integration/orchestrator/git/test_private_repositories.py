@@ -1,7 +1,10 @@
 """Real git fetches private repositories with credentials that it never sees."""
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -306,3 +309,42 @@ async def test_what_finds_the_gateway_can_fetch_this_repository_and_do_nothing_e
         assert await answer_to(head, port) == status
     with pytest.raises(OSError, match="Connect call failed"):
         await asyncio.open_connection("127.0.0.1", port)
+
+
+REF = b"003f" + b"1" * 40 + b" refs/heads/" + b"x" * 6 + b"\n"
+ADVERTISED = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-advertisement\r\n\r\n"
+    b"001e# service=git-upload-pack\n0000"
+)
+ENDLESS: dict[str, tuple[bytes, bytes, float]] = {
+    "refs": (ADVERTISED, REF * 1000, 0.0),
+    "header fields": (b"HTTP/1.1 200 OK\r\n", b"X-More: " + b"x" * 1000 + b"\r\n", 0.0),
+    "interim answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.0),
+    "a slow head": (b"HTTP/1.1 200 OK\r\nX-Slow: ", b"x", 0.02),
+    "a slow body": (ADVERTISED, REF, 0.02),
+}
+"""The beginning of an answer, what follows without end, and the seconds between two pieces of it."""
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+async def test_an_endless_answer_through_the_gateway_ends_in_bounded_time_and_memory(
+    kind: str, tmp_path: Path, signer: Authority, certificate: tuple[Path, Path]
+) -> None:
+    start, piece, pause = ENDLESS[kind]
+    sent = [0]
+
+    class Endless(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            with contextlib.suppress(OSError):
+                self.wfile.write(start)
+                while True:
+                    sent[0] += self.wfile.write(piece)
+                    time.sleep(pause)
+
+    forge = PrivateForge(tmp_path, signer)
+    with https_server(Endless, certificate) as forge.port:
+        forge.write_rules()
+        limits = replace(forge.policy(), timeout_seconds=2.0 if pause else 30.0, max_memory_bytes=64 * 2**20)
+        failed = await forge.failure(limits)
+        assert failed.reason is Reason.CHECKOUT_FAILED
+    assert sent[0] < 256 * 2**20
