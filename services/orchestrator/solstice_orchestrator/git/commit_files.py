@@ -21,6 +21,7 @@ from solstice_orchestrator.git.commit_group import (
     Files,
     FilesOrFailure,
     FilesRequest,
+    RepositorySizes,
     SingleFetch,
     fetch_group,
     fetch_single,
@@ -87,6 +88,7 @@ class CommitFiles:
     ) -> None:
         self._tasks, self._policy, self._scratch = tasks, policy, scratch
         self._is_proven, self._clock = is_proven, clock
+        self._sizes = RepositorySizes()
         self._cache: OrderedDict[_Key, tuple[Files, float]] = OrderedDict()
         """The files of each commit, and when they came."""
         self._coming: dict[_Key, asyncio.Future[FilesOrFailure]] = {}
@@ -181,7 +183,7 @@ class CommitFiles:
 
     async def _fetch_group(self, lookups: Sequence[FilesRequest]) -> Sequence[FilesOrFailure | SingleFetch]:
         try:
-            return await fetch_group(lookups, policy=self._policy, scratch=self._scratch)
+            return await fetch_group(lookups, policy=self._policy, scratch=self._scratch, sizes=self._sizes)
         except Exception as error:
             # A bug that one commit triggers must stop neither the other commits nor the loop.
             if is_machine(error):

@@ -1,11 +1,12 @@
 """Fetch files of many commits of one repository together.
 
 A group takes one fetch of the commits without their files, and one of the few wanted files (a server that cannot leave
-files out has sent them already). A failure that every fetch of the repository would meet is the answer for all
+files out has sent them already). From repositories that are known to be small, small files come with the commits. A failure that every fetch of the repository would meet is the answer for all
 commits. After a failure that one commit may have caused, each commit is fetched singly, so that none fails the others.
 """
 
 import re
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -31,12 +32,13 @@ from solstice_orchestrator.git.repository import directory_bytes
 MAX_ROUNDS: Final = 4
 """How often a group is tried, each time without the unknown commit that was named."""
 
-_PARTIAL_FETCH: Final = (
-    *("-c", "remote.origin.promisor=true", "-c", "remote.origin.partialCloneFilter=blob:none"),
-    *fetching.FETCH,
-    "--filter=blob:none",
-)
-"""Only this command treats the repository as partial, so reading commands never fetch by themselves."""
+NO_FILES: Final = "blob:none"
+SMALL_FILES: Final = "blob:limit=64k"
+MAX_DIRECTORY_BYTES: Final = 64 * 1024
+"""The most that the directories of a small repository's commit take, without files."""
+MAX_COMMIT_BYTES: Final = 256 * 1024
+"""The most that they take with its small files."""
+MAX_REPOSITORIES: Final = 4096
 _ABSENT: Final = re.compile(r"not our ref ([0-9a-f]{40,64})\b")
 
 
@@ -48,6 +50,27 @@ class FilesRequest:
     paths: tuple[str, ...]
     credential: CredentialChoice = None
     """What the request's fetch may use; requests of a group agree."""
+
+
+class RepositorySizes:
+    """Knows the repositories of which commits with small files cost less than two fetches."""
+
+    def __init__(self) -> None:
+        self._small: OrderedDict[str, bool] = OrderedDict()
+
+    def filter_of(self, url: str) -> str:
+        """Return which files come with the commits of this repository."""
+        return SMALL_FILES if self._small.get(url) else NO_FILES
+
+    def learn(self, url: str, bytes_of_commit: int) -> None:
+        """Learn what a commit took that was fetched with this filter.
+
+        One large commit is enough for the repository to be large.
+        """
+        most = MAX_COMMIT_BYTES if self._small.get(url) else MAX_DIRECTORY_BYTES
+        self._small[url] = self._small.pop(url, True) and bytes_of_commit <= most
+        if len(self._small) > MAX_REPOSITORIES:
+            self._small.popitem(last=False)
 
 
 class SingleFetch(Enum):
@@ -76,17 +99,22 @@ class _NotById(Exception):
 
 
 async def fetch_group(
-    lookups: Sequence[FilesRequest], *, policy: GitPolicy, scratch: Path
+    lookups: Sequence[FilesRequest],
+    *,
+    policy: GitPolicy,
+    scratch: Path,
+    sizes: RepositorySizes | None = None,
 ) -> Sequence[FilesOrFailure | SingleFetch]:
     """Return the answers for requests of one repository, in their order.
 
     A group of one never gets the answer AGAIN. `scratch` is a directory for temporary ones.
     """
+    sizes = sizes or RepositorySizes()
     absent: frozenset[str] = frozenset()
     left = list(lookups)
     for _ in range(MAX_ROUNDS):
         try:
-            results = iter(await _in_one_fetch(left, policy, scratch))
+            results = iter(await _in_one_fetch(left, policy, scratch, sizes))
             return [next(results) if lookup in left else SingleFetch.BY_REF for lookup in lookups]
         except _NotById as refused:
             named = refused.absent & {lookup.request.commit_sha for lookup in left}
@@ -136,7 +164,7 @@ async def fetch_single(
 
 
 async def _in_one_fetch(
-    lookups: Sequence[FilesRequest], policy: GitPolicy, scratch: Path
+    lookups: Sequence[FilesRequest], policy: GitPolicy, scratch: Path, sizes: RepositorySizes
 ) -> Sequence[FilesOrFailure | SingleFetch]:
     """Fetch the commits and their files together.
 
@@ -150,12 +178,16 @@ async def _in_one_fetch(
                 shas = list(dict.fromkeys(lookup.request.commit_sha for lookup in lookups))
                 fetched = await fetch_paths(
                     git,
-                    [*_PARTIAL_FETCH, "--depth=1", "--end-of-options", "origin", *shas],
+                    [
+                        *_partial_fetch(sizes.filter_of(request.repo_url)),
+                        *("--depth=1", "--end-of-options", "origin", *shas),
+                    ],
                     shas,
                     list(dict.fromkeys(path for lookup in lookups for path in lookup.paths)),
                     partial(_needed, lookups),
                 )
                 if fetched.stdout is not None:
+                    sizes.learn(request.repo_url, directory_bytes(git.git_dir / "objects") // len(shas))
                     return await _answers(git, lookups, *fetched.stdout)
         except CheckoutFailed as error:
             # The host sent nothing in all that time: no commit caused this, and single fetches would only wait again.
@@ -168,6 +200,18 @@ async def _in_one_fetch(
     if failed.reason is Reason.MACHINE_FAILED or fetching.is_of_repository(fetched):
         return [failed] * len(lookups)
     raise failed
+
+
+def _partial_fetch(files: str) -> Sequence[str]:
+    """Return a fetch with those files alone.
+
+    Only this command treats the repository as partial, so reading commands never fetch by themselves.
+    """
+    return (
+        *("-c", "remote.origin.promisor=true", "-c", f"remote.origin.partialCloneFilter={files}"),
+        *fetching.FETCH,
+        f"--filter={files}",
+    )
 
 
 async def _new_git(request: JobRequestV1, home: Path, policy: GitPolicy) -> Git:
@@ -188,7 +232,9 @@ async def _answers(
     """Return the wanted files of fetched commits; fetch those that are absent here."""
     missing = [blob for blob in _blobs(lookups, entries) if blob not in contents]
     if missing:
-        fetched = await fetch_blobs(git, [*_PARTIAL_FETCH, "--end-of-options", "origin", *missing], missing)
+        fetched = await fetch_blobs(
+            git, [*_partial_fetch(NO_FILES), "--end-of-options", "origin", *missing], missing
+        )
         if fetched.stdout is not None:
             contents = {**contents, **fetched.stdout}
         elif not fetching.is_not_by_id(fetched):

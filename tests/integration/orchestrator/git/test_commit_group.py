@@ -15,6 +15,7 @@ from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, Gi
 from solstice_orchestrator.git.commit_group import (
     FilesOrFailure,
     FilesRequest,
+    RepositorySizes,
     SingleFetch,
     fetch_group,
     fetch_single,
@@ -149,6 +150,43 @@ async def test_only_what_is_needed_is_asked_for(repository: Repository, tmp_path
         {PATH: b"0"},
         {PATH: b"1"},
     ]
+
+
+async def test_commits_of_a_small_repository_come_with_their_small_files(
+    repository: Repository, tmp_path: Path, commands: list[str]
+) -> None:
+    repository.git("config", "uploadpack.allowFilter", "true")
+    sizes = RepositorySizes()
+
+    async def fetches_of(**files: str | bytes) -> int:
+        sha = repository.commit({PATH: os.urandom(8).hex(), **files})
+        commands.clear()
+        (answer,) = await fetch_group(
+            file_requests(repository.url, sha), policy=POLICY, scratch=tmp_path / "scratch", sizes=sizes
+        )
+        assert answer == {PATH: (repository.path / PATH).read_bytes()}
+        return len(commands)
+
+    assert [await fetches_of(), await fetches_of(), await fetches_of()] == [2, 1, 1]
+    # Large files are left out all the same.
+    assert await fetches_of(**{"large.bin": os.urandom(4_000_000)}) == 1
+    assert await fetches_of() == 1
+    # It has many small ones by now.
+    assert await fetches_of(**{f"{number}.bin": os.urandom(30_000) for number in range(10)}) == 1
+    assert [await fetches_of(), await fetches_of()] == [2, 2]
+
+
+async def test_a_repository_of_many_files_is_not_small(
+    repository: Repository, tmp_path: Path, commands: list[str]
+) -> None:
+    repository.git("config", "uploadpack.allowFilter", "true")
+    sha = repository.commit({PATH: "one", **{os.urandom(20).hex(): f"{number}" for number in range(2_000)}})
+    sizes = RepositorySizes()
+    for _ in range(2):
+        await fetch_group(
+            file_requests(repository.url, sha), policy=POLICY, scratch=tmp_path / "scratch", sizes=sizes
+        )
+    assert len(commands) == 4
 
 
 async def test_each_gets_the_paths_that_it_asked_for(repository: Repository, tmp_path: Path) -> None:
