@@ -268,6 +268,21 @@ class LogSettings(SolsticeSettings):
     )
 
 
+def http_address(url: str) -> str:
+    """Return an http or https URL; any other raises ValueError, which never repeats it."""
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("must start with http:// or https://")
+    try:
+        parts = urlsplit(url)
+        is_address = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address or "#" in url or "?" in url:
+        # The value is not repeated: it may hold a password.
+        raise ValueError("must be a URL: http://HOST:PORT")
+    return url.rstrip("/")
+
+
 class ClientSettings(SolsticeSettings):
     """The orchestrator's address and token, for commands that read or change runs."""
 
@@ -288,17 +303,7 @@ class ClientSettings(SolsticeSettings):
     @field_validator("solstice_url")
     @classmethod
     def _http(cls, url: str) -> str:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError("must start with http:// or https://")
-        try:
-            parts = urlsplit(url)
-            is_address = bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            is_address = False
-        if not is_address or "#" in url or "?" in url:
-            # The value is not repeated: it may hold a password.
-            raise ValueError("must be a URL: http://HOST:PORT")
-        return url.rstrip("/")
+        return http_address(url)
 
 
 def is_postgresql(url: str) -> bool:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from solstice_cli import completers
 from solstice_cli.commands.topology import LocalBrokerSettings
@@ -25,7 +25,7 @@ from solstice_common.cli.options import age_given
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
 from solstice_common.runtime.hidden_secrets import SecretUrl
-from solstice_common.settings import BrokerSettings
+from solstice_common.settings import BrokerSettings, http_address
 
 SHORT_NAMES = (REQUESTS_KIND, CANCELS_KIND, STATUSES_KIND)
 
@@ -60,6 +60,11 @@ class DeadLetterSettings(LocalBrokerSettings):
         default="",
         description="RabbitMQ's management API, asked how many dead letters another reader holds; empty: http://HOST:15672.",
     )
+
+    @field_validator("management_url")
+    @classmethod
+    def _fits(cls, url: str) -> str:
+        return http_address(url) if url else url
 
 
 @dataclass(frozen=True, kw_only=True)
