@@ -68,6 +68,6 @@ def test_flag_of_a_url_names_the_variable_for_a_password(setting: str) -> None:
 
 
 def test_url_of_the_management_api_can_be_given_in_a_variable() -> None:
-    texts = [text for flag, text in FLAGS.items() if flag.endswith(" --management-url")]
-    assert len(texts) == 2
-    assert all(f"(MANAGEMENT_URL{FOR_PASSWORDS})" in text for text in texts)
+    texts = {flag: text for flag, text in FLAGS.items() if flag.endswith(" --management-url")}
+    assert {"topology", "dlq"} == {flag.split()[-3] for flag in texts}
+    assert all(f"(MANAGEMENT_URL{FOR_PASSWORDS})" in text for text in texts.values())

@@ -139,6 +139,7 @@ def test_colour_is_left_out_on_request(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TERM", "xterm")
     display.print_runs([run()], now=NOW)
     assert "\x1b[3" in capsys.readouterr().out
     monkeypatch.setenv("NO_COLOR", "1")
