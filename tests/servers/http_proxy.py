@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
 from threading import Event, Thread
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -152,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def served(server: ThreadingHTTPServer, certificate: tuple[Path, Path] | None = None) -> Iterator[int]:
+def served(server: TCPServer, certificate: tuple[Path, Path] | None = None) -> Iterator[int]:
     """Run a server until left, with TLS when there is a certificate; its port."""
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -19,7 +19,12 @@ def http_client(url: str, **options: Any) -> httpx2.AsyncClient:
     try:
         # A proxy of the environment is for other machines, never for this one.
         return httpx2.AsyncClient(trust_env=urlsplit(url).hostname not in LOOPBACK, **options)
-    except (httpx2.InvalidURL, ValueError, ImportError):
+    except ImportError:
+        raise ConfigurationError(
+            "the API of a server is called through proxies with http:// or https:// alone, and one of HTTPS_PROXY, HTTP_PROXY "
+            "and ALL_PROXY is a SOCKS proxy"
+        ) from None
+    except (httpx2.InvalidURL, ValueError):
         # The library's words may hold a part of a password.
         raise ConfigurationError(
             f"the URL of a server, or of a proxy (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY), cannot be used; {ESCAPES}"

@@ -20,14 +20,17 @@ _VARIABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 PROXY_VARIABLES: Final = frozenset(name for names in _VARIABLES.values() for name in names)
 _PORTS: Final = {"http": 1080, "https": 443}
 """curl's ports for proxies that name none (CURLOPT_PROXY(3))."""
+_SOCKS_PORTS: Final = {"socks5": 1080, "socks5h": 1080}
 _TARGET_PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """An HTTP proxy; most here ask for a user and a password."""
+    """A proxy; most here ask for a user and a password."""
 
     has_tls: bool
+    is_socks: bool = False
+    """Whether it speaks SOCKS 5 and not HTTP."""
     host: str
     port: int
     authorization: str = field(repr=False)
@@ -63,7 +66,7 @@ def proxied_fetch(repo_url: str, environment: Mapping[str, str]) -> ProxiedFetch
     )
 
 
-def http_proxy_of(repo_url: str, environment: Mapping[str, str]) -> Proxy | None:
+def proxy_of(repo_url: str, environment: Mapping[str, str]) -> Proxy | None:
     """Return the proxy for connections of ours to a host; None for a direct one.
 
     ConfigurationError for a proxy of another kind.
@@ -128,16 +131,25 @@ def _proxy(variable: str, url: str, authorization: str) -> Proxy:
     scheme, separator, host = url.partition("://")
     if not separator:
         scheme, host = "http", scheme
-    if scheme not in _PORTS:
-        raise ConfigurationError(f"{variable}: repositories with a credential need an HTTP proxy")
+    usual_port = (_PORTS | _SOCKS_PORTS).get(scheme)
+    if usual_port is None:
+        raise ConfigurationError(
+            f"{variable}: must be a proxy with http://, https:// or socks5h:// for credentials and Git LFS"
+        )
     try:
         parts = urlsplit(f"//{host.rstrip('/')}")
-        port = _PORTS[scheme] if parts.port is None else parts.port
+        port = usual_port if parts.port is None else parts.port
     except ValueError:
         parts, port = urlsplit(""), 0
     if not parts.hostname or not port:
         raise ConfigurationError(f"{variable}: must be http://USER:PASSWORD@HOST:PORT")
-    return Proxy(has_tls=scheme == "https", host=parts.hostname, port=port, authorization=authorization)
+    return Proxy(
+        has_tls=scheme == "https",
+        is_socks=scheme in _SOCKS_PORTS,
+        host=parts.hostname,
+        port=port,
+        authorization=authorization,
+    )
 
 
 def target_of(netloc: str, default_port: int) -> str:

@@ -11,12 +11,19 @@ from urllib.parse import SplitResult, urlsplit
 from solstice_common.addresses.system_errors import system_words
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.git.credentials.http_heads import ProxyAnswer, joined, read_answer
-from solstice_orchestrator.git.credentials.proxy_choice import Proxy, http_proxy_of
+from solstice_orchestrator.git.credentials.proxy_choice import Proxy, proxy_of
 
 HEAD_BYTES: Final = 64 * 1024
 CONNECT_SECONDS: Final = 20.0
 _PORTS: Final = {"https": 443, "http": 80}
 _END: Final = b"\r\n\r\n"
+_SOCKS_HELLO: Final = b"\x05\x01\x00"
+_SOCKS_WELCOME: Final = b"\x05\x00"
+_SOCKS_CONNECT: Final = b"\x05\x01\x00\x03"
+_SOCKS_VERSION: Final = 5
+_SOCKS_NAME: Final = 3
+_SOCKS_SIZES: Final = {1: 4, 4: 16}
+"""The bytes of an address in an answer, by its kind: IPv4 and IPv6."""
 
 
 class NoConnection(Exception):
@@ -46,7 +53,7 @@ class Upstream:
         host = self.parts.hostname or ""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                proxy = http_proxy_of(self.repo_url, self.environment)
+                proxy = proxy_of(self.repo_url, self.environment)
                 if proxy is None:
                     return await self._directly(host)
                 return await self._through(proxy, host)
@@ -83,10 +90,13 @@ class Upstream:
         tls = _context(self.environment.get("GIT_SSL_CAINFO")) if proxy.has_tls else None
         reader, writer = await asyncio.open_connection(proxy.host, proxy.port, ssl=tls, limit=HEAD_BYTES)
         try:
-            target = f"{f'[{host}]' if ':' in host else host}:{self._port}"
-            account = [("Proxy-Authorization", proxy.authorization)] if proxy.authorization else []
-            writer.write(joined(f"CONNECT {target} HTTP/1.1", [("Host", target), *account]))
-            _check(read_answer(await reader.readuntil(_END)), proxy)
+            if proxy.is_socks:
+                await _ask_socks(reader, writer, proxy, host, self._port)
+            else:
+                target = f"{f'[{host}]' if ':' in host else host}:{self._port}"
+                account = [("Proxy-Authorization", proxy.authorization)] if proxy.authorization else []
+                writer.write(joined(f"CONNECT {target} HTTP/1.1", [("Host", target), *account]))
+                _check(read_answer(await reader.readuntil(_END)), proxy)
             own = self._tls()
             if own is not None:
                 await writer.start_tls(own, server_hostname=host)
@@ -99,6 +109,27 @@ class Upstream:
 def _check(answer: ProxyAnswer, proxy: Proxy) -> None:
     if not answer.is_success:
         raise NoConnection(f"the proxy {proxy.name} refused the connection ({answer.status})")
+
+
+async def _ask_socks(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, proxy: Proxy, host: str, port: int
+) -> None:
+    """Ask a SOCKS proxy for a connection, without user and password (RFC 1928).
+
+    The proxy looks the name up, as it does for an HTTP proxy.
+    """
+    writer.write(_SOCKS_HELLO)
+    if await reader.readexactly(2) != _SOCKS_WELCOME:
+        raise NoConnection(f"the proxy {proxy.name} wants another way to sign in than none")
+    name = host.encode("ascii")
+    writer.write(_SOCKS_CONNECT + bytes([len(name)]) + name + port.to_bytes(2, "big"))
+    version, status, _, kind = await reader.readexactly(4)
+    if version != _SOCKS_VERSION or kind not in {*_SOCKS_SIZES, _SOCKS_NAME}:
+        raise NoConnection(f"the proxy {proxy.name} gave an answer that is not SOCKS")
+    if status:
+        raise NoConnection(f"the proxy {proxy.name} refused the connection ({status})")
+    size = _SOCKS_SIZES.get(kind) or (await reader.readexactly(1))[0]
+    await reader.readexactly(size + 2)
 
 
 @functools.lru_cache(maxsize=4)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.git.credentials.proxy_choice import (
     check_proxies,
-    http_proxy_of,
     proxied_fetch,
+    proxy_of,
     read_proxy,
     without_passwords,
 )
@@ -119,12 +119,22 @@ def test_only_proxies_with_accounts_are_kept_from_git() -> None:
 def test_our_own_connections_use_the_proxy_that_git_would_use(
     variables: dict[str, str], name: str | None
 ) -> None:
-    proxy = http_proxy_of("https://forge.example/river/otter", variables)
+    proxy = proxy_of("https://forge.example/river/otter", variables)
     assert (proxy and proxy.name) == name
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [("socks5h://quay.example:9", "quay.example:9"), ("socks5://[fd00::1]", "[fd00::1]:1080")],
+)
+def test_our_own_connections_use_a_socks_proxy(url: str, name: str) -> None:
+    proxy = proxy_of("https://forge.example/a", {"ALL_PROXY": url})
+    assert proxy is not None
+    assert (proxy.name, proxy.is_socks, proxy.has_tls) == (name, True, False)
 
 
 def test_our_own_connections_refuse_a_proxy_of_another_kind() -> None:
     with pytest.raises(
-        ConfigurationError, match="HTTPS_PROXY: repositories with a credential need an HTTP proxy"
+        ConfigurationError, match="HTTPS_PROXY: must be a proxy with http://, https:// or socks5h://"
     ):
-        http_proxy_of("https://forge.example/a", {"HTTPS_PROXY": "socks5://quay.example"})
+        proxy_of("https://forge.example/a", {"HTTPS_PROXY": "socks4://quay.example"})
