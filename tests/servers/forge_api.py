@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from functools import cache
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -151,6 +152,10 @@ class ForgeApi:
         """GitHub's check runs, by id."""
         self.tokens: dict[str, dict[str, Any]] = {}
         """GitHub's installation tokens, with the rights that were requested."""
+        self.expiries: dict[str, float] = {}
+        """When each of these tokens expires."""
+        self.widen: dict[str, Any] = {}
+        """What GitHub says of each further token in place of what was requested."""
         self.refs: dict[tuple[str, str], str] = {}
         """The commit of each repository and full ref.
 
@@ -316,6 +321,7 @@ class ForgeApi:
         )
         lines = [
             f"HTTP/1.1 {reply.status} Said",
+            f"date: {formatdate(self.now, usegmt=True)}",
             f"content-length: {len(text) if length is None else length}",
             "content-type: application/json",
         ]
@@ -477,8 +483,14 @@ def _access_token(forge: ForgeApi, request: Request) -> Reply:
         return _UNAUTHORIZED
     token = f"ghs_{forge.app_id}_{len(forge.tokens) + 1}"
     forge.tokens[token] = dict(request.body)
-    expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(forge.now + forge.token_seconds))
-    return Reply(status=201, document={"token": token, "expires_at": expires})
+    forge.expiries[token] = forge.now + forge.token_seconds
+    rights = {
+        "permissions": {**request.body["permissions"], "metadata": "read"},
+        "repository_selection": "selected",
+        "repositories": [{"name": name} for name in request.body["repositories"]],
+    }
+    expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(forge.expiries[token]))
+    return Reply(status=201, document={"token": token, "expires_at": expires, **rights, **forge.widen})
 
 
 def _may_check(forge: ForgeApi, request: Request) -> bool:

@@ -38,9 +38,10 @@ def token_request(repository: str, permissions: Mapping[str, str]) -> Mapping[st
 
 def read_token(document: Any) -> AppToken:
     """Return the token in an answer of GitHub; KeyError, TypeError or ValueError without one."""
-    return AppToken(
-        token=str(document["token"]), expires_at=datetime.fromisoformat(document["expires_at"]).timestamp()
-    )
+    token = document["token"]
+    if not isinstance(token, str) or not token or not token.isprintable():
+        raise ValueError("no token")
+    return AppToken(token=token, expires_at=datetime.fromisoformat(document["expires_at"]).timestamp())
 
 
 def signing_key(pem: str) -> rsa.RSAPrivateKey:

@@ -77,7 +77,7 @@ THEN: Final = '"$@" < /dev/null > /dev/null && echo && exec {}'
 class CheckoutFailed(SolsticeError):
     """The commit, or a file of it, could not be fetched.
 
-    `reason` is CHECKOUT_FAILED when a later try may help, MACHINE_FAILED when a try elsewhere may, and
+    `reason` is CHECKOUT_FAILED or HOST_AWAY when a later try may help, MACHINE_FAILED when a try elsewhere may, and
     COMMIT_NOT_FOUND, COMMIT_UNUSABLE or INVALID_WORKFLOW when neither will. `may_appear`: the repository exists and
     only the commit is absent, and it may appear within seconds. `host_away`: the host gave no answer, or failed itself;
     any other answer, even an error or a redirect, is none of the host's failures.

@@ -6,6 +6,7 @@
 | the workflow path is a symbolic link, a directory or a submodule | INVALID_WORKFLOW | no |
 | larger than allowed, more memory than allowed once it is here, refused by fsck, names that no file system holds | COMMIT_UNUSABLE | no |
 | no disk, memory, processes or descriptors here, git missing | MACHINE_FAILED | yes, elsewhere, without counting |
+| the forge gives no token before a rate limit ends | HOST_AWAY | yes, without counting |
 | host unreachable, time limit, broken transfer, anything else | CHECKOUT_FAILED | yes |
 """
 
@@ -19,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from solstice_common.errors import ConfigurationError
 from solstice_common.messages import JobRequestV1
 from solstice_common.runtime.private_paths import restore_private_directory
 from solstice_common.values.repo_urls import canonical
@@ -35,6 +37,7 @@ from solstice_orchestrator.git.command import (
 )
 from solstice_orchestrator.git.credentials.credential_rules import CredentialChoice, Withheld
 from solstice_orchestrator.git.credentials.git_credentials import HttpCredential, UnusableCredential
+from solstice_orchestrator.git.credentials.proxy_choice import proxy_of
 from solstice_orchestrator.git.credentials.ssh_agent import SshCredential
 from solstice_orchestrator.git.failures import GitErrors, is_past_memory, reason_of
 from solstice_orchestrator.git.repository import (
@@ -124,11 +127,17 @@ async def read_credential(
     if choice is None or isinstance(choice, Withheld):
         return None
     try:
+        # git itself may use any kind of proxy, but here it gets to the gateway alone.
+        proxy_of(fetch.repo_url, policy.environment)
+    except ConfigurationError as error:
+        raise CheckoutFailed(
+            Reason.CHECKOUT_FAILED, f"{fetch.repo_url} is not fetched with its credential: {error}"
+        ) from None
+    try:
         return await policy.credentials.read(choice, fetch.repo_url)
     except UnusableCredential as error:
-        raise CheckoutFailed(
-            Reason.CHECKOUT_FAILED, f"there is no credential for {fetch.repo_url}: {error}"
-        ) from None
+        reason = Reason.HOST_AWAY if error.is_limited else Reason.CHECKOUT_FAILED
+        raise CheckoutFailed(reason, f"there is no credential for {fetch.repo_url}: {error}") from None
 
 
 async def pin(request: HasUrl, policy: GitPolicy) -> AddressPin:

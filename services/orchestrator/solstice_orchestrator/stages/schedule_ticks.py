@@ -17,7 +17,7 @@ import structlog
 from solstice_common.errors import StoreUnavailable
 from solstice_common.runtime.periodic import on_notification
 from solstice_common.values.times import format_seconds
-from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE
 from solstice_orchestrator.git.command import CheckoutFailed
 from solstice_orchestrator.git.heads import Branch
 from solstice_orchestrator.log_events import LogEvent
@@ -124,7 +124,7 @@ class ScheduleRunner:
         try:
             commit = await self.head_of(Branch(repo_url=task.repo_url, ref=task.ref))
         except CheckoutFailed as error:
-            retry = error.reason in {Reason.CHECKOUT_FAILED, Reason.MACHINE_FAILED}
+            retry = error.reason in INFRASTRUCTURE
             reason, detail = (TickReason.FORGE_AWAY if retry else TickReason.UNREADABLE), error.detail
         else:
             if commit is not None:

@@ -1,136 +1,203 @@
-"""A GitHub App fetches with tokens of one repository, from a fake API."""
+"""A GitHub App fetches with tokens of one repository, from a fake API that misbehaves on demand."""
 
-import base64
-import json
-import os
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler
-from pathlib import Path
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from solstice_orchestrator.git.checkouts.checkout import check_out
-from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
-from solstice_orchestrator.git.credentials.git_credentials import GitCredentials
-from solstice_orchestrator.git.credentials.installation_tokens import InstallationTokens, NoToken, api_of
-from tests.builders import job_request
-from tests.repositories import Repository
-from tests.servers.certificates import authority
-from tests.servers.git_servers import AskingServer, git_backend, http_server
-from tests.servers.http_proxy import https_server
+from solstice_common.messages import Source
+from solstice_orchestrator.git.credentials.installation_tokens import (
+    InstallationTokens,
+    NoToken,
+    RateLimited,
+    api_of,
+)
+from tests.servers.forge_api import ForgeApi, Reply, Reset, Trouble, Truncated, forge_api
 
-KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-PEM = KEY.private_bytes(
-    serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-).decode()
 NOW = 1_800_000_000.0
 URL = "https://github.com/river/otter.git"
 
 
-class FakeGitHub:
-    """The two calls by which an App gets a token."""
+class Clocks:
+    """The clock of GitHub and ours, in seconds since the epoch."""
 
     def __init__(self) -> None:
-        self.port = 0
-        self.issued = 0
-        self.bodies: list[Any] = []
-        self.claims: list[Any] = []
-        self.manner = "works"
-        self.lifetime = 3600.0
+        self.github = self.ours = NOW
 
-    def handler(self) -> Any:
-        fake = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_: object) -> None:
-                pass
-
-            def do_GET(self) -> None:
-                fake.check(self.headers["Authorization"])
-                if fake.manner == "redirects":
-                    self.send_response(302)
-                    self.send_header("Location", f"http://localhost:{fake.port}/stolen")
-                    self.end_headers()
-                elif fake.manner == "endless":
-                    self.send_response(200)
-                    self.end_headers()
-                    try:
-                        while True:
-                            self.wfile.write(b" " * 65536)
-                    except OSError:
-                        return
-                elif self.path == "/repos/river/otter/installation" and fake.manner != "absent":
-                    self.answer({"id": 42})
-                else:
-                    self.answer({"message": "Not Found"}, 404)
-
-            def do_POST(self) -> None:
-                fake.check(self.headers["Authorization"])
-                fake.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                assert self.path == "/app/installations/42/access_tokens"
-                fake.issued += 1
-                expires = datetime.fromtimestamp(NOW + fake.lifetime, UTC).isoformat()
-                self.answer({"token": f"ghs_plaNted{fake.issued}", "expires_at": expires}, 201)
-
-            def answer(self, document: Any, status: int = 200) -> None:
-                content = json.dumps(document).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-        return Handler
-
-    def check(self, authorization: str) -> None:
-        signed, _, signature = authorization.removeprefix("Bearer ").rpartition(".")
-        octets = base64.urlsafe_b64decode(f"{signature}==")
-        KEY.public_key().verify(octets, signed.encode(), padding.PKCS1v15(), hashes.SHA256())
-        self.claims.append(json.loads(base64.urlsafe_b64decode(f"{signed.partition('.')[2]}==")))
+    def advance(self, seconds: float) -> None:
+        self.github += seconds
+        self.ours += seconds
 
 
 @pytest.fixture
-def github() -> Iterator[FakeGitHub]:
-    fake = FakeGitHub()
-    with http_server(fake.handler()) as fake.port:
+def clocks() -> Clocks:
+    return Clocks()
+
+
+@pytest.fixture
+async def github(clocks: Clocks) -> AsyncIterator[ForgeApi]:
+    async with forge_api(Source.GITHUB, clock=lambda: clocks.github) as fake:
         yield fake
 
 
-async def token(tokens: InstallationTokens, github: FakeGitHub, url: str = URL) -> str:
-    return await tokens.token(7, PEM, f"http://127.0.0.1:{github.port}", url)
+@pytest.fixture
+def tokens(clocks: Clocks) -> InstallationTokens:
+    return InstallationTokens(now=lambda: clocks.ours)
+
+
+async def token(tokens: InstallationTokens, github: ForgeApi, url: str = URL) -> str:
+    return await tokens.token(github.app_id, github.app_pem, f"{github.url}/api/v3", url)
 
 
 async def test_a_token_reads_one_repository_and_is_used_until_it_is_about_to_expire(
-    github: FakeGitHub,
+    github: ForgeApi, tokens: InstallationTokens, clocks: Clocks
 ) -> None:
-    now = NOW
-    tokens = InstallationTokens(now=lambda: now)
-    assert [await token(tokens, github) for _ in range(3)] == ["ghs_plaNted1"] * 3
-    assert github.bodies == [{"repositories": ["otter"], "permissions": {"contents": "read"}}]
-    assert {claims["iss"] for claims in github.claims} == {"7"}
-    now = NOW + 3600 - 299
-    github.lifetime = 7200
-    assert await token(tokens, github) == "ghs_plaNted2"
-    tokens.forget("ghs_plaNted2")
-    assert await token(tokens, github) == "ghs_plaNted3"
+    first = {await token(tokens, github) for _ in range(3)}
+    assert github.tokens == {first.pop(): {"repositories": ["otter"], "permissions": {"contents": "read"}}}
+    assert first == set()
+    clocks.advance(3600 - 301)
+    assert await token(tokens, github) in github.tokens
+    assert len(github.tokens) == 1
+    clocks.advance(2)
+    second = await token(tokens, github)
+    assert len(github.tokens) == 2
+    tokens.forget(second)
+    assert await token(tokens, github) != second
+
+
+async def test_jobs_that_start_at_once_share_a_token(github: ForgeApi, tokens: InstallationTokens) -> None:
+    given = await asyncio.gather(*(token(tokens, github) for _ in range(8)))
+    assert set(given) == set(github.tokens)
+    assert len(github.calls) == 2
+
+
+async def test_each_repository_has_a_token_of_its_own(github: ForgeApi, tokens: InstallationTokens) -> None:
+    other = await token(tokens, github, "https://github.com/river/pike.git")
+    assert other != await token(tokens, github)
+    assert [rights["repositories"] for rights in github.tokens.values()] == [["pike"], ["otter"]]
 
 
 @pytest.mark.parametrize(
-    ("manner", "words"),
+    ("trouble", "words"),
     [
-        ("absent", "is not installed on the repository"),
-        ("redirects", r"refused a token for the GitHub App \(302\)"),
-        ("endless", "gave an endless answer"),
+        (Reply(status=401), r"refused the GitHub App \(401\): compare its id and its private key$"),
+        (Reply(status=403), r"refused a token for the GitHub App \(403\)"),
+        (Reply(status=404), "is not installed on the repository"),
+        (Reply(status=422), r"refused a token for the GitHub App \(422\)"),
+        (Reply(status=502), r"refused a token for the GitHub App \(502\)"),
+        (Reply(status=302, headers={"location": "/stolen"}), r"refused a token for the GitHub App \(302\)"),
+        (Reset(), "cannot be asked for a token"),
+        (Truncated(), "cannot be asked for a token"),
+        (Truncated(fits=True), "gave an answer that is no JSON"),
+        (Reply(document=" " * 300_000), "gave an endless answer"),
+        (Reply(document=[]), "named no installation"),
+        (Reply(document={"id": "../../../user"}), "named no installation"),
     ],
+    ids=["401", "403", "404", "422", "502", "redirect", "reset", "cut", "half", "endless", "list", "path"],
 )
-async def test_an_api_that_gives_no_token_is_named(manner: str, words: str, github: FakeGitHub) -> None:
-    github.manner = manner
-    with pytest.raises(NoToken, match=words):
-        await token(InstallationTokens(now=lambda: NOW), github)
-    assert len(github.claims) == 1
+async def test_an_api_that_gives_no_token_is_named_and_asked_again_next_time(
+    trouble: Trouble, words: str, github: ForgeApi, tokens: InstallationTokens
+) -> None:
+    github.next(trouble)
+    with pytest.raises(NoToken, match=words) as caught:
+        await token(tokens, github)
+    assert not isinstance(caught.value, RateLimited)
+    assert len(github.calls) == 1
+    assert await token(tokens, github) in github.tokens
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "seconds"),
+    [
+        (403, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{NOW + 90:.0f}"}, 90),
+        (429, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "soon"}, 60),
+        (403, {"retry-after": "30"}, 30),
+        (429, {}, 60),
+        (429, {"retry-after": "9" * 400}, 3600),
+        (403, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "0"}, 1),
+    ],
+    ids=["used up", "without an end", "secondary", "unnamed", "for ever", "over already"],
+)
+async def test_during_a_rate_limit_the_api_is_left_alone(
+    status: int,
+    headers: Mapping[str, str],
+    seconds: int,
+    github: ForgeApi,
+    tokens: InstallationTokens,
+    clocks: Clocks,
+) -> None:
+    github.next(Reply(status=status, headers=headers))
+    for passed in (0, seconds - 0.5):
+        clocks.advance(passed)
+        with pytest.raises(RateLimited, match="the rate limit of"):
+            await token(tokens, github, f"https://github.com/river/{passed}.git")
+    assert len(github.calls) == 1
+    clocks.advance(1)
+    assert await token(tokens, github) in github.tokens
+
+
+@pytest.mark.parametrize(
+    "wider",
+    [
+        {"permissions": {"contents": "write", "metadata": "read"}},
+        {"permissions": {"contents": "read", "administration": "write"}},
+        {"repositories": [{"name": "otter"}, {"name": "pike"}]},
+        {"repositories": [{"name": "pike"}]},
+        {"repository_selection": "all", "repositories": None},
+    ],
+    ids=["may push", "may administer", "two repositories", "another repository", "all repositories"],
+)
+async def test_a_token_that_may_do_more_is_not_used(
+    wider: dict[str, Any], github: ForgeApi, tokens: InstallationTokens
+) -> None:
+    github.widen = wider
+    for _ in range(2):
+        with pytest.raises(NoToken, match="may do more than read this repository"):
+            await token(tokens, github)
+    github.widen = {"permissions": None, "repositories": None, "repository_selection": None}
+    assert await token(tokens, github) in github.tokens
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"token": None},
+        {"token": ""},
+        {"token": "ghs_1\r\nX-Header: 1"},
+        {"expires_at": 5},
+        {"expires_at": "soon"},
+        {"permissions": ["contents"]},
+        {"repositories": ["otter"]},
+        {"repositories": 7},
+    ],
+    ids=["null", "empty", "two lines", "a number", "no time", "no rights", "no names", "no list"],
+)
+async def test_an_answer_without_a_token_is_none(
+    answer: dict[str, Any], github: ForgeApi, tokens: InstallationTokens
+) -> None:
+    github.widen = answer
+    with pytest.raises(NoToken, match="gave no token"):
+        await token(tokens, github)
+
+
+@pytest.mark.parametrize("ahead", [-500, -50, 50])
+async def test_a_token_is_replaced_in_time_whatever_our_clock_says(
+    ahead: int, github: ForgeApi, tokens: InstallationTokens, clocks: Clocks
+) -> None:
+    clocks.ours += ahead
+    for _ in range(40):
+        assert github.expiries[await token(tokens, github)] > clocks.github
+        clocks.advance(300)
+
+
+@pytest.mark.parametrize(("ahead", "words"), [(7200, "7200 s ahead"), (-7200, "7200 s behind")])
+async def test_a_clock_by_which_no_sign_in_is_valid_is_named(
+    ahead: int, words: str, github: ForgeApi, tokens: InstallationTokens, clocks: Clocks
+) -> None:
+    clocks.ours += ahead
+    with pytest.raises(NoToken, match=f"the clock of this machine is {words}$"):
+        await token(tokens, github)
 
 
 @pytest.mark.parametrize(
@@ -139,35 +206,3 @@ async def test_an_api_that_gives_no_token_is_named(manner: str, words: str, gith
 )
 def test_the_api_is_that_of_the_repositorys_host(url: str, api: str) -> None:
     assert api_of(url) == api
-
-
-async def test_git_fetches_with_the_token_of_an_app(github: FakeGitHub, tmp_path: Path) -> None:
-    signer = authority(tmp_path / "authority")
-    repository = Repository(tmp_path / "root" / "river" / "otter")
-    sha = repository.commit({"hello.txt": "ahoy\n"})
-    asking = AskingServer("x-access-token", "ghs_plaNted1")
-    (tmp_path / "app.pem").write_text(PEM)
-    (tmp_path / "app.pem").chmod(0o600)
-    rules = tmp_path / "credentials.toml"
-    handler = asking.handler(git_backend(tmp_path / "root"))
-    with https_server(handler, signer.sign("forge")) as port:
-        rules.write_text(
-            f'[[rules]]\nrepositories = ["127.0.0.1:{port}/river/**"]\n'
-            f'github_app = {{ id = 7, private_key = "file:app.pem", api_url = "http://127.0.0.1:{github.port}" }}\n'
-        )
-        policy = GitPolicy(
-            environment={"PATH": os.environ["PATH"], "GIT_SSL_CAINFO": str(signer.certificate)},
-            credentials=GitCredentials(str(rules), {}),
-        )
-        url = f"https://127.0.0.1:{port}/river/otter/.git"
-        request = job_request(repo_url=url, commit_sha=sha, trusted=True)
-        await check_out(request, tmp_path / "one", policy=policy, scratch=tmp_path / "scratch")
-        assert (tmp_path / "one" / "hello.txt").read_text() == "ahoy\n"
-        assert {given for _, given in asking.requests} == {asking.authorization}
-        # A token that is refused is not used again.
-        asking.authorization = "of a token that will be revoked"
-        with pytest.raises(CheckoutFailed, match=r"refused the credential \(401\)"):
-            await check_out(request, tmp_path / "two", policy=policy, scratch=tmp_path / "scratch")
-        asking.authorization = AskingServer("x-access-token", "ghs_plaNted2").authorization
-        await check_out(request, tmp_path / "three", policy=policy, scratch=tmp_path / "scratch")
-    assert github.issued == 2

@@ -119,7 +119,7 @@ class SourceCheckout:
             bringing.result()
             self.hosts.answered(request.repo_url)
         except CheckoutFailed as error:
-            if error.reason is Reason.CHECKOUT_FAILED:
+            if error.reason in {Reason.CHECKOUT_FAILED, Reason.HOST_AWAY}:
                 self.hosts.failed(
                     request.repo_url, error.detail, host_away=error.host_away and not visit.answered
                 )
