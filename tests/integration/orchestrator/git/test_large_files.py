@@ -1,4 +1,4 @@
-"""Files in Git LFS come from the repository's own host, and git-lfs sees no credential."""
+"""Files in Git LFS come from where the repository's host says, and git-lfs sees no credential."""
 
 import json
 import os
@@ -149,9 +149,11 @@ def elsewhere(url: str) -> Any:
 @pytest.mark.parametrize(
     ("answer", "reason", "sentence"),
     [
-        (elsewhere("https://evil.example/x"), Reason.COMMIT_UNUSABLE, "is at evil.example; it is fetched from"),
-        (elsewhere("http://127.0.0.1/x"), Reason.COMMIT_UNUSABLE, "is at 127.0.0.1; it is fetched from"),
+        (elsewhere("http://127.0.0.1/x"), Reason.COMMIT_UNUSABLE, "is at 127.0.0.1 by http; it is fetched from"),
+        (elsewhere("ftp://evil.example/x"), Reason.COMMIT_UNUSABLE, "is at evil.example by ftp; it is fetched from"),
         (elsewhere("file:///etc/passwd"), Reason.COMMIT_UNUSABLE, "is at no host; it is fetched from"),
+        (elsewhere("https://a b/x"), Reason.COMMIT_UNUSABLE, "is at no host; it is fetched from"),
+        (elsewhere("https://evil.example:port/x"), Reason.CHECKOUT_FAILED, "gave an answer that is not one of Git LFS"),
         (answering(200, b'{"objects": []}'), Reason.COMMIT_UNUSABLE, "the host has no content for it"),
         (answering(200, b"[]"), Reason.CHECKOUT_FAILED, "gave an answer that is not one of Git LFS"),
         (answering(200, b"{" * 9000), Reason.CHECKOUT_FAILED, "gave an answer that is not one of Git LFS"),
@@ -160,8 +162,8 @@ def elsewhere(url: str) -> Any:
         (redirecting, Reason.CHECKOUT_FAILED, "gives no LFS objects (302)"),
         (endless, Reason.CHECKOUT_FAILED, "sends more than an answer has"),
     ],
-    ids=["another host", "another port", "a file", "nothing", "a list", "brackets", "forbidden", "broken", "redirect",
-         "endless"],
+    ids=["without TLS", "ftp", "a file", "no name", "no port", "nothing", "a list", "brackets", "forbidden", "broken",
+         "redirect", "endless"],
 )  # fmt: skip
 async def test_a_hostile_or_broken_answer_ends_the_checkout(
     answer: Any, reason: Reason, sentence: str, forge: LfsForge

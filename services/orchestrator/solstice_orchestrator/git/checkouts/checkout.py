@@ -154,6 +154,7 @@ class _Checkout:
                 upstream=upstream,
                 credential=credential if isinstance(credential, HttpCredential) else None,
                 max_bytes=policy.max_bytes,
+                allow_private=policy.allow_private,
             )
             git = Git(policy, directory, self._home, policy.max_bytes, within=self._root)
             await fetch_large_files(git, fetch)

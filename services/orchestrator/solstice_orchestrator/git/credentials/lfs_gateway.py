@@ -1,7 +1,8 @@
 """A loopback server for git-lfs, which gets large files from the host.
 
 git-lfs gets no credential, also none that the host gives it for a download. It can ask for nothing but objects of this
-repository, while one command runs.
+repository, while one command runs. The host may name another one that has the objects, as GitHub does: that one gets what
+the host named for it, and never the repository's credential.
 """
 
 import asyncio
@@ -10,10 +11,11 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.git.addresses import AddressRefused, pinned
 from solstice_orchestrator.git.credentials.git_credentials import HttpCredential
 from solstice_orchestrator.git.credentials.http_heads import body_bytes_of, joined, read_answer, split_head
 from solstice_orchestrator.git.credentials.lfs_messages import (
@@ -44,12 +46,14 @@ _REQUEST: Final = re.compile(r"(POST|GET) /([\w-]+)/objects/(batch|[0-9a-f]{64})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LfsFetch:
-    """The host of the objects, and what they may take."""
+    """The host that tells where objects are, and what they may take."""
 
     upstream: Upstream
     credential: HttpCredential | None
     max_bytes: int
     """The most bytes of one object."""
+    allow_private: bool
+    """Whether objects may come from addresses outside the internet."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,6 +99,7 @@ class _Serving:
 
     def __init__(self, fetch: LfsFetch, token: str, gateway: LfsGateway) -> None:
         self._fetch, self._token, self._gateway = fetch, token, gateway
+        self._elsewhere: dict[str, Upstream] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -140,33 +145,32 @@ class _Serving:
         upstream, message = self._fetch.upstream, batch_request(wanted)
         head = [("Accept", MEDIA_TYPE), ("Content-Type", MEDIA_TYPE), ("Content-Length", str(len(message)))]
         target = batch_path(upstream.parts.path)
-        async with self._body_of("POST", target, (*head, *self._authorization()), message) as from_host:
+        fields = (*head, *self._authorization())
+        async with self._body_of(upstream, "POST", target, fields, message) as from_host:
             answer = bytearray()
             async with asyncio.timeout(SILENT_SECONDS):
                 while piece := await from_host.read(PIECE_BYTES):
                     answer += piece
                     if len(answer) > MESSAGE_BYTES:
-                        raise self._wrong("sends more than an answer has")
+                        raise self._wrong(upstream, "sends more than an answer has")
         try:
             return read_batch_answer(bytes(answer), upstream.repo_url)
         except LfsElsewhere as error:
             self._gateway.say(
                 Reason.COMMIT_UNUSABLE,
-                f"the content of LFS objects is at {error}; it is fetched from the repository's own host alone",
+                f"the content of LFS objects is at {error}; it is fetched from another host by https alone",
             )
             raise _Refused from None
         except (ValueError, KeyError, RecursionError):
-            raise self._wrong("gave an answer that is not one of Git LFS") from None
+            raise self._wrong(upstream, "gave an answer that is not one of Git LFS") from None
 
     async def _object(self, oid: str, writer: asyncio.StreamWriter) -> None:
         download = self._gateway.downloads.get(oid)
         if download is None:
             raise _Refused
         left = self._gateway.objects[oid].size_bytes
-        fields = download.fields
-        if not any(name.lower() == "authorization" for name, _ in fields):
-            fields = (*fields, *self._authorization())
-        async with self._body_of("GET", download.target, fields) as from_host:
+        upstream, fields = await self._place_of(download)
+        async with self._body_of(upstream, "GET", download.target, fields) as from_host:
             writer.write(joined("HTTP/1.1 200 OK", [("Content-Length", str(left)), ("Connection", "close")]))
             while left:
                 async with asyncio.timeout(SILENT_SECONDS):
@@ -177,20 +181,50 @@ class _Serving:
                 writer.write(piece)
                 await writer.drain()
 
+    async def _place_of(self, download: LfsDownload) -> tuple[Upstream, Sequence[tuple[str, str]]]:
+        """Return the host of an object, and the fields of the request to it."""
+        own, credential = self._fetch.upstream, self._fetch.credential
+        if not download.origin:
+            has_own = any(name.lower() == "authorization" for name, _ in download.fields)
+            return own, download.fields if has_own else (*download.fields, *self._authorization())
+        if download.origin not in self._elsewhere:
+            self._elsewhere[download.origin] = await self._checked(download.origin)
+        # Some hosts repeat what they got, which is for them alone.
+        fields = [each for each in download.fields if not credential or credential.masked(each[1]) == each[1]]
+        return self._elsewhere[download.origin], fields
+
+    async def _checked(self, origin: str) -> Upstream:
+        """Look up another host; its address must be one from which repositories are fetched."""
+        elsewhere = Upstream(repo_url=origin, environment=self._fetch.upstream.environment)
+        if self._fetch.allow_private:
+            return elsewhere
+        try:
+            return replace(elsewhere, addresses=(await pinned(origin, "")).addresses)
+        except AddressRefused as refused:
+            detail = f"the content of LFS objects is not fetched from {elsewhere.parts.netloc}: {refused}"
+            self._gateway.say(Reason.COMMIT_UNUSABLE, detail)
+            raise _Refused from None
+        except OSError as error:
+            raise self._wrong(elsewhere, f"has no address ({error.strerror})") from None
+
     def _authorization(self) -> tuple[tuple[str, str], ...]:
         credential = self._fetch.credential
         return (("Authorization", credential.authorization),) if credential else ()
 
     @asynccontextmanager
     async def _body_of(
-        self, method: str, target: str, fields: Sequence[tuple[str, str]], body: bytes = b""
+        self,
+        upstream: Upstream,
+        method: str,
+        target: str,
+        fields: Sequence[tuple[str, str]],
+        body: bytes = b"",
     ) -> AsyncIterator[asyncio.StreamReader]:
-        """Send a request to the host, and give the body of its good answer."""
-        upstream = self._fetch.upstream
+        """Send a request to a host, and give the body of its good answer."""
         try:
             from_host, to_host = await upstream.connect()
         except NoConnection as error:
-            raise self._wrong(f"cannot be reached: {error}") from None
+            raise self._wrong(upstream, f"cannot be reached: {error}") from None
         with contextlib.closing(to_host):
             # To an older client a server sends the body as it is, up to the end of the connection.
             to_host.write(
@@ -200,12 +234,14 @@ class _Serving:
                 async with asyncio.timeout(SILENT_SECONDS):
                     answer = read_answer(await from_host.readuntil(END))
             except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
-                raise self._wrong("gave no answer of HTTP") from None
+                raise self._wrong(upstream, "gave no answer of HTTP") from None
             if answer.status != OK:
-                reason = Reason.COMMIT_NOT_FOUND if answer.status in _REFUSALS else Reason.CHECKOUT_FAILED
-                raise self._wrong(f"gives no LFS objects ({answer.status})", reason)
+                # Another host refuses what has expired, which a later try does not send again.
+                is_final = answer.status in _REFUSALS and upstream is self._fetch.upstream
+                reason = Reason.COMMIT_NOT_FOUND if is_final else Reason.CHECKOUT_FAILED
+                raise self._wrong(upstream, f"gives no LFS objects ({answer.status})", reason)
             yield from_host
 
-    def _wrong(self, what: str, reason: Reason = Reason.CHECKOUT_FAILED) -> _Refused:
-        self._gateway.say(reason, f"{self._fetch.upstream.parts.netloc} {what}")
+    def _wrong(self, upstream: Upstream, what: str, reason: Reason = Reason.CHECKOUT_FAILED) -> _Refused:
+        self._gateway.say(reason, f"{upstream.parts.netloc} {what}")
         return _Refused()

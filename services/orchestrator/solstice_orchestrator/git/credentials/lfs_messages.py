@@ -15,6 +15,11 @@ MAX_OBJECTS: Final = 1000
 MEDIA_TYPE: Final = "application/vnd.git-lfs+json"
 _OID: Final = re.compile(r"[0-9a-f]{64}")
 _FIELD_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+_FRAMING: Final = frozenset(
+    {"connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+"""Fields of our own request, which no server says for us."""
+_HOST: Final = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+:[0-9a-f:.]+")
 _TARGET: Final = re.compile(r"/[!-~]*")
 _PORTS: Final = {"https": 443, "http": 80}
 
@@ -29,15 +34,18 @@ class LfsObject:
 
 @dataclass(frozen=True, slots=True)
 class LfsDownload:
-    """The request for the content of an object, to the repository's host."""
+    """The request for the content of an object."""
 
-    target: str
+    target: str = field(repr=False)
+    """It may hold a signature, which is a credential."""
     fields: tuple[tuple[str, str], ...] = field(repr=False, default=())
     """They may hold a credential."""
+    origin: str = ""
+    """The protocol, host and port of another host that has the object; empty: the repository's."""
 
 
 class LfsElsewhere(Exception):
-    """The content of an object is at another host."""
+    """The content of an object is at a place from which nothing is fetched."""
 
 
 def batch_path(repo_path: str) -> str:
@@ -111,8 +119,6 @@ def _download(action: Mapping[str, Any], repo_url: str) -> LfsDownload:
     place, home = [
         (each.scheme, each.hostname, each.port or _PORTS.get(each.scheme)) for each in (parts, own)
     ]
-    if place != home:
-        raise LfsElsewhere(parts.hostname or "no host")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     fields = [(str(name), str(value)) for name, value in _object(action.get("header") or {}).items()]
     if not _TARGET.fullmatch(target):
@@ -120,4 +126,16 @@ def _download(action: Mapping[str, Any], repo_url: str) -> LfsDownload:
     for name, value in fields:
         if not _FIELD_NAME.fullmatch(name) or not value.isprintable() or not value.isascii():
             raise ValueError("no header field")
-    return LfsDownload(target, tuple(fields))
+    passed = tuple((name, value) for name, value in fields if name.lower() not in _FRAMING)
+    return LfsDownload(target, passed, "" if place == home else _origin(*place))
+
+
+def _origin(scheme: str, host: str | None, port: int | None) -> str:
+    """Return the place of an object at another host; raises LfsElsewhere unless TLS protects it."""
+    if host is None or not _HOST.fullmatch(host):
+        raise LfsElsewhere("no host")
+    if scheme != "https":
+        raise LfsElsewhere(f"{host} by {scheme}")
+    name = f"[{host}]" if ":" in host else host
+    # A signature often covers the field Host, which has the usual port of a protocol nowhere.
+    return f"https://{name}" if port == _PORTS[scheme] else f"https://{name}:{port}"
