@@ -1,6 +1,7 @@
 """Fetch the content of files in Git LFS, by git-lfs where the worker has it."""
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressPin
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy
 from solstice_orchestrator.git.credentials.lfs_gateway import LfsFetch, open_lfs_gateway
+from solstice_orchestrator.git.credentials.lfs_messages import LfsObject
 from solstice_orchestrator.git.failures import reason_of_local
 from solstice_orchestrator.git.fetching import git_message
 
@@ -28,6 +30,12 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "lfs.transfer.maxretries": "1",
     "lfs.transfer.maxverifies": "1",
 }
+_NO_SPACE: Final = "no space left on device"
+"""The words of git-lfs (Go) for ENOSPC."""
+
+LIST_BYTES: Final = 16 * 1024**2
+_PART: Final = re.compile(r"^([0-9a-f]{64}) - ", re.MULTILINE)
+"""The line of a file whose size is not that of its content (git-lfs-ls-files(1))."""
 
 
 def check_lfs(policy: GitPolicy) -> None:
@@ -63,10 +71,27 @@ async def fetch_large_files(git: Git, fetch: LfsFetch) -> None:
             variables |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
         git.use(AddressPin(environment=variables))
         pulled = await git.run("lfs", "pull", "origin", writes=True)
-        if pulled.returncode != 0 or gateway.trouble:
+        has_parts = pulled.returncode == 0 and await _has_parts(git, gateway.objects)
+        if pulled.returncode != 0 or gateway.trouble or has_parts:
             detail = gateway.trouble or git_message(pulled).replace(gateway.base, fetch.upstream.origin)
-            raise CheckoutFailed(gateway.reason, f"files in Git LFS are not fetched: {detail}")
+            reason = gateway.reason
+            if not gateway.trouble and (has_parts or _NO_SPACE in detail):
+                # The words alone may be those of a file's name.
+                largest_bytes = max((each.size_bytes for each in gateway.objects.values()), default=0)
+                if shutil.disk_usage(git.git_dir).free < largest_bytes:
+                    reason, detail = Reason.MACHINE_FAILED, f"{_NO_SPACE} ({detail})"
+            raise CheckoutFailed(reason, f"files in Git LFS are not fetched: {detail}")
     _write_filter(git.git_dir)
+
+
+async def _has_parts(git: Git, objects: Mapping[str, LfsObject]) -> bool:
+    """Return whether a fetched object is not the whole content of its file.
+
+    git-lfs goes on after a file that it could not write, and ends as if it had written all.
+    """
+    listed = await git.run("lfs", "ls-files", "--long", "HEAD", max_output=LIST_BYTES)
+    parts = _PART.findall(listed.stdout.decode("ascii", "replace"))
+    return listed.returncode != 0 or any(oid in objects for oid in parts)
 
 
 def _write_filter(git_dir: Path) -> None:
