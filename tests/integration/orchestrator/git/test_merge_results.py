@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_common.messages import JobRequestV1
+from solstice_common.messages import JobRequestV1, Source
 from solstice_orchestrator.domain.checkout_spec import ChangeCommit, CheckoutSpec
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.checkouts import merge_results
@@ -36,7 +36,13 @@ class ChangedHarbour:
         return self.repository.git("rev-parse", "HEAD")
 
     def request(self, **changes: object) -> JobRequestV1:
-        fields = {"change_number": 7, "ref": "refs/pull/7/head", "commit_sha": self.head, **changes}
+        fields = {
+            "source": Source.GITHUB,
+            "change_number": 7,
+            "ref": "refs/pull/7/head",
+            "commit_sha": self.head,
+            **changes,
+        }
         return job_request(repo_url=self.repository.url, **fields)
 
     async def check_out(self, request: JobRequestV1) -> set[str]:
@@ -66,8 +72,17 @@ async def test_a_push_has_no_merge_and_is_checked_out_as_it_is(harbour: ChangedH
     assert await harbour.check_out(request) == {"base.txt", "change.txt"}
 
 
-@pytest.mark.parametrize("state", ["no ref", "the merge of an older head", "no merge at all"])
-async def test_a_change_without_a_merge_of_its_commit_fails(state: str, harbour: ChangedHarbour) -> None:
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("no ref", "refs/pull/7/merge is not there: the change conflicts"),
+        ("the merge of an older head", "refs/pull/7/merge merges another commit than "),
+        ("no merge at all", "refs/pull/7/merge merges another commit than "),
+    ],
+)
+async def test_a_change_without_a_merge_of_its_commit_fails(
+    state: str, words: str, harbour: ChangedHarbour
+) -> None:
     if state == "the merge of an older head":
         harbour.merge()
         harbour.repository.git("checkout", "--quiet", "--detach", harbour.head)
@@ -77,6 +92,22 @@ async def test_a_change_without_a_merge_of_its_commit_fails(state: str, harbour:
     with pytest.raises(CheckoutFailed, match="conflicts with its target branch") as caught:
         await harbour.check_out(harbour.request())
     assert caught.value.reason is Reason.COMMIT_UNUSABLE
+    assert words in caught.value.detail
+
+
+@pytest.mark.parametrize("source", [Source.FORGEJO, Source.GITEA])
+async def test_a_forge_that_keeps_no_merges_is_not_waited_for(
+    source: Source, harbour: ChangedHarbour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A wait would last longer than this test may.
+    monkeypatch.setattr(merge_results, "WAIT_SECONDS", 10_000.0)
+    monkeypatch.setattr(merge_results, "PAUSE_SECONDS", 1_000.0)
+    with pytest.raises(CheckoutFailed, match=f'^{source} keeps no merge results.*use ref="head"$') as caught:
+        await harbour.check_out(harbour.request(source=source))
+    assert caught.value.reason is Reason.COMMIT_UNUSABLE
+    harbour.merge()
+    files = await harbour.check_out(harbour.request(source=source))
+    assert files == {"base.txt", "target.txt", "change.txt"}
 
 
 async def test_a_change_whose_ref_is_unknown_fails(harbour: ChangedHarbour) -> None:
@@ -89,15 +120,15 @@ async def test_a_merge_that_comes_a_moment_later_is_waited_for(
     harbour: ChangedHarbour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merge_results, "WAIT_SECONDS", 20.0)
-    absent, find = asyncio.Event(), merge_results._merge_of
+    absent, find = asyncio.Event(), merge_results._merge_at
 
-    async def noticed(git: Git, request: JobRequestV1, ref: str) -> str | None:
+    async def noticed(git: Git, request: JobRequestV1, ref: str) -> merge_results._Merge | None:
         found = await find(git, request, ref)
         if found is None:
             absent.set()
         return found
 
-    monkeypatch.setattr(merge_results, "_merge_of", noticed)
+    monkeypatch.setattr(merge_results, "_merge_at", noticed)
     async with asyncio.TaskGroup() as tasks:
         coming = tasks.create_task(harbour.check_out(harbour.request()))
         await absent.wait()
