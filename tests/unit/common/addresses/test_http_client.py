@@ -48,5 +48,5 @@ async def test_proxy_is_not_for_this_machine(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_socks_proxy_is_named_as_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5h://quay.example:1080")
-    with pytest.raises(ConfigurationError, match="and ALL_PROXY is a SOCKS proxy$"):
+    with pytest.raises(ConfigurationError, match=r"and ALL_PROXY is a SOCKS proxy$"):
         http_client("https://api.forge.example")
