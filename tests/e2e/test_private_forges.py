@@ -1,4 +1,4 @@
-"""Pushes to private repositories are built with the tokens that each of four forges has issued."""
+"""Pushes to private repositories are built with tokens that four forges have issued."""
 
 import asyncio
 import base64
@@ -37,7 +37,7 @@ KINDS = {
 
 
 class PrivateForges:
-    """Four forges with private repositories, and the services of an operator who has a token of each."""
+    """Four forges with private repositories, and the services of their operator."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -125,7 +125,7 @@ class PrivateForges:
         return commit
 
     def files_with(self, forms: Collection[str]) -> list[str]:
-        """The files of both services that hold one of these texts, other than the operator's secrets."""
+        """The files that hold one of these texts, other than the operator's secrets."""
         files = [path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".secret"]
         assert {"broker.db", "store.db", "inbox.db"} <= {path.name for path in files}
         return [path.name for path in files if any(form.encode() in path.read_bytes() for form in forms)]

@@ -1,4 +1,4 @@
-"""The repositories of a fake forge, over HTTP: each lets in the tokens that the forge has issued, and nothing else.
+"""The repositories of a fake forge over HTTP, for the tokens that it has issued.
 
 A token counts in the form that the forge documents: GitHub wants the user x-access-token beside an installation token,
 GitLab a deploy token's own user and any user beside other tokens, Forgejo and Gitea any user.
@@ -24,7 +24,10 @@ SCOPES: Mapping[Source, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class IssuedToken:
-    """A token for fetches; `user` is the only one beside it, and None any that is not empty."""
+    """A token for fetches.
+
+    `user` is the only one beside it; None: any that is not empty.
+    """
 
     scopes: frozenset[str]
     user: str | None = None

@@ -1,4 +1,4 @@
-"""git fetches with the tokens of four forges, and only with those that read the repository."""
+"""git fetches with tokens of four forges that may read the repository."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""A full disk under a checkout is the machine's failure, and leaves nothing half written for the next one."""
+"""A full disk is the machine's failure, and the next checkout finds nothing half written."""
 
 import os
 import shutil
@@ -113,7 +113,7 @@ async def test_what_does_not_fit_is_the_machines_failure_and_the_next_checkout_w
     assert sum(path.stat().st_size for path in worker.disk.rglob("*") if path.is_file()) < 64 * 1024
     for _ in range(2):
         assert (await worker.check_out(worker.small, CheckoutSpec()) / "hello.txt").read_text() == "ahoy\n"
-    asked = len(worker.forge.asking.requests)
+    before = len(worker.forge.asking.requests)
     assert (await worker.check_out(worker.small, CheckoutSpec()) / "hello.txt").exists()
-    assert len(worker.forge.asking.requests) == asked
+    assert len(worker.forge.asking.requests) == before
     assert worker.files_of_cache() > 0

@@ -1,4 +1,4 @@
-"""A GitHub App fetches with tokens of one repository, from a fake API that misbehaves on demand."""
+"""A GitHub App gets tokens of one repository, from an API that misbehaves on demand."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -10,7 +10,7 @@ from solstice_common.messages import Source
 from solstice_orchestrator.git.credentials.installation_tokens import (
     InstallationTokens,
     NoToken,
-    RateLimited,
+    RateLimitReached,
     api_of,
 )
 from tests.servers.forge_api import ForgeApi, Reply, Reset, Trouble, Truncated, forge_api
@@ -102,7 +102,7 @@ async def test_an_api_that_gives_no_token_is_named_and_asked_again_next_time(
     github.next(trouble)
     with pytest.raises(NoToken, match=words) as caught:
         await token(tokens, github)
-    assert not isinstance(caught.value, RateLimited)
+    assert not isinstance(caught.value, RateLimitReached)
     assert len(github.calls) == 1
     assert await token(tokens, github) in github.tokens
 
@@ -130,7 +130,7 @@ async def test_during_a_rate_limit_the_api_is_left_alone(
     github.next(Reply(status=status, headers=headers))
     for passed in (0, seconds - 0.5):
         clocks.advance(passed)
-        with pytest.raises(RateLimited, match="the rate limit of"):
+        with pytest.raises(RateLimitReached, match="the rate limit of"):
             await token(tokens, github, f"https://github.com/river/{passed}.git")
     assert len(github.calls) == 1
     clocks.advance(1)
@@ -182,7 +182,7 @@ async def test_an_answer_without_a_token_is_none(
 
 
 @pytest.mark.parametrize("ahead", [-500, -50, 50])
-async def test_a_token_is_replaced_in_time_whatever_our_clock_says(
+async def test_a_token_is_replaced_in_time_also_by_a_wrong_clock(
     ahead: int, github: ForgeApi, tokens: InstallationTokens, clocks: Clocks
 ) -> None:
     clocks.ours += ahead

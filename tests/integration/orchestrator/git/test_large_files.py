@@ -1,4 +1,4 @@
-"""Files in Git LFS come from where the repository's host says, and git-lfs sees no credential."""
+"""Files in Git LFS come without a credential for git-lfs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The host of a repository may say that another host has its large files, as GitHub does."""
+"""Another host may have the large files of a repository, as with GitHub."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -172,7 +172,10 @@ async def test_the_other_host_is_reached_through_the_proxy(forge: ForgeOfTwoHost
 
 @pytest.fixture
 def resolved(forge: ForgeOfTwoHosts, monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[str]], GitPolicy]:
-    """A policy that checks addresses; no resolver knows the names, and only 127.0.0.1 counts as public here."""
+    """A policy that checks addresses.
+
+    No resolver knows the names, and 127.0.0.1 counts as public here.
+    """
     is_public = addresses.is_public
 
     def is_public_here(address: IPv4Address | IPv6Address) -> bool:

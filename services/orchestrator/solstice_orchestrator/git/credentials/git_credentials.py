@@ -28,7 +28,11 @@ from solstice_orchestrator.git.credentials.credential_rules import (
     choose,
     parse_credential_rules,
 )
-from solstice_orchestrator.git.credentials.installation_tokens import InstallationTokens, NoToken, RateLimited
+from solstice_orchestrator.git.credentials.installation_tokens import (
+    InstallationTokens,
+    NoToken,
+    RateLimitReached,
+)
 from solstice_orchestrator.git.credentials.ssh_agent import SshCredential
 from solstice_orchestrator.git.credentials.ssh_signing import SshSigner, deploy_key
 from solstice_orchestrator.log_events import LogEvent
@@ -130,7 +134,7 @@ class GitCredentials:
             log.error(LogEvent.CREDENTIAL_UNUSABLE, detail=str(error))  # noqa: TRY400  one line, not a traceback
             raise UnusableCredential("it cannot be used on this worker; its log says why") from None
         except NoToken as error:
-            raise UnusableCredential(str(error), is_limited=isinstance(error, RateLimited)) from None
+            raise UnusableCredential(str(error), is_limited=isinstance(error, RateLimitReached)) from None
 
     async def _of_app(self, access: AppAccess, private_key: str, repo_url: str) -> HttpCredential:
         token = await self._apps.token(access.app_id, private_key, access.api_url, repo_url)

@@ -46,7 +46,7 @@ class NoToken(Exception):
     """GitHub gave no token; the message says why."""
 
 
-class RateLimited(NoToken):
+class RateLimitReached(NoToken):
     """GitHub gives the App no tokens for a while."""
 
     def __init__(self, url: str, seconds: float) -> None:
@@ -78,10 +78,10 @@ class InstallationTokens:
                 return known.token
             limited_until = self._limited_until.get((app_id, url), now)
             if limited_until > now:
-                raise RateLimited(url, limited_until - now)
+                raise RateLimitReached(url, limited_until - now)
             try:
                 token = await _issued(url, repository, jwt(app_id, signing_key(private_key), now), now)
-            except RateLimited as limited:
+            except RateLimitReached as limited:
                 self._limited_until[app_id, url] = now + limited.seconds
                 raise
             if len(self._tokens) >= REMEMBERED:
@@ -121,7 +121,7 @@ async def _issued(url: str, repository: str, bearer: str, now: float) -> AppToke
 
 
 def _is_wider(issued: Any, repository: str) -> bool:
-    """Return whether a token may write, or read other repositories; GitHub names the rights beside it."""
+    """Return whether a token may write, or read other repositories."""
     rights, repositories = issued.get("permissions") or {}, issued.get("repositories") or ()
     name = repository.rpartition("/")[2].lower()
     return (
@@ -171,7 +171,7 @@ class _Call:
         """Raise NoToken for an answer without success."""
         limit_seconds = _limit_seconds(status, headers, self.now)
         if limit_seconds is not None:
-            raise RateLimited(self.url, limit_seconds)
+            raise RateLimitReached(self.url, limit_seconds)
         if status == _NOT_FOUND:
             raise NoToken("the GitHub App is not installed on the repository")
         if status == _UNAUTHORIZED:
@@ -203,7 +203,7 @@ def _limit_seconds(status: int, headers: Mapping[str, str], now: float) -> float
 
 
 def _skew(date: str, now: float) -> str:
-    """Return words about a clock of ours by which no sign-in is valid; empty when it is right."""
+    """Return words about a clock of ours that is wrong; empty when it is right."""
     try:
         ahead = now - parsedate_to_datetime(date).timestamp()
     except (TypeError, ValueError, OverflowError):
