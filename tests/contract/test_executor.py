@@ -1,7 +1,7 @@
 """What every executor promises (`worker/executors/protocol.py`), each in its own language of steps."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +10,16 @@ import pytest
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.container_spec import ContainerSpec
 from solstice_orchestrator.domain.jobs import Outcome, Reason, StepSpec
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.worker.executors import Executor, make_executor
+from solstice_orchestrator.worker.executors.containers.container_plan import ContainerRules
+from solstice_orchestrator.worker.executors.containers.podman_launcher import open_podman
 from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.builders import execution, job, job_request
 from tests.repositories import Repository
+from tests.servers.podman import IMAGE, PodmanStore, podman_store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +53,26 @@ class ExecutorSetup:
 
 @asynccontextmanager
 async def open_executor(
-    kind: str, directory: Path, no_output_seconds: float = 0.0
+    kind: str, directory: Path, podman: PodmanStore | None, no_output_seconds: float = 0.0
 ) -> AsyncIterator[ExecutorSetup]:
     repository = Repository(directory / "repository")
     request = job_request(repo_url=repository.url, commit_sha=repository.commit({"file": "x"}))
     policy = GitPolicy(protocols=("file",))
     async with open_workspaces(directory / "work") as workspaces:
         match kind:
+            case "podman":
+                assert podman is not None
+                executor = make_executor(
+                    "podman",
+                    workspaces=workspaces,
+                    git=policy,
+                    grace_seconds=0.2,
+                    no_output_seconds=no_output_seconds,
+                    launcher=await open_podman(podman.environment, ContainerRules(default_image=IMAGE)),
+                )
+                yield ExecutorSetup(
+                    executor=executor, request=request, say=lambda text: f"echo {text}", hang="sleep 1000"
+                )
             case "process":
                 executor = make_executor(
                     "process",
@@ -76,18 +93,31 @@ async def open_executor(
                 )
 
 
-KINDS = ["process", "scripted"]
+KINDS = ["process", "podman", "scripted"]
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodmanStore]:
+    with podman_store(tmp_path_factory.mktemp("podman") / "store") as store:
+        yield store
+
+
+def store_for(kind: str, request: pytest.FixtureRequest) -> PodmanStore | None:
+    return request.getfixturevalue("podman") if kind == "podman" else None
 
 
 @pytest.fixture(params=KINDS)
 async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ExecutorSetup]:
-    async with open_executor(request.param, tmp_path) as opened:
+    async with open_executor(request.param, tmp_path, store_for(request.param, request)) as opened:
         yield opened
 
 
 async def test_steps_run_in_order_and_their_output_is_logged(subject: ExecutorSetup) -> None:
     outcome, output = await subject.run(subject.say("one"), subject.say("two"))
-    assert (outcome.state, outcome.reason, outcome.exit_code) == (JobState.SUCCEEDED, Reason.COMPLETED, 0)
+    assert (outcome.state, outcome.reason, outcome.exit_code) == (JobState.SUCCEEDED, Reason.COMPLETED, 0), (
+        outcome,
+        output,
+    )
     assert "$ step 1\none\n$ step 2\ntwo\n" in output
 
 
@@ -132,9 +162,10 @@ async def test_a_job_that_writes_nothing_for_too_long_times_out(subject: Executo
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_operator_says_how_long_jobs_may_write_nothing_that_do_not_say_so(
-    kind: str, tmp_path: Path
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    async with open_executor(kind, tmp_path, no_output_seconds=0.5) as subject:
+    store = store_for(kind, request)
+    async with open_executor(kind, tmp_path, store, no_output_seconds=0.5) as subject:
         assert (await subject.run(subject.hang))[0].reason is Reason.NO_OUTPUT
         outcome, _ = await subject.run(subject.hang, quiet=1000, seconds=0.9)
         assert outcome.reason is Reason.JOB_TIMEOUT
@@ -239,3 +270,17 @@ async def test_jobs_run_beside_each_other(subject: ExecutorSetup) -> None:
 async def test_environment_is_no_reason_to_fail(subject: ExecutorSetup) -> None:
     step = StepSpec(name="with env", run=subject.say("x"), env={"COLOUR": "blue", "EMPTY": ""})
     assert (await subject.run(step))[0].state is JobState.SUCCEEDED
+
+
+async def test_process_never_runs_a_job_that_asks_for_a_container(tmp_path: Path) -> None:
+    async with open_executor("process", tmp_path, None) as subject:
+        spec = job("touch ran", container=ContainerSpec(image="debian:12"))
+        output: list[bytes] = []
+
+        async def log(data: bytes) -> None:
+            output.append(data)
+
+        outcome = await subject.executor.run(execution(spec, subject.request), log, asyncio.Event())
+        assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.CONTAINER_REFUSED)
+        assert "EXECUTOR=process" in outcome.detail
+        assert b"$ step" not in b"".join(output)

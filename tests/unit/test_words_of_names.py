@@ -24,11 +24,11 @@ TERMS: Final[Mapping[str, str]] = {
     "databases": "alias cursor durability load lock migration query row schema state store table transaction view",
     "Git and forges": "branch checkout comment commit fetch forge git gitea head hook merge object owner project "
     "pull push ref release repository resend submodule suite webhook",
-    "products": "kdl lf nat redis solstice sqlite",
+    "products": "kdl lf nat podman redis solstice sqlite",
     "HTTP and networks": "access address api body client complete connection header host http link proxy route server "
     "subscription token transport url web wire",
     "programs": "app application byte call chunk clock command control database entry error event file filter "
-    "frame git input limit line local log mode node note option operation orchestrator output page process "
+    "frame git input limit line local log mode name node note option operation orchestrator output page policy process "
     "protocol reader reading record result right role script secret service setting signature ssh text timeout tool trace user value",
     "scheduling and CI": "backlog bucket cancel check comparison count demand depth dispatch "
     "execution health metric order plan planning rate reason repeat replay report rerun "

@@ -50,6 +50,9 @@ from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.worker import sensors
 from solstice_orchestrator.worker.executors import Executor, MeteredExecutor, make_executor
+from solstice_orchestrator.worker.executors.containers.container_plan import ContainerRules
+from solstice_orchestrator.worker.executors.containers.podman_launcher import PodmanLauncher, open_podman
+from solstice_orchestrator.worker.executors.launcher import Launcher
 from solstice_orchestrator.worker.pressure import Governor, StartingJobs
 from solstice_orchestrator.worker.secret_rules import SecretRules, read_secret_rules
 from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
@@ -117,11 +120,14 @@ async def open_components(
         )
         broker = await stack.enter_async_context(open_own_broker(settings, metrics))
         adopt()
-        workspaces = await stack.enter_async_context(open_workspaces(settings.workspaces))
+        launcher = await _open_launcher(settings, environ, v1_trust)
+        workspaces = await stack.enter_async_context(
+            open_workspaces(settings.workspaces, launcher.sweep if launcher else None)
+        )
         total = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
         limits = parse_limits(settings.governor)
         starting, hosts = StartingJobs(), _git_hosts(total, limits)
-        executor = _executor(settings, workspaces, git, starting, hosts)
+        executor = _executor(settings, workspaces, git, starting, hosts=hosts, launcher=launcher)
         governor = _governor(
             settings, total, limits, workspaces=workspaces, starting=starting, metrics=metrics
         )
@@ -170,7 +176,9 @@ def _executor(
     workspaces: Workspaces,
     git: GitPolicy,
     starting: StartingJobs,
+    *,
     hosts: GitHosts,
+    launcher: Launcher | None,
 ) -> Executor:
     return make_executor(
         settings.executor,
@@ -183,7 +191,27 @@ def _executor(
         disk_reserve_bytes=settings.disk_reserve_mib * MIB,
         starting=starting,
         hosts=hosts,
+        launcher=launcher,
     )
+
+
+async def _open_launcher(
+    settings: OrchestratorSettings, environ: Mapping[str, str], v1_trust: frozenset[Source]
+) -> PodmanLauncher | None:
+    """Return the launcher of containers where they are asked for."""
+    if settings.executor != "podman":
+        return None
+    rules = ContainerRules(
+        default_image=settings.default_image,
+        allowed=split(settings.allowed_images),
+        pull=settings.image_pull,
+        network=settings.container_network,
+        memory_bytes=settings.container_memory_mib * MIB,
+        cpus=settings.container_cpus,
+        processes=settings.container_processes,
+        v1_trust=v1_trust,
+    )
+    return await open_podman(environ, rules)
 
 
 def _governor(

@@ -21,6 +21,8 @@ from solstice_common.settings import (
     state_directory,
 )
 from solstice_common.values.repo_urls import REPO_URL_SCHEMES
+from solstice_orchestrator.domain.container_spec import NetworkAccess, PullPolicy
+from solstice_orchestrator.domain.image_names import is_image_name
 from solstice_orchestrator.domain.trust import parse_sources
 from solstice_orchestrator.scheduling.capacity import parse_slots
 from solstice_orchestrator.scheduling.caps import parse_caps
@@ -88,9 +90,41 @@ class OrchestratorSettings(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
         description="Label of jobs that name none.",
     )
-    executor: Literal["process", "scripted"] = Field(
+    executor: Literal["process", "podman", "scripted"] = Field(
         default="process",
-        description="What runs jobs: process (on this machine, not isolated), or scripted (simulates them, for trials).",
+        description="What runs jobs: process (on this machine, not isolated), podman (each in a container), or scripted "
+        "(simulates them, for trials).",
+    )
+    default_image: str = Field(
+        default="",
+        description="EXECUTOR=podman: image of jobs that name none. Empty: they fail.",
+    )
+    allowed_images: str = Field(
+        default="*",
+        description="EXECUTOR=podman: images that jobs may name, as patterns by commas: docker.io/library/*,ghcr.io/acme/*.",
+    )
+    image_pull: PullPolicy = Field(
+        default=PullPolicy.MISSING,
+        description="EXECUTOR=podman: when images are fetched from their registries, unless the job says it: missing, "
+        "always or never.",
+    )
+    container_network: NetworkAccess = Field(
+        default=NetworkAccess.DEFAULT,
+        description="EXECUTOR=podman: network of trusted jobs that name none: none, or default (that of podman). Untrusted "
+        "jobs have none.",
+    )
+    container_memory_mib: int = Field(
+        default=2048,
+        ge=8,
+        description="EXECUTOR=podman: memory of a job, and the most that it may ask for.",
+    )
+    container_cpus: float = Field(
+        default_factory=lambda: float(os.cpu_count() or 1),
+        gt=0,
+        description="EXECUTOR=podman: processors of a job, and the most that it may ask for.",
+    )
+    container_processes: int = Field(
+        default=4096, ge=16, description="EXECUTOR=podman: processes and threads that a job may have."
     )
     untrusted_runs: Literal["refuse", "approved", "run"] = Field(
         default="refuse",
@@ -262,6 +296,13 @@ class OrchestratorSettings(
     @classmethod
     def _readable_rates(cls, text: str) -> str:
         parse_rates(text)
+        return text
+
+    @field_validator("default_image")
+    @classmethod
+    def _image(cls, text: str) -> str:
+        if text and not is_image_name(text):
+            raise ValueError(f"must name an image, as python:3.12 does; not {text!r}")
         return text
 
     @field_validator("governor")

@@ -10,6 +10,7 @@ from typing import Final
 from solstice_common.messages import Priority
 from solstice_common.messages.states import FINAL, JobState, RunState
 from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, CheckoutSpec
+from solstice_orchestrator.domain.container_spec import ANY_CONTAINER, ContainerSpec
 
 
 class Reason(StrEnum):
@@ -39,6 +40,12 @@ class Reason(StrEnum):
     CANCEL_REQUESTED = "cancel_requested"
     SECRET_MISSING = "secret_missing"  # noqa: S105  a reason, not a secret
     """It names a secret that is not given to it."""
+    CONTAINER_REFUSED = "container_refused"
+    """It asks for an image, a network or a size that its worker does not give."""
+    IMAGE_UNAVAILABLE = "image_unavailable"
+    """Its image does not exist, may not be fetched, or has no shell."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The kernel ended processes of it: they needed more memory than it may use."""
     SUPERSEDED = "superseded"
     """A newer run, named in the detail, replaced it."""
     NEEDS_FAILED = "needs_failed"
@@ -79,7 +86,7 @@ UNCOUNTED: Final = frozenset({Reason.MACHINE_FAILED, Reason.HOST_AWAY})
 """Infrastructure reasons that do not count as an attempt."""
 
 OWN_FAILURES: Final = frozenset(
-    {Reason.STEP_FAILED, Reason.JOB_TIMEOUT, Reason.STEP_TIMEOUT, Reason.NO_OUTPUT}
+    {Reason.STEP_FAILED, Reason.JOB_TIMEOUT, Reason.STEP_TIMEOUT, Reason.NO_OUTPUT, Reason.OUT_OF_MEMORY}
 )
 """Failures of the job itself: the only reasons that use its author's `retries`."""
 
@@ -189,6 +196,7 @@ class JobSpec:
     """Its value per axis of its matrix; empty for a job without a matrix."""
     checkout: CheckoutSpec | None = PLAIN_CHECKOUT
     """None: nothing is checked out."""
+    container: ContainerSpec = ANY_CONTAINER
 
 
 def named_secrets(spec: JobSpec) -> frozenset[str]:

@@ -9,7 +9,7 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -45,6 +45,8 @@ _SET_FLAGS: Final = 0x40086602
 """On most kinds of processor; on the others, the kernel knows no such request."""
 _FLAGS: Final = struct.Struct("=II")
 _SUFFIX: Final = ".lock"
+EndLeft = Callable[[Path], Awaitable[None]]
+"""Ends what a dead orchestrator left outside of its directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +107,15 @@ class Workspaces:
 
 
 @asynccontextmanager
-async def open_workspaces(root: Path) -> AsyncIterator[Workspaces]:
+async def open_workspaces(root: Path, end_left: EndLeft | None = None) -> AsyncIterator[Workspaces]:
     """Open a directory below `root` for this process, after sweeping those of killed ones.
+
+    `end_left` is called with each of them first.
 
     Raises ConfigurationError when `root` cannot be used.
     """
     try:
-        await sweep(root)
+        await sweep(root, end_left)
         lock, directory = _claim(root)
     except OSError as error:
         raise ConfigurationError(f"WORKSPACES {root}: {error.strerror or error}") from None
@@ -126,7 +130,7 @@ async def open_workspaces(root: Path) -> AsyncIterator[Workspaces]:
             os.close(lock)
 
 
-async def sweep(root: Path) -> int:
+async def sweep(root: Path, end_left: EndLeft | None = None) -> int:
     """Remove directories of dead orchestrators, and kill their processes; return how many directories."""
     swept = 0
     for directory in _directories(root):
@@ -138,6 +142,8 @@ async def sweep(root: Path) -> int:
             if group:
                 await group.end()
             killed = await asyncio.to_thread(kill_marked, directory)
+            if end_left is not None:
+                await end_left(directory)
             await remove_tree(directory)
             _lock_file(directory).unlink(missing_ok=True)
         finally:

@@ -8,6 +8,7 @@ from typing import Final
 
 from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, StepSpec
 from solstice_orchestrator.workflow.checkout_node import NO_PROPERTIES, CheckoutProperties, read_checkout
+from solstice_orchestrator.workflow.container_node import SIZES, ContainerProperties, read_container
 from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, SourcePosition
 from solstice_orchestrator.workflow.matrix import NO_MATRIX, MatrixCombination, combinations
 from solstice_orchestrator.workflow.shape import (
@@ -55,6 +56,7 @@ class JobDefaults:
 
     limits: JobProperties = field(default_factory=JobProperties)
     checkout: CheckoutProperties = NO_PROPERTIES
+    container: ContainerProperties = field(default_factory=ContainerProperties)
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -79,6 +81,7 @@ class JobDraft:
     secrets: tuple[str, ...] = ()
     checkout: CheckoutProperties | None = None
     """None: that of `defaults`."""
+    container: ContainerProperties = field(default_factory=ContainerProperties)
 
     @property
     def name(self) -> str:
@@ -103,22 +106,24 @@ class JobDraft:
             matrix=self.combination.values,
             secrets=self.secrets,
             checkout=(self.checkout or defaults.checkout).spec(defaults.checkout),
+            container=self.container.spec(defaults.container),
         )
 
 
 def read_defaults(node: KdlNode) -> JobDefaults:
     """Read a `defaults` node."""
     expect_arguments(node, 0, "'defaults' takes no arguments")
-    values = properties(node, _LIMITS)
+    values = properties(node, (*_LIMITS, *SIZES))
+    container = read_container(node, values, NO_MATRIX.fill)
     env: Mapping[str, str] = MappingProxyType({})
     checkout = NO_PROPERTIES
-    known = ("env", "checkout")
+    known = ("env", "checkout", "image")
     for child in children(node, known, "in 'defaults'", once=known):
         if child.name == "env":
             env = _env(child, NO_MATRIX)
-        else:
+        elif child.name == "checkout":
             checkout = read_checkout(child)
-    return JobDefaults(limits=_properties(values, NO_MATRIX), checkout=checkout, env=env)
+    return JobDefaults(limits=_properties(values, NO_MATRIX), checkout=checkout, container=container, env=env)
 
 
 def read_jobs(node: KdlNode) -> Sequence[JobDraft]:
@@ -148,15 +153,18 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
         raise node.arguments[0].position.problem(
             f"the name of a job and the values of its matrix have at most {MAX_NAME} characters together"
         )
-    values = properties(node, (*_LIMITS, "if"))
+    values = properties(node, (*_LIMITS, *SIZES, "if"))
+    container = read_container(node, values, combination.fill)
     env: Mapping[str, str] = MappingProxyType({})
     needs: list[tuple[str, SourcePosition]] = []
     steps: list[StepSpec] = []
     concurrency: Concurrency | None = None
     secrets: list[str] = []
     checkout: CheckoutProperties | None = None
-    known = ("step", "needs", "env", "matrix", "concurrency", "secret", "checkout")
-    for child in children(node, known, "in a job", once=("env", "matrix", "concurrency", "checkout")):
+    known = ("step", "needs", "env", "matrix", "concurrency", "secret", "checkout", "image")
+    for child in children(
+        node, known, "in a job", once=("env", "matrix", "concurrency", "checkout", "image")
+    ):
         match child.name:
             case "checkout":
                 checkout = read_checkout(child)
@@ -187,6 +195,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
         steps=tuple(steps),
         secrets=tuple(secrets),
         checkout=checkout,
+        container=container,
     )
 
 

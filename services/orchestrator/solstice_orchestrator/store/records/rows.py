@@ -18,6 +18,12 @@ from solstice_orchestrator.domain.checkout_spec import (
     CheckoutSpec,
     Submodules,
 )
+from solstice_orchestrator.domain.container_spec import (
+    ANY_CONTAINER,
+    ContainerSpec,
+    NetworkAccess,
+    PullPolicy,
+)
 from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, Reason, StepSpec
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
 from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, LogChunk, RunView
@@ -87,6 +93,7 @@ def encode_spec(spec: JobSpec) -> bytes:
             "concurrency": encode_concurrency(spec.concurrency),
             "matrix": dict(spec.matrix),
             **({"secrets": spec.secrets} if spec.secrets else {}),
+            **({} if spec.container == ANY_CONTAINER else {"container": spec.container}),
             **({} if spec.checkout == PLAIN_CHECKOUT else {"checkout": spec.checkout}),
         }
     )
@@ -127,7 +134,18 @@ def _read_spec(text: bytes) -> JobSpec:
         concurrency=decode_concurrency(fields.get("concurrency")),
         matrix=MappingProxyType(fields.get("matrix", {})),
         secrets=tuple(fields.get("secrets", ())),
+        container=_read_container(fields["container"]) if "container" in fields else ANY_CONTAINER,
         checkout=_read_checkout(fields["checkout"]) if "checkout" in fields else PLAIN_CHECKOUT,
+    )
+
+
+def _read_container(fields: Mapping[str, Any]) -> ContainerSpec:
+    return ContainerSpec(
+        image=fields["image"],
+        pull=None if fields["pull"] is None else PullPolicy(fields["pull"]),
+        network=None if fields["network"] is None else NetworkAccess(fields["network"]),
+        memory_bytes=fields["memory_bytes"],
+        cpus=fields["cpus"],
     )
 
 

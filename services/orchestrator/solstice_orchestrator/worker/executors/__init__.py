@@ -15,6 +15,7 @@ from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.worker.executors.disk import DiskWatch
 from solstice_orchestrator.worker.executors.host_launcher import DEFAULT_PATH, HostLauncher
+from solstice_orchestrator.worker.executors.launcher import Launcher
 from solstice_orchestrator.worker.executors.process import ProcessExecutor
 from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter
 from solstice_orchestrator.worker.executors.scripted import ScriptedExecutor
@@ -25,7 +26,7 @@ __all__ = ["Execution", "Executor", "LogWriter", "MeteredExecutor", "make_execut
 
 
 def make_executor(
-    kind: Literal["process", "scripted"],
+    kind: Literal["process", "podman", "scripted"],
     *,
     workspaces: Workspaces,
     git: GitPolicy,
@@ -36,8 +37,12 @@ def make_executor(
     disk_reserve_bytes: int = 0,
     starting: AbstractContextManager[None] | None = None,
     hosts: GitHosts | None = None,
+    launcher: Launcher | None = None,
 ) -> Executor:
-    """Make the executor of that kind, for the lifetime of its workspaces (`workspaces.open_workspaces`)."""
+    """Make the executor of that kind, for the lifetime of its workspaces (`workspaces.open_workspaces`).
+
+    `launcher` is for executors other than `process`.
+    """
     if kind == "scripted":
         return ScriptedExecutor(no_output_seconds=no_output_seconds)
     return ProcessExecutor(
@@ -50,7 +55,7 @@ def make_executor(
             objects=ObjectCache(workspaces.scratch / "objects", git.cache_max_bytes),
             small_checkouts=SmallCheckouts(git.cache_max_bytes),
         ),
-        launcher=HostLauncher(path=path),
+        launcher=launcher or HostLauncher(path=path),
         grace_seconds=grace_seconds,
         max_log_bytes=max_log_bytes,
         no_output_seconds=no_output_seconds,

@@ -10,6 +10,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.container_spec import ANY_CONTAINER
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.worker.executors.job_environment import environment
 from solstice_orchestrator.worker.executors.launcher import Launch
 from solstice_orchestrator.worker.executors.protocol import Execution
@@ -27,7 +30,15 @@ class HostLauncher:
     isolates: bool = False
 
     @asynccontextmanager
-    async def launch(self, execution: Execution, place: Workspace) -> AsyncIterator[Launch]:
+    async def launch(self, execution: Execution, place: Workspace) -> AsyncIterator[Launch | Outcome]:
+        if execution.spec.container != ANY_CONTAINER:
+            yield Outcome(
+                state=JobState.FAILED,
+                reason=Reason.CONTAINER_REFUSED,
+                detail="the job asks for a container (image, network, memory or cpus), and this worker runs jobs without "
+                "them (EXECUTOR=process)",
+            )
+            return
         bash = shutil.which("bash", path=self.path)
         shell = [bash, "--noprofile", "--norc", "-eo", "pipefail"] if bash else ["/bin/sh", "-e"]
         commands = []

@@ -12,7 +12,20 @@ def environment(execution: Execution, place: Workspace, path: str) -> dict[str, 
 
     The workflow's `env` wins, except for the names SOLSTICE_*.
     """
-    request, user = execution.request, _user()
+    user = _user()
+    return {
+        "PATH": path,
+        "HOME": str(place.home),
+        "TMPDIR": str(place.temporary),
+        "USER": user,
+        "LOGNAME": user,
+        **variables_of(execution, str(place.source)),
+    }
+
+
+def variables_of(execution: Execution, workspace: str) -> dict[str, str]:
+    """Return the variables that are the same everywhere; the job finds its commit in `workspace`."""
+    request = execution.request
     known = {
         "SOLSTICE_REF": request.ref,
         "SOLSTICE_EVENT": request.event,
@@ -20,11 +33,6 @@ def environment(execution: Execution, place: Workspace, path: str) -> dict[str, 
         "SOLSTICE_REPOSITORY": request.repo_full_name,
     }
     return {
-        "PATH": path,
-        "HOME": str(place.home),
-        "TMPDIR": str(place.temporary),
-        "USER": user,
-        "LOGNAME": user,
         "LANG": "C.UTF-8",
         "CI": "true",
         **execution.spec.env,
@@ -36,7 +44,7 @@ def environment(execution: Execution, place: Workspace, path: str) -> dict[str, 
         "SOLSTICE_REPO_URL": request.repo_url,
         "SOLSTICE_REQUEST_ID": request.request_id,
         "SOLSTICE_SOURCE": request.source.value,
-        "SOLSTICE_WORKSPACE": str(place.source),
+        "SOLSTICE_WORKSPACE": workspace,
         **{name: str(value) for name, value in known.items() if value is not None},
     }
 

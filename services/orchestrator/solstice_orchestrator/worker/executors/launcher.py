@@ -1,11 +1,12 @@
 """The protocol of launchers: where the steps of an attempt run, and by which commands."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from solstice_orchestrator.domain.jobs import Outcome
 from solstice_orchestrator.worker.executors.protocol import Execution
 from solstice_orchestrator.worker.workspaces import Workspace
 
@@ -20,6 +21,20 @@ class Launch:
     """Of every command; a step adds its own variables and secrets."""
     commands: Sequence[Sequence[str]]
     """One for each step. It ends as its step does."""
+    setup: Sequence[str] = ()
+    """A command that has to end well before the first step. While it runs, the job is not silent."""
+    own_environment: Mapping[str, str] = field(default_factory=dict)
+    """Of the commands themselves, where the environment of steps is handed on by them."""
+    prefix: str = ""
+    """What the names of the steps' variables begin with in the commands' environment."""
+    notice: str = ""
+    """Written into the log before the first step; the place where the steps run."""
+    judged: Callable[[Outcome], Outcome] = lambda outcome: outcome
+    """Return the outcome of the attempt, once its supervisor has ended with this one."""
+
+    def handed(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Return variables of steps under the names by which the commands get them."""
+        return {f"{self.prefix}{name}": value for name, value in variables.items()}
 
 
 class Launcher(Protocol):
@@ -34,4 +49,6 @@ class Launcher(Protocol):
         """Whether a hostile job is isolated from the rest of the machine."""
         ...
 
-    def launch(self, execution: Execution, place: Workspace) -> AbstractAsyncContextManager[Launch]: ...
+    def launch(self, execution: Execution, place: Workspace) -> AbstractAsyncContextManager[Launch | Outcome]:
+        """Prepare an attempt; an outcome says how it ends without one."""
+        ...

@@ -12,9 +12,9 @@ class OutputSilence:
     Time in which the log is slow to take output does not count.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, begun: bool = True) -> None:
         self._clock = clock
-        self._since: float | None = clock()
+        self._since: float | None = clock() if begun else None
 
     @contextmanager
     def broken(self) -> Iterator[None]:
@@ -26,7 +26,10 @@ class OutputSilence:
             self._since = self._clock()
 
     async def lasts(self, seconds: float) -> None:
-        """Return once nothing has been written for so long; with 0, never return."""
+        """Return once nothing has been written for so long; with 0, never return.
+
+        Before silence has begun, check that as often.
+        """
         if seconds <= 0:
             await asyncio.Event().wait()
         while (left := self._left(seconds)) > 0:  # noqa: ASYNC110  it is time that we wait for

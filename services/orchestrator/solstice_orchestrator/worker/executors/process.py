@@ -6,7 +6,7 @@ Each job gets a clean environment, and its supervisor leaves no process of it be
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import structlog
@@ -73,7 +73,11 @@ class ProcessExecutor:
                 outcome = await self.checkout.bring(execution, place, limited, stop)
                 if outcome is None:
                     async with self.launcher.launch(execution, place) as launch:
-                        outcome = await self._supervise(execution, place, launch, limited, stop)
+                        outcome = (
+                            launch
+                            if isinstance(launch, Outcome)
+                            else await self._launched(execution, place, launch, limited, stop)
+                        )
         except (OSError, RuntimeError) as error:
             # Before the job began, or else while its workspace was removed. RuntimeError: no thread could be started.
             outcome = outcome or Outcome(
@@ -93,22 +97,35 @@ class ProcessExecutor:
         spec = execution.spec
         return {
             "directory": str(launch.directory),
-            "env": dict(launch.environment),
+            "env": {**launch.own_environment, **launch.handed(launch.environment)},
             "grace": self.grace_seconds,
             "timeout": spec.timeout_seconds,
             "steps": [
-                {
-                    "argv": list(command),
-                    "env": {
-                        **step.env,
-                        **{name: execution.secrets[name] for name in (*spec.secrets, *step.secrets)},
-                        "SOLSTICE_STEP": step.name,
-                    },
-                    "timeout": step.timeout_seconds,
-                }
-                for step, command in zip(spec.steps, launch.commands, strict=True)
+                *([{"argv": list(launch.setup), "env": {}, "timeout": None}] if launch.setup else []),
+                *(
+                    {
+                        "argv": list(command),
+                        "env": launch.handed(
+                            {
+                                **step.env,
+                                **{name: execution.secrets[name] for name in (*spec.secrets, *step.secrets)},
+                                "SOLSTICE_STEP": step.name,
+                            }
+                        ),
+                        "timeout": step.timeout_seconds,
+                    }
+                    for step, command in zip(spec.steps, launch.commands, strict=True)
+                ),
             ],
         }
+
+    async def _launched(
+        self, execution: Execution, place: Workspace, launch: Launch, log: LimitedLog, stop: asyncio.Event
+    ) -> Outcome:
+        if launch.notice:
+            await log.mark(LogMark.of("$ container"))
+            await log.write(f"{launch.notice}\n".encode())
+        return launch.judged(await self._supervise(execution, place, launch, log, stop))
 
     async def _supervise(
         self,
@@ -133,7 +150,14 @@ class ProcessExecutor:
                     self.disk.watching(place.root) as filling,
                     self.crowding.watching(supervisor.pid) as crowding,
                 ):
-                    outcome = await self._watched(execution.spec, supervisor, log, stop, (filling, crowding))
+                    outcome = await self._watched(
+                        execution.spec,
+                        supervisor,
+                        log,
+                        stop,
+                        greedy=(filling, crowding),
+                        has_setup=bool(launch.setup),
+                    )
             except* Exception as errors:  # noqa: BLE001  no error here may pass for an infrastructure failure
                 LOG.warning(
                     LogEvent.SUPERVISION_FAILED,
@@ -149,17 +173,25 @@ class ProcessExecutor:
         supervisor: SupervisorHandle,
         log: LimitedLog,
         stop: asyncio.Event,
+        *,
         greedy: Sequence[asyncio.Future[Outcome]],
+        has_setup: bool,
     ) -> Outcome:
         """Pass on output until the job ends, and return the outcome.
 
         The job is asked to end when it is cancelled, silent for too long, or `greedy` has its outcome.
         """
         limit = spec.timeout_seconds + self.grace_seconds + SLACK_SECONDS
-        quiet, silence = spec.no_output_seconds or self.no_output_seconds, OutputSilence()
+        quiet, silence = (
+            spec.no_output_seconds or self.no_output_seconds,
+            OutputSilence(begun=not has_setup),
+        )
         async with asyncio.TaskGroup() as tasks:
             pumping = tasks.create_task(supervisor.pump(log, silence), name="job output")
-            marks = [LogMark.of(f"$ {step.name}") for step in spec.steps]
+            marks = [
+                *([None] if has_setup else []),
+                *(LogMark.of(f"$ {step.name}") for step in spec.steps),
+            ]
             beginning = tasks.create_task(supervisor.let_steps_begin(marks, log, silence), name="job steps")
             stopping = tasks.create_task(stop.wait(), name="job stop")
             hearing = tasks.create_task(silence.lasts(quiet), name="job silence")
@@ -194,7 +226,9 @@ class ProcessExecutor:
             )
             pumping.cancel()
             written.cancel()
-        return to_outcome(verdict, spec, requested=requested)
+        if has_setup and verdict.step is not None:
+            verdict = replace(verdict, step=verdict.step - 1 if verdict.step else None)
+        return to_outcome(verdict, spec, requested=requested, isolated=self.isolates)
 
     async def _request_end(
         self, supervisor: SupervisorHandle, reasons: Sequence[asyncio.Future[Any]]

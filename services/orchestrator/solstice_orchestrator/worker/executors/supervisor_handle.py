@@ -111,18 +111,21 @@ class SupervisorHandle:
             await self._catch_up(written)
 
     async def let_steps_begin(
-        self, marks: Sequence[LogMark], log: LimitedLog, silence: OutputSilence
+        self, marks: Sequence[LogMark | None], log: LimitedLog, silence: OutputSilence
     ) -> None:
-        """Let each step begin once earlier output and the step's mark are in the log.
+        """Let each step begin once earlier output and its mark are in the log.
+
+        A step without a mark begins at once.
 
         The job cannot influence this: the supervisor announces steps on a pipe that the job does not have.
         """
         for mark in marks:
             await self._announced.get()
-            with silence.broken():
-                async with self._moving:
-                    await self._catch_up(self._pipes.output.arrived)
-                    await log.mark(mark)
+            if mark is not None:
+                with silence.broken():
+                    async with self._moving:
+                        await self._catch_up(self._pipes.output.arrived)
+                        await log.mark(mark)
             self.send(b"go\n")
 
     async def _catch_up(self, written: int) -> None:

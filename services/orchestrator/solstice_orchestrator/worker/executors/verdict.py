@@ -1,6 +1,6 @@
 """Read a supervisor's verdict on a job, and derive the outcome. Pure.
 
-The job may have forged a verdict, so no outcome here has an infrastructure reason.
+A job that is not isolated may have forged a verdict, so none of its outcomes here has an infrastructure reason.
 """
 
 import json
@@ -67,10 +67,13 @@ def silent(seconds: float) -> Outcome:
     )
 
 
-def to_outcome(verdict: SupervisorVerdict, spec: JobSpec, *, requested: Outcome | None) -> Outcome:
+def to_outcome(
+    verdict: SupervisorVerdict, spec: JobSpec, *, requested: Outcome | None, isolated: bool = False
+) -> Outcome:
     """Return the outcome of the attempt.
 
-    `requested` is its outcome if it ended because the orchestrator asked the supervisor to end it.
+    `requested` is its outcome if it ended because the orchestrator asked the supervisor to end it. Where it was
+    `isolated` from its supervisor, only the world can have killed that.
     """
     step = (
         spec.steps[verdict.step] if verdict.step is not None and 0 <= verdict.step < len(spec.steps) else None
@@ -95,6 +98,12 @@ def to_outcome(verdict: SupervisorVerdict, spec: JobSpec, *, requested: Outcome 
         case "unstartable":
             state, reason, code = JobState.FAILED, Reason.STEP_FAILED, None
             detail = f"{shown} could not be started: {verdict.detail}"
+        case _ if isolated:
+            return Outcome(
+                state=JobState.ERRORED,
+                reason=Reason.EXECUTOR_FAILED,
+                detail="the supervisor of the job's container was killed",
+            )
         case _:
             state, reason, code = JobState.FAILED, Reason.STEP_FAILED, None
             detail = "the supervisor of the job's processes was killed: by the job, or for want of memory"

@@ -1,0 +1,140 @@
+"""Run one step in a job's container, and end as it ends.
+
+Run as `python -I -S container_step.py DIRECTORY NUMBER SCRIPT` with the standard library alone, on the worker's machine,
+as a child of the supervisor. With `start` and a command in place of NUMBER and SCRIPT, it starts the container, in which
+`/bin/sh -s` is process 1:
+
+* `DIRECTORY/control` is a pipe with a name, its standard input. The container runs what is written there;
+* `DIRECTORY/verdict` is its standard output. It gets one line when a step has ended, and no step inherits it;
+* its standard error is ours, the log pipe, and that of every step: their order is true;
+* `DIRECTORY/pid` names process 1 of the container.
+
+The step's environment are our variables whose names begin with JOB_, without that prefix: the job chooses their names,
+and programs on this machine must not obey them. What only this side knows is written into `DIRECTORY/facts` as JSON:
+`unstarted` (an exit code) when the container did not start, `gone` when it ended before the step had, and `killed`, the
+processes in it that the kernel has ended for want of memory. The job can reach neither the directory nor this process.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+PREFIX: Final = "JOB_"
+START_SECONDS: Final = 60.0
+GROUPS: Final = Path("/sys/fs/cgroup")
+VERDICT: Final = "solstice"
+PREPARE: Final = (
+    "umask 022; trap 'while set -- /proc/[0-9]*; test $# -gt 1; do sleep 0.1 || break; done; exit 143' TERM; "
+    "trap : INT HUP QUIT\n"
+)
+"""Asked to end, process 1 waits for all others: its own end kills them."""
+
+
+def main(directory: Path, what: str, *words: str) -> int:
+    if what == "start":
+        failed = _start(directory, list(words))
+        return _end(directory, 1, unstarted=failed) if failed else 0
+    verdicts = os.open(directory / "verdict", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        container = int((directory / "pid").read_text())
+        memory = _memory_events(container)
+        ended = os.pidfd_open(container)
+    except (OSError, ValueError):
+        return _end(directory, 1, gone=True)
+    code = PREPARE + _code(what, *words)
+    status = _status(directory, what, code.encode("utf-8", "surrogateescape"), verdicts, ended)
+    if status is None:
+        return _end(directory, 1, gone=True, killed=_killed(memory))
+    return _end(directory, status, killed=_killed(memory)) if status else 0
+
+
+def _start(directory: Path, start: list[str]) -> int:
+    """Start the container, with its messages in the log; return the exit code."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    with (directory / "control").open("rb", 0) as control, (directory / "verdict").open("wb", 0) as verdict:
+        process = subprocess.Popen(start, stdin=control, stdout=verdict, env=own)
+        try:
+            return process.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait() or 1
+
+
+def _code(number: str, script: str) -> str:
+    """Return what the container's shell runs for a step."""
+    variables = "".join(
+        f"export {name.removeprefix(PREFIX)}={_quoted(value)}; "
+        for name, value in os.environ.items()
+        if name.startswith(PREFIX)
+    )
+    shell = f"bash --noprofile --norc -eo pipefail {script}"
+    return (
+        f"( {variables}if command -v bash >/dev/null 2>&1; then exec {shell}; else exec /bin/sh -e {script}; fi ) "
+        f"</dev/null >&2; echo {VERDICT} {number} $?\n"
+    )
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\"'\"'") + "'"
+
+
+def _status(directory: Path, number: str, code: bytes, verdicts: int, ended: int) -> int | None:
+    """Send the code, and return the status of its step.
+
+    None when the container ends before.
+    """
+    control = os.open(directory / "control", os.O_WRONLY | os.O_NONBLOCK)
+    received = b""
+    while True:
+        readable, writable, _ = select.select([verdicts, ended], [control] if code else [], [])
+        if verdicts in readable:
+            with contextlib.suppress(BlockingIOError):
+                received = (received + os.read(verdicts, 65536))[-65536:]
+            *lines, received = received.split(b"\n")
+            for line in lines:
+                beginning, _, status = line.rpartition(b" ")
+                if beginning == f"{VERDICT} {number}".encode() and status.isdigit():
+                    return min(int(status), 255)
+        elif ended in readable:
+            return None
+        if writable:
+            with contextlib.suppress(BlockingIOError):
+                code = code[os.write(control, code[:4096]) :]
+
+
+def _memory_events(pid: int) -> Path | None:
+    """Return the file that counts what the kernel kills for want of memory."""
+    found = None
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            return GROUPS / "memory" / path.lstrip("/") / "memory.oom_control"
+        if not controllers:
+            found = GROUPS / path.lstrip("/") / "memory.events"
+    return found
+
+
+def _killed(memory: Path | None) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        for line in memory.read_text().splitlines() if memory else ():
+            name, count = line.split()
+            if name == "oom_kill":
+                return int(count)
+    return 0
+
+
+def _end(directory: Path, status: int, **facts: int) -> int:
+    (directory / "facts").write_text(json.dumps(facts))
+    return status
+
+
+if __name__ == "__main__":
+    # The supervisor ends this process too when it asks all of them to end.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))

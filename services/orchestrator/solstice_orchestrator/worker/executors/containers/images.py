@@ -1,0 +1,84 @@
+"""Find the images of jobs on this machine, and fetch them from their registries."""
+
+import asyncio
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.container_spec import PullPolicy
+from solstice_orchestrator.domain.jobs import Outcome, Reason
+from solstice_orchestrator.worker.executors.containers.podman import Podman, PodmanResult
+
+PULL_SECONDS: Final = 900.0
+_NOT_FOUND: Final = re.compile(
+    r"manifest unknown|name unknown|not found|unauthorized|denied|no image found in (?:manifest list|image index)",
+    re.IGNORECASE,
+)
+
+_NO_FILE: Final = re.compile(r"could not find|no such file", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundImage:
+    """An image on this machine."""
+
+    image_id: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Images:
+    """The images of this machine; many attempts may ask for one at once."""
+
+    podman: Podman
+    _pulling: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _with_shell: set[str] = field(default_factory=set)
+    """The ids of images that have a /bin/sh."""
+
+    async def find(self, name: str, pull: PullPolicy) -> FoundImage | Outcome:
+        """Return the image of a full name, or how an attempt ends without it."""
+        if pull is not PullPolicy.ALWAYS and (found := await self._stored(name)):
+            return found
+        if pull is PullPolicy.NEVER:
+            return _unavailable(f"the image {name} is not on this worker, and may not be pulled")
+        async with self._pulling.setdefault(name, asyncio.Lock()):
+            # Another attempt may have fetched it by now.
+            if pull is PullPolicy.MISSING and (found := await self._stored(name)):
+                return found
+            # With its transport: others read files of this machine.
+            pulled = await self.podman.run("pull", "--quiet", f"docker://{name}", seconds=PULL_SECONDS)
+        if pulled.code:
+            return _outcome_of_pull(name, pulled)
+        return await self._stored(name) or _broken(f"the image {name} was pulled, and is gone")
+
+    async def shell_problem(self, name: str, image: FoundImage, container: str, file: Path) -> Outcome | None:
+        """Return the failure of an image without /bin/sh; `file` gets a copy of that."""
+        if image.image_id in self._with_shell:
+            return None
+        copied = await self.podman.run("cp", f"{container}:/bin/sh", str(file))
+        if copied.code and _NO_FILE.search(copied.errors):
+            return _unavailable(f"the image {name} has no /bin/sh")
+        if not copied.code:
+            self._with_shell.add(image.image_id)
+        return None
+
+    async def _stored(self, name: str) -> FoundImage | None:
+        result = await self.podman.run("image", "inspect", "--format", "{{.Id}} {{.Digest}}", name)
+        image_id, _, digest = result.output.strip().partition(" ")
+        return None if result.code else FoundImage(image_id=image_id, digest=digest)
+
+
+def _outcome_of_pull(name: str, pulled: PodmanResult) -> Outcome:
+    if _NOT_FOUND.search(pulled.errors):
+        return _unavailable(f"the registry does not give the image {name}: {pulled.problem}")
+    return _broken(f"the image {name} could not be pulled: {pulled.problem}")
+
+
+def _unavailable(detail: str) -> Outcome:
+    return Outcome(state=JobState.FAILED, reason=Reason.IMAGE_UNAVAILABLE, detail=detail)
+
+
+def _broken(detail: str) -> Outcome:
+    return Outcome(state=JobState.ERRORED, reason=Reason.PROVISION_FAILED, detail=detail)

@@ -1,0 +1,221 @@
+"""Launch the steps of an attempt in one container of podman."""
+
+import asyncio
+import json
+import os
+import resource
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from solstice_common.errors import ConfigurationError
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import Outcome, Reason
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.processes import container_step
+from solstice_orchestrator.processes.completion import run_to_completion
+from solstice_orchestrator.worker.executors.containers.container_facts import judged, read_facts
+from solstice_orchestrator.worker.executors.containers.container_groups import group_of, remove_groups
+from solstice_orchestrator.worker.executors.containers.container_plan import (
+    HOME,
+    LABEL,
+    SCRIPTS,
+    SOURCE,
+    TEMPORARY,
+    ContainerPlan,
+    ContainerRules,
+    container_plan,
+    create_arguments,
+    user_of,
+)
+from solstice_orchestrator.worker.executors.containers.images import FoundImage, Images
+from solstice_orchestrator.worker.executors.containers.podman import COMMAND, Podman, passed_on
+from solstice_orchestrator.worker.executors.job_environment import variables_of
+from solstice_orchestrator.worker.executors.launcher import Launch
+from solstice_orchestrator.worker.executors.protocol import Execution
+from solstice_orchestrator.worker.workspaces import Workspace
+
+LOG = structlog.get_logger(__name__)
+
+PIPES: Final = ("control", "verdict")
+REMOVALS: Final = 3
+"""How often a removal is tried: the first one fails when the container's monitor was killed, and notes that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodmanLauncher:
+    """The launcher of the executor `podman`."""
+
+    podman: Podman
+    rules: ContainerRules
+    images: Images
+    isolates: bool = True
+    rlimits: Mapping[str, str]
+
+    @asynccontextmanager
+    async def launch(self, execution: Execution, place: Workspace) -> AsyncIterator[Launch | Outcome]:
+        plan = container_plan(execution, self.rules)
+        if isinstance(plan, Outcome):
+            yield plan
+            return
+        image = await self.images.find(plan.image, plan.pull)
+        if isinstance(image, Outcome):
+            yield image
+            return
+        name = f"solstice-{place.root.name}"
+        try:
+            failure = await self._create(plan, image, name, place)
+            if failure:
+                yield failure
+                return
+            LOG.info(
+                LogEvent.CONTAINER_CREATED,
+                job_id=execution.job_id,
+                attempt=execution.attempt,
+                image=plan.image,
+                digest=image.digest,
+            )
+            with ExitStack() as pipes:
+                # Until the end: process 1 of the container ends when its standard input does.
+                for pipe in PIPES:
+                    pipes.callback(os.close, os.open(place.root / pipe, os.O_RDWR | os.O_CLOEXEC))
+                yield self._launched(execution, place, plan, image, name)
+        finally:
+            await run_to_completion(self._remove(name, place), f"removal of {name}")
+
+    async def _create(
+        self, plan: ContainerPlan, image: FoundImage, name: str, place: Workspace
+    ) -> Outcome | None:
+        """Create the container; return the outcome of an attempt for which that fails."""
+        for pipe in PIPES:
+            os.mkfifo(place.root / pipe, 0o600)
+        user = user_of(place.root.name)
+        mounts = {SOURCE: place.source, HOME: place.home, TEMPORARY: place.temporary}
+        for directory in mounts.values():
+            await asyncio.to_thread(_give, directory, user)
+        created = await self.podman.run(
+            *create_arguments(
+                plan,
+                name=name,
+                image_id=image.image_id,
+                user=user,
+                labels={LABEL: str(place.root.parent)},
+                group=group_of(place.root.parent.name, place.root.name),
+                pid_file=str(place.root / "pid"),
+                mounts={
+                    **{inside: str(path) for inside, path in mounts.items()},
+                    SCRIPTS: f"{place.scripts}",
+                },
+                rlimits=self.rlimits,
+            )
+        )
+        if not created.code:
+            return await self.images.shell_problem(plan.image, image, name, place.root / "shell")
+        full = "no space left on device" in created.errors
+        return Outcome(
+            state=JobState.ERRORED,
+            reason=Reason.MACHINE_FAILED if full else Reason.PROVISION_FAILED,
+            detail=f"the container could not be created: {created.problem}",
+        )
+
+    def _launched(
+        self, execution: Execution, place: Workspace, plan: ContainerPlan, image: FoundImage, name: str
+    ) -> Launch:
+        place.scripts.chmod(0o755)
+        step_command = (sys.executable, "-I", "-S", container_step.__file__, str(place.root))
+        commands = []
+        for number, step in enumerate(execution.spec.steps):
+            script = place.scripts / f"{number + 1:03}.sh"
+            script.write_text(step.run + "\n", encoding="utf-8")
+            script.chmod(0o644)
+            commands.append((*step_command, str(number), f"{SCRIPTS}/{script.name}"))
+        environment = {
+            "HOME": HOME,
+            "TMPDIR": TEMPORARY,
+            "USER": "ci",
+            "LOGNAME": "ci",
+            **variables_of(execution, SOURCE),
+        }
+
+        def judged_by_facts(outcome: Outcome) -> Outcome:
+            facts = place.root / "facts"
+            return judged(outcome, read_facts(facts.read_text() if facts.exists() else ""), plan)
+
+        return Launch(
+            directory=Path("/"),
+            environment=environment,
+            commands=commands,
+            setup=(*step_command, "start", *COMMAND, "start", name),
+            own_environment=self.podman.environment,
+            prefix=container_step.PREFIX,
+            notice=f"{plan.image} {image.digest}",
+            judged=judged_by_facts,
+        )
+
+    async def _remove(self, name: str, place: Workspace) -> None:
+        for _ in range(REMOVALS):
+            removed = await self.podman.run("rm", "--force", "--time=0", "--volumes", "--ignore", name)
+            if not removed.code:
+                break
+        else:
+            LOG.error(LogEvent.CONTAINER_NOT_REMOVED, container=name, detail=removed.problem)
+        await asyncio.to_thread(remove_groups, place.root.parent.name, place.root.name)
+
+    async def sweep(self, directory: Path) -> None:
+        """Remove all containers of a dead orchestrator with this directory."""
+        for _ in range(REMOVALS):
+            found = await self.podman.run("ps", "--all", "--quiet", f"--filter=label={LABEL}={directory}")
+            if not (left := found.output.split()):
+                break
+            removed = await self.podman.run("rm", "--force", "--time=0", "--volumes", "--ignore", *left)
+            LOG.info(LogEvent.CONTAINERS_SWEPT, directory=str(directory), count=len(left), code=removed.code)
+        await asyncio.to_thread(remove_groups, directory.name)
+
+
+async def open_podman(environ: Mapping[str, str], rules: ContainerRules) -> PodmanLauncher:
+    """Return a launcher once podman has shown that it can run jobs here.
+
+    Raises ConfigurationError, with one sentence that says what is missing.
+    """
+    podman = Podman(environment=passed_on(environ))
+    if os.geteuid() != 0:
+        raise ConfigurationError(
+            "EXECUTOR=podman: the orchestrator has to run as root; jobs run as another user all the same"
+        )
+    try:
+        info = await podman.run("info", "--format", "json", seconds=30)
+    except OSError as error:
+        raise ConfigurationError(f"EXECUTOR=podman: podman could not be started: {error}") from None
+    if info.code:
+        raise ConfigurationError(f"EXECUTOR=podman: {info.problem}")
+    host = json.loads(info.output)["host"]
+    missing = {"cpu", "memory", "pids"} - set(host.get("cgroupControllers") or ())
+    if missing:
+        raise ConfigurationError(
+            f"EXECUTOR=podman: without the control groups {', '.join(sorted(missing))} a job has no limits"
+        )
+    if not host.get("security", {}).get("seccompEnabled"):
+        raise ConfigurationError("EXECUTOR=podman: podman was built without seccomp")
+    return PodmanLauncher(
+        podman=podman, rules=rules, images=Images(podman=podman), rlimits=_rlimits(rules.processes)
+    )
+
+
+def _rlimits(processes: int) -> dict[str, str]:
+    """Return limits for a job, none higher than our own: that would need a privilege."""
+    files, tasks = (resource.getrlimit(each)[1] for each in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
+    most = processes if tasks == resource.RLIM_INFINITY else min(processes, tasks)
+    return {"nofile": f"{files}:{files}", "nproc": f"{most}:{most}"}
+
+
+def _give(directory: Path, user: int) -> None:
+    """Make a user the owner of a tree; nothing in it is followed."""
+    os.chown(directory, user, user)
+    for parent, directories, files in os.walk(directory):
+        for entry in (*directories, *files):
+            os.chown(Path(parent) / entry, user, user, follow_symlinks=False)

@@ -1,0 +1,35 @@
+"""An executor of containers in a process to be killed: `container_peer WORK URL SHA`."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from solstice_orchestrator.domain.container_spec import ContainerSpec
+from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.processes.orphans import adopt
+from solstice_orchestrator.worker.executors import make_executor
+from solstice_orchestrator.worker.executors.containers.container_plan import ContainerRules
+from solstice_orchestrator.worker.executors.containers.podman_launcher import open_podman
+from solstice_orchestrator.worker.workspaces import open_workspaces
+from tests.builders import execution, job, job_request
+from tests.servers.podman import IMAGE
+
+
+async def main(work: str, url: str, sha: str) -> None:
+    async def log(data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    adopt()
+    launcher = await open_podman(os.environ, ContainerRules())
+    async with open_workspaces(Path(work), launcher.sweep) as workspaces:
+        executor = make_executor(
+            "podman", workspaces=workspaces, git=GitPolicy(protocols=("file",)), launcher=launcher
+        )
+        spec = job("echo begun; sleep 1000", container=ContainerSpec(image=IMAGE))
+        await executor.run(execution(spec, job_request(repo_url=url, commit_sha=sha)), log, asyncio.Event())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,273 @@
+"""Jobs in containers of a real podman: what they can do, and how they end."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, PullPolicy
+from solstice_orchestrator.domain.jobs import Outcome, Reason, StepSpec
+from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.processes.supervisor import descendants
+from solstice_orchestrator.worker.executors import Executor, make_executor, process
+from solstice_orchestrator.worker.executors.containers.container_groups import groups_left
+from solstice_orchestrator.worker.executors.containers.container_plan import MIB, ContainerRules
+from solstice_orchestrator.worker.executors.containers.podman_launcher import open_podman
+from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
+from tests.builders import execution, job, job_request
+from tests.polling import wait_until
+from tests.repositories import Repository
+from tests.servers.podman import IMAGE, NO_SHELL, SHELL_ONLY, PodmanStore, podman_store
+
+MEMORY = 64 * MIB
+PROCESSES = 64
+GROWS = "x=a; while :; do x=$x$x; done"
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodmanStore]:
+    with podman_store(tmp_path_factory.mktemp("podman") / "store") as store:
+        yield store
+
+
+@dataclass
+class ContainerJobs:
+    """Runs jobs in containers, and shows what they wrote."""
+
+    podman: PodmanStore
+    executor: Executor
+    workspaces: Workspaces
+    request: Any
+    output: list[bytes] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return b"".join(self.output).decode(errors="replace")
+
+    async def run(self, *runs: str | StepSpec, stop: asyncio.Event | None = None, **changes: Any) -> Outcome:
+        async def log(data: bytes) -> None:
+            self.output.append(data)
+
+        spec = job(*runs, **{"container": ContainerSpec(image=IMAGE), **changes})
+        try:
+            return await self.executor.run(execution(spec, self.request), log, stop or asyncio.Event())
+        finally:
+            assert self.podman.containers() == []
+            assert self.podman.mounts() == []
+            assert groups_left(self.workspaces.directory.name) == []
+            assert [path.name for path in self.workspaces.directory.iterdir() if path.name != "git"] == []
+
+
+@pytest.fixture
+async def jobs(podman: PodmanStore, tmp_path: Path) -> AsyncIterator[ContainerJobs]:
+    repository = Repository(tmp_path / "repository")
+    request = job_request(repo_url=repository.url, commit_sha=repository.commit({"hello.txt": "hello\n"}))
+    async with open_workspaces(tmp_path / "work") as workspaces:
+        rules = ContainerRules(memory_bytes=MEMORY, processes=PROCESSES)
+        executor = make_executor(
+            "podman",
+            workspaces=workspaces,
+            git=GitPolicy(protocols=("file",)),
+            grace_seconds=0.3,
+            launcher=await open_podman({**podman.environment, "AMQP_URL": "amqp://u:planted@h"}, rules),
+        )
+        yield ContainerJobs(podman, executor, workspaces, request)
+
+
+async def test_steps_share_one_container_with_the_commit_and_one_log_in_order(jobs: ContainerJobs) -> None:
+    writes = "for i in $(seq 200); do echo out-$i; echo err-$i >&2; done"
+    outcome = await jobs.run(
+        "cat hello.txt; echo kept > /tmp/kept; (sleep 1000 &) ; echo $SOLSTICE_STEP; pwd",
+        StepSpec(name="it's", run=f"cat /tmp/kept\n{writes}", env={"QUOTED": "a'b\n$(id)"}),
+        'echo "bash ${BASH_VERSION:+yes}"; kill -0 $(grep -l sleep /proc/[0-9]*/comm | grep -o "[0-9]*" | head -1); false | true',
+    )
+    lines = jobs.text.splitlines()
+    assert outcome.exit_code == 1
+    assert {"hello", "step 1", "/workspace", "kept", "bash yes"} <= set(lines)
+    wrote = [line for line in lines if line.startswith(("out-", "err-"))]
+    assert wrote == [f"{kind}-{number}" for number in range(1, 201) for kind in ("out", "err")]
+
+
+async def test_variables_and_secrets_arrive_unchanged_and_no_program_here_obeys_them(
+    jobs: ContainerJobs, tmp_path: Path
+) -> None:
+    loud = tmp_path / "loud"
+    env = {
+        "VALUE": "a'b\"c\n$(id)`id` é",
+        "LD_PRELOAD": "/nowhere.so",
+        "CONTAINERS_CONF": str(loud),
+        "PATH": "/bin",
+    }
+    step = StepSpec(name="env", run='printf "<%s>" "$VALUE"; echo; env', env=env)
+    assert (await jobs.run(step)).state is JobState.SUCCEEDED
+    assert "<a'b\"c\n$(id)`id` é>" in jobs.text
+    assert f"CONTAINERS_CONF={loud}" in jobs.text
+    assert "planted" not in jobs.text
+    assert "JOB_" not in jobs.text.replace("SOLSTICE_JOB_", "")
+
+
+async def test_an_image_needs_a_shell_alone_and_one_without_it_is_the_jobs_failure(
+    jobs: ContainerJobs,
+) -> None:
+    outcome = await jobs.run(
+        "echo it is ${BASH_VERSION:-sh}; exit 3", container=ContainerSpec(image=SHELL_ONLY)
+    )
+    assert outcome.exit_code == 3
+    assert "it is sh" in jobs.text
+    outcome = await jobs.run("true", container=ContainerSpec(image=NO_SHELL))
+    assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.IMAGE_UNAVAILABLE)
+    assert "has no /bin/sh" in outcome.detail
+
+
+async def test_an_image_that_is_not_there_is_the_jobs_failure_and_a_dead_registry_the_worlds(
+    jobs: ContainerJobs,
+) -> None:
+    never = ContainerSpec(image="localhost/missing:1", pull=PullPolicy.NEVER)
+    outcome = await jobs.run("true", container=never)
+    assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.IMAGE_UNAVAILABLE)
+    outcome = await jobs.run("true", container=ContainerSpec(image="127.0.0.1:1/missing:1"))
+    assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.PROVISION_FAILED)
+
+
+async def test_a_job_without_enough_memory_fails_for_that(jobs: ContainerJobs) -> None:
+    outcome = await jobs.run("true", GROWS)
+    assert (outcome.state, outcome.reason, outcome.step) == (JobState.FAILED, Reason.OUT_OF_MEMORY, "step 2")
+    assert "64 MiB" in outcome.detail
+    # Also where the program that was killed is a child, and what the job returns says nothing.
+    outcome = await jobs.run(f"bash -c '{GROWS}' || exit 3")
+    assert (outcome.reason, outcome.exit_code) == (Reason.OUT_OF_MEMORY, 3)
+
+
+async def test_a_job_has_no_more_processes_than_it_may(jobs: ContainerJobs) -> None:
+    outcome = await jobs.run("exec sh -c 'for i in $(seq 500); do sleep 1000 & done'")
+    assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
+    assert "fork" in jobs.text
+
+
+CONTROL = "write its own /tmp, as it may"
+ATTEMPTS = {
+    "be root": "test $(id -u) = 0",
+    "have a capability": "grep -E 'Cap(Inh|Prm|Eff|Bnd|Amb):.*[1-9a-f]' /proc/self/status",
+    "gain privileges": "grep 'NoNewPrivs:.*0' /proc/self/status",
+    "do without seccomp": "grep 'Seccomp:.*[01]$' /proc/self/status",
+    "write the root": "touch /x || touch /bin/x || touch /etc/x",
+    "mount": "mkdir /tmp/m && mount -t tmpfs none /tmp/m",
+    "mount in a namespace": "unshare -m mount -t tmpfs none /tmp",
+    "make a device": "mknod /tmp/d b 8 0 && cat /tmp/d",
+    "read a disk": "cat /dev/sda /dev/vda /dev/mem /dev/kmsg 2>/dev/null | head -c 1 | grep .",
+    "write the kernel's settings": "echo 0 > /proc/sys/kernel/randomize_va_space",
+    "write the kernel's devices": "echo x > /sys/kernel/uevent_helper",
+    "trigger the kernel": "echo c > /proc/sysrq-trigger",
+    "write a control group": "mkdir /sys/fs/cgroup/x || mkdir /sys/fs/cgroup/memory/x || echo 1 > /sys/fs/cgroup/memory/tasks",
+    "raise its memory": "echo -1 > /sys/fs/cgroup/memory/memory.limit_in_bytes || echo max > /sys/fs/cgroup/memory.max",
+    "find a socket of the runtime": "ls /run/podman /run/docker.sock /var/run/docker.sock /run/systemd",
+    "see processes of the machine": "test $(ls -d /proc/[0-9]* | wc -l) -gt 12",
+    "see the orchestrator's workspace": "grep -r planted /proc/[0-9]*/environ",
+    "read the memory of process 1 of the machine": "grep -a conmon /proc/1/cmdline",
+    "end the process that runs its steps": "kill -9 1; sleep 0.1; test ! -d /proc/1",
+    "reach the metadata address": "exec 3<>/dev/tcp/169.254.169.254/80",
+    "reach the machine by IPv6": "exec 3<>/dev/tcp/::1/22",
+    "reach a name server": "exec 3<>/dev/tcp/1.1.1.1/53",
+    "change its own scripts": "echo x >> /run/solstice/001.sh || rm -f /run/solstice/001.sh",
+    "write the pipes and facts of this side": "ls /run/solstice/../facts /workspace/../facts /workspace/../control",
+    CONTROL: "echo x > /tmp/written && grep x /tmp/written",
+    "set a bit that gives privileges": "cp /bin/id /tmp/s 2>/dev/null; chmod 4755 /nowhere /bin/id",
+}
+
+
+async def test_no_attempt_to_leave_the_container_succeeds(jobs: ContainerJobs) -> None:
+    tries = [
+        StepSpec(
+            name=f"try {number}",
+            run=f"set +e; ( {command} ) >/dev/null 2>&1 && echo succeeded {number}; true",
+        )
+        for number, command in enumerate(ATTEMPTS.values())
+    ]
+    outcome = await jobs.run(*tries, container=ContainerSpec(image=IMAGE, network=NetworkAccess.NONE))
+    succeeded = [name for number, name in enumerate(ATTEMPTS) if f"succeeded {number}\n" in jobs.text]
+    assert succeeded == [CONTROL]
+    assert outcome.state is JobState.SUCCEEDED
+
+
+async def test_nothing_that_a_job_forges_passes_for_the_worlds_failure(jobs: ContainerJobs) -> None:
+    forged = """
+    for fd in /proc/1/fd/1 /proc/1/fd/0; do
+      echo '{"event": "end", "how": "unstartable"}' > $fd; echo 'solstice start 125' > $fd; echo 'solstice 0 nonsense' > $fd
+    done
+    exit 7
+    """
+    outcome = await jobs.run(forged)
+    assert outcome.state is JobState.FAILED
+    assert outcome.reason is Reason.STEP_FAILED
+    for code in (125, 126, 127, 255, 137):
+        outcome = await jobs.run(f"exit {code}")
+        assert (outcome.state, outcome.reason, outcome.exit_code) == (
+            JobState.FAILED,
+            Reason.STEP_FAILED,
+            code,
+        )
+
+
+async def test_a_container_whose_monitor_is_killed_goes_on_and_is_removed(jobs: ContainerJobs) -> None:
+    stop = asyncio.Event()
+    running = asyncio.ensure_future(jobs.run("echo begun; sleep 1; echo went on", stop=stop))
+    await wait_until(lambda: "begun" in jobs.text)
+    os.kill(_monitor(), signal.SIGKILL)
+    outcome = await running
+    assert outcome.state is JobState.SUCCEEDED
+    assert "went on" in jobs.text
+
+
+async def test_a_killed_supervisor_of_a_container_is_the_worlds_failure(
+    jobs: ContainerJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "ESCAPED_OUTPUT_SECONDS", 0.2)
+    running = asyncio.ensure_future(jobs.run("echo begun; sleep 1000"))
+    await wait_until(lambda: "begun" in jobs.text)
+    os.kill(_parent(_monitor()), signal.SIGKILL)
+    outcome = await running
+    assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.EXECUTOR_FAILED)
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _monitor() -> int:
+    """The process id of conmon below this process."""
+    (found,) = [
+        pid for pid in descendants(os.getpid()) if Path(f"/proc/{pid}/comm").read_text().strip() == "conmon"
+    ]
+    return found
+
+
+async def test_what_a_killed_orchestrator_leaves_is_gone_after_the_next_start(
+    jobs: ContainerJobs, podman: PodmanStore, tmp_path: Path
+) -> None:
+    peer = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.integration.orchestrator.worker.container_peer"),
+        *(str(tmp_path / "other"), jobs.request.repo_url, jobs.request.commit_sha),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **podman.environment},
+    )
+    assert peer.stdout is not None
+    while b"begun" not in await peer.stdout.readline():
+        pass
+    peer.kill()
+    await peer.wait()
+    (left,) = podman.containers()
+    (place,) = [path for path in (tmp_path / "other").iterdir() if path.is_dir()]
+    assert groups_left(place.name) != []
+    launcher = await open_podman(podman.environment, ContainerRules())
+    async with open_workspaces(tmp_path / "other", launcher.sweep):
+        assert left not in podman.containers()
+        assert podman.mounts() == []
+        assert groups_left(place.name) == []
+        assert not place.exists()

@@ -1,0 +1,107 @@
+"""A podman with its own store, and images made from programs of this machine."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.servers.apt import apt_can_install, apt_install
+
+IMAGE = "localhost/solstice-test:1"
+SHELL_ONLY = "localhost/solstice-sh:1"
+NO_SHELL = "localhost/solstice-empty:1"
+PROGRAMS = (
+    *("sh", "bash", "sleep", "cat", "env", "id", "ls", "mkdir", "kill", "dd", "touch", "ln", "rm", "setsid"),
+    *("chmod", "mount", "unshare", "nproc", "mknod", "grep", "wc", "seq", "head"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodmanStore:
+    """Where the podman of the tests stores images and containers."""
+
+    environment: dict[str, str]
+    folder: Path
+
+    def run(self, *arguments: str, stdin: bytes = b"") -> str:
+        """Return what podman prints; raises CalledProcessError."""
+        return subprocess.run(
+            ["podman", *arguments], env=self.environment, input=stdin, capture_output=True, check=True
+        ).stdout.decode()
+
+    def containers(self) -> list[str]:
+        """The names of all containers, running or not."""
+        return self.run("ps", "--all", "--format", "{{.Names}}").split()
+
+    def mounts(self) -> list[str]:
+        """What is mounted in the store for containers."""
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        places = [line.split()[4] for line in lines]
+        return [
+            place for place in places if place.startswith(f"{self.folder}/") and place.count("/overlay") > 1
+        ]
+
+
+def podman_is_there() -> bool:
+    """Whether podman runs here; on Debian as root it is installed."""
+    if os.geteuid() == 0 and not (shutil.which("podman") and shutil.which("runc")) and apt_can_install():
+        apt_install("podman", "runc")
+    return os.geteuid() == 0 and shutil.which("podman") is not None
+
+
+@contextmanager
+def podman_store(folder: Path) -> Iterator[PodmanStore]:
+    """Open a store with the images of the tests; it is removed at the end."""
+    if not podman_is_there():
+        pytest.skip("not asked for: this is not root on Debian, and there is no podman that root could run")
+    folder.mkdir(parents=True)
+    kind = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, check=True).stdout
+    # An overlay does not lie on another one, as in a container.
+    driver = "vfs" if b"overlay" in kind else "overlay"
+    (folder / "storage.conf").write_text(
+        f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
+    )
+    (folder / "containers.conf").write_text('[engine]\nruntime = "runc"\nevents_logger = "none"\n')
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
+        "CONTAINERS_CONF": str(folder / "containers.conf"),
+    }
+    store = PodmanStore(environment=environment, folder=folder)
+    try:
+        _import(store, IMAGE, PROGRAMS)
+        _import(store, SHELL_ONLY, ("sh",))
+        _import(store, NO_SHELL, ("cat",))
+        yield store
+    finally:
+        subprocess.run(
+            ["podman", "rm", "-f", "-t", "0", "-a"], env=environment, check=False, capture_output=True
+        )
+        subprocess.run(["umount", "--lazy", f"{folder}/graph/{driver}"], check=False, capture_output=True)
+        shutil.rmtree(folder / "graph", ignore_errors=True)
+
+
+def _import(store: PodmanStore, name: str, programs: tuple[str, ...]) -> None:
+    root = store.folder / name.replace("/", "-")
+    for folder in ("bin", "tmp", "etc", "proc", "sys", "dev", "run", "home/ci", "workspace"):
+        (root / folder).mkdir(parents=True)
+    for program in programs:
+        found = shutil.which(program)
+        if found is None:
+            raise RuntimeError(f"{program} is not on this machine")
+        real = Path(found).resolve()
+        shutil.copy2(real, root / "bin" / program)
+        linked = subprocess.run(["ldd", str(real)], capture_output=True, text=True, check=False).stdout
+        for library in re.findall(r"(/\S+)", linked):
+            (root / library[1:]).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(Path(library).resolve(), root / library[1:])
+    packed = subprocess.run(["tar", "-C", str(root), "-cf", "-", "."], capture_output=True, check=True).stdout
+    store.run("import", "--quiet", "-", name, stdin=packed)
+    shutil.rmtree(root)
