@@ -1,6 +1,7 @@
 """Every store returns the whole history of a job, each attempt once."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -30,6 +31,7 @@ from tests.stores import (
 TIMED_OUT: Final = Outcome(state=JobState.TIMED_OUT, reason=Reason.JOB_TIMEOUT)
 LOST: Final = Outcome(state=JobState.ERRORED, reason=Reason.AGENT_LOST, detail=f"held by {WORKER}")
 """The holder reports nothing; the lease runs out."""
+IN_CONTAINER: Final = replace(FAILED, image="localhost/build:1@sha256:" + "a" * 64)
 CANCEL: Final = "cancel"
 """A person cancels the job; this is no attempt."""
 Step = Outcome | str
@@ -55,6 +57,8 @@ HISTORIES: Final[dict[str, tuple[JobState, Sequence[Step]]]] = {
     "it was cancelled before another try of its author's": (JobState.CANCELLED, [FAILED, CANCEL]),
     "it was cancelled while the world was wrong": (JobState.CANCELLED, [CHECKOUT_ERRORED, CANCEL]),
     "it was handed back and then failed": (JobState.FAILED, [RELEASED, FAILED, FAILED]),
+    "it failed in a container": (JobState.FAILED, [FAILED, IN_CONTAINER]),
+    "it had a container and then none": (JobState.SUCCEEDED, [IN_CONTAINER, CHECKOUT_ERRORED, SUCCEEDED]),
     "it was cancelled before it ran": (JobState.CANCELLED, [CANCEL]),
 }
 """The end of a job whose author allows one retry, and the steps that lead there."""
@@ -89,6 +93,7 @@ async def ended(store: JobStore, clock: ManualClock, key: AttemptKey, outcome: O
         exit_code=outcome.exit_code,
         step=outcome.step,
         detail=detail_of(outcome),
+        image=outcome.image,
     )
 
 

@@ -230,9 +230,10 @@ def _show_job(job: Document, url: str) -> None:
         ]
     )
     for attempt in job.get("attempts", []):
+        image = f" in {attempt['image']}" if attempt.get("image") else ""
         detail = f": {attempt['detail']}" if attempt.get("detail") else ""
         typer.echo(
-            f"attempt {attempt['number']}  {attempt['state']} ({attempt['reason']}) on {attempt['worker_id']}{detail}"
+            f"attempt {attempt['number']}  {attempt['state']} ({attempt['reason']}) on {attempt['worker_id']}{image}{detail}"
         )
 
 

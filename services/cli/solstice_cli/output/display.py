@@ -39,7 +39,9 @@ STATE_STYLE: Final[Mapping[str, str]] = {
 }
 
 LAYOUT: Final = Layout(
-    folded=frozenset({"REPOSITORY", "NAME", "REF", "BRANCH", "DETAIL", "REASON", "SCOPES", "HELD BACK"}),
+    folded=frozenset(
+        {"REPOSITORY", "NAME", "REF", "BRANCH", "DETAIL", "IMAGE", "REASON", "SCOPES", "HELD BACK"}
+    ),
     dropped_first=(
         *(
             "PRESSURE",
@@ -124,9 +126,16 @@ def print_jobs(
 
 
 def print_attempts(attempts: Sequence[Document], *, now: datetime, state: str) -> None:
-    """One line per attempt, in the order given, of a job in that state."""
+    """One line per attempt, in the order given, of a job in that state.
+
+    Images are shown where there are any.
+    """
+    with_images = any(attempt.get("image") for attempt in attempts)
     print_rows(
-        ("ATTEMPT", "STATE", "REASON", "WORKER", "EXIT", "STEP", "AGE", "TOOK", "DETAIL"),
+        (
+            *("ATTEMPT", "STATE", "REASON", "WORKER", "EXIT", "STEP", "AGE", "TOOK", "DETAIL"),
+            *(("IMAGE",) if with_images else ()),
+        ),
         [
             (
                 str(attempt["number"]),
@@ -138,6 +147,7 @@ def print_attempts(attempts: Sequence[Document], *, now: datetime, state: str) -
                 attempt["started_at"],
                 _seconds(attempt, now),
                 attempt["detail"],
+                *((attempt.get("image", ""),) if with_images else ()),
             )
             for attempt in attempts
         ],

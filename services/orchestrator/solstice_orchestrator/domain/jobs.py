@@ -56,7 +56,7 @@ class Reason(StrEnum):
     COMMIT_UNUSABLE = "commit_unusable"
     """The commit cannot be checked out: its size, its file names, or objects that git refuses."""
     NOT_TRUSTED = "not_trusted"
-    """The code is untrusted, and no executor here isolates it (setting `UNTRUSTED_RUNS`)."""
+    """The code is untrusted, and the operator does not let it run here (setting `UNTRUSTED_RUNS`)."""
     # infrastructure failures: retried, within a budget
     AGENT_LOST = "agent_lost"
     LEASE_EXPIRED = "lease_expired"
@@ -216,6 +216,8 @@ class Outcome:
     exit_code: int | None = None
     step: str | None = None
     detail: str = ""
+    image: str = ""
+    """The image of its container, with the digest that ran; empty when it had none."""
 
 
 def run_state(states: Collection[JobState]) -> RunState:

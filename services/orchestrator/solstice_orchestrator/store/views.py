@@ -21,6 +21,8 @@ class AttemptView:
     exit_code: int | None
     step: str | None
     detail: str
+    image: str = ""
+    """Of its container, with the digest that ran; empty when it had none, and while it runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

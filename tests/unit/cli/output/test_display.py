@@ -111,6 +111,18 @@ def test_a_job_without_attempts_waits_only_before_its_end(
     assert capsys.readouterr().err == reported
 
 
+def test_attempts_show_their_images_where_one_has_any(capsys: pytest.CaptureFixture[str]) -> None:
+    bare = {"number": 1, "state": "errored", "reason": "checkout_failed", "worker_id": "w", "exit_code": None}
+    bare |= {"step": None, "started_at": "2026-01-31T11:58:01.000Z", "finished_at": None, "detail": "gone"}
+    image = "docker.io/library/python:3.12@sha256:" + "a" * 64
+    display.print_attempts([{**bare, "image": ""}, {**bare, "image": image}], now=NOW, state="running")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.split("\t")[-2:] == ["gone", ""]
+    assert second.split("\t")[-2:] == ["gone", image]
+    display.print_attempts([{**bare, "image": ""}], now=NOW, state="running")
+    assert capsys.readouterr().out.rstrip("\n").split("\t")[-1] == "gone"
+
+
 @pytest.mark.parametrize(
     ("width", "shown"),
     [(60, ["ID", "REASON", "REPOSITORY"]), (80, ["ID", "QUEUE", "REASON", "REPOSITORY", "DETAIL"])],

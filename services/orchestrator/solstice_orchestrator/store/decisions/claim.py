@@ -123,6 +123,7 @@ def _assign_job(unit: UnitOfWork, worker_id: str, job_id: str, spec: bytes) -> C
         retry_at=None,
         exit_code=None,
         step=None,
+        image="",
     )
     unit.move(claimed, _RUNNING, _CLAIMED)
     return Claim(

@@ -81,7 +81,9 @@ def end_attempt(unit: UnitOfWork, job: Job, outcome: Outcome) -> Attempt:
         outcome = requested_end(job, outcome)
         failed_by_us = False
         detail = detail_of(outcome)
-    left = structs.replace(job, lease_until=None, exit_code=outcome.exit_code, step=outcome.step)
+    left = structs.replace(
+        job, lease_until=None, exit_code=outcome.exit_code, step=outcome.step, image=outcome.image
+    )
     if outcome.reason is _RELEASED:
         unit.move(structs.replace(left, worker_id=None), JobState.WAITING, _RELEASED)
     elif failed_by_us:

@@ -177,6 +177,7 @@ class UnitOfWork:
             outcome.exit_code,
             outcome.step,
             detail_of(outcome),
+            outcome.image,
         )
         self._ended.append(attempt)
         return attempt

@@ -81,6 +81,8 @@ class Job(Struct, frozen=True, gc=False):
     retry_at: float | None = None
     exit_code: int | None = None
     step: str | None = None
+    image: str = ""
+    """Of its last attempt."""
     worker_id: str | None = None
     lease_until: float | None = None
     cancel_requested: bool = False
@@ -127,6 +129,7 @@ class Attempt(NamedTuple):
     exit_code: int | None
     step: str | None
     detail: str
+    image: str = ""
 
 
 class RefRun(NamedTuple):
@@ -190,6 +193,7 @@ JOB_CHANGES: Final = (
     "retry_at",
     "exit_code",
     "step",
+    "image",
     "worker_id",
     "lease_until",
     "cancel_requested",

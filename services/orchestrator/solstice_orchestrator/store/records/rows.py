@@ -239,4 +239,5 @@ def attempt_view(row: DatabaseRow) -> AttemptView:
         exit_code=row["exit_code"],
         step=row["step"],
         detail=row["detail"],
+        image=row["image"],
     )

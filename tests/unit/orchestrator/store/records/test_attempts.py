@@ -24,6 +24,7 @@ ATTEMPT = Attempt(
     exit_code=3,
     step="test",
     detail="so it goes",
+    image="localhost/build:1",
 )
 JOB = Job(
     state=JobState.FAILED,
@@ -43,6 +44,7 @@ JOB = Job(
     finished_at=2.5,
     exit_code=3,
     step="test",
+    image="localhost/build:1",
     worker_id="w",
 )
 OTHERWISE: dict[str, Any] = {
@@ -55,6 +57,7 @@ OTHERWISE: dict[str, Any] = {
     "exit_code": None,
     "step": "build",
     "detail": "",
+    "image": "",
 }
 
 
