@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from solstice_common.broker import Message, open_broker
 from solstice_common.messages.states import JobState
@@ -151,7 +151,9 @@ class GatedJob(Commit):
         return len(self.jobs.records("begun"))
 
 
-async def publish_requests(shared_files: SharedFiles, commit_to_build: Commit, count: int = 1) -> None:
+async def publish_requests(
+    shared_files: SharedFiles, commit_to_build: Commit, count: int = 1, **fields: Any
+) -> None:
     settings = BrokerSettings(amqp_url=shared_files.broker_url)
     route = jobs_route(settings)
     async with open_broker(shared_files.broker_url, name="test") as broker:
@@ -163,6 +165,7 @@ async def publish_requests(shared_files: SharedFiles, commit_to_build: Commit, c
                 commit_sha=commit_to_build.commit,
                 ref=None,
                 **({"repo_full_name": commit_to_build.name} if commit_to_build.name else {}),
+                **fields,
             ).encode()
             for _ in range(count)
         ]

@@ -10,7 +10,7 @@ import pytest
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.domain.container_spec import ContainerSpec
+from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess
 from solstice_orchestrator.domain.jobs import Outcome, Reason, StepSpec
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.worker.executors import Executor, make_executor
@@ -68,7 +68,7 @@ async def open_executor(
                     git=policy,
                     grace_seconds=0.2,
                     no_output_seconds=no_output_seconds,
-                    launcher=await open_podman(podman.environment, ContainerRules(default_image=IMAGE)),
+                    launcher=await open_podman(podman.environment, CONTAINERS),
                 )
                 yield ExecutorSetup(
                     executor=executor, request=request, say=lambda text: f"echo {text}", hang="sleep 1000"
@@ -93,6 +93,7 @@ async def open_executor(
                 )
 
 
+CONTAINERS = ContainerRules(default_image=IMAGE, network=NetworkAccess.NONE)
 KINDS = ["process", "podman", "scripted"]
 
 

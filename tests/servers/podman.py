@@ -22,6 +22,9 @@ PROGRAMS = (
 )
 
 
+NEEDED = ("podman", "runc", "iptables")
+
+
 @dataclass(frozen=True, kw_only=True)
 class PodmanStore:
     """Where the podman of the tests stores images and containers."""
@@ -48,10 +51,16 @@ class PodmanStore:
         ]
 
 
+def networks_can_be_made() -> bool:
+    """Whether this process has the capability for it (CAP_NET_ADMIN); containers often lack it."""
+    (effective,) = re.findall(r"CapEff:\s*(\w+)", Path("/proc/self/status").read_text())
+    return bool(int(effective, 16) >> 12 & 1)
+
+
 def podman_is_there() -> bool:
     """Whether podman runs here; on Debian as root it is installed."""
-    if os.geteuid() == 0 and not (shutil.which("podman") and shutil.which("runc")) and apt_can_install():
-        apt_install("podman", "runc")
+    if os.geteuid() == 0 and not all(map(shutil.which, NEEDED)) and apt_can_install():
+        apt_install("podman", "runc", "containernetworking-plugins")
     return os.geteuid() == 0 and shutil.which("podman") is not None
 
 
@@ -67,12 +76,16 @@ def podman_store(folder: Path) -> Iterator[PodmanStore]:
     (folder / "storage.conf").write_text(
         f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
     )
-    (folder / "containers.conf").write_text('[engine]\nruntime = "runc"\nevents_logger = "none"\n')
+    (folder / "containers.conf").write_text(
+        '[engine]\nruntime = "runc"\nevents_logger = "none"\n[network]\nnetwork_backend = "cni"\n'
+    )
+    (folder / "registries.conf").write_text('[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n')
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
         "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
         "CONTAINERS_CONF": str(folder / "containers.conf"),
+        "CONTAINERS_REGISTRIES_CONF": str(folder / "registries.conf"),
     }
     store = PodmanStore(environment=environment, folder=folder)
     try:

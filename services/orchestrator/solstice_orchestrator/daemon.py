@@ -35,12 +35,12 @@ from solstice_orchestrator.stages.left_requests import LeftRequests
 from solstice_orchestrator.stages.outbox_relay import OutboxRelay
 from solstice_orchestrator.stages.planning import run_planning
 from solstice_orchestrator.stages.queue_reports import QueueReports, run_queue_reports
-from solstice_orchestrator.stages.rescue_sweep import run_rescue
+from solstice_orchestrator.stages.rescue_sweep import run_rescue, run_sweep
 from solstice_orchestrator.stages.retention import run_retention
 from solstice_orchestrator.stages.schedule_ticks import ScheduleRunner
 from solstice_orchestrator.worker.execution import execute
 from solstice_orchestrator.worker.log_buffer import StoreRetryLimit
-from solstice_orchestrator.workflow.job_plan import PlanningRules
+from solstice_orchestrator.workflow.job_plan import PlanningRules, runs_untrusted
 
 log = structlog.get_logger(__name__)
 
@@ -98,6 +98,7 @@ async def _work(
             taking = [loops.create_task(run, name=name) for name, run in _takers(components).items()]
             # Runs for as long as jobs run: their runs may reach their time limit meanwhile.
             rescuing = loops.create_task(_rescue(components), name="rescue")
+            sweeping = loops.create_task(_sweep(components), name="sweep")
             claiming = loops.create_task(dispatch.claim_jobs(), name="dispatch")
             renewing = loops.create_task(dispatch.keep_leases(), name="leases")
             publishing = loops.create_task(outbox.run(), name="outbox")
@@ -110,9 +111,9 @@ async def _work(
             dispatch.stop_claiming()
             await asyncio.wait([claiming, *taking])
             handed_back = await _drain(settings, dispatch, stop, hurry, notice)
-            for task in (renewing, rescuing):
+            for task in (renewing, rescuing, sweeping):
                 task.cancel()
-            await asyncio.wait([renewing, rescuing])
+            await asyncio.wait([renewing, rescuing, sweeping])
             await _take_leave(components)
             outbox.finish()
             await asyncio.wait([publishing], timeout=FLUSH_SECONDS)
@@ -159,6 +160,16 @@ async def _rescue(components: Components) -> None:
         components.store,
         every_seconds=settings.rescue_seconds,
         lease_seconds=settings.lease_seconds,
+        rng=components.rng,
+    )
+
+
+async def _sweep(components: Components) -> None:
+    settings = components.settings
+    await run_sweep(
+        settings.workspaces,
+        components.end_left,
+        every_seconds=settings.rescue_seconds,
         rng=components.rng,
     )
 
@@ -286,7 +297,9 @@ async def _planning(components: Components) -> None:
         hosts=components.hosts,
         rules=PlanningRules(
             default_runs_on=settings.default_runs_on,
-            run_untrusted=components.executor.isolates or settings.untrusted_runs == "run",
+            run_untrusted=runs_untrusted(
+                settings.untrusted_runs, settings.executor, isolates=components.executor.isolates
+            ),
             run_approved=settings.untrusted_runs == "approved",
             v1_trust=parse_sources(settings.v1_trust),
         ),

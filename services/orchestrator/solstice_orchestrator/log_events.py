@@ -170,7 +170,7 @@ class LogEvent(StrEnum):
     CONTAINER_NOT_REMOVED = "container.not_removed"
     """A container could not be removed: container, detail (why)."""
     CONTAINERS_SWEPT = "containers.swept"
-    """Containers of a killed orchestrator were removed: directory (its workspaces), count, code (of podman)."""
+    """Containers of a killed orchestrator were removed: directory (its workspaces), count."""
     PROCESSES_NOT_ENDED = "processes.not_ended"
     """Processes that do not end when they are killed: directory (or control group), count, where it is known."""
     CONTROL_GROUPS_USED = "control_groups.used"

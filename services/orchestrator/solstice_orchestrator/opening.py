@@ -51,11 +51,12 @@ from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.worker import sensors
 from solstice_orchestrator.worker.executors import Executor, MeteredExecutor, make_executor
 from solstice_orchestrator.worker.executors.containers.container_plan import ContainerRules
+from solstice_orchestrator.worker.executors.containers.left_containers import left_containers
 from solstice_orchestrator.worker.executors.containers.podman_launcher import PodmanLauncher, open_podman
 from solstice_orchestrator.worker.executors.launcher import Launcher
 from solstice_orchestrator.worker.pressure import Governor, StartingJobs
 from solstice_orchestrator.worker.secret_rules import SecretRules, read_secret_rules
-from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
+from solstice_orchestrator.worker.workspaces import EndLeft, Workspaces, open_workspaces
 
 log = structlog.get_logger(__name__)
 
@@ -75,6 +76,7 @@ class Components:
     store: JobStore
     broker: Broker
     workspaces: Workspaces
+    end_left: EndLeft
     git: GitPolicy
     executor: MeteredExecutor
     governor: Governor
@@ -121,9 +123,8 @@ async def open_components(
         broker = await stack.enter_async_context(open_own_broker(settings, metrics))
         adopt()
         launcher = await _open_launcher(settings, environ, v1_trust)
-        workspaces = await stack.enter_async_context(
-            open_workspaces(settings.workspaces, launcher.sweep if launcher else None)
-        )
+        end_left = left_containers(environ).remove
+        workspaces = await stack.enter_async_context(open_workspaces(settings.workspaces, end_left))
         total = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
         limits = parse_limits(settings.governor)
         starting, hosts = StartingJobs(), _git_hosts(total, limits)
@@ -150,6 +151,7 @@ async def open_components(
             secret_rules=secret_rules,
             broker=broker,
             workspaces=workspaces,
+            end_left=end_left,
             git=git,
             executor=MeteredExecutor(
                 executor=executor, metrics=metrics, isolates=executor.isolates, ended=governor.ended

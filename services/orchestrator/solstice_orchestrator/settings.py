@@ -126,10 +126,10 @@ class OrchestratorSettings(
     container_processes: int = Field(
         default=4096, ge=16, description="EXECUTOR=podman: processes and threads that a job may have."
     )
-    untrusted_runs: Literal["refuse", "approved", "run"] = Field(
+    untrusted_runs: Literal["refuse", "approved", "isolated", "run"] = Field(
         default="refuse",
-        description="Strangers' code (a fork's change) where jobs are not isolated: refuse it, run what was approved, "
-        "or run all of it.",
+        description="Strangers' code (a fork's change): refuse it, run what was approved, run all of it where jobs are "
+        "isolated (EXECUTOR=podman), or run all of it everywhere.",
     )
     v1_trust: str = Field(
         default="manual",

@@ -35,7 +35,7 @@ _BY_REASON: Final[Mapping[Reason, str]] = {
     Reason.SUPERSEDED: "Cancelled for a newer run",
     Reason.INVALID_WORKFLOW: "The workflow cannot be used",
     Reason.COMMIT_NOT_FOUND: "The commit cannot be found",
-    Reason.NOT_TRUSTED: "Not run: this code is not trusted, and jobs are not isolated here",
+    Reason.NOT_TRUSTED: "Not run: this code is not trusted, and does not run here",
     Reason.AGENT_LOST: "The orchestrator that ran it is gone",
     Reason.LEASE_EXPIRED: "The orchestrator that ran it did not renew its lease",
     Reason.PROVISION_FAILED: "The place to run it could not be prepared",

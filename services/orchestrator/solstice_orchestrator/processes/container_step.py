@@ -11,8 +11,9 @@ as a child of the supervisor. With `start` and a command in place of NUMBER and 
 
 The step's environment are our variables whose names begin with JOB_, without that prefix: the job chooses their names,
 and programs on this machine must not obey them. What only this side knows is written into `DIRECTORY/facts` as JSON:
-`unstarted` (an exit code) when the container did not start, `gone` when it ended before the step had, and `killed`, the
-processes in it that the kernel has ended for want of memory. The job can reach neither the directory nor this process.
+`starting` until the container has started, `unstarted` (an exit code) when it did not, `unlimited` when it lacks a limit
+of those in `DIRECTORY/limits`, `gone` when it ended before the step had, and `killed`, the processes in it that the
+kernel has ended for want of memory. The job can reach neither the directory nor this process.
 """
 
 import contextlib
@@ -38,8 +39,11 @@ PREPARE: Final = (
 
 def main(directory: Path, what: str, *words: str) -> int:
     if what == "start":
-        failed = _start(directory, list(words))
-        return _end(directory, 1, unstarted=failed) if failed else 0
+        _end(directory, 0, starting=True)
+        if failed := _start(directory, list(words)):
+            return _end(directory, 1, unstarted=failed)
+        unlimited = _unlimited(directory)
+        return _end(directory, 1, unlimited=unlimited) if unlimited else _end(directory, 0)
     verdicts = os.open(directory / "verdict", os.O_RDONLY | os.O_NONBLOCK)
     try:
         container = int((directory / "pid").read_text())
@@ -108,16 +112,59 @@ def _status(directory: Path, number: str, code: bytes, verdicts: int, ended: int
                 code = code[os.write(control, code[:4096]) :]
 
 
-def _memory_events(pid: int) -> Path | None:
-    """Return the file that counts what the kernel kills for want of memory."""
-    found = None
+def _unlimited(directory: Path) -> str:
+    """Return the name of a limit that the container should have, and does not have."""
+    limits = json.loads((directory / "limits").read_text())
+    try:
+        container = int((directory / "pid").read_text())
+        groups = _groups(container)
+    except (OSError, ValueError):
+        # It has ended already, as the first step will notice.
+        return ""
+    for name, most in limits.items():
+        try:
+            limit = _limit(groups, name)
+        except OSError:
+            limit = float("inf")
+        if not 0 <= limit <= most:
+            return str(name) if Path(f"/proc/{container}").exists() else ""
+    return ""
+
+
+def _limit(groups: dict[str, Path], name: str) -> float:
+    """Return a limit that the kernel enforces; infinity when there is none."""
+    unified = name not in groups
+    if name != "cpu":
+        file = "pids.max" if name == "pids" else "memory.max" if unified else "memory.limit_in_bytes"
+        return _number((groups[""] if unified else groups[name]) / file)
+    if unified:
+        quota, period = (groups[""] / "cpu.max").read_text().split()
+        return float("inf") if quota == "max" else int(quota) / int(period)
+    quota_of_period = _number(groups["cpu"] / "cpu.cfs_quota_us")
+    return quota_of_period / _number(groups["cpu"] / "cpu.cfs_period_us")
+
+
+def _number(file: Path) -> float:
+    text = file.read_text().strip()
+    return float("inf") if text == "max" else int(text)
+
+
+def _groups(pid: int) -> dict[str, Path]:
+    """Return the control groups of a process by controller; that of version 2 has none."""
+    groups = {}
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            return GROUPS / "memory" / path.lstrip("/") / "memory.oom_control"
-        if not controllers:
-            found = GROUPS / path.lstrip("/") / "memory.events"
-    return found
+        for name in controllers.split(","):
+            groups[name] = GROUPS / name / path.lstrip("/")
+    return groups
+
+
+def _memory_events(pid: int) -> Path | None:
+    """Return the file that counts what the kernel kills for want of memory."""
+    groups = _groups(pid)
+    if "memory" in groups:
+        return groups["memory"] / "memory.oom_control"
+    return groups[""] / "memory.events" if "" in groups else None
 
 
 def _killed(memory: Path | None) -> int:
@@ -129,8 +176,10 @@ def _killed(memory: Path | None) -> int:
     return 0
 
 
-def _end(directory: Path, status: int, **facts: int) -> int:
-    (directory / "facts").write_text(json.dumps(facts))
+def _end(directory: Path, status: int, **facts: int | str) -> int:
+    # A job may have filled the disk: that changes nothing about its end.
+    with contextlib.suppress(OSError):
+        (directory / "facts").write_text(json.dumps(facts))
     return status
 
 

@@ -1,15 +1,21 @@
-"""Take back the attempts of dead workers; every orchestrator does this for all workers."""
+"""Take back the attempts of dead workers; every orchestrator does this for all workers.
+
+It also removes what they left, if they ran on this machine.
+"""
 
 import asyncio
+import functools
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import structlog
 
 from solstice_common.runtime.periodic import Sleep, periodic
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import JobStore
+from solstice_orchestrator.worker.workspaces import EndLeft, sweep
 
 log = structlog.get_logger(__name__)
 
@@ -39,10 +45,21 @@ async def run_rescue(
             )
             await rest(lease_seconds)
 
-    async def sweep() -> None:
+    async def rescue() -> None:
         if rescued := await store.rescue():
             log.warning(LogEvent.ATTEMPTS_RESCUED, attempts=[f"{key.job_id}#{key.number}" for key in rescued])
 
     await periodic(
-        sweep, every_seconds=every_seconds, rng=rng, log=log, failed=LogEvent.RESCUE_PAUSED, sleep=rest
+        rescue, every_seconds=every_seconds, rng=rng, log=log, failed=LogEvent.RESCUE_PAUSED, sleep=rest
+    )
+
+
+async def run_sweep(root: Path, end_left: EndLeft, *, every_seconds: float, rng: random.Random) -> None:
+    """Sweep the workspaces below `root` about every `every_seconds` until cancelled."""
+    await periodic(
+        functools.partial(sweep, root, end_left),
+        every_seconds=every_seconds,
+        rng=rng,
+        log=log,
+        failed=LogEvent.WORKSPACE_NOT_REMOVED,
     )

@@ -45,8 +45,8 @@ _SET_FLAGS: Final = 0x40086602
 """On most kinds of processor; on the others, the kernel knows no such request."""
 _FLAGS: Final = struct.Struct("=II")
 _SUFFIX: Final = ".lock"
-EndLeft = Callable[[Path], Awaitable[None]]
-"""Ends what a dead orchestrator left outside of its directory."""
+EndLeft = Callable[[Path], Awaitable[bool]]
+"""Ends what a dead orchestrator left outside of its directory; False: the directory is to stay for another try."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +142,8 @@ async def sweep(root: Path, end_left: EndLeft | None = None) -> int:
             if group:
                 await group.end()
             killed = await asyncio.to_thread(kill_marked, directory)
-            if end_left is not None:
-                await end_left(directory)
+            if end_left is not None and not await end_left(directory):
+                continue
             await remove_tree(directory)
             _lock_file(directory).unlink(missing_ok=True)
         finally:

@@ -41,11 +41,19 @@ class PlanningRules:
     default_runs_on: str = "linux"
     """The label of jobs for which neither the workflow nor the request names one."""
     run_untrusted: bool = False
-    """Whether untrusted code may run here: the executor isolates, or a setting allows it."""
+    """Whether untrusted code may run here (`runs_untrusted`)."""
     run_approved: bool = False
     """Whether untrusted code may run that a person approved."""
     v1_trust: frozenset[Source] = V1_TRUST
     """Sources whose requests are trusted when they do not say."""
+
+
+def runs_untrusted(setting: str, executor: str, *, isolates: bool) -> bool:
+    """Return whether `UNTRUSTED_RUNS` lets all untrusted code run.
+
+    The scripted executor runs no code.
+    """
+    return executor == "scripted" or setting == "run" or (setting == "isolated" and isolates)
 
 
 def workflow_paths(request: JobRequestV1) -> Sequence[str]:
@@ -54,7 +62,7 @@ def workflow_paths(request: JobRequestV1) -> Sequence[str]:
 
 
 def untrusted(request: JobRequestV1, rules: PlanningRules) -> PlanRefused | None:
-    """Return the refusal of untrusted code where no executor isolates it; None: it may run."""
+    """Return the refusal of untrusted code that may not run here; None: it may."""
     if (
         rules.run_untrusted
         or is_trusted(request, rules.v1_trust)
@@ -63,8 +71,9 @@ def untrusted(request: JobRequestV1, rules: PlanningRules) -> PlanRefused | None
         return None
     return PlanRefused(
         reason=Reason.NOT_TRUSTED,
-        detail="the author of this code may not push to the repository, and jobs are not isolated here; "
-        "UNTRUSTED_RUNS=approved lets it run once it is approved, UNTRUSTED_RUNS=run at once",
+        detail="the author of this code may not push to the repository, and the operator does not let it run here; "
+        "UNTRUSTED_RUNS=approved lets it run once it is approved, UNTRUSTED_RUNS=isolated where jobs are isolated, "
+        "UNTRUSTED_RUNS=run everywhere",
     )
 
 

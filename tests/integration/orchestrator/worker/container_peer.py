@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from solstice_orchestrator.domain.container_spec import ContainerSpec
+from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.processes.orphans import adopt
 from solstice_orchestrator.worker.executors import make_executor
@@ -22,8 +22,8 @@ async def main(work: str, url: str, sha: str) -> None:
         sys.stdout.buffer.flush()
 
     adopt()
-    launcher = await open_podman(os.environ, ContainerRules())
-    async with open_workspaces(Path(work), launcher.sweep) as workspaces:
+    launcher = await open_podman(os.environ, ContainerRules(network=NetworkAccess.NONE))
+    async with open_workspaces(Path(work)) as workspaces:
         executor = make_executor(
             "podman", workspaces=workspaces, git=GitPolicy(protocols=("file",)), launcher=launcher
         )

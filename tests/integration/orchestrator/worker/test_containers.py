@@ -4,81 +4,30 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, PullPolicy
-from solstice_orchestrator.domain.jobs import Outcome, Reason, StepSpec
-from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.domain.jobs import Reason, StepSpec
 from solstice_orchestrator.processes.supervisor import descendants
-from solstice_orchestrator.worker.executors import Executor, make_executor, process
+from solstice_orchestrator.worker.executors import process
 from solstice_orchestrator.worker.executors.containers.container_groups import groups_left
-from solstice_orchestrator.worker.executors.containers.container_plan import MIB, ContainerRules
-from solstice_orchestrator.worker.executors.containers.podman_launcher import open_podman
-from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
-from tests.builders import execution, job, job_request
+from solstice_orchestrator.worker.executors.containers.left_containers import left_containers
+from solstice_orchestrator.worker.workspaces import open_workspaces
+from tests.container_jobs import ContainerJobs, container_jobs
 from tests.polling import wait_until
-from tests.repositories import Repository
-from tests.servers.podman import IMAGE, NO_SHELL, SHELL_ONLY, PodmanStore, podman_store
+from tests.servers.podman import IMAGE, NO_SHELL, SHELL_ONLY, PodmanStore
 
-MEMORY = 64 * MIB
-PROCESSES = 64
 GROWS = "x=a; while :; do x=$x$x; done"
-
-
-@pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodmanStore]:
-    with podman_store(tmp_path_factory.mktemp("podman") / "store") as store:
-        yield store
-
-
-@dataclass
-class ContainerJobs:
-    """Runs jobs in containers, and shows what they wrote."""
-
-    podman: PodmanStore
-    executor: Executor
-    workspaces: Workspaces
-    request: Any
-    output: list[bytes] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return b"".join(self.output).decode(errors="replace")
-
-    async def run(self, *runs: str | StepSpec, stop: asyncio.Event | None = None, **changes: Any) -> Outcome:
-        async def log(data: bytes) -> None:
-            self.output.append(data)
-
-        spec = job(*runs, **{"container": ContainerSpec(image=IMAGE), **changes})
-        try:
-            return await self.executor.run(execution(spec, self.request), log, stop or asyncio.Event())
-        finally:
-            assert self.podman.containers() == []
-            assert self.podman.mounts() == []
-            assert groups_left(self.workspaces.directory.name) == []
-            assert [path.name for path in self.workspaces.directory.iterdir() if path.name != "git"] == []
 
 
 @pytest.fixture
 async def jobs(podman: PodmanStore, tmp_path: Path) -> AsyncIterator[ContainerJobs]:
-    repository = Repository(tmp_path / "repository")
-    request = job_request(repo_url=repository.url, commit_sha=repository.commit({"hello.txt": "hello\n"}))
-    async with open_workspaces(tmp_path / "work") as workspaces:
-        rules = ContainerRules(memory_bytes=MEMORY, processes=PROCESSES)
-        executor = make_executor(
-            "podman",
-            workspaces=workspaces,
-            git=GitPolicy(protocols=("file",)),
-            grace_seconds=0.3,
-            launcher=await open_podman({**podman.environment, "AMQP_URL": "amqp://u:planted@h"}, rules),
-        )
-        yield ContainerJobs(podman, executor, workspaces, request)
+    async with container_jobs(podman, tmp_path, AMQP_URL="amqp://u:planted@h") as opened:
+        yield opened
 
 
 async def test_steps_share_one_container_with_the_commit_and_one_log_in_order(jobs: ContainerJobs) -> None:
@@ -206,6 +155,14 @@ async def test_nothing_that_a_job_forges_passes_for_the_worlds_failure(jobs: Con
     outcome = await jobs.run(forged)
     assert outcome.state is JobState.FAILED
     assert outcome.reason is Reason.STEP_FAILED
+    for kills in (
+        "kill -9 -1; kill -9 1; exit 9",
+        "kill -9 $$",
+        "kill 1; exit 3",
+        "echo exit 9 > /proc/1/fd/0; exit 9",
+    ):
+        outcome = await jobs.run(kills)
+        assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
     for code in (125, 126, 127, 255, 137):
         outcome = await jobs.run(f"exit {code}")
         assert (outcome.state, outcome.reason, outcome.exit_code) == (
@@ -265,8 +222,8 @@ async def test_what_a_killed_orchestrator_leaves_is_gone_after_the_next_start(
     (left,) = podman.containers()
     (place,) = [path for path in (tmp_path / "other").iterdir() if path.is_dir()]
     assert groups_left(place.name) != []
-    launcher = await open_podman(podman.environment, ContainerRules())
-    async with open_workspaces(tmp_path / "other", launcher.sweep):
+    # As every start does, with any executor.
+    async with open_workspaces(tmp_path / "other", left_containers(podman.environment).remove):
         assert left not in podman.containers()
         assert podman.mounts() == []
         assert groups_left(place.name) == []

@@ -13,6 +13,7 @@ from solstice_orchestrator.workflow.job_plan import (
     PlanningRules,
     PlanRefused,
     plan_jobs,
+    runs_untrusted,
     untrusted,
     workflow_paths,
 )
@@ -166,3 +167,21 @@ def test_strangers_run_where_the_operator_wants_them_approved(
     refusal = untrusted(request, RULES)
     assert refusal is not None
     assert "UNTRUSTED_RUNS=approved" in refusal.detail
+
+
+@pytest.mark.parametrize(
+    ("setting", "executor", "isolates", "expected"),
+    [
+        ("refuse", "podman", True, False),
+        ("approved", "podman", True, False),
+        ("isolated", "podman", True, True),
+        ("isolated", "process", False, False),
+        ("run", "podman", True, True),
+        ("run", "process", False, True),
+        ("refuse", "scripted", True, True),
+    ],
+)
+def test_strangers_run_by_the_operators_word_alone_also_where_jobs_are_isolated(
+    setting: str, executor: str, *, isolates: bool, expected: bool
+) -> None:
+    assert runs_untrusted(setting, executor, isolates=isolates) is expected

@@ -69,7 +69,7 @@ _REASONS: Final = MappingProxyType(
         Reason.NEEDS_FAILED: "A job that it needs did not succeed.",
         Reason.INVALID_WORKFLOW: "The workflow file cannot be used.",
         Reason.COMMIT_NOT_FOUND: "The repository or the commit could not be found.",
-        Reason.NOT_TRUSTED: "The code is a stranger's, and nothing here isolates it.",
+        Reason.NOT_TRUSTED: "The code is a stranger's, and the operator does not let it run here.",
         Reason.AGENT_LOST: "The orchestrator that ran it disappeared.",
         Reason.LEASE_EXPIRED: "The orchestrator that ran it stopped renewing its lease.",
         Reason.PROVISION_FAILED: "The place to run it could not be prepared.",

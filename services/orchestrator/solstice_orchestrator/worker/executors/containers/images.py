@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,8 @@ from solstice_orchestrator.worker.executors.containers.podman import Podman, Pod
 
 PULL_SECONDS: Final = 900.0
 _NOT_FOUND: Final = re.compile(
-    r"manifest unknown|name unknown|not found|unauthorized|denied|no image found in (?:manifest list|image index)",
+    r"manifest unknown|name unknown|(?:manifest|repository|name|tag)\b.{0,400}\bnot found|unauthorized|(?<!permission )denied|"
+    r"no image found in (?:manifest list|image index)",
     re.IGNORECASE,
 )
 
@@ -58,16 +60,33 @@ class Images:
         if image.image_id in self._with_shell:
             return None
         copied = await self.podman.run("cp", f"{container}:/bin/sh", str(file))
-        if copied.code and _NO_FILE.search(copied.errors):
-            return _unavailable(f"the image {name} has no /bin/sh")
-        if not copied.code:
-            self._with_shell.add(image.image_id)
+        if copied.code:
+            missing = _NO_FILE.search(copied.errors)
+            return _unavailable(f"the image {name} has no /bin/sh") if missing else None
+        if not await asyncio.to_thread(_is_program, file):
+            return _unavailable(f"the /bin/sh of the image {name} is no program")
+        self._with_shell.add(image.image_id)
         return None
 
     async def _stored(self, name: str) -> FoundImage | None:
-        result = await self.podman.run("image", "inspect", "--format", "{{.Id}} {{.Digest}}", name)
-        image_id, _, digest = result.output.strip().partition(" ")
-        return None if result.code else FoundImage(image_id=image_id, digest=digest)
+        form = "{{.Id}} {{.Digest}} {{range .RepoDigests}}{{.}} {{end}}"
+        result = await self.podman.run("image", "inspect", "--format", form, name)
+        return None if result.code else _found(name, result.output.split())
+
+
+def _found(name: str, fields: Sequence[str]) -> FoundImage | None:
+    """Return the image, unless podman knows its digest from another repository alone."""
+    image_id, digest, *known = fields
+    tagged, _, wanted = name.partition("@")
+    repository = re.sub(r":[^:/]*$", "", tagged)
+    digests = [each.partition("@")[2] for each in known if each.startswith(f"{repository}@")]
+    if wanted:
+        return FoundImage(image_id=image_id, digest=wanted) if wanted in digests else None
+    return FoundImage(image_id=image_id, digest=digest if digest in digests else [*digests, digest][0])
+
+
+def _is_program(file: Path) -> bool:
+    return file.is_file() and bool(file.stat().st_mode & 0o111)
 
 
 def _outcome_of_pull(name: str, pulled: PodmanResult) -> Outcome:

@@ -51,7 +51,9 @@ class Podman:
                 return PodmanResult(
                     code=-1, output="", errors=f"podman {arguments[0]} took longer than {seconds:g} s"
                 )
-        return PodmanResult(code=code, output=output.decode(), errors=errors.decode(errors="replace"))
+        return PodmanResult(
+            code=code, output=output.decode(errors="replace"), errors=errors.decode(errors="replace")
+        )
 
 
 def passed_on(environ: Mapping[str, str]) -> dict[str, str]:

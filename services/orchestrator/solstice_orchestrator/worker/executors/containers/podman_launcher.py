@@ -7,7 +7,7 @@ import resource
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +34,7 @@ from solstice_orchestrator.worker.executors.containers.container_plan import (
     user_of,
 )
 from solstice_orchestrator.worker.executors.containers.images import FoundImage, Images
+from solstice_orchestrator.worker.executors.containers.left_containers import CONTROL, REMOVALS
 from solstice_orchestrator.worker.executors.containers.podman import COMMAND, Podman, passed_on
 from solstice_orchestrator.worker.executors.job_environment import variables_of
 from solstice_orchestrator.worker.executors.launcher import Launch
@@ -42,9 +43,7 @@ from solstice_orchestrator.worker.workspaces import Workspace
 
 LOG = structlog.get_logger(__name__)
 
-PIPES: Final = ("control", "verdict")
-REMOVALS: Final = 3
-"""How often a removal is tried: the first one fails when the container's monitor was killed, and notes that."""
+PIPES: Final = (CONTROL, "verdict")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +125,8 @@ class PodmanLauncher:
     def _launched(
         self, execution: Execution, place: Workspace, plan: ContainerPlan, image: FoundImage, name: str
     ) -> Launch:
+        limits = {"memory": plan.memory_bytes, "pids": plan.processes, "cpu": plan.cpus}
+        (place.root / "limits").write_text(json.dumps(limits), encoding="utf-8")
         place.scripts.chmod(0o755)
         step_command = (sys.executable, "-I", "-S", container_step.__file__, str(place.root))
         commands = []
@@ -144,7 +145,8 @@ class PodmanLauncher:
 
         def judged_by_facts(outcome: Outcome) -> Outcome:
             facts = place.root / "facts"
-            return judged(outcome, read_facts(facts.read_text() if facts.exists() else ""), plan)
+            ended = judged(outcome, read_facts(facts.read_text() if facts.exists() else ""), plan)
+            return replace(ended, image=f"{plan.image.partition('@')[0]}@{image.digest}")
 
         return Launch(
             directory=Path("/"),
@@ -165,16 +167,6 @@ class PodmanLauncher:
         else:
             LOG.error(LogEvent.CONTAINER_NOT_REMOVED, container=name, detail=removed.problem)
         await asyncio.to_thread(remove_groups, place.root.parent.name, place.root.name)
-
-    async def sweep(self, directory: Path) -> None:
-        """Remove all containers of a dead orchestrator with this directory."""
-        for _ in range(REMOVALS):
-            found = await self.podman.run("ps", "--all", "--quiet", f"--filter=label={LABEL}={directory}")
-            if not (left := found.output.split()):
-                break
-            removed = await self.podman.run("rm", "--force", "--time=0", "--volumes", "--ignore", *left)
-            LOG.info(LogEvent.CONTAINERS_SWEPT, directory=str(directory), count=len(left), code=removed.code)
-        await asyncio.to_thread(remove_groups, directory.name)
 
 
 async def open_podman(environ: Mapping[str, str], rules: ContainerRules) -> PodmanLauncher:

@@ -22,6 +22,8 @@ from tests.builders import execution, job, job_request
 RULES = ContainerRules(memory_bytes=100 * MIB, cpus=2.0)
 BROKEN = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=137, step="build")
 
+LATE = Outcome(state=JobState.TIMED_OUT, reason=Reason.JOB_TIMEOUT)
+
 
 def planned(
     asks: ContainerSpec, rules: ContainerRules = RULES, *, trusted: bool = True
@@ -131,5 +133,10 @@ def test_only_what_the_workers_side_knows_is_the_worlds_failure() -> None:
     assert (killed.state, killed.reason) == (JobState.FAILED, Reason.OUT_OF_MEMORY)
     assert "64 MiB" in killed.detail
     assert judged(BROKEN, read_facts('{"gone": true}'), plan).state is JobState.FAILED
+    unlimited = judged(BROKEN, read_facts('{"unlimited": "memory"}'), plan)
+    assert (unlimited.reason, "memory" in unlimited.detail) == (Reason.PROVISION_FAILED, True)
+    assert judged(LATE, read_facts('{"starting": true}'), plan).reason is Reason.PROVISION_FAILED
+    assert judged(LATE, read_facts('{"killed": 1}'), plan) == LATE
+    assert judged(BROKEN, read_facts('{"killed'), plan) == BROKEN
     done = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
     assert judged(done, read_facts('{"killed": 1}'), plan) == done

@@ -1,0 +1,79 @@
+"""Runs jobs in containers of a real podman, and checks that each leaves nothing behind."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess
+from solstice_orchestrator.domain.jobs import Outcome, StepSpec
+from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.worker.executors import Executor, make_executor
+from solstice_orchestrator.worker.executors.containers.container_groups import groups_left
+from solstice_orchestrator.worker.executors.containers.container_plan import MIB, ContainerRules
+from solstice_orchestrator.worker.executors.containers.podman_launcher import open_podman
+from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
+from tests.builders import execution, job, job_request
+from tests.repositories import Repository
+from tests.servers.podman import IMAGE, PodmanStore
+
+MEMORY = 64 * MIB
+PROCESSES = 64
+RULES = ContainerRules(memory_bytes=MEMORY, processes=PROCESSES, network=NetworkAccess.NONE)
+
+
+@dataclass(kw_only=True)
+class ContainerJobs:
+    """Runs jobs in containers, and shows what they wrote."""
+
+    podman: PodmanStore
+    executor: Executor
+    workspaces: Workspaces
+    request: Any
+    output: list[bytes] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return b"".join(self.output).decode(errors="replace")
+
+    async def run(
+        self,
+        *runs: str | StepSpec,
+        stop: asyncio.Event | None = None,
+        request: dict[str, Any] | None = None,
+        **changes: Any,
+    ) -> Outcome:
+        """Run a job; `request` and `changes` are fields of its request and its spec."""
+
+        async def log(data: bytes) -> None:
+            self.output.append(data)
+
+        spec = job(*runs, **{"container": ContainerSpec(image=IMAGE), **changes})
+        changed = self.request.model_copy(update=request or {})
+        try:
+            return await self.executor.run(execution(spec, changed), log, stop or asyncio.Event())
+        finally:
+            assert self.podman.containers() == []
+            assert self.podman.mounts() == []
+            assert groups_left(self.workspaces.directory.name) == []
+            assert [path.name for path in self.workspaces.directory.iterdir() if path.name != "git"] == []
+
+
+@asynccontextmanager
+async def container_jobs(
+    podman: PodmanStore, folder: Path, rules: ContainerRules = RULES, **environment: str
+) -> AsyncIterator[ContainerJobs]:
+    """Open an executor with `environment` beside the variables of podman."""
+    repository = Repository(folder / "repository")
+    request = job_request(repo_url=repository.url, commit_sha=repository.commit({"hello.txt": "hello\n"}))
+    async with open_workspaces(folder / "work") as workspaces:
+        executor = make_executor(
+            "podman",
+            workspaces=workspaces,
+            git=GitPolicy(protocols=("file",)),
+            grace_seconds=0.3,
+            launcher=await open_podman({**podman.environment, **environment}, rules),
+        )
+        yield ContainerJobs(podman=podman, executor=executor, workspaces=workspaces, request=request)

@@ -1,0 +1,206 @@
+"""Images, networks and limits of containers, and failures of their machine."""
+
+import contextlib
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, PullPolicy
+from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.worker.executors.containers.container_plan import MIB
+from tests.container_jobs import MEMORY, PROCESSES, ContainerJobs, container_jobs
+from tests.servers.image_registry import ImageRegistry, image_registry
+from tests.servers.podman import IMAGE, PodmanStore, networks_can_be_made, podman_store
+
+FREEBIND = 15
+"""IP_FREEBIND of ip(7): an address may be used that no interface has yet."""
+
+
+@pytest.fixture
+async def jobs(podman: PodmanStore, tmp_path: Path) -> AsyncIterator[ContainerJobs]:
+    async with container_jobs(podman, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def registry(podman: PodmanStore, tmp_path: Path) -> Iterator[ImageRegistry]:
+    podman.run("push", "--quiet", IMAGE, f"dir:{tmp_path}/image")
+    with image_registry(tmp_path / "image") as opened:
+        yield opened
+
+
+async def test_the_image_of_a_digest_runs_and_no_other(jobs: ContainerJobs, registry: ImageRegistry) -> None:
+    honoured = f"{registry.address}/acme/build@{registry.digest}"
+    outcome = await jobs.run("echo it ran", container=ContainerSpec(image=honoured))
+    assert outcome.state is JobState.SUCCEEDED
+    assert outcome.image == honoured
+    assert f"{honoured} {registry.digest}\n" in jobs.text
+    assert registry.requests == [registry.digest]
+    other = f"{registry.address}/acme/build@sha256:{'0' * 64}"
+    outcome = await jobs.run("echo never", container=ContainerSpec(image=other))
+    assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.IMAGE_UNAVAILABLE)
+    assert "never" not in jobs.text
+
+
+async def test_an_image_is_fetched_as_often_as_its_policy_says(
+    jobs: ContainerJobs, registry: ImageRegistry
+) -> None:
+    name = f"{registry.address}/acme/build:1"
+    for pull, fetches in ((PullPolicy.NEVER, 0), (PullPolicy.MISSING, 1), (PullPolicy.MISSING, 0)):
+        registry.requests.clear()
+        await jobs.run("true", container=ContainerSpec(image=name, pull=pull))
+        assert len(registry.requests) == fetches
+    outcome = await jobs.run("true", container=ContainerSpec(image=name, pull=PullPolicy.ALWAYS))
+    assert outcome.image == f"{name}@{registry.digest}"
+    assert registry.requests != []
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "reason"),
+    [
+        (404, "MANIFEST_UNKNOWN", Reason.IMAGE_UNAVAILABLE),
+        (404, "NAME_UNKNOWN", Reason.IMAGE_UNAVAILABLE),
+        (403, "DENIED", Reason.IMAGE_UNAVAILABLE),
+        (500, "UNKNOWN", Reason.PROVISION_FAILED),
+        (503, "UNAVAILABLE", Reason.PROVISION_FAILED),
+    ],
+)
+async def test_an_answer_about_the_image_is_the_jobs_failure_and_a_broken_registry_the_worlds(
+    jobs: ContainerJobs, registry: ImageRegistry, status: int, error: str, reason: Reason
+) -> None:
+    registry.status, registry.error = status, error
+    outcome = await jobs.run("true", container=ContainerSpec(image=f"{registry.address}/acme/build:1"))
+    assert (outcome.reason, registry.address in outcome.detail) == (reason, True)
+
+
+async def test_a_network_is_there_for_trusted_code_that_asks_for_it_alone(
+    jobs: ContainerJobs, podman: PodmanStore
+) -> None:
+    if not networks_can_be_made():
+        pytest.skip("not asked for: this machine may not make networks")
+    gateway = podman.run("network", "inspect", "podman", "--format", "{{(index .Subnets 0).Gateway}}").strip()
+    with socket.socket() as listening:
+        # The network's bridge is there once a container uses it.
+        listening.setsockopt(socket.IPPROTO_IP, FREEBIND, 1)
+        listening.bind((gateway, 0))
+        listening.listen()
+        connect = f"exec 3<>/dev/tcp/{gateway}/{listening.getsockname()[1]}; echo reached"
+        for access, trusted, reaches in (
+            (NetworkAccess.DEFAULT, True, True),
+            (NetworkAccess.DEFAULT, False, False),
+            (NetworkAccess.NONE, True, False),
+            (None, True, False),
+        ):
+            jobs.output.clear()
+            spec = ContainerSpec(image=IMAGE, network=access)
+            outcome = await jobs.run(connect, container=spec, request={"trusted": trusted})
+            assert (outcome.state is JobState.SUCCEEDED, "reached\n" in jobs.text) == (reaches, reaches)
+
+
+LIMITS = """
+of() { cat "/sys/fs/cgroup/$1" 2>/dev/null || cat "/sys/fs/cgroup/$2"; }
+echo memory $(of memory/memory.limit_in_bytes memory.max)
+echo processes $(of pids/pids.max pids.max)
+echo cpu $(of cpu/cpu.cfs_quota_us cpu.max)
+echo swap $(of memory/memory.memsw.limit_in_bytes memory.swap.max)
+"""
+
+
+async def test_the_kernel_has_the_limits_of_a_job(jobs: ContainerJobs) -> None:
+    await jobs.run(LIMITS, container=ContainerSpec(image=IMAGE, memory_bytes=48 * MIB, cpus=0.5))
+    found = dict(line.split(" ", 1) for line in jobs.text.splitlines() if line.count(" ") >= 1)
+    assert found["memory"] == str(48 * MIB)
+    assert found["processes"] == str(PROCESSES)
+    assert found["cpu"] in {"50000", "50000 100000"}
+    assert MEMORY > 48 * MIB
+
+
+WITHOUT = """
+for word; do
+  shift
+  case $word in {option}) skipped=1; continue ;; esac
+  [ "$skipped" ] && { skipped=; continue; }
+  set -- "$@" "$word"
+done
+exec {podman} "$@"
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "limit"),
+    [("--memory|--memory-swap", "memory"), ("--cpus", "cpu"), ("--pids-limit", "pids")],
+)
+async def test_a_job_does_not_run_without_a_limit_that_the_runtime_ignored(
+    podman: PodmanStore, tmp_path: Path, option: str, limit: str
+) -> None:
+    path = replaced_podman(tmp_path, WITHOUT.replace("{option}", option))
+    async with container_jobs(podman, tmp_path, PATH=path) as jobs:
+        outcome = await jobs.run("echo never")
+        assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.PROVISION_FAILED)
+        assert f"did not set the limit of {limit}" in outcome.detail
+        assert "never" not in jobs.text
+
+
+def replaced_podman(folder: Path, script: str) -> str:
+    """A PATH on which a script comes before the real podman."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "podman").write_text(f"#!/bin/sh\n{script.replace('{podman}', '/usr/bin/podman')}\n")
+    (folder / "bin" / "podman").chmod(0o755)
+    return f"{folder}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+
+
+async def test_a_podman_that_is_gone_is_the_worlds_failure(podman: PodmanStore, tmp_path: Path) -> None:
+    path = replaced_podman(tmp_path, 'exec {podman} "$@"').partition(":")[0]
+    async with container_jobs(podman, tmp_path, PATH=path) as jobs:
+        (tmp_path / "bin" / "podman").unlink()
+        outcome = await jobs.run("echo never")
+        assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.MACHINE_FAILED)
+        assert "never" not in jobs.text
+
+
+async def test_a_runtime_that_is_gone_is_the_worlds_failure(podman: PodmanStore, tmp_path: Path) -> None:
+    path = replaced_podman(tmp_path, 'exec {podman} --runtime "${0%podman}runtime" "$@"')
+    runtime = tmp_path / "bin" / "runtime"
+    runtime.write_text('#!/bin/sh\nexec runc "$@"\n')
+    runtime.chmod(0o755)
+    async with container_jobs(podman, tmp_path, PATH=path) as jobs:
+        assert (await jobs.run("echo it runs")).state is JobState.SUCCEEDED
+        runtime.write_text("#!/bin/sh\nexit 1\n")
+        outcome = await jobs.run("echo never")
+        assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.PROVISION_FAILED)
+        assert "never" not in jobs.text
+
+
+async def test_a_store_without_space_is_the_worlds_failure(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk, podman_store(disk / "store") as store:
+        async with container_jobs(store, tmp_path) as jobs:
+            assert (await jobs.run("echo it runs")).state is JobState.SUCCEEDED
+            fill(disk / "filling")
+            outcome = await jobs.run("echo never")
+            assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.MACHINE_FAILED)
+            assert "never" not in jobs.text
+            (disk / "filling").unlink()
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of its own, in memory."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(file: Path) -> None:
+    with contextlib.suppress(OSError), file.open("wb", 0) as filling:
+        for size in (1024 * 1024, 4096, 1):
+            with contextlib.suppress(OSError):
+                while filling.write(b"x" * size):
+                    pass
