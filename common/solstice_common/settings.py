@@ -75,16 +75,20 @@ def with_password_file(url: str, path: str) -> str:
     return f"{before}?{query}{'&' if mark and query else ''}password_file={quote(path)}"
 
 
+def _is_plain_http(url: str) -> bool:
+    """Whether an http or https URL names a host, and neither a query nor a fragment."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0 and "?" not in url and "#" not in url
+    except ValueError:
+        return False
+
+
+# What is refused below is not repeated: it may hold a password.
 def _web_address(url: str) -> str:
     if url and not url.startswith(("http://", "https://")):
         raise ValueError("must be empty, or start with http:// or https://")
-    try:
-        parts = urlsplit(url)
-        is_address = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_address = False
-    if url and (not is_address or re.search(r"[\s@?#\\]", url)):
-        # It is sent to forges and shown publicly; the message does not repeat it, as it may hold a password.
+    if url and (not _is_plain_http(url) or re.search(r"[\s@\\]", url)):
         raise ValueError("must be a URL for browsers, without user and password: https://HOST/PATH")
     return url
 
@@ -272,13 +276,7 @@ def http_address(url: str) -> str:
     """Return an http or https URL; any other raises ValueError, which never repeats it."""
     if not url.startswith(("http://", "https://")):
         raise ValueError("must start with http:// or https://")
-    try:
-        parts = urlsplit(url)
-        is_address = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_address = False
-    if not is_address or "#" in url or "?" in url:
-        # The value is not repeated: it may hold a password.
+    if not _is_plain_http(url):
         raise ValueError("must be a URL: http://HOST:PORT")
     return url.rstrip("/")
 

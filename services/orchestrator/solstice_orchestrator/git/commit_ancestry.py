@@ -34,15 +34,7 @@ async def ask_repository(
         fetching.bounded(policy.planning_timeout_seconds, request),
         fetching.temporary(scratch) as home,
     ):
-        git = await fetching.new_git(
-            request,
-            home / "bare.git",
-            home,
-            policy,
-            max_bytes=policy.planning_max_bytes,
-            bare=True,
-            credential=policy.credentials.choice(request),
-        )
+        git = await fetching.planning_git(request, home, policy)
         now = await _now(git, request)
         if now in {question.commit_sha, question.newest_sha}:
             return CommitAncestry(now=now)

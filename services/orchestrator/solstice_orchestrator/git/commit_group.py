@@ -146,7 +146,7 @@ async def fetch_single(
             fetching.bounded(policy.planning_timeout_seconds, request),
             fetching.temporary(scratch) as home,
         ):
-            git = await _new_git(request, home, policy)
+            git = await fetching.planning_git(request, home, policy)
             if how is SingleFetch.BY_REF or not await fetching.fetch_by_id(git, request):
                 await fetching.fetch_by_ref(git, request)
             entries = await entries_of(git, request.commit_sha, lookup.paths)
@@ -174,7 +174,7 @@ async def _in_one_fetch(
     async with fetching.temporary(scratch) as home:
         try:
             async with fetching.bounded(policy.planning_timeout_seconds, request) as limit:
-                git = await _new_git(request, home, policy)
+                git = await fetching.planning_git(request, home, policy)
                 shas = list(dict.fromkeys(lookup.request.commit_sha for lookup in lookups))
                 fetched = await fetch_paths(
                     git,
@@ -211,18 +211,6 @@ def _partial_fetch(files: str) -> Sequence[str]:
         *("-c", "remote.origin.promisor=true", "-c", f"remote.origin.partialCloneFilter={files}"),
         *fetching.FETCH,
         f"--filter={files}",
-    )
-
-
-async def _new_git(request: JobRequestV1, home: Path, policy: GitPolicy) -> Git:
-    return await fetching.new_git(
-        request,
-        home / "bare.git",
-        home,
-        policy,
-        max_bytes=policy.planning_max_bytes,
-        bare=True,
-        credential=policy.credentials.choice(request),
     )
 
 

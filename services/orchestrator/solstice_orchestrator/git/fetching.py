@@ -110,6 +110,19 @@ async def new_git(
     return git
 
 
+async def planning_git(request: JobRequestV1, home: Path, policy: GitPolicy) -> Git:
+    """Return git for a bare repository in `home`, within the limits of planning. Raises as `new_git`."""
+    return await new_git(
+        request,
+        home / "bare.git",
+        home,
+        policy,
+        max_bytes=policy.planning_max_bytes,
+        bare=True,
+        credential=policy.credentials.choice(request),
+    )
+
+
 async def give_credential(git: Git, fetch: HasUrl, choice: CredentialChoice, policy: GitPolicy) -> None:
     """Let git fetch from the checked addresses, with the credential that was chosen.
 
