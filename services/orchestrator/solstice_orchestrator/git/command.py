@@ -135,8 +135,8 @@ class Git:
     """Runs git on one repository; `home` is only the place of its configuration.
 
     The repository is `directory` itself when it is bare, else its `.git`. All in `within`, or else in `directory`, counts
-    for `max_bytes`. git reaches the host of `repo_url` through a
-    local proxy when the real one has a password, and through a gateway when a credential is used.
+    for `max_bytes`. git reaches the host of `repo_url` through a local proxy when the real one has a password, and
+    through a gateway when a credential is used.
     """
 
     def __init__(

@@ -1,8 +1,10 @@
 """Fetch files of many commits of one repository together.
 
 A group takes one fetch of the commits without their files, and one of the few wanted files (a server that cannot leave
-files out has sent them already). From repositories that are known to be small, small files come with the commits. A failure that every fetch of the repository would meet is the answer for all
-commits. After a failure that one commit may have caused, each commit is fetched singly, so that none fails the others.
+files out has sent them already). From repositories that are known to be small, small files come with the commits.
+
+A failure that every fetch of the repository would meet is the answer for all commits. After a failure that one commit
+may have caused, each commit is fetched singly, so that none fails the others.
 """
 
 import re

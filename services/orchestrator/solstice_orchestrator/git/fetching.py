@@ -99,7 +99,8 @@ async def new_git(
 ) -> Git:
     """Make an empty repository in `directory` with its remote, and return git for it.
 
-    All in `within` counts for `max_bytes`; without it, all in `directory`. Raises CheckoutFailed for a protocol or an address that is not allowed.
+    All in `within` counts for `max_bytes`; without it, all in `directory`. Raises CheckoutFailed for a protocol or an
+    address that is not allowed.
     """
     check_protocol(request.repo_url, policy)
     git = Git(policy, directory, home, max_bytes, repo_url=request.repo_url, bare=bare, within=within)
