@@ -76,7 +76,7 @@ def with_password_file(url: str, path: str) -> str:
 
 
 def _is_plain_http(url: str) -> bool:
-    """Whether an http or https URL names a host, and neither a query nor a fragment."""
+    """Whether an HTTP URL names a host, and neither query nor fragment."""
     try:
         parts = urlsplit(url)
         return bool(parts.hostname) and parts.port != 0 and "?" not in url and "#" not in url

@@ -112,7 +112,10 @@ async def new_git(
 
 
 async def planning_git(request: JobRequestV1, home: Path, policy: GitPolicy) -> Git:
-    """Return git for a bare repository in `home`, within the limits of planning. Raises as `new_git`."""
+    """Return git for a bare repository in `home`, within the limits of planning.
+
+    Raises as `new_git`.
+    """
     return await new_git(
         request,
         home / "bare.git",

@@ -22,7 +22,7 @@ from solstice_common.broker.rabbitmq.link_errors import (
     LinkLost,
     link_errors,
 )
-from solstice_common.broker.rabbitmq.tools.spooled_messages import DeliveryHandler
+from solstice_common.broker.rabbitmq.tools.spooled_messages import DeliveryHandler, NoRoom
 from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, reported
 from solstice_common.broker.rabbitmq.wire import CLOSE_SECONDS, RPC_SECONDS
 from solstice_common.errors import BrokerUnavailable, DeadLettersInUse
@@ -51,6 +51,8 @@ class DeadLetterReader:
         self._queue = queue
         self._held: set[int] = set()
         """The delivery tags of messages that are not settled."""
+        self._unread = 0
+        """At most so many more were delivered, and not read after an error of the receiver."""
         self._consumers: list[tuple[AbstractQueue, str]] = []
         """What shows other readers that messages are held here: AMQP counts consumers alone."""
 
@@ -100,6 +102,7 @@ class DeadLetterReader:
                 await self.stop_consuming()
         self._held.update(arrivals.tags)
         if arrivals.error is not None:
+            self._unread = count - len(arrivals.tags)
             raise arrivals.error
         if not arrivals.tags:
             # Not an empty queue: who sees one would believe that nothing is dead.
@@ -138,9 +141,10 @@ class DeadLetterReader:
 
         It waits, because a quorum queue returns them slowly: the next reader would find later messages first.
         """
-        if not self._held:
+        if not self._held and not self._unread:
             return
-        before = await self.ready() or 0
+        # Of what was not read, some may not even have been delivered.
+        expected = len(self._held) + max(self._unread, await self.ready() or 0)
         with reported(self._url):
             if _nack_is_uncounted(self._connection):
                 await self.stop_consuming()
@@ -153,7 +157,7 @@ class DeadLetterReader:
             another = await self._connection.channel()
         counting = DeadLetterReader(self._connection, another, self._url, self._queue)
         for _ in range(RETURN_POLLS):  # not without a limit: another reader may have taken some already
-            if (await counting.ready() or 0) >= before + len(self._held):
+            if (await counting.ready() or 0) >= expected:
                 break
             await asyncio.sleep(RETURN_POLL_SECONDS)
         with reported(self._url):
@@ -199,12 +203,19 @@ class DeadLetterReader:
 
 @asynccontextmanager
 async def reading(connection: ToolConnection, url: str, queue: str) -> AsyncIterator[DeadLetterReader]:
-    """A new channel; leaving returns the remaining messages to the queue."""
+    """A new channel; leaving returns the remaining messages to the queue.
+
+    So does NoRoom.
+    """
     with reported(url):
         channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
     reader = DeadLetterReader(connection, channel, url, queue)
     try:
-        yield reader
+        try:
+            yield reader
+        except NoRoom:
+            await reader.give_back()
+            raise
         await reader.give_back()
     finally:
         with contextlib.suppress(BrokerUnavailable), reported(url):

@@ -8,8 +8,10 @@ from typing import Final
 import pytest
 
 from solstice_common.broker import Message, open_dead_letter_queues
+from solstice_common.broker.rabbitmq.tools.dead_letter_reader import reading
 from solstice_common.broker.rabbitmq.tools.rabbitmq_dead_letters import RENEW_AT
-from solstice_common.broker.rabbitmq.tools.spooled_messages import SPOOLED_BYTES
+from solstice_common.broker.rabbitmq.tools.spooled_messages import SPOOLED_BYTES, NoRoom, Spool
+from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, tool_connection
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
 from tests.brokers import EMBEDDED, broker_url, pytest_generate_tests
@@ -48,3 +50,30 @@ async def test_many_looks_without_room_for_copies_lose_nothing(broker_url: str) 
                 assert [each.body for each in found] == bodies
                 counted = max(each.headers.get("x-delivery-count", 0) for each in found)
                 assert counted <= RENEW_AT + 1, "none comes near the limit at which the broker drops it"
+
+
+@pytest.mark.usefixtures("small_disk")
+async def test_what_finds_no_room_is_back_before_the_failure_is_known(broker_url: str) -> None:
+    bodies = [random.Random(number).randbytes(SPOOLED_BYTES // 2) for number in range(COUNT)]
+    bodies += [bytes(1024)] * 1000
+    async with connected(broker_url, topology=full_topology(BrokerSettings())) as broker:
+        for start in range(0, len(bodies), COUNT):
+            await broker.publish(
+                [
+                    Message(exchange=JOBS.dlx, routing_key=JOBS.routing_key, body=body, type="x")
+                    for body in bodies[start : start + COUNT]
+                ]
+            )
+        await wait_for_ready(broker, JOBS.dlq, len(bodies))
+        async with tool_connection(broker_url, "test") as (connection, url):
+            for _ in range(4):
+                with pytest.raises(NoRoom):
+                    await _hold_all(connection, url)
+                async with reading(connection, url, JOBS.dlq) as reader:
+                    assert await reader.ready() == len(bodies), "only a part of a shorter queue is copied"
+
+
+async def _hold_all(connection: ToolConnection, url: str) -> None:
+    async with reading(connection, url, JOBS.dlq) as reader:
+        with Spool(whole=True) as spool:
+            await reader.hold(spool)
