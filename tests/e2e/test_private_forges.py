@@ -193,17 +193,3 @@ async def test_pushes_to_private_repositories_of_each_forge_are_built_with_its_t
         statuses = repr([forge.history for forge in places.forges.values()])
         assert [form for form in forms if form in events or form in statuses] == []
         assert places.files_with(forms) == []
-
-
-@pytest.mark.timeout(240)
-async def test_a_revoked_token_of_an_app_ends_one_run_and_the_next_has_another(tmp_path: Path) -> None:
-    kind = "app of github"
-    async with AsyncExitStack() as stack:
-        places = PrivateForges(tmp_path)
-        await places.open(stack)
-        assert await places.shown(kind, await places.push(kind)) == SUCCESS
-        git = places.gits[Source.GITHUB]
-        git.revoked.update(places.forges[Source.GITHUB].tokens)
-        assert await places.shown(kind, await places.push(kind)) == {"solstice": "error"}
-        assert await places.shown(kind, await places.push(kind)) == SUCCESS
-        assert [status for _, _, status in git.answers].count(401) == 1

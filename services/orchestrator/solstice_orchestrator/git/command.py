@@ -320,6 +320,7 @@ class Git:
             formats=read_formats(events),
             is_host_away=is_host_away(read_events(events)),
             trouble=local_proxy.trouble or gateway.trouble or self._note,
+            is_credential_replaced=gateway.is_replaced,
         )
         return GitResult(returncode=returncode, stdout=stdout.result(), errors=errors)
 

@@ -63,6 +63,8 @@ class GitErrors:
     """Whether git's own messages say that the host gave no answer, or that it failed itself."""
     trouble: str = ""
     """What was wrong with the proxy on the way to the host, or with the credential."""
+    is_credential_replaced: bool = False
+    """Whether the host has refused the credential, and a later fetch has another one."""
 
     @property
     def text(self) -> str:

@@ -275,7 +275,7 @@ def failure(request: HasUrl, result: GitResult[Any]) -> CheckoutFailed:
     message = git_message(result)
     if reason_of(result.errors) is Reason.MACHINE_FAILED:
         return CheckoutFailed(Reason.MACHINE_FAILED, f"git failed on this machine: {message}")
-    if _NOT_THERE.search(result.stderr):
+    if _NOT_THERE.search(result.stderr) and not result.errors.is_credential_replaced:
         return CheckoutFailed(
             Reason.COMMIT_NOT_FOUND,
             f"{request.repo_url} cannot be read: it is not there, or not for us without credentials ({message})",

@@ -163,8 +163,10 @@ async def test_a_refused_token_of_an_app_is_not_used_again(forge: ForgeWithRepos
     await forge.check_out(credentials)
     (token,) = forge.forge.tokens
     forge.git.revoked.add(token)
-    with pytest.raises(CheckoutFailed, match=r"refused the credential \(401\)"):
+    with pytest.raises(CheckoutFailed, match=r"refused the credential \(401\)") as caught:
         await forge.check_out(credentials)
+    assert caught.value.reason is Reason.CHECKOUT_FAILED
+    assert not caught.value.host_away
     assert await forge.check_out(credentials) == "ahoy\n"
     assert len(forge.forge.tokens) == 2
 

@@ -8,12 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from solstice_orchestrator.domain.checkout_spec import CheckoutSpec, Submodules
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.checkouts.large_files import check_lfs
 from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.git.credentials.git_credentials import HttpCredential
+from solstice_orchestrator.git.credentials.lfs_gateway import LfsFetch, open_lfs_gateway
+from solstice_orchestrator.git.credentials.upstream import Upstream
 from tests.git_memory import git_memory
 from tests.private_forge import TOKEN, PrivateForge
 from tests.repositories import GIT_ENVIRONMENT
@@ -172,6 +176,22 @@ async def test_a_hostile_or_broken_answer_ends_the_checkout(
     failed = await forge.failure(spec=LFS)
     assert sentence in failed.detail
     assert failed.reason is reason
+
+
+async def test_a_token_of_an_app_that_the_host_refuses_is_replaced_for_the_next_try(forge: LfsForge) -> None:
+    refusals: list[str] = []
+    credential = HttpCredential(
+        user="x-access-token", password="ghs_1", refused=lambda: refusals.append("refused")
+    )
+    upstream = Upstream(repo_url=forge.url, environment=forge.policy().environment)
+    fetch = LfsFetch(upstream=upstream, credential=credential, max_bytes=1024**2, allow_private=True)
+    message = {"operation": "download", "objects": [{"oid": "0" * 64, "size": 1}]}
+    async with open_lfs_gateway(fetch) as gateway, httpx2.AsyncClient(trust_env=False) as client:
+        answer = await client.post(f"{gateway.base}/objects/batch", json=message)
+        assert answer.status_code == 422
+        assert gateway.reason is Reason.CHECKOUT_FAILED
+        assert gateway.trouble == f"127.0.0.1:{forge.port} gives no LFS objects (401)"
+    assert refusals == ["refused"]
 
 
 @pytest.mark.parametrize("content", [b"other content", b"", LARGE + b"more", LARGE[:-1] + b"X"])

@@ -55,6 +55,8 @@ class FetchGateway:
     """The URL that git uses in place of the host's."""
     trouble: str = ""
     """What was wrong with the host or the credential, at last; empty when all went well."""
+    is_replaced: bool = False
+    """Whether the host has refused the credential, and a later fetch has another one."""
 
     def plain(self, text: str) -> str:
         """Return what git printed with the host's own URLs, and without the credential."""
@@ -157,7 +159,9 @@ class _Serving:
         answer = await self._head(from_host)
         if answer.status == UNAUTHORIZED:
             # git would ask for a user and password.
-            self._fetch.credential.refused()
+            if self._fetch.credential.refused is not None:
+                self._fetch.credential.refused()
+                self._gateway.is_replaced = True
             self._say("refused the credential (401): is it still valid?")
             raise _Refused(FORBIDDEN)
         self._gateway.trouble = ""

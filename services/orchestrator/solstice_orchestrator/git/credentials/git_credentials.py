@@ -48,8 +48,8 @@ class HttpCredential:
 
     user: str
     password: str = field(repr=False)
-    refused: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
-    """Called when the host has refused it."""
+    refused: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+    """Called when the host has refused it; a later fetch has another one. None: there is no other."""
 
     @property
     def authorization(self) -> str:

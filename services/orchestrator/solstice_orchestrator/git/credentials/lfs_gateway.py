@@ -40,7 +40,8 @@ PIECE_BYTES: Final = 64 * 1024
 CONNECTIONS: Final = 32
 END: Final = b"\r\n\r\n"
 OK: Final = 200
-_REFUSALS: Final = frozenset({401, 403, 404})
+UNAUTHORIZED: Final = 401
+_REFUSALS: Final = frozenset({UNAUTHORIZED, 403, 404})
 _REQUEST: Final = re.compile(r"(POST|GET) /([\w-]+)/objects/(batch|[0-9a-f]{64}) HTTP/1\.1")
 
 
@@ -238,6 +239,10 @@ class _Serving:
             if answer.status != OK:
                 # Another host refuses what has expired, which a later try does not send again.
                 is_final = answer.status in _REFUSALS and upstream is self._fetch.upstream
+                credential = self._fetch.credential
+                if is_final and answer.status == UNAUTHORIZED and credential and credential.refused:
+                    credential.refused()
+                    is_final = False
                 reason = Reason.COMMIT_NOT_FOUND if is_final else Reason.CHECKOUT_FAILED
                 raise self._wrong(upstream, f"gives no LFS objects ({answer.status})", reason)
             yield from_host

@@ -75,8 +75,10 @@ def read_batch_answer(body: bytes, repo_url: str) -> Mapping[str, LfsDownload]:
     Raises LfsElsewhere, and ValueError for anything that is no answer.
     """
     answer = _object(json.loads(body))
-    found = {}
-    for each in answer.get("objects") or ():
+    found, objects = {}, answer.get("objects") or []
+    if not isinstance(objects, list):
+        raise ValueError("no objects")  # noqa: TRY004  what a stranger sent has a wrong value
+    for each in objects:
         action = _object(_object(_object(each).get("actions") or {}).get("download") or {})
         if action:
             found[str(each["oid"])] = _download(action, repo_url)
