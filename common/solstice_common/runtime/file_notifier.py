@@ -43,6 +43,11 @@ class FileNotifier:
                 if entry.suffix == ".fifo":
                     _wake_listener(entry)
 
+    def notify_here(self) -> None:
+        """Wake the listeners of this notifier alone, without a file. Called in their event loop."""
+        for notified in self._listeners:
+            notified.set()
+
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[asyncio.Event]:
         """An event that is set at every notification.
@@ -76,7 +81,7 @@ class FileNotifier:
         if self._retry is not None:
             self._retry = None
             _log.info(LogEvent.NOTIFIER_RECOVERED, path=str(self._directory))
-            self._set_all()  # notifications of the meantime were lost
+            self.notify_here()  # notifications of the meantime were lost
 
     def _end_reading(self) -> None:
         if self._retry is not None:
@@ -108,11 +113,7 @@ class FileNotifier:
     def _on_readable(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._descriptor, 65536)
-        self._set_all()
-
-    def _set_all(self) -> None:
-        for notified in self._listeners:
-            notified.set()
+        self.notify_here()
 
 
 def _wake_listener(fifo: Path) -> None:

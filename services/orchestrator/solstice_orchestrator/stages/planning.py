@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -67,13 +67,11 @@ async def run_planning(
     scratch: Path,
     rules: PlanningRules,
     concurrency: int = CONCURRENCY,
-    when_planned: Callable[[], object] = lambda: None,
     governor: Governor | None = None,
     hosts: GitHosts | None = None,
 ) -> None:
     """Plan waiting runs until cancelled; then hand back those under way.
 
-    `when_planned` is called after every run that got jobs, so that dispatch need not wait for the store's notification.
     `governor` says whether this machine can plan at all, and learns when it could not; without it, it always can.
     `hosts` says which git hosts must be left alone, and learns how they answered.
     """
@@ -102,7 +100,6 @@ async def run_planning(
                         push_order_lookup=push_order_lookup,
                         rules=rules,
                         places=places,
-                        when_planned=when_planned,
                         governor=governor,
                         hosts=hosts,
                         rng=rng,
@@ -184,7 +181,6 @@ async def _plan(
     push_order_lookup: "_PushOrderLookup",
     rules: PlanningRules,
     places: asyncio.Semaphore,
-    when_planned: Callable[[], object],
     governor: Governor | None,
     hosts: GitHosts,
     rng: random.Random,
@@ -200,7 +196,6 @@ async def _plan(
                     task, decision, store=store, push_order_lookup=push_order_lookup, rng=rng
                 )
                 bound.info(LogEvent.RUN_PLANNED, jobs=[job.name for job in jobs], stored=stored)
-                when_planned()
             case PlanRefused(reason=reason, detail=detail):
                 if governor is not None and reason is Reason.MACHINE_FAILED:
                     # Before the run goes back: this orchestrator must not claim it again.

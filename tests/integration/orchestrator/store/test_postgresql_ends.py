@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from unittest.mock import AsyncMock
 
+import asyncpg
 import pytest
 
 from solstice_common.messages import JobStatusV1, Priority
@@ -15,6 +17,7 @@ from solstice_orchestrator.store.postgresql import store as postgresql_store
 from solstice_orchestrator.store.postgresql.tables.clock import EstimatedClock
 from solstice_orchestrator.store.protocol import Claim
 from tests.builders import job
+from tests.polling import wait_until_true
 from tests.servers.postgresql import ScratchDatabase
 from tests.stores import (
     CANCELLED,
@@ -98,6 +101,61 @@ async def test_many_are_ended_together_with_any_knowledge_of_each(
     states = [view.state for view in await store.jobs(limit=9)]
     assert states == [JobState.SUCCEEDED] * 5
     assert [run.state for run in (await store.runs(limit=9)).runs] == [RunState.SUCCEEDED] * 4
+
+
+async def test_an_end_touches_no_other_job_of_a_run_that_goes_on(
+    store: JobStore, postgresql_database: ScratchDatabase
+) -> None:
+    await planned(store, *[job("true", name=str(number)) for number in range(3)])
+    first, second, waiting = await claimed(store)
+    assert await store.finish(waiting.key, RELEASED)
+    async with locked(postgresql_database, "SELECT 1 FROM jobs WHERE job_id = $1", waiting.key.job_id):
+        assert await store.finish(first.key, SUCCEEDED)
+    run = await store.run(first.run_id)
+    assert run is not None
+    assert run.state is RunState.RUNNING
+    (waiting,) = await claimed(store)
+    assert [await store.finish(claim.key, SUCCEEDED) for claim in (second, waiting)] == [True, True]
+    run = await store.run(first.run_id)
+    assert run is not None
+    assert run.state is RunState.SUCCEEDED
+
+
+async def test_the_last_of_two_simultaneous_ends_ends_the_run(
+    store: JobStore, other: JobStore, postgresql_database: ScratchDatabase
+) -> None:
+    await planned(store, job("true", name="one"), job("true", name="two"))
+    one, two = await claimed(store)
+    async with locked(postgresql_database, "SELECT 1 FROM runs WHERE run_id = $1", one.run_id):
+        ends = [
+            asyncio.ensure_future(of.finish(claim.key, SUCCEEDED))
+            for of, claim in ((store, one), (other, two))
+        ]
+        # Both have begun their statements, and neither sees in them what the other one will commit.
+        await wait_until_true("both wait for the run", lambda: sessions_wait(postgresql_database, 2))
+    assert await asyncio.gather(*ends) == [True, True]
+    run = await store.run(one.run_id)
+    assert run is not None
+    assert run.state is RunState.SUCCEEDED
+
+
+@asynccontextmanager
+async def locked(database: ScratchDatabase, rows: str, *arguments: object) -> AsyncIterator[None]:
+    """Another transaction has locked these rows; what waits for them fails."""
+    connection = await asyncpg.connect(database.url)
+    try:
+        async with connection.transaction(), asyncio.timeout(30):
+            assert await connection.fetch(f"{rows} FOR NO KEY UPDATE", *arguments)
+            yield
+    finally:
+        await connection.close()
+
+
+async def sessions_wait(database: ScratchDatabase, count: int) -> bool:
+    """Whether so many sessions wait for locks."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    ((found,),) = await asyncio.to_thread(database.query, waiting)
+    return bool(found == count)
 
 
 async def test_a_run_of_which_an_older_version_has_not_counted_the_jobs_is_read(

@@ -19,7 +19,7 @@ from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.postgresql.tables.transaction import (
     PostgreSQLTransaction,
     attempts_of,
-    load_jobs,
+    load_ending,
     write,
 )
 from solstice_orchestrator.store.postgresql.tables.writing import statement_if_unchanged
@@ -73,9 +73,9 @@ class ClaimCache:
 
 async def finish(transaction: PostgreSQLTransaction, group: Sequence[AttemptEnd]) -> Sequence[bool]:
     """Record the ends of attempts; True also when this same end was recorded before."""
-    unit = await load_jobs(transaction, {key.job_id for key, _ in group})
+    unit, going_on = await load_ending(transaction, list({key.job_id for key, _ in group}))
     past = await attempts_of(transaction, [key.job_id for key in ended_attempts(unit, group)])
-    answers = finish_attempts(unit, group, by_key(past))
+    answers = finish_attempts(unit, group, by_key(past), going_on)
     await write(transaction, unit.changes())
     return answers
 

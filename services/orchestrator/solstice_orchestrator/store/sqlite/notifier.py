@@ -11,9 +11,9 @@ NOTIFY_PAUSE_SECONDS: Final = 0.01
 
 
 class StoreNotifier:
-    """Notifies listeners of this process at once, and other processes after a short pause.
+    """Notifies all listeners through the file notifier, with a short pause after each notification.
 
-    Other processes are notified through the file notifier.
+    Listeners of this process need not wait for the end of a pause when a change is new work.
     """
 
     def __init__(self, file_notifier: FileNotifier) -> None:
@@ -21,9 +21,11 @@ class StoreNotifier:
         self._pause: asyncio.TimerHandle | None = None
         self._again = False
 
-    def notify(self) -> None:
+    def notify(self, *, new_work: bool = False) -> None:
         if self._pause is not None:
             self._again = True
+            if new_work:
+                self._file_notifier.notify_here()
             return
         self._file_notifier.notify()
         self._pause = asyncio.get_running_loop().call_later(NOTIFY_PAUSE_SECONDS, self._paused)

@@ -112,7 +112,9 @@ class SqliteStore(SqliteQueries, RunOperations):
             return ()
         if bodies is None:
             bodies = [request.encode() for request in requests]
-        return await self._write(lambda transaction: admit.admit(transaction, requests, bodies, signatures))
+        return await self._write(
+            lambda transaction: admit.admit(transaction, requests, bodies, signatures), new_work=True
+        )
 
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
         return await self._write(lambda transaction: plan.claim_planning(transaction, worker_id, limit))
@@ -192,7 +194,9 @@ class SqliteStore(SqliteQueries, RunOperations):
         return await self._write(lambda transaction: steer.rerun(transaction, run_id, decide))
 
     async def _plan(self, task: PlanningTask, run: RunSpec, decide: DecidePlan) -> bool | OrderQuestion:
-        return await self._write(lambda transaction: plan.plan_run(transaction, task, run, decide))
+        return await self._write(
+            lambda transaction: plan.plan_run(transaction, task, run, decide), new_work=True
+        )
 
     async def _change_run(self, run_id: str, decide: Callable[[UnitOfWork], T]) -> T:
         return await self._write(lambda transaction: change_runs(transaction, [run_id], decide))
@@ -200,10 +204,12 @@ class SqliteStore(SqliteQueries, RunOperations):
     async def _finish(self, group: Sequence[AttemptEnd]) -> Sequence[bool]:
         return await self._write(lambda transaction: finish.finish(transaction, group))
 
-    async def _write(self, work: Callable[[SqliteTransaction], T], *, quiet: bool = False) -> T:
+    async def _write(
+        self, work: Callable[[SqliteTransaction], T], *, quiet: bool = False, new_work: bool = False
+    ) -> T:
         """Carry out `work`, and notify listeners if it changed anything.
 
-        `quiet` work does not notify.
+        `quiet` work does not notify. For `new_work`, listeners of this process wait for no pause.
         """
 
         def counted(connection: sqlite3.Connection) -> tuple[T, bool]:
@@ -215,5 +221,5 @@ class SqliteStore(SqliteQueries, RunOperations):
 
         result, changed = await self._database.write(counted)
         if changed and not quiet:
-            self._notifier.notify()
+            self._notifier.notify(new_work=new_work)
         return result

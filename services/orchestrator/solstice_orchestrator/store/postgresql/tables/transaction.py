@@ -125,6 +125,42 @@ async def load_jobs(transaction: PostgreSQLTransaction, job_ids: Iterable[str]) 
     return await _load(transaction, moment, runs, map(job_of, rows))
 
 
+async def load_ending(
+    transaction: PostgreSQLTransaction, job_ids: Sequence[str]
+) -> tuple[UnitOfWork, Sequence[str]]:
+    """Lock and load these running jobs and their runs; return also which runs go on.
+
+    A run goes on while another of its jobs is running and none is blocked. Of other runs, all jobs are loaded.
+    """
+    fetch = transaction.connection.fetch
+    runs = await fetch(
+        f"SELECT {RUN}, {NOW} AS now FROM runs JOIN requests USING (run_id)"  # noqa: S608  made of constants
+        " WHERE runs.run_id = ANY(ARRAY(SELECT run_id FROM jobs WHERE job_id = ANY($1)))"
+        " ORDER BY runs.run_id FOR NO KEY UPDATE OF runs",
+        job_ids,
+    )
+    run_ids = [row["run_id"] for row in runs]
+    # A separate statement: it sees the ends that were committed while the first one waited for the runs' locks. No
+    # running job of a run ends, and none is blocked, without these locks.
+    jobs = await fetch(_ENDING, job_ids, run_ids)
+    whole = {row["run_id"] for row in jobs if row["of_whole_run"]}
+    moment = transaction.moment(runs[0] if runs else None)
+    unit = await _load(transaction, moment, map(run_of, runs), map(job_of, jobs))
+    return unit, [run_id for run_id in run_ids if run_id not in whole]
+
+
+_ENDING: Final = f"""
+WITH whole AS MATERIALIZED (
+    SELECT run_id FROM unnest($2::text[]) AS run (run_id) WHERE
+    EXISTS (SELECT 1 FROM jobs AS other WHERE other.run_id = run.run_id AND state = 'blocked')
+    OR NOT EXISTS (
+        SELECT 1 FROM jobs AS other WHERE other.run_id = run.run_id AND state = 'running' AND job_id <> ALL($1)))
+SELECT {JOB}, run_id = ANY(ARRAY(SELECT run_id FROM whole)) AS of_whole_run FROM jobs
+WHERE job_id = ANY($1::text[]) OR run_id = ANY(ARRAY(SELECT run_id FROM whole))
+ORDER BY run_id, position FOR NO KEY UPDATE OF jobs
+"""  # noqa: S608  made of constants
+
+
 async def _load(
     transaction: PostgreSQLTransaction, moment: Moment, runs: Iterable[Run], jobs: Iterable[Job]
 ) -> UnitOfWork:
