@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from solstice_common.messages import Source
-from solstice_orchestrator.domain.jobs import Reason
+from solstice_common.messages import JobRequestV1, Source
+from solstice_orchestrator.domain.jobs import UNCOUNTED, Reason
 from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.credentials.git_credentials import GitCredentials
-from tests.builders import job_request
+from solstice_orchestrator.worker.executors.source_checkout import SourceCheckout
+from tests.builders import execution, job, job_request
+from tests.executor_harness import open_harness, replace_executor
 from tests.repositories import Repository
 from tests.servers.certificates import Authority, authority
 from tests.servers.forge_api import ForgeApi, Reply, forge_api
@@ -36,9 +38,7 @@ class ForgeWithRepository:
         self.sha = self.repository.commit({"hello.txt": "ahoy\n"})
         (folder / "root" / "river" / "otter.git").symlink_to("otter/.git")
         self.rules = folder / "credentials.toml"
-        self.policy = GitPolicy(
-            environment={"PATH": os.environ["PATH"], "GIT_SSL_CAINFO": str(signer.certificate)}
-        )
+        self.environment = {"PATH": os.environ["PATH"], "GIT_SSL_CAINFO": str(signer.certificate)}
         self._count = 0
 
     def write_rule(self, *, user: str = "") -> None:
@@ -66,17 +66,21 @@ class ForgeWithRepository:
         )
         self.git.issued[f"{MARK}{len(self.git.issued)}"] = rights
 
+    @property
+    def request(self) -> JobRequestV1:
+        url = f"https://127.0.0.1:{self.port}/river/otter.git"
+        return job_request(repo_url=url, commit_sha=self.sha, trusted=True)
+
+    def policy(self, credentials: GitCredentials | None = None) -> GitPolicy:
+        return GitPolicy(
+            environment=self.environment, credentials=credentials or GitCredentials(str(self.rules), {})
+        )
+
     async def check_out(self, credentials: GitCredentials | None = None) -> str:
         self._count += 1
         place = self.folder / f"place-{self._count}"
-        request = job_request(
-            repo_url=f"https://127.0.0.1:{self.port}/river/otter.git", commit_sha=self.sha, trusted=True
-        )
-        policy = GitPolicy(
-            environment=self.policy.environment,
-            credentials=credentials or GitCredentials(str(self.rules), {}),
-        )
-        await check_out(request, place, policy=policy, scratch=self.folder / "scratch")
+        policy = self.policy(credentials)
+        await check_out(self.request, place, policy=policy, scratch=self.folder / "scratch")
         return (place / "hello.txt").read_text()
 
     async def failure(self) -> CheckoutFailed:
@@ -189,3 +193,21 @@ async def test_without_a_token_git_asks_nothing_and_a_later_try_may_help(
     assert failed.reason is reason
     assert "there is no credential for" in failed.detail
     assert forge.git.answers == []
+
+
+@pytest.mark.parametrize("forge", [Source.GITHUB], indirect=True)
+async def test_a_job_waits_for_the_end_of_a_rate_limit_without_using_up_an_attempt(
+    forge: ForgeWithRepository,
+) -> None:
+    async def log(_: bytes) -> None:
+        pass
+
+    forge.forge.next(Reply(status=429, headers={"retry-after": "20"}))
+    async with open_harness(forge.folder / "work", Repository(forge.folder / "unused")) as harness:
+        checkout = SourceCheckout(git=forge.policy(), scratch=harness.workspaces.scratch)
+        replace_executor(harness, checkout=checkout)
+        outcome = await harness.executor.run(execution(job("true"), forge.request), log, asyncio.Event())
+    assert outcome.reason is Reason.HOST_AWAY
+    assert outcome.reason in UNCOUNTED
+    assert "the rate limit of" in (outcome.detail or "")
+    assert not checkout.hosts.is_proven(forge.request.repo_url)

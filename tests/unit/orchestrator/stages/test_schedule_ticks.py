@@ -140,6 +140,12 @@ def rendered(metrics: Metrics) -> str:
             id="away",
         ),
         pytest.param(
+            CheckoutFailed(Reason.HOST_AWAY, "the rate limit is reached"),
+            ("not fired", TickReason.FORGE_AWAY, True),
+            "tick.delayed",
+            id="limited",
+        ),
+        pytest.param(
             CheckoutFailed(Reason.COMMIT_NOT_FOUND, "not for us"),
             ("not fired", TickReason.UNREADABLE, False),
             "tick.not_fired",
