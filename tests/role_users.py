@@ -237,7 +237,8 @@ class NatsRoles(RoleBroker):
 
     def is_shown(self, right: Any) -> bool:
         # The first answer to a delivery within a minute is a response, and allowed; later ones need this right.
-        return not str(right[1]).startswith("$JS.ACK.")
+        # Without the right to read many dead letters at once, each is read alone.
+        return not str(right[1]).startswith(("$JS.ACK.", "$JS.API.DIRECT.GET."))
 
     def losing_for(self, right: Any) -> Route:
         stream = str(right[1]).split(".")[-1 if "CREATE" in right[1] and "CONSUMER" not in right[1] else -2]

@@ -206,7 +206,7 @@ async def open_dead_letter_queues(
         async with RedisDeadLetters.open(url, name=name) as redis:
             yield redis
     elif transport == "nats":
-        from solstice_common.broker.jetstream.jetstream_dead_letters import JetStreamDeadLetters  # noqa: PLC0415
+        from solstice_common.broker.jetstream.dead_letters.jetstream_dead_letters import JetStreamDeadLetters  # noqa: PLC0415
 
         async with JetStreamDeadLetters.open(url, name=name) as jetstream:
             yield jetstream

@@ -106,6 +106,8 @@ def nats_rights(role: Role, settings: BrokerSettings) -> NatsRights:
                 _publishing(*(each.queue for each in (*jobs, CANCELS, STATUSES)), *dead),
                 _counting(*dead),
                 tuple(f"{API}.STREAM.MSG.GET.{stream_of(name)}" for name in dead),
+                # Reads many with one request; without it, each costs one.
+                tuple(f"{API}.DIRECT.GET.{stream_of(name)}" for name in dead),
                 tuple(f"{API}.STREAM.MSG.DELETE.{stream_of(name)}" for name in dead),
                 present=dead,
             )

@@ -150,6 +150,16 @@ def read_meta(headers: Mapping[str, str] | None) -> dict[str, Any]:
         return {}
 
 
+def meta_of_head(head: bytes) -> dict[str, Any]:
+    """Return the properties in the bytes of a stored head, as `read_meta` does of what nats-py reads of it."""
+    values = [
+        value
+        for name, _, value in (line.partition(b":") for line in head[len(_FIRST_LINE) :].split(b"\r\n"))
+        if name.strip() == META_HEADER.encode()
+    ]
+    return read_meta({META_HEADER: values[-1].strip().decode(errors="replace")} if values else None)
+
+
 def text_of(meta: Mapping[str, Any], name: str) -> str | None:
     """Return a property that must be text: a foreign publisher may have written anything."""
     value = meta.get(name)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from dataclasses import replace
 
 import nats
 import pytest
@@ -14,9 +15,15 @@ from solstice_common.broker import (
     open_broker,
     open_dead_letter_queues,
 )
+from solstice_common.broker.jetstream.dead_letters.jetstream_dead_letters import JetStreamDeadLetters
+from solstice_common.rights.nats_rights import nats_rights, user_entry
+from solstice_common.rights.roles import Role
+from solstice_common.settings import BrokerSettings
 from solstice_common.topology import STATUSES, QueueType
 from tests.browsing import browse
-from tests.servers.nats_server import NatsServer
+from tests.servers.nats_server import NatsServer, with_credentials
+from tests.servers.versions import NATS_2_10
+from tests.traffic import connected
 
 TOPOLOGY = STATUSES.topology(QueueType.QUORUM)
 STREAM = STATUSES.dlq.replace(".", "_")
@@ -123,6 +130,45 @@ async def test_a_long_gap_between_dead_letters_is_skipped(broker: Broker, server
         assert await dead.take(all_but_the_ends, ALL) == 2098
         assert {each.body for each in await browse(dead, ALL)} == ends
         assert await dead.take(ids, ALL) == 2
+
+
+async def sent_by_a_list_of(server: NatsServer, number: int) -> int:
+    """How many messages a client sends to list them all."""
+    async with JetStreamDeadLetters.open(server.url, name="test") as queues:
+        client = queues._connection.client
+        before = client.stats["out_msgs"]
+        assert len(await browse(queues.queue(STATUSES.dlq), ALL)) == number
+        return client.stats["out_msgs"] - before
+
+
+async def test_a_list_reads_many_with_one_request(
+    broker: Broker, server: NatsServer, nats_flavour: str
+) -> None:
+    await fill(broker, *numbered(1200))
+    sent = await sent_by_a_list_of(server, 1200)
+    assert sent >= 1200 if nats_flavour == NATS_2_10 else sent < 20
+    # An operator may have made the stream, without direct reads.
+    client = await nats.connect(server.url)
+    stream = (await client.jetstream().stream_info(STREAM)).config
+    await client.jetstream().update_stream(replace(stream, allow_direct=False))
+    try:
+        assert await sent_by_a_list_of(server, 1200) >= 1200
+    finally:
+        await client.jetstream().update_stream(stream)
+        await client.close()
+
+
+async def test_a_user_without_the_right_to_read_many_reads_each(nats_flavour: str) -> None:
+    with NatsServer(sync_interval=None, flavour=nats_flavour) as own:
+        async with connected(own.url, topology=TOPOLOGY) as broker:
+            await fill(broker, *numbered(3))
+        names = nats_rights(Role.OPERATOR, BrokerSettings()).names("otter")
+        names = {**names, "publish": [each for each in names["publish"] if "DIRECT" not in each]}
+        own.settings = ["authorization { users: [", *user_entry("otter", "secret", names), "] }"]
+        own.reload()
+        async with open_dead_letter_queues(with_credentials(own.url, "otter:secret"), name="test") as queues:
+            found = await browse(queues.queue(STATUSES.dlq), ALL)
+        assert [each.body for each in found] == numbered(3)
 
 
 async def test_what_was_removed_by_hand_meanwhile_is_not_counted(broker: Broker, server: NatsServer) -> None:

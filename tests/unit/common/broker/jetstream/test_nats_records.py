@@ -4,6 +4,9 @@ import json
 from email.parser import BytesParser
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nats.aio.client import Client
 
 from solstice_common.broker.headers import MAX_DEPTH
 from solstice_common.broker.jetstream.nats_records import (
@@ -12,6 +15,7 @@ from solstice_common.broker.jetstream.nats_records import (
     header_bytes,
     headers_of,
     is_readable,
+    meta_of_head,
     read_meta,
     record_of,
     text_of,
@@ -183,3 +187,38 @@ def test_header_that_is_not_utf_8_says_nothing() -> None:
 )
 def test_a_head_is_readable_or_not(head: bytes, expected: bool) -> None:
     assert is_readable(head) is expected
+
+
+def as_nats_py_reads_it(head: bytes) -> dict[str, str] | None:
+    """The headers of a head; ValueError or IndexError where nats-py cannot read it."""
+    with pytest.raises(StopIteration) as done:
+        Client()._process_headers(head).send(None)
+    headers: dict[str, str] | None = done.value.value
+    return headers
+
+
+PIECES = [
+    *(
+        b"\r\n",
+        b"\n",
+        b" ",
+        b"\t",
+        b":",
+        b"=?utf-8?b?////?=",
+        b"Solstice-Meta",
+        b"Solstice-Meta: {}",
+        b"404 x",
+    ),
+    *(b'{"type":"t"}', b'{"headers":{"k":"\xc3\xbc"}}', b'{"headers":{"k":"\xff"}}', b"\xff", b"Name"),
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=9))
+def test_properties_in_the_bytes_of_a_head_are_those_that_nats_py_reads(pieces: list[bytes]) -> None:
+    """Else the id of a dead letter would depend on how it is read."""
+    head = b"".join([b"NATS/1.0", *pieces, b"\r\n\r\n"])
+    try:
+        headers = as_nats_py_reads_it(head)
+    except (ValueError, IndexError):
+        return
+    assert meta_of_head(head) == read_meta(headers)

@@ -15,7 +15,7 @@ from typing import Final, Self
 import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.js.errors import APIError, NotFoundError
+from nats.js.errors import APIError
 
 from solstice_common.broker.dead_letters.dead_letter_queue import (
     DeadLetter,
@@ -25,8 +25,13 @@ from solstice_common.broker.dead_letters.dead_letter_queue import (
     no_progress,
     take_all,
 )
-from solstice_common.broker.dead_letters.hashed_bodies import HashedBody, in_groups
-from solstice_common.broker.dead_letters.meta_records import dead_letter_of, meta_of_dead_letter
+from solstice_common.broker.dead_letters.hashed_bodies import in_groups
+from solstice_common.broker.dead_letters.meta_records import meta_of_dead_letter
+from solstice_common.broker.jetstream.dead_letters.stored_messages import (
+    WINDOW,
+    NumberedDeadLetter,
+    StoredMessages,
+)
 from solstice_common.broker.jetstream.jetstream_names import stream_of
 from solstice_common.broker.jetstream.jetstream_presence import answer_presence, held_by_consumers
 from solstice_common.broker.jetstream.jetstream_publisher import read_answer, too_large
@@ -38,18 +43,11 @@ from solstice_common.broker.jetstream.nats_connection import (
     described,
     open_connection,
 )
-from solstice_common.broker.jetstream.nats_records import META_HEADER, header_bytes, read_meta
+from solstice_common.broker.jetstream.nats_records import META_HEADER, header_bytes
 from solstice_common.broker.protocol import Published, PublishStatus
 from solstice_common.errors import BrokerUnavailable
 
-WINDOW: Final = 500
-"""Each window of so many sequences of a `take` asks the other readers first."""
-READ_BYTES: Final = 16 << 20
-"""How many bytes are read at once."""
 ANSWER_SECONDS: Final = 10.0
-
-NumberedDeadLetter = tuple[int, DeadLetter]
-"""A dead letter and its sequence."""
 
 
 class JetStreamDeadLetters:
@@ -137,15 +135,14 @@ class JetStreamDeadLetterQueue:
     async def browse(self, limit: int, see: See, *, whole: bool = False) -> None:
         """See `dead_letter_queue.DeadLetterQueue.browse`."""
         with _reported(self._url):
-            start, last, at_once = await self._bounds()
+            stored = await self._stored()
             held = frozenset[int]().union(
                 *(each.sequences for each in await held_by_consumers(self._connection, self.name))
             )
-        while start <= last and limit > 0:
-            part = range(start, min(start + at_once, last + 1))
+        start = stored.first
+        while start <= stored.last and limit > 0:
             with _reported(self._url):
-                messages = await self._read(part, whole=whole)
-                start = part.stop if messages else await self._next(part.stop, last)
+                messages, start = await stored.following(start, whole=whole)
             for sequence, dead_letter in messages:
                 if sequence not in held and limit > 0:
                     limit -= 1
@@ -156,38 +153,42 @@ class JetStreamDeadLetterQueue:
         removed = 0
         with _reported(self._url):
             # A later call takes the messages that arrive from now on: a handler may cause new dead letters.
-            start, last, at_once = await self._bounds()
-        if start > last:
+            stored = await self._stored()
+        start = stored.first
+        if start > stored.last:
             return 0
         async with self._holding() as hold:
-            while start <= last and limit > 0:
-                window = range(start, min(start + WINDOW, last + 1))
+            while start <= stored.last and limit > 0:
+                # Each window asks the other readers first.
+                window = range(start, min(start + WINDOW, stored.last + 1))
                 with _reported(self._url):
                     # Hold first, then read: a message that another reader removed in between is not read.
                     claimed = await hold.claim(window)
                 found = 0
-                for at in range(0, len(claimed), at_once):
+                for at in range(0, len(claimed), stored.at_once):
                     if limit <= 0:
                         break
-                    part = claimed[at : at + at_once]
+                    part = claimed[at : at + stored.at_once]
                     with _reported(self._url):
-                        messages = (await self._read(part))[:limit]
+                        messages = (await stored.at(part))[:limit]
                     hold.sequences.difference_update(
                         set(part).difference(sequence for sequence, _ in messages)
                     )
                     limit -= len(messages)
                     found += len(messages)
                     for group in in_groups(messages, _size):
-                        removed += await self._passed_on(hold, group, handle)
+                        removed += await self._passed_on(stored, hold, group, handle)
                 with _reported(self._url):
-                    start = window.stop if found else await self._next(window.stop, last)
+                    start = window.stop if found else await stored.next(window.stop)
         return removed
 
-    async def _passed_on(self, hold: _Hold, group: Sequence[NumberedDeadLetter], handle: Handle) -> int:
+    async def _passed_on(
+        self, stored: StoredMessages, hold: _Hold, group: Sequence[NumberedDeadLetter], handle: Handle
+    ) -> int:
         """Pass held messages to the handler, and remove what it chooses; return how many."""
         chosen = await handle([dead_letter for _, dead_letter in group])
         gone = [sequence for sequence, dead_letter in group if dead_letter.id in chosen]
-        removed = await self._remove(gone)
+        removed = await self._remove(stored, gone)
         hold.sequences.difference_update(gone)
         return removed
 
@@ -206,52 +207,10 @@ class JetStreamDeadLetterQueue:
                 outcomes += await self._publish(group)
             return outcomes
 
-    async def _bounds(self) -> tuple[int, int, int]:
-        """The first and the last sequence, and how many messages may be read at once.
+    async def _stored(self) -> StoredMessages:
+        return StoredMessages(self._connection, self.name, await find_stream(self._connection, self.name))
 
-        The last is the smaller one without messages. Of a message nothing is known before it is read, so each may
-        have as many bytes as the server allows.
-        """
-        stream = await find_stream(self._connection, self.name)
-        if stream is None or not stream.state.messages:
-            return 1, 0, 1
-        largest = min(self._connection.client.max_payload, stream.state.bytes)
-        at_once = max(1, min(WINDOW, READ_BYTES // max(1, largest)))
-        return max(1, stream.state.first_seq), stream.state.last_seq, at_once
-
-    async def _read(self, sequences: Collection[int], *, whole: bool = False) -> list[NumberedDeadLetter]:
-        """Return the messages of these sequences that exist, in order."""
-        read = await asyncio.gather(*(self._message(sequence, whole=whole) for sequence in sequences))
-        return [
-            (sequence, dead_letter)
-            for sequence, dead_letter in zip(sequences, read, strict=True)
-            if dead_letter is not None
-        ]
-
-    async def _message(self, sequence: int, *, whole: bool = False) -> DeadLetter | None:
-        try:
-            found = await self._connection.call(
-                self._connection.jetstream.get_msg(self._stream, seq=sequence)
-            )
-        except NotFoundError:
-            return None
-        meta, data = read_meta(found.headers), found.data or b""
-        body = HashedBody(len(data), whole=whole)
-        body.add(data)
-        held, large = body.read()
-        return dead_letter_of(self.name, held, meta, message_id=f"{self.name}/{sequence}", large=large)
-
-    async def _next(self, sequence: int, last: int) -> int:
-        """Return the sequence of the first message from here on; beyond `last` without one."""
-        try:
-            found = await self._connection.call(
-                self._connection.jetstream.get_msg(self._stream, seq=sequence, subject=self.name, next=True)
-            )
-        except NotFoundError:
-            return last + 1
-        return found.seq or last + 1
-
-    async def _remove(self, sequences: Sequence[int]) -> int:
+    async def _remove(self, stored: StoredMessages, sequences: Sequence[int]) -> int:
         """Remove messages; return how many were still there."""
         subject = f"$JS.API.STREAM.MSG.DELETE.{self._stream}"
         with _reported(self._url):
@@ -269,7 +228,7 @@ class JetStreamDeadLetterQueue:
                 error = json.loads(answer.data).get("error")
                 removed += error is None
                 # Servers report a missing message in several ways.
-                if error is not None and await self._message(sequence) is not None:
+                if error is not None and await stored.one(sequence) is not None:
                     raise NatsLost(f"a message cannot be removed: {error.get('description')}")
             return removed
 

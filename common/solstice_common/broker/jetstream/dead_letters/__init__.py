@@ -1,0 +1,1 @@
+"""Owns how people read and handle the dead letters of a JetStream server."""
