@@ -1,6 +1,7 @@
 """API v1 about dead letters, over a real store and each broker."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx2
@@ -8,12 +9,16 @@ import msgspec
 import pytest
 
 from solstice_common.broker import Broker, Message, open_broker
+from solstice_common.broker.dead_letters import other_readers
+from solstice_common.broker.rabbitmq.tools import rabbitmq_dead_letters
 from solstice_common.http.tokens import TokenScope
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
+from solstice_common.values.times import format_timestamp
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from tests.builders import job_request
 from tests.contract.test_broker import drain
+from tests.dead_letter_replays import another_reader
 from tests.servers.orchestrator_web import serve_web
 from tests.servers.tokens import bearer, make_token
 from tests.traffic import wait_for_ready
@@ -28,7 +33,11 @@ async def broker(broker_url: str) -> AsyncIterator[Broker]:
         await opened.ready(30)
         await opened.declare(full_topology(BrokerSettings()))
         await opened.publish(
-            [dead("internal_error"), dead("not_json"), dead("agent_lost", {"x-solstice-run": "run-7"})]
+            [
+                dead("internal_error", {"x-solstice-refused-at": refused_at(3)}),
+                dead("not_json", {"x-solstice-refused-at": refused_at(2)}),
+                dead("agent_lost", {"x-solstice-refused-at": refused_at(1), "x-solstice-run": "run-7"}),
+            ]
         )
         await wait_for_ready(opened, ROUTE.dlq, 3)
         yield opened
@@ -42,6 +51,11 @@ async def http(tmp_path: Path, broker: Broker, broker_url: str) -> AsyncIterator
         httpx2.AsyncClient(base_url=web.url, timeout=60, trust_env=False) as client,
     ):
         yield client
+
+
+def refused_at(seconds: int) -> str:
+    """So many seconds ago."""
+    return format_timestamp(datetime.now(UTC) - timedelta(seconds=seconds))
 
 
 def dead(reason: str, headers: dict[str, str] | None = None) -> Message:
@@ -80,6 +94,23 @@ async def test_they_are_listed_counted_and_filtered(http: httpx2.AsyncClient) ->
     assert len((await http.get(LIST, params={"limit": 2})).json()["dead_letters"]) == 2
 
 
+async def test_pages_have_each_once_while_others_come_and_go(
+    http: httpx2.AsyncClient, broker: Broker
+) -> None:
+    whole = [each["id"] for each in (await http.get(LIST)).json()["dead_letters"]]
+    first = (await http.get(LIST, params={"limit": 1})).json()
+    assert [each["id"] for each in first["dead_letters"]] == whole[:1]
+    assert first["counts"]["total"] == 3
+    # The one that the cursor names goes, and another comes.
+    assert (await http.post(f"{LIST}/{whole[0]}/drop")).status_code == 202
+    await broker.publish([dead("later", {"x-solstice-refused-at": "2999-01-01T00:00:00.000Z"})])
+    await wait_for_ready(broker, ROUTE.dlq, 3)
+    second = (await http.get(LIST, params={"limit": 1, "after": first["next"]})).json()
+    rest = (await http.get(LIST, params={"after": second["next"], "limit": 200})).json()
+    assert [each["id"] for each in (*second["dead_letters"], *rest["dead_letters"][:-1])] == whole[1:]
+    assert (rest["dead_letters"][-1]["reason"], rest["next"]) == ("later", None)
+
+
 async def test_one_is_shown_whole(http: httpx2.AsyncClient) -> None:
     which = (await ids(http))["not_json"]
     shown = (await http.get(f"{LIST}/{which[:6]}")).json()
@@ -102,6 +133,24 @@ async def test_what_a_stranger_wrote_spoils_no_answer(http: httpx2.AsyncClient, 
     for page in ("/dead-letters", "/dead-letters/list", f"/dead-letters/{found['id']}"):
         assert (await http.get(page)).status_code == 200, page
     assert (await http.post(f"{LIST}/{found['id']}/drop")).status_code == 202
+
+
+async def test_what_another_reader_holds_is_no_empty_queue(
+    http: httpx2.AsyncClient, broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    which = (await ids(http))["not_json"]
+    monkeypatch.setattr(other_readers, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(rabbitmq_dead_letters, "LEFT_SECONDS", 0.1)
+    async with another_reader(broker_url):
+        pages = [
+            *("/dead-letters", "/dead-letters/list", f"/dead-letters/{which}", "/dead-letters/replay"),
+            *(LIST, f"{LIST}/{which}"),
+        ]
+        answers = [await http.get(path) for path in pages]
+        answers += [await http.post(f"{LIST}/{which}/{handling}") for handling in ("replay", "drop")]
+    reasons = ["another reader" in each.text and ROUTE.dlq in each.text for each in answers]
+    assert ([each.status_code for each in answers], reasons) == ([503] * 8, [True] * 8)
+    assert len(await ids(http)) == 3
 
 
 async def test_a_replay_publishes_it_and_a_drop_removes_it(http: httpx2.AsyncClient, broker: Broker) -> None:
@@ -129,6 +178,7 @@ async def test_a_request_that_is_a_run_is_kept(http: httpx2.AsyncClient, broker:
         ({"queue": "nothing"}, "invalid_parameter"),
         ({"where": "x"}, "invalid_parameter"),
         ({"colour": "red"}, "invalid_parameter"),
+        ({"after": "x"}, "invalid_cursor"),
     ],
 )
 async def test_a_wrong_question_is_refused(

@@ -1,12 +1,16 @@
 """API v1 about dead letters: its answers and refusals, over scripted access."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
+from urllib.parse import urlencode
 
 import httpx2
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -21,8 +25,10 @@ from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.messages import Priority
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import CANCELS, jobs_route
-from solstice_orchestrator.web.api.dead_letter_routes import DeadLettersApi
+from solstice_orchestrator.web.api.dead_letter_routes import DEAD_LETTERS, DeadLettersApi
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess, DeadLetterWork
+from solstice_orchestrator.web.formats.cursors import text_cursor_of
+from solstice_orchestrator.web.formats.query_parameters import DeadLettersQuery
 from solstice_orchestrator.web.formats.refusals import HttpRefusal
 
 SETTINGS: Final = BrokerSettings.model_construct()
@@ -31,14 +37,15 @@ EVERY_DLQ: Final = [each.dlq for each in chosen_routes(SETTINGS, ())]
 HALF_A_PAIR: Final = "\ud800"
 
 
-def dead(body: bytes = b"{}", *, reason: str = "not_json", **headers: object) -> DeadLetterFacts:
-    two_hours_ago = datetime.now(UTC) - timedelta(hours=2)
+def dead(
+    body: bytes = b"{}", *, reason: str = "not_json", queue: str = DLQ, hours: int = 2, **headers: object
+) -> DeadLetterFacts:
     return facts_of(
         DeadLetter(
-            queue=DLQ,
+            queue=queue,
             body=body,
             headers={"x-solstice-reason": reason, **headers},
-            timestamp=two_hours_ago,
+            timestamp=datetime.now(UTC) - timedelta(hours=hours),
         )
     )
 
@@ -119,13 +126,77 @@ async def refusal(access: DeadLetterAccess | None, method: str, path: str) -> tu
 
 
 async def test_list_has_the_first_of_them_and_the_counts_of_all() -> None:
-    found = [dead(b"1"), dead(b"2"), dead(b"3", reason="internal_error")]
+    found = [dead(b"1", hours=5), dead(b"2", hours=4), dead(b"3", reason="internal_error")]
     answer = await call(ScriptedAccess(found=found), "GET", "?limit=2")
     assert answer.status_code == 200
     assert answer.json()["dead_letters"] == [each.document() for each in found[:2]]
     counts = answer.json()["counts"]
     assert (counts["total"], counts["by_reason"]) == (3, {"not_json": 2, "internal_error": 1})
     assert counts["by_age"] == {"under 1 day": 3}
+
+
+async def pages(access: DeadLetterAccess, query: str = "limit=2") -> AsyncIterator[list[str]]:
+    """The ids of each page in turn."""
+    after: str | None = ""
+    while after is not None:
+        page = (await call(access, "GET", f"?{query}&after={after}")).json()
+        yield [each["id"] for each in page["dead_letters"]]
+        after = page["next"]
+
+
+async def test_pages_have_each_dead_letter_once_also_where_many_died_at_once() -> None:
+    at_once = [dead(b"%d" % number, hours=3) for number in range(4)]
+    found = [
+        *(replace(each, dead_since=at_once[0].dead_since) for each in at_once),
+        dead(b"no time", hours=0).brief(),
+        dead(b"other queue", queue=CANCELS.dlq, hours=9),
+        # A copy has the id of its original.
+        dead(b"other queue", queue=CANCELS.dlq, hours=9),
+    ]
+    found[4] = replace(found[4], dead_since=None)
+    ids = [each.id for each in found[:6]]
+    seen = [page async for page in pages(ScriptedAccess(found=found[:6]))]
+    assert [len(page) for page in seen] == [2, 2, 2]
+    # Unknown times come first, and one queue after the other.
+    assert [seen[0][0], seen[2][1]] == ids[4:]
+    assert sorted(each for page in seen for each in page) == sorted(ids)
+
+
+async def test_pages_go_on_behind_one_that_is_gone_and_show_what_came_meanwhile() -> None:
+    found = [dead(b"%d" % number, hours=9 - number) for number in range(5)]
+    access = ScriptedAccess(found=list(found))
+    first = (await call(access, "GET", "?limit=2")).json()
+    later = dead(b"later", hours=1)
+    access = ScriptedAccess(found=[found[0], *found[2:], later])
+    rest = (await call(access, "GET", f"?limit=9&after={first['next']}")).json()
+    assert [each["id"] for each in rest["dead_letters"]] == [each.id for each in (*found[2:], later)]
+    assert rest["next"] is None
+
+
+@pytest.mark.parametrize("query", ["limit=2&reason=not_json", "limit=2&queue=cancels", "limit=2&where=a=b"])
+async def test_cursor_of_other_filters_is_refused(query: str) -> None:
+    access = ScriptedAccess(found=[dead(b"%d" % number) for number in range(3)])
+    cursor = (await call(access, "GET", "?limit=2")).json()["next"]
+    status, code, message = await refusal(access, "GET", f"?{query}&after={cursor}")
+    assert (status, code) == (400, "invalid_cursor")
+    assert "begin without it" in message
+    # Another limit is no other filter.
+    assert (await call(access, "GET", f"?limit=1&after={cursor}")).status_code == 200
+
+
+def text_cursor(place: str) -> str:
+    """A cursor with the right check at a place that we never give."""
+    return text_cursor_of(place, DEAD_LETTERS, DeadLettersQuery().filters())
+
+
+@given(st.text(max_size=60) | st.text("q 20\N{SNOWMAN}", max_size=60).map(text_cursor))
+def test_wrong_cursor_is_refused(cursor: str) -> None:
+    """Also one with the right check, which no secret goes into."""
+    assume(cursor)
+    answer = asyncio.run(
+        refusal(ScriptedAccess(), "GET", f"?{urlencode({'after': cursor}, errors='replace')}")
+    )
+    assert answer[:2] in {(400, "invalid_cursor"), (400, "invalid_parameter")}
 
 
 async def test_without_filters_all_queues_are_read_for_every_dead_letter() -> None:

@@ -1,9 +1,10 @@
 """API v1 about dead letters: list, show, replay and drop them."""
 
 import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,9 +13,16 @@ from starlette.routing import BaseRoute, Route
 from solstice_common.broker.dead_letters.counting import counts
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.selection import Selection, condition, died_since
+from solstice_common.values.times import format_timestamp
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess, DeadLetterWork
+from solstice_orchestrator.web.formats.cursors import text_cursor_of, text_place_of
 from solstice_orchestrator.web.formats.query_parameters import DeadLettersQuery, NoParameters, parse_query
-from solstice_orchestrator.web.formats.refusals import HttpRefusal, not_found
+from solstice_orchestrator.web.formats.refusals import HttpRefusal, invalid_cursor, not_found
+
+DEAD_LETTERS: Final = "dead letters"
+Place = tuple[int, str, str]
+"""The place of a dead letter in the list: the number of its queue, since when it is dead, and its id."""
+BEGINNING: Final[Place] = (-1, "", "")
 
 
 class DeadLettersApi:
@@ -32,13 +40,27 @@ class DeadLettersApi:
         ]
 
     async def dead_letters(self, request: Request) -> Response:
-        """Dead letters, the oldest first, and how many there are; changes nothing."""
+        """One page of dead letters, of each queue the oldest first, and how many there are.
+
+        It changes nothing.
+        """
         query = parse_query(request, DeadLettersQuery)
-        selection = _selection(query)
+        selection, filters = _selection(query), query.filters()
         access = self._available()
-        found = await access.browse(access.routes([query.queue] if query.queue else []), selection)
-        documents = [each.document() for each in found[: query.limit]]
-        return _answer({"dead_letters": documents, "counts": counts(found, datetime.now(UTC)).document()})
+        routes = access.routes([query.queue] if query.queue else [])
+        queues = [each.dlq for each in routes]
+        after = BEGINNING if query.after is None else _place_of(query.after, queues, filters)
+        found = await access.browse(routes, selection)
+        places = sorted((_place(each, queues), number) for number, each in enumerate(found))
+        behind = [found[number] for place, number in places if place > after]
+        shown = behind[: query.limit]
+        return _answer(
+            {
+                "dead_letters": [each.document() for each in shown],
+                "counts": counts(found, datetime.now(UTC)).document(),
+                "next": _cursor(shown[-1], filters) if len(behind) > len(shown) else None,
+            }
+        )
 
     async def dead_letter(self, request: Request) -> Response:
         """A whole dead letter: reason, history, headers and body; changes nothing.
@@ -111,6 +133,25 @@ def _refuse_unsent(work: DeadLetterWork, dead_letter_id: str) -> None:
             raise HttpRefusal(
                 503, "unavailable", f"{done.broken_off}. Ask again: what is sent twice counts once."
             )
+
+
+def _place(found: DeadLetterFacts, queues: Sequence[str]) -> Place:
+    return queues.index(found.dead_letter.queue), _since(found), found.id
+
+
+def _cursor(found: DeadLetterFacts, filters: Mapping[str, object]) -> str:
+    return text_cursor_of(f"{found.dead_letter.queue} {_since(found)} {found.id}", DEAD_LETTERS, filters)
+
+
+def _place_of(cursor: str, queues: Sequence[str], filters: Mapping[str, object]) -> Place:
+    match (text_place_of(cursor, DEAD_LETTERS, filters) or "").rsplit(" ", 2):
+        case [queue, since, dead_letter_id] if queue in queues:
+            return queues.index(queue), since, dead_letter_id
+    raise invalid_cursor()
+
+
+def _since(found: DeadLetterFacts) -> str:
+    return "" if found.dead_since is None else format_timestamp(found.dead_since)
 
 
 def _selection(query: DeadLettersQuery) -> Selection:

@@ -23,7 +23,7 @@ from solstice_orchestrator.web.formats.query_parameters import (
     RunsQuery,
     parse_query,
 )
-from solstice_orchestrator.web.formats.refusals import HttpRefusal, not_found
+from solstice_orchestrator.web.formats.refusals import HttpRefusal, invalid_cursor, not_found
 from solstice_orchestrator.web.formats.sse import Events, EventStream, OpenStreams
 
 RUNS: Final = "runs"
@@ -196,11 +196,7 @@ def _place(cursor: str | None, of: str, filters: Mapping[str, object]) -> str | 
         return None
     place = place_of(cursor, of, filters)
     if place is None:
-        raise HttpRefusal(
-            400,
-            "invalid_cursor",
-            "after must be the next of a page of this list with the same filters: begin without it.",
-        )
+        raise invalid_cursor()
     return place
 
 

@@ -32,7 +32,7 @@ from solstice_orchestrator.web.formats.query_parameters import (
     SchedulesQuery,
     parse_query,
 )
-from solstice_orchestrator.web.formats.refusals import HttpRefusal, not_found
+from solstice_orchestrator.web.formats.refusals import HttpRefusal, invalid_cursor, not_found
 from solstice_orchestrator.web.formats.sse import OpenStreams
 
 SCHEDULES: Final = "schedules"
@@ -68,11 +68,7 @@ class SchedulesApi:
         filters = ScheduleFilters(repository=query.repository, ref=query.ref)
         after = None if query.after is None else place_of(query.after, SCHEDULES, filters)
         if query.after is not None and after is None:
-            raise HttpRefusal(
-                400,
-                "invalid_cursor",
-                "after must be the next of a page of this list with the same filters: begin without it.",
-            )
+            raise invalid_cursor()
         page = await self._schedule_store.schedules(limit=query.limit + 1, after=after, filters=filters)
         shown = page[: query.limit]
         following = cursor_of(shown[-1].schedule_id, SCHEDULES, filters) if len(page) > len(shown) else None

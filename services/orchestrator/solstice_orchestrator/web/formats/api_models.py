@@ -238,7 +238,7 @@ class WholeDeadLetter(DeadLetterSummary):
 
 
 class DeadLetterCounts(_Described):
-    """How many match, also beyond the limit."""
+    """How many match, on all pages."""
 
     total: int
     by_queue: dict[str, int]
@@ -252,6 +252,8 @@ class DeadLetters(_Described):
 
     dead_letters: list[DeadLetterSummary]
     counts: DeadLetterCounts
+    next: str | None
+    """Where the next page begins; null on the last one."""
 
 
 class Fault(_Described):

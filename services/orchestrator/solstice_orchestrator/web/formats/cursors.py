@@ -10,12 +10,12 @@ from typing import Final
 from uuid import UUID
 
 _CHECK_BYTES: Final = 8
+_UUID_BYTES: Final = 16
 
 
 def cursor_of(last: str, of: str, filters: Mapping[str, object]) -> str:
     """Return the cursor behind the id `last` in the list `of` with these filters."""
-    place = UUID(last).bytes
-    return urlsafe_b64encode(place + _check(place, of, filters)).decode()
+    return _encoded(UUID(last).bytes, of, filters)
 
 
 def place_of(cursor: str, of: str, filters: Mapping[str, object]) -> str | None:
@@ -23,14 +23,35 @@ def place_of(cursor: str, of: str, filters: Mapping[str, object]) -> str | None:
 
     A cursor of another list or of other filters is invalid too.
     """
+    place = _decoded(cursor, of, filters)
+    return None if place is None or len(place) != _UUID_BYTES else str(UUID(bytes=place))
+
+
+def text_cursor_of(last: str, of: str, filters: Mapping[str, object]) -> str:
+    """Return the cursor behind a place that is no UUID."""
+    return _encoded(last.encode(), of, filters)
+
+
+def text_place_of(cursor: str, of: str, filters: Mapping[str, object]) -> str | None:
+    """Return that place; None for an invalid cursor, as in `place_of`."""
+    try:
+        place = _decoded(cursor, of, filters)
+        return None if place is None else place.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _encoded(place: bytes, of: str, filters: Mapping[str, object]) -> str:
+    return urlsafe_b64encode(place + _check(place, of, filters)).decode()
+
+
+def _decoded(cursor: str, of: str, filters: Mapping[str, object]) -> bytes | None:
     try:
         known = urlsafe_b64decode(cursor.encode("ascii"))
     except ValueError:
         return None
-    place, check = known[:16], known[16:]
-    if len(place) < 16 or check != _check(place, of, filters):  # noqa: PLR2004  of a UUID
-        return None
-    return str(UUID(bytes=place))
+    place, check = known[:-_CHECK_BYTES], known[-_CHECK_BYTES:]
+    return place if check == _check(place, of, filters) else None
 
 
 def _check(place: bytes, of: str, filters: Mapping[str, object]) -> bytes:

@@ -1,6 +1,7 @@
 """The query parameters of API v1, for parsing and for its OpenAPI document."""
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -100,6 +101,14 @@ class DeadLettersQuery(Query):
     ] = None
     where: Annotated[str | None, Field(description="Only with this header: HEADER=VALUE.")] = None
     limit: Limit = 50
+    after: Annotated[
+        str | None,
+        Field(description="Go on behind a page: its `next`, with the same filters.", max_length=500),
+    ] = None
+
+    def filters(self) -> Mapping[str, object]:
+        """Every filter by name."""
+        return self.model_dump(exclude={"limit", "after"})
 
 
 class DeadLetterPageQuery(Query):

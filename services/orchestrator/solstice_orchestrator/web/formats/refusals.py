@@ -18,3 +18,12 @@ class HttpRefusal(HTTPException):
 def not_found(what: str, name: str) -> HttpRefusal:
     """Return the refusal for a thing that does not exist."""
     return HttpRefusal(404, "not_found", f"There is no {what} {name!r} here.")
+
+
+def invalid_cursor() -> HttpRefusal:
+    """Return the refusal for an `after` that no page of this list has given."""
+    return HttpRefusal(
+        400,
+        "invalid_cursor",
+        "after must be the next of a page of this list with the same filters: begin without it.",
+    )

@@ -6,7 +6,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.web.formats.cursors import cursor_of, place_of
+from solstice_orchestrator.web.formats.cursors import cursor_of, place_of, text_cursor_of, text_place_of
 
 ID = "0190a5b2-0000-7000-8000-00000000002a"
 FILTERS = {"repository": "lantern/harbour", "state": None}
@@ -30,6 +30,24 @@ def test_a_cursor_is_good_for_its_own_filters_alone(
     found = place_of(cursor_of(last, "runs", list_filters), "runs", others)
     assert found == (last if parameters(list_filters) == parameters(others) else None)
     assert place_of(cursor_of(last, "runs", list_filters), "jobs", list_filters) is None
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), filters)
+def test_cursor_of_text_leads_back_to_its_place(last: str, list_filters: Mapping[str, object]) -> None:
+    cursor = text_cursor_of(last, "dead letters", list_filters)
+    assert text_place_of(cursor, "dead letters", list_filters) == last
+    assert text_place_of(cursor, "runs", list_filters) is None
+
+
+@given(ids)
+def test_cursor_of_an_id_is_none_of_text_that_cannot_be_read(last: str) -> None:
+    place = UUID(last).bytes
+    try:
+        text = place.decode()
+    except UnicodeDecodeError:
+        text = None
+    assert text_place_of(cursor_of(last, "runs", FILTERS), "runs", FILTERS) == text
+    assert place_of(text_cursor_of("x" * 15, "runs", FILTERS), "runs", FILTERS) is None
 
 
 @given(st.text(max_size=60))
