@@ -18,7 +18,7 @@ from solstice_common.broker.links.missing_rights import CONSUMING
 from solstice_common.broker.links.resubscribing import QueueMissing, Resubscriber, SubscriptionEnded
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import Delivery
-from solstice_common.broker.redis_streams.redis_scripts import LEAVE, TAKE
+from solstice_common.broker.redis_streams.redis_consumer_scripts import LEAVE, TAKE
 from solstice_common.broker.redis_streams.redis_settling import RedisSettling, RedisSettlingBroker
 from solstice_common.broker.redis_streams.redis_url import RedisAddress
 from solstice_common.broker.redis_streams.redis_wire import RedisDenied, RedisLost, RedisRefusal, RedisWire

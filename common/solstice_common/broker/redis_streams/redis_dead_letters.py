@@ -28,6 +28,7 @@ from solstice_common.broker.dead_letters.meta_records import dead_letter_of, met
 from solstice_common.broker.links.background import background
 from solstice_common.broker.protocol import CONFIRMED, Published, PublishStatus
 from solstice_common.broker.redis_streams.redis_consumer import LEAVE_SECONDS, RENEWALS
+from solstice_common.broker.redis_streams.redis_consumer_scripts import LEAVE, SETTLE, TAKE
 from solstice_common.broker.redis_streams.redis_queue_scripts import (
     BROWSE,
     CONSUMERS,
@@ -36,7 +37,6 @@ from solstice_common.broker.redis_streams.redis_queue_scripts import (
     PUT_BACK,
 )
 from solstice_common.broker.redis_streams.redis_replies import client_names
-from solstice_common.broker.redis_streams.redis_scripts import LEAVE, SETTLE, TAKE
 from solstice_common.broker.redis_streams.redis_url import RedisAddress, redis_address
 from solstice_common.broker.redis_streams.redis_wire import (
     RedisDenied,

@@ -19,7 +19,7 @@ from solstice_common.broker.headers import refusal_headers
 from solstice_common.broker.links.missing_rights import CONSUMING
 from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import Delivered, Delivery, new_message_id
-from solstice_common.broker.redis_streams.redis_scripts import SETTLE
+from solstice_common.broker.redis_streams.redis_consumer_scripts import SETTLE
 from solstice_common.broker.redis_streams.redis_wire import RedisDenied, RedisLost, RedisRefusal, RedisWire
 from solstice_common.broker.redis_streams.stream_entries import StreamDelivery, dead_meta
 from solstice_common.runtime.backoff import backoff_seconds

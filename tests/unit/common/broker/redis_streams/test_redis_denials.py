@@ -2,13 +2,14 @@
 
 import pytest
 
+from solstice_common.broker.redis_streams.redis_consumer_scripts import SETTLE, TAKE
 from solstice_common.broker.redis_streams.redis_denials import (
     denied_command,
     denied_in_script,
     is_denied,
 )
 from solstice_common.broker.redis_streams.redis_queue_scripts import DEPTH
-from solstice_common.broker.redis_streams.redis_scripts import SETTLE, TAKE, Script
+from solstice_common.broker.redis_streams.redis_scripts import Script
 
 REFUSALS = (
     "this user has no permissions to run the 'get' command",
