@@ -32,7 +32,7 @@ REFUSALS = {
 """What the servers, and OpenSSL for a foreign certificate, say."""
 COMMIT = ("--repo-url", "https://forge.invalid/a/b.git", "--commit-sha", "c" * 40)
 WAITING = {
-    "dlq": "solstice_cli.commands.dlq",
+    "dlq": "solstice_cli.commands.dead_letters.dlq",
     "topology": "solstice_cli.commands.topology",
     "statuses": "solstice_forge.commands.statuses_command",
 }

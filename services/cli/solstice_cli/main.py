@@ -101,7 +101,7 @@ COMMANDS: Final = (
     _deferred(
         INSPECT,
         "dlq",
-        "solstice_cli.commands.dlq:app",
+        "solstice_cli.commands.dead_letters.dlq:app",
         "Dead letters: list, show, replay, drop, purge, export, import.",
     ),
     _deferred(

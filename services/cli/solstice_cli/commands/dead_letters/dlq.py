@@ -1,18 +1,16 @@
 """`solstice dlq`: list, replay, remove and export dead letters."""
 
-import asyncio
 import sys
-import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 import typer
 
 from solstice_cli import completers
-from solstice_cli.commands.dlq_options import (
+from solstice_cli.commands.dead_letters.dlq_options import (
     Chosen,
     DeadLetterSettings,
     DryRun,
@@ -22,38 +20,31 @@ from solstice_cli.commands.dlq_options import (
     choose,
     with_choice,
 )
+from solstice_cli.commands.dead_letters.dlq_queues import answered_by, found_dead_letters, name_unknown
+from solstice_cli.commands.dead_letters.dlq_replay import replay
 from solstice_cli.output import dead_letters as shown
 from solstice_cli.output.dead_letter_lines import STANDARD_STREAM, lines_to_export, lines_to_import
 from solstice_cli.output.dead_letter_progress import Tally, interruptible, progress
-from solstice_common.broker import DeadLetter, DeadLetterQueues, open_broker, open_dead_letter_queues
+from solstice_common.broker import DeadLetter, DeadLetterQueues
 from solstice_common.broker.dead_letters.counting import counts
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
-from solstice_common.broker.dead_letters.dead_letter_operations import browse, existing, put_back
 from solstice_common.broker.dead_letters.dead_letter_operations import drop as drop_from
+from solstice_common.broker.dead_letters.dead_letter_operations import existing, put_back
 from solstice_common.broker.dead_letters.dead_letter_operations import purge as purge_of
 from solstice_common.broker.dead_letters.dead_letter_routes import chosen_routes, import_queue
-from solstice_common.broker.dead_letters.replay_message import reason_to_stay
-from solstice_common.broker.dead_letters.replaying import Replay, Replayed
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.cli.options import with_settings
-from solstice_common.cli.output import AsJson, note_when_slow, print_json
+from solstice_common.cli.output import AsJson, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError
 from solstice_common.runtime.replaced_file import written_whole
-from solstice_common.settings import without_password
 from solstice_common.values.quantities import quantity
-
-T = TypeVar("T")
 
 app: Final = typer.Typer(
     help="Dead letters: list, show, replay, drop, purge, export, import.",
     no_args_is_help=True,
     context_settings=CONTEXT_SETTINGS,
 )
-NAME: Final = "solstice dlq"
-CONNECT_SECONDS: Final = 10.0
-
-All = Annotated[bool, typer.Option("--all", "-a", help="All there are, where nothing else chooses.")]
 
 
 @app.command("list")
@@ -69,7 +60,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters and count them; changes nothing. In a pipe: tab-separated, whole values."""
-    found = _found(settings, chosen, DeadLetterFacts.brief, as_json=as_json)
+    found = found_dead_letters(settings, chosen, DeadLetterFacts.brief, as_json=as_json)
     now = datetime.now(UTC)
     if as_json:
         documents = [each.document() for each in found[:limit]]
@@ -101,7 +92,7 @@ def show(
         one[:] = [kept]
         return kept
 
-    found = _found(settings, choose(ids=[dead_letter], queue=queue), keep, as_json=as_json)
+    found = found_dead_letters(settings, choose(ids=[dead_letter], queue=queue), keep, as_json=as_json)
     if len(found) != 1:
         raise ConfigurationError(shown.not_one(dead_letter, found))
     if as_json:
@@ -110,73 +101,7 @@ def show(
         shown.print_dead_letter(found[0])
 
 
-@app.command()
-@with_settings(DeadLetterSettings)
-@with_choice(by_id=True)
-def replay(
-    settings: DeadLetterSettings,
-    chosen: Chosen,
-    *,
-    everything: All = False,
-    rate: Annotated[float | None, typer.Option(min=0.01, help="At most so many a second.")] = None,
-    watch: Annotated[
-        float, typer.Option(min=0, help="Wait so many seconds, and say what came back dead; 0: do not.")
-    ] = 2.0,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
-    """Publish dead letters again, each removed once the broker has confirmed it.
-
-    Interrupted at any moment nothing is lost: run it again. A request that was published twice is built once.
-
-    Exits 1 when the broker did not take all of them, or one came back dead.
-    """
-    if chosen.selection.takes_all and not chosen.queues and not everything:
-        raise ConfigurationError(
-            "replay: say which: ids, --queue, --reason, --repository, --priority, --since, --where, or --all"
-        )
-    if dry_run:
-        _replay_plan(settings, chosen, as_json=as_json)
-        return
-    if chosen.selection.ids:
-        _name_unknown(chosen, _found(settings, chosen, DeadLetterFacts.brief, as_json=as_json))
-    routes = chosen.routes(settings)
-    replay_id = uuid.uuid4().hex
-
-    reports: list[Replayed] = []
-
-    async def send(queues: DeadLetterQueues) -> None:
-        async with open_broker(settings.amqp_url, name=NAME) as broker:
-            await broker.ready(CONNECT_SECONDS)
-            for route in await existing(queues, routes):
-                with progress(f"replayed from {route.dlq}", as_json=as_json) as say:
-                    one = Replay(
-                        broker=broker,
-                        queues=queues,
-                        dlq=route.dlq,
-                        route=route.replays,
-                        selection=chosen.selection,
-                        replay_id=replay_id,
-                        by=NAME,
-                        rate=rate,
-                        on_progress=say,
-                    )
-                    reports.append(one.report)
-                    await one.run(watch_seconds=watch)
-                if reports[-1].broken_off:
-                    break
-
-    def print_reports() -> None:
-        if as_json:
-            print_json({"replays": [each.document() for each in reports]})
-        else:
-            shown.print_replays(reports)
-
-    with interruptible(print_reports):
-        _answer(settings, send)
-    print_reports()
-    if not all(each.went_well for each in reports):
-        raise typer.Exit(Exit.FAILED)
+app.command()(replay)
 
 
 @app.command()
@@ -195,8 +120,8 @@ def drop(
         raise ConfigurationError(
             "drop: say which: ids, --reason, --repository, --priority, --since or --where; 'purge' removes all"
         )
-    found = _found(settings, chosen, DeadLetterFacts.brief, as_json=as_json)
-    _name_unknown(chosen, found)
+    found = found_dead_letters(settings, chosen, DeadLetterFacts.brief, as_json=as_json)
+    name_unknown(chosen, found)
     if dry_run or not found:
         shown.print_dropped([each.id for each in found] if dry_run else [], dry_run=dry_run, as_json=as_json)
         return
@@ -215,7 +140,7 @@ def drop(
         return removed
 
     with interruptible(tally.print):
-        dropped = _answer(settings, remove)
+        dropped = answered_by(settings, remove)
     shown.print_dropped(dropped, dry_run=False, as_json=as_json)
 
 
@@ -236,7 +161,7 @@ def purge(
         names = [each.dlq for each in await existing(queues, routes)]
         return {name: await queues.queue(name).count() or 0 for name in names}
 
-    names = _answer(settings, numbers_of)
+    names = answered_by(settings, numbers_of)
     shown.confirm(f"Remove every dead letter of {', '.join(names)} for good?", yes=yes)
 
     in_use: list[str] = []
@@ -256,7 +181,7 @@ def purge(
         return purged
 
     with interruptible(tally.print):
-        purged = _answer(settings, empty)
+        purged = answered_by(settings, empty)
     if as_json:
         print_json({"purged": purged})
     else:
@@ -280,7 +205,7 @@ def export(
 ) -> None:
     """Write dead letters to a file, one line of JSON each; all stay."""
     with lines_to_export() as lines:
-        places = _found(settings, chosen, lines.add, whole=True, as_json=as_json)
+        places = found_dead_letters(settings, chosen, lines.add, whole=True, as_json=as_json)
         if file == STANDARD_STREAM:
             lines.copy(places, sys.stdout.buffer)
             return
@@ -328,57 +253,7 @@ def import_(
             return done
 
         with interruptible(tally.print):
-            done = _answer(settings, add)
+            done = answered_by(settings, add)
     shown.print_imported(done, as_json=as_json)
     if any(each["failed"] for each in done.values()):
         raise typer.Exit(Exit.FAILED)
-
-
-def _found(
-    settings: DeadLetterSettings,
-    chosen: Chosen,
-    keep: Callable[[DeadLetterFacts], T],
-    *,
-    as_json: bool,
-    whole: bool = False,
-) -> list[T]:
-    names = [each.dlq for each in chosen.routes(settings)]
-
-    async def read(queues: DeadLetterQueues) -> list[T]:
-        with progress("read", as_json=as_json) as say:
-            return await browse(
-                *(queues, names, chosen.selection, keep),
-                whole=whole,
-                on_held=shown.say_held,
-                on_progress=say,
-            )
-
-    return _answer(settings, read)
-
-
-def _name_unknown(chosen: Chosen, found: Sequence[DeadLetterFacts]) -> None:
-    """Name the ids that fit no dead letter; ConfigurationError when none of several fits."""
-    ids = chosen.selection.ids
-    unknown = [each for each in ids if not any(one.id.startswith(each) for one in found)]
-    words = [shown.not_one(each, []) for each in unknown]
-    if unknown and len(unknown) == len(ids):
-        raise ConfigurationError("; ".join(words))
-    for each in words:
-        typer.echo(each, err=True)
-
-
-def _answer(settings: DeadLetterSettings, ask: Callable[[DeadLetterQueues], Awaitable[T]]) -> T:
-    async def work() -> T:
-        async with open_dead_letter_queues(
-            settings.amqp_url, name=NAME, management_url=settings.management_url
-        ) as queues:
-            return await ask(queues)
-
-    with note_when_slow(f"the broker at {without_password(settings.amqp_url)}"):
-        return asyncio.run(work())
-
-
-def _replay_plan(settings: DeadLetterSettings, chosen: Chosen, *, as_json: bool) -> None:
-    found = _found(settings, chosen, DeadLetterFacts.brief, as_json=as_json)
-    _name_unknown(chosen, found)
-    shown.print_plan([(each, reason_to_stay(each)) for each in found], as_json=as_json)

@@ -1,0 +1,1 @@
+"""Owns the commands of `solstice dlq`."""
