@@ -1,14 +1,14 @@
-"""Dead letters of requests, the command that replays them, and the intake that stores them."""
+"""Dead letters of requests, what holds or replays them, and the intake that stores them."""
 
 import asyncio
 import random
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from solstice_common.broker import Broker, Message
+from solstice_common.broker import Broker, DeadLetter, Message, open_dead_letter_queues
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
 from solstice_orchestrator.metrics import Metrics
@@ -74,3 +74,23 @@ async def start_replay(url: str, *words: str, stderr: int = PIPE) -> Process:
         *(sys.executable, "-m", "solstice_cli", "dlq", "replay", "--watch", "0", *words),
         env=environment(url), stdout=PIPE, stderr=stderr,
     )  # fmt: skip
+
+
+@asynccontextmanager
+async def another_reader(url: str) -> AsyncIterator[None]:
+    """Hold all dead letters on another connection until the end."""
+    begun, done = asyncio.Event(), asyncio.Event()
+
+    async def hold(_: Sequence[DeadLetter]) -> Collection[str]:
+        begun.set()
+        await done.wait()
+        return ()
+
+    async with open_dead_letter_queues(url, name="other") as others:
+        queue = others.queue(JOBS.dlq)
+        taking = asyncio.create_task(queue.take(hold, PUBLISHED_AT_ONCE))
+        async with asyncio.timeout(30):
+            await begun.wait()
+        yield
+        done.set()
+        await taking

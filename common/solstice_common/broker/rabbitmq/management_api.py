@@ -5,6 +5,7 @@ AMQP itself shows none of that. Source: rabbitmq.com/docs/management#http-api; t
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -119,23 +120,31 @@ async def messages_in(amqp_url: str, queue: str, *, management_url: str | None =
     return int(row["messages"]) + int(row.get("messages_dlx") or 0)
 
 
-async def unacked_in(amqp_url: str, queue: str, *, management_url: str | None = None) -> int | None:
-    """Return how many messages of a queue its consumers hold.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueCounts:
+    """The messages of a queue at one moment some seconds ago."""
 
-    The number is some seconds old; None when the API does not give one to this user.
+    ready: int
+    unacked: int
+    """Those that consumers hold, or whoever got them one by one (`basic.get`)."""
+
+
+async def counts_in(
+    amqp_url: str, queue: str, *, management_url: str | None = None, connect_seconds: float
+) -> QueueCounts | None:
+    """Return the numbers of a queue's messages; None when the API gives none to this user.
+
+    Raises as `found_topology` does.
     """
-    try:
-        async with _opened(amqp_url, management_url) as (api, vhost, _):
-            row = await api.one(f"queues/{vhost}/{quote(queue, safe='')}")
-    except BrokerUnavailable:
-        return None
-    number = None if row is None else row.get("messages_unacknowledged")
-    return None if number is None else int(number)
+    async with _opened(amqp_url, management_url, connect_seconds) as (api, vhost, _):
+        row = await api.one(f"queues/{vhost}/{quote(queue, safe='')}") or {}
+    ready, unacked = row.get("messages_ready"), row.get("messages_unacknowledged")
+    return None if ready is None or unacked is None else QueueCounts(ready=int(ready), unacked=int(unacked))
 
 
 @asynccontextmanager
 async def _opened(
-    amqp_url: str, management_url: str | None
+    amqp_url: str, management_url: str | None, connect_seconds: float = ANSWER_SECONDS
 ) -> "AsyncIterator[tuple[_ManagementApi, str, str]]":
     """The API, and the virtual host and the user as it names them."""
     address = rabbitmq_address(amqp_url)
@@ -146,7 +155,7 @@ async def _opened(
     async with httpx2.AsyncClient(
         base_url=str(base.with_user(None)).rstrip("/") + "/api/",
         auth=(name, password),
-        timeout=ANSWER_SECONDS,
+        timeout=httpx2.Timeout(ANSWER_SECONDS, connect=connect_seconds),
         trust_env=False,
     ) as http:
         yield _ManagementApi(http, str(base.with_user(None))), vhost, name

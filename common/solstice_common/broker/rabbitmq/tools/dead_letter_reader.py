@@ -61,10 +61,10 @@ class DeadLetterReader:
         found = await self._found()
         return None if found is None else found.message_count or 0
 
-    async def consumers(self) -> int:
-        """Return how many consumers the queue has."""
+    async def ready_and_consumers(self) -> tuple[int, int]:
+        """Return how many messages wait, and how many consumers there are; no queue has neither."""
         found = await self._found()
-        return 0 if found is None else found.consumer_count or 0
+        return (0, 0) if found is None else (found.message_count or 0, found.consumer_count or 0)
 
     async def _found(self) -> spec.Queue.DeclareOk | None:
         with reported(self._url):

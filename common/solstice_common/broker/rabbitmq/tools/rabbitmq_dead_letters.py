@@ -10,9 +10,8 @@ import asyncio
 import contextlib
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, Final, Self
 
 import aio_pika
@@ -31,7 +30,7 @@ from solstice_common.broker.headers import BROKER_COUNTERS
 from solstice_common.broker.protocol import Published, PublishStatus
 from solstice_common.broker.rabbitmq.frames import UnreadHeader
 from solstice_common.broker.rabbitmq.link_errors import TOO_LARGE
-from solstice_common.broker.rabbitmq.management_api import unacked_in
+from solstice_common.broker.rabbitmq.management_api import QueueCounts, counts_in
 from solstice_common.broker.rabbitmq.received_properties import publishable
 from solstice_common.broker.rabbitmq.tools.dead_letter_reader import DeadLetterReader, reading
 from solstice_common.broker.rabbitmq.tools.spooled_messages import BegunMessage, NoRoom, Spool, Spooled
@@ -52,16 +51,36 @@ MOST_BYTES: Final = 131_072 - 64
 """Of all properties: they have to fit one frame of RabbitMQ's default size, or the broker ends the connection."""
 
 
-HeldIn = Callable[[str], Awaitable[int | None]]
-"""Returns how many messages of a queue the management API counts as held; None when it does not answer."""
+CONNECT_SECONDS: Final = 1.0
+"""A firewall before the management API must not hold up each look at an empty queue."""
+
+
+class _Counts:
+    """The numbers of the management API; none once it could not be reached."""
+
+    def __init__(self, url: str, management_url: str) -> None:
+        self._url = url
+        self._management_url = management_url or None
+        self._is_away = False
+
+    async def of(self, queue: str) -> QueueCounts | None:
+        if self._is_away:
+            return None
+        try:
+            return await counts_in(
+                self._url, queue, management_url=self._management_url, connect_seconds=CONNECT_SECONDS
+            )
+        except BrokerUnavailable:
+            self._is_away = True
+            return None
 
 
 class RabbitMQDeadLetters:
     """See `dead_letter_queue.DeadLetterQueues`."""
 
-    def __init__(self, connection: ToolConnection, url: str, held_in: HeldIn) -> None:
+    def __init__(self, connection: ToolConnection, url: str, counts: _Counts) -> None:
         self._connection = connection
-        self._held_in = held_in
+        self._counts = counts
         self.url = url
 
     @classmethod
@@ -71,22 +90,21 @@ class RabbitMQDeadLetters:
 
         The management API, by default on the broker's host, says how many messages other readers hold.
         """
-        held_in = partial(unacked_in, url, management_url=management_url or None)
         async with tool_connection(url, name) as (connection, shown):
-            yield cls(connection, shown, held_in)
+            yield cls(connection, shown, _Counts(url, management_url))
 
     def queue(self, name: str) -> "RabbitMQDeadLetterQueue":
         """See `dead_letter_queue.DeadLetterQueues.queue`."""
-        return RabbitMQDeadLetterQueue(self._connection, self.url, name, self._held_in)
+        return RabbitMQDeadLetterQueue(self._connection, self.url, name, self._counts)
 
 
 class RabbitMQDeadLetterQueue:
     """See `dead_letter_queue.DeadLetterQueue`."""
 
-    def __init__(self, connection: ToolConnection, url: str, name: str, held_in: HeldIn) -> None:
+    def __init__(self, connection: ToolConnection, url: str, name: str, counts: _Counts) -> None:
         self._connection = connection
         self._url = url
-        self._held_in = held_in
+        self._counts = counts
         self._idle_since: float | None = None
         """Since when other consumers have held nothing, as the management API says."""
         self.name = name
@@ -97,17 +115,21 @@ class RabbitMQDeadLetterQueue:
             return await reader.ready()
 
     async def in_use(self) -> int | None:
-        """See `dead_letter_queue.DeadLetterQueue.in_use`. A stranger's `basic.get` does not show."""
+        """See `dead_letter_queue.DeadLetterQueue.in_use`.
+
+        Who got messages one by one is no consumer: the management API alone counts these, some seconds later.
+        """
         async with self._reading() as reader:
             # A quorum queue counts a consumer that has just left, such as our own, a little longer.
             wait_until = time.monotonic() + LEFT_SECONDS
-            while await reader.consumers():
-                if time.monotonic() >= wait_until:
-                    break
+            ready, consumers = await reader.ready_and_consumers()
+            while consumers and time.monotonic() < wait_until:
                 await asyncio.sleep(LEFT_SECONDS / 30)
-            else:
-                return 0
-        number = await self._held_in(self.name)
+                ready, consumers = await reader.ready_and_consumers()
+        counted = await self._counts.of(self.name)
+        if not consumers:
+            return unlisted(ready, counted)
+        number = None if counted is None else counted.unacked
         if number != 0:
             self._idle_since = None
             return number
@@ -254,6 +276,14 @@ def _note_as_read(renewing: "asyncio.Future[None]") -> None:
     # Its caller may have been cancelled: asyncio would log an unretrieved error as a bug.
     if not renewing.cancelled():
         renewing.exception()
+
+
+def unlisted(ready: int, counted: QueueCounts | None) -> int:
+    """Return how many messages are held without a consumer, while `ready` ones wait. Pure.
+
+    The numbers may be of a moment at which our own reader held all that waits; then those that wait now did not wait.
+    """
+    return counted.unacked if counted is not None and counted.ready == ready else 0
 
 
 def _see_nothing(_dead_letter: DeadLetter) -> None:

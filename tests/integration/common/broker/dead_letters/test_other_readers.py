@@ -1,9 +1,9 @@
 """A dead-letter queue that another reader holds does not look empty."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 
+import aio_pika
 import pytest
 
 from solstice_common.broker import (
@@ -21,7 +21,7 @@ from solstice_common.errors import DeadLettersInUse
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology
 from tests.brokers import EMBEDDED, broker_url, pytest_generate_tests
-from tests.dead_letter_replays import JOBS, TOPOLOGY, fill, refused
+from tests.dead_letter_replays import JOBS, TOPOLOGY, another_reader, fill, refused
 from tests.polling import wait_until_true
 from tests.servers.rabbitmq import Vhost
 from tests.servers.versions import NATS, REDIS
@@ -45,26 +45,6 @@ async def ours(broker: Broker, broker_url: str) -> AsyncIterator[DeadLetterQueue
     del broker
     async with open_dead_letter_queues(broker_url, name="ours") as queues:
         yield queues
-
-
-@asynccontextmanager
-async def another_reader(url: str) -> AsyncIterator[None]:
-    """Hold all dead letters on another connection until the end."""
-    begun, done = asyncio.Event(), asyncio.Event()
-
-    async def hold(_: Sequence[DeadLetter]) -> Collection[str]:
-        begun.set()
-        await done.wait()
-        return ()
-
-    async with open_dead_letter_queues(url, name="other") as others:
-        queue = others.queue(JOBS.dlq)
-        taking = asyncio.create_task(queue.take(hold, COUNT))
-        async with asyncio.timeout(30):
-            await begun.wait()
-        yield
-        done.set()
-        await taking
 
 
 def ids(queues: DeadLetterQueues) -> Awaitable[list[str]]:
@@ -169,3 +149,49 @@ async def test_the_management_api_of_rabbitmq_says_how_many(rabbitmq_vhost: Vhos
                 return await ours.queue(JOBS.dlq).in_use() == COUNT
 
             await wait_until_true("all are counted", all_are_counted)
+
+
+async def test_what_a_script_got_one_by_one_is_no_empty_queue(
+    rabbitmq_vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no consumer, and AMQP counts consumers alone."""
+    url, noted = rabbitmq_vhost.url, list[tuple[str, int | None]]()
+    monkeypatch.setattr(other_readers, "WAIT_SECONDS", 0.3)
+    async with (
+        connected(url, topology=full_topology(BrokerSettings(amqp_queue_type="classic"))) as broker,
+        open_dead_letter_queues(
+            url, name="ours", management_url=rabbitmq_vhost.server.management_url
+        ) as queues,
+        await aio_pika.connect(url) as script,
+    ):
+        await broker.publish([refused(number) for number in range(COUNT)])
+        await wait_for_ready(broker, JOBS.dlq, COUNT)
+
+        async def listed() -> int:
+            return len(
+                await browse(
+                    queues,
+                    [JOBS.dlq],
+                    Selection(),
+                    lambda found: found.id,
+                    on_held=lambda *held: noted.append(held),
+                )
+            )
+
+        for _ in range(10):
+            assert await listed() == COUNT
+        assert noted == []  # also where our own reading is counted
+        channel = await script.channel()
+        theirs = await channel.get_queue(JOBS.dlq, ensure=False)
+
+        async def all_are_counted() -> bool:
+            return await queues.queue(JOBS.dlq).in_use() == COUNT
+
+        for _ in range(COUNT):
+            await theirs.get()
+        await wait_until_true("all are counted", all_are_counted)
+        with pytest.raises(DeadLettersInUse, match=f"{COUNT} dead letters of {JOBS.dlq} cannot be read"):
+            await listed()
+        await channel.close()
+        await wait_for_ready(broker, JOBS.dlq, COUNT)
+        assert await listed() == COUNT
