@@ -20,7 +20,10 @@ class Layout:
     """The columns that may shrink, by their headings. All other columns are shown whole."""
 
     folded: Collection[str]
-    """Columns that may be folded into further lines, at least `FOLDED_WIDTH` wide."""
+    """Columns that may be folded into further lines, at least `FOLDED_WIDTH` wide.
+
+    Where even that does not fit, every column is: nothing is cut.
+    """
     dropped_first: Sequence[str]
     """Columns that may be left out, in this order; never the first one."""
 
@@ -37,9 +40,12 @@ def print_table(
         for place, column in enumerate(columns)
     ]
     shown = fitting(columns, widths, console.width, layout)
+    fits = _needed(columns, widths, shown, layout) <= console.width
     table = Table(box=None, pad_edge=False, header_style="dim")
     for place in shown:
-        table.add_column(columns[place], no_wrap=columns[place] not in layout.folded, overflow="fold")
+        table.add_column(
+            columns[place], no_wrap=fits and columns[place] not in layout.folded, overflow="fold"
+        )
     for row in rows:
         table.add_row(*(row[place] for place in shown))
     console.print(table)
@@ -57,15 +63,15 @@ def fitting(
 ) -> Sequence[int]:
     """Return the indexes of the columns that fit. Pure."""
     shown = list(range(len(columns)))
-
-    def needed() -> int:
-        return sum(
-            min(widths[place], FOLDED_WIDTH) if columns[place] in layout.folded else widths[place]
-            for place in shown
-        ) + _GAP * (len(shown) - 1)
-
     for column in layout.dropped_first:
-        if needed() <= columns_left:
+        if _needed(columns, widths, shown, layout) <= columns_left:
             break
         shown = [place for place in shown if columns[place] != column or place == 0]
     return shown
+
+
+def _needed(columns: Sequence[str], widths: Sequence[int], shown: Sequence[int], layout: Layout) -> int:
+    return sum(
+        min(widths[place], FOLDED_WIDTH) if columns[place] in layout.folded else widths[place]
+        for place in shown
+    ) + _GAP * (len(shown) - 1)

@@ -40,7 +40,10 @@ STATE_STYLE: Final[Mapping[str, str]] = {
 
 LAYOUT: Final = Layout(
     folded=frozenset(
-        {"REPOSITORY", "NAME", "REF", "BRANCH", "DETAIL", "IMAGE", "REASON", "SCOPES", "HELD BACK"}
+        {
+            *("REPOSITORY", "NAME", "REF", "BRANCH", "DETAIL", "IMAGE", "REASON", "HELD BACK"),
+            *("SCOPES", "SOURCES", "REPOSITORIES", "RIGHTS"),
+        }
     ),
     dropped_first=(
         *(
