@@ -33,13 +33,13 @@ display.{what}(rows, now=now)
 """
 
 
-def on_a_terminal(code: str, columns: int) -> str:
+def on_a_terminal(code: str, columns: int, **settings: str) -> str:
     """The output of a process on a real pseudo-terminal of that width."""
     own_end, other_end = pty.openpty()
     fcntl.ioctl(other_end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     process = subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**base_environment(), "TERM": "xterm", "NO_COLOR": "1"},
+        env={**base_environment(), "TERM": "xterm", "NO_COLOR": "1", **settings},
         stdin=other_end,
         stdout=other_end,
         stderr=other_end,
@@ -88,6 +88,106 @@ def test_a_dead_status_is_shown_whole(columns: int, tmp_path: Path) -> None:
     words = " ".join(" ".join(lines).split())
     assert "a-long-owner-name/a-very-long-repository cccccccccc" in words
     assert "not_found: the forge answered 404 Not Found: [Not Found]" in words
+
+
+@pytest.mark.parametrize("columns", [60, 200])
+def test_dead_status_of_a_stranger_steers_no_terminal(columns: int, tmp_path: Path) -> None:
+    hostile = DEAD.replace("not_found", r"not_found\x1b]0;title\x07").replace(
+        "forgejo-inside", r"a\x9b1mb\u202ec"
+    )
+    shown = on_a_terminal(hostile.replace("{file}", str(tmp_path / "broker")), columns)
+    assert "not_found" in shown
+    # Colours are gone already; nothing else may be left that steers.
+    assert [each for each in shown if each in "\x1b\x07\x9b\u202e"] == []
+
+
+COMMANDS = """
+import asyncio
+from solstice_cli.main import app
+from solstice_common.broker import open_broker, open_dead_letter_queues
+from solstice_forge.cli import app as forge_app
+from tests.browsing import browse
+from tests.dead_letter_replays import JOBS, fill, refused
+
+async def refuse():
+    async with open_broker({url!r}, name="test") as broker:
+        await fill(broker, refused(1, repo_full_name={repository!r}))
+    async with open_dead_letter_queues({url!r}, name="test") as queues:
+        (found,) = await browse(queues.queue(JOBS.dlq), 1)
+        return found.id
+
+dead_letter = asyncio.run(refuse())
+for words in {commands!r}:
+    print("$", *words[:2])
+    try:
+        (forge_app if words[0] == "statuses" else app)([dead_letter if each == "ID" else each for each in words])
+    except SystemExit as ended:
+        assert not ended.code, words
+"""
+
+
+def unfolded(table: str) -> list[str]:
+    """The cells of the only row of a table."""
+    heading, *lines = table.partition("Not enough")[0].splitlines()
+    starts = [found.start() for found in re.finditer(r"\S+", heading)]
+    return [
+        "".join(line[start:end].strip() for line in lines)
+        for start, end in zip(starts, [*starts[1:], None], strict=True)
+    ]
+
+
+def test_nothing_of_dead_letters_topology_and_keys_is_cut_on_60_columns(tmp_path: Path) -> None:
+    repository, key = "a-very-long-owner-name/a-very-long-repository-name", "a-long-name-of-a-key-of-2026"
+    url, file = f"sqlite:///{tmp_path / 'broker.db'}", str(tmp_path / "dead.jsonl")
+    broker = ("--amqp-url", url)
+    commands = {
+        "dlq list": [*broker],
+        "dlq show": ["ID", *broker],
+        "dlq export": [file, *broker],
+        "dlq drop": ["ID", "--yes", *broker],
+        "dlq import": [file, *broker],
+        "dlq replay": ["--all", "--dry-run", *broker],
+        "dlq purge": ["--queue", "requests", "--yes", *broker],
+        "topology show": [],
+        "topology check": [*broker],
+        "topology users": ["--amqp-url", "redis://127.0.0.1/0"],
+        "keys create": [key, "--source", "github", "--source", "gitlab", "--right", "trusted"],
+        "keys list": [],
+        "keys revoke": [key],
+        "statuses dead": [*broker],
+        "statuses replay": [*broker],
+    }
+    words = [[*name.split(), *more] for name, more in commands.items()]
+    code = COMMANDS.format(url=url, repository=repository, commands=words)
+    shown = on_a_terminal(code, 60, SOLSTICE_HOME=str(tmp_path / "home")).replace("\r", "")
+    printed = dict(re.findall(r"^\$ (\w+ \w+)\n(.*?)(?=^\$ |\Z)", shown, re.MULTILINE | re.DOTALL))
+    assert list(printed) == list(commands)
+    assert "\u2026" not in shown
+    listed, numbers = printed["dlq list"].split("\n\n")
+    for table in (listed, printed["keys list"]):
+        assert all(len(line.rstrip()) <= 60 for line in table.splitlines())
+        assert "widen the terminal, or use --json" in table
+    dead_letter, *cells = unfolded(listed)
+    assert cells == ["internal_error", repository]
+    assert "dead letters  1\n" in numbers
+    assert unfolded(printed["keys list"]) == [key, "github,gitlab", "**", "trusted"]
+    for command, text in {
+        "dlq show": f"repository                  {repository}\n",
+        "dlq export": f"wrote 1 dead letter to {file}\n",
+        "dlq drop": "removed 1 dead letter\n",
+        "dlq import": "solstice.jobs.v1.dlq: added 1, there already 0, failed 0\n",
+        "dlq replay": f"{dead_letter}\treplay\tinternal_error\n",
+        "dlq purge": "removed 1 dead letter from solstice.jobs.v1.dlq\n",
+        "topology show": "x-dead-letter-strategy=at-least-once, x-overflow=reject-publish, x-queue-type=quorum\n",
+        "topology check": f"{url}: as they must be\n",
+        "topology users": "~solstice.statuses.v1 ~solstice.statuses.v1.dlq)'\n",
+        "keys create": f"SIGNING_KEYS={tmp_path / 'home' / 'keys' / key}.json, which",
+        "keys revoke": f"{key} is revoked\n",
+        "statuses dead": "no dead letters: every forge took its statuses\n",
+        "statuses replay": "sent 0 again\n",
+    }.items():
+        # What is longer than a line is left to the terminal, which lets it be copied whole.
+        assert text in printed[command], command
 
 
 DELIVERIES = """

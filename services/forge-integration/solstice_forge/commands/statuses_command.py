@@ -15,7 +15,7 @@ from rich.table import Table
 
 from solstice_common.broker import open_broker, open_dead_letter_queues
 from solstice_common.cli.options import with_settings
-from solstice_common.cli.output import AsJson, json_option, note_when_slow, print_json, print_rows
+from solstice_common.cli.output import AsJson, json_option, note_when_slow, one_line, print_json, print_rows
 from solstice_common.cli.program import CONTEXT_SETTINGS
 from solstice_common.settings import BrokerSettings, without_password
 from solstice_forge.statuses.dead_statuses import DeadStatus, ReplayedStatuses, dead_statuses, replay
@@ -62,10 +62,10 @@ def dead_command(
     elif dead_letters and not sys.stdout.isatty():
         print_rows(map(_row, dead_letters))
     elif dead_letters and (console := Console()).width < TABLE_COLUMNS:
-        for dead_letter in dead_letters:
+        for dead_letter in map(_harmless, dead_letters):
             console.print(_block(dead_letter), markup=False, highlight=False)
     elif dead_letters:
-        console.print(_table(dead_letters))
+        console.print(_table([*map(_harmless, dead_letters)]))
     else:
         typer.echo("no dead letters: every forge took its statuses")
 
@@ -125,6 +125,16 @@ def _row(dead_letter: DeadStatus) -> Sequence[object]:
         dead_letter.reason,
         dead_letter.detail,
     )
+
+
+def _harmless(dead_letter: DeadStatus) -> DeadStatus:
+    """Return it with texts of one line that steer no terminal: a stranger may have published it."""
+    texts = {
+        name: one_line(value)
+        for name, value in msgspec.structs.asdict(dead_letter).items()
+        if isinstance(value, str)
+    }
+    return msgspec.structs.replace(dead_letter, **texts)
 
 
 def _block(dead_letter: DeadStatus) -> str:
