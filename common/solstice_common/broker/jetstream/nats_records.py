@@ -151,7 +151,10 @@ def read_meta(headers: Mapping[str, str] | None) -> dict[str, Any]:
 
 
 def meta_of_head(head: bytes) -> dict[str, Any]:
-    """Return the properties in the bytes of a stored head, as `read_meta` does of what nats-py reads of it."""
+    """Return the properties in the bytes of a head.
+
+    They are those that `read_meta` returns of what nats-py reads of it.
+    """
     values = [
         value
         for name, _, value in (line.partition(b":") for line in head[len(_FIRST_LINE) :].split(b"\r\n"))

@@ -126,15 +126,15 @@ class QueueCounts:
 
     ready: int
     unacked: int
-    """Those that consumers hold, or whoever got them one by one (`basic.get`)."""
+    """Those that consumers hold, and those that a client got one by one (`basic.get`)."""
 
 
 async def counts_in(
     amqp_url: str, queue: str, *, management_url: str | None = None, connect_seconds: float
 ) -> QueueCounts | None:
-    """Return the numbers of a queue's messages; None when the API gives none to this user.
+    """Return the numbers of a queue's messages.
 
-    Raises as `found_topology` does.
+    None when the API gives none to this user. Raises as `found_topology` does.
     """
     async with _opened(amqp_url, management_url, connect_seconds) as (api, vhost, _):
         row = await api.one(f"queues/{vhost}/{quote(queue, safe='')}") or {}

@@ -128,7 +128,10 @@ def _row(dead_letter: DeadStatus) -> Sequence[object]:
 
 
 def _harmless(dead_letter: DeadStatus) -> DeadStatus:
-    """Return it with texts of one line that steer no terminal: a stranger may have published it."""
+    """Return it with texts of one line that steer no terminal.
+
+    A stranger may have published it.
+    """
     texts = {
         name: one_line(value)
         for name, value in msgspec.structs.asdict(dead_letter).items()

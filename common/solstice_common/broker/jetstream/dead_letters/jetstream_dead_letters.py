@@ -27,10 +27,10 @@ from solstice_common.broker.dead_letters.dead_letter_queue import (
 )
 from solstice_common.broker.dead_letters.hashed_bodies import in_groups
 from solstice_common.broker.dead_letters.meta_records import meta_of_dead_letter
-from solstice_common.broker.jetstream.dead_letters.stored_messages import (
+from solstice_common.broker.jetstream.dead_letters.stream_messages import (
     WINDOW,
     NumberedDeadLetter,
-    StoredMessages,
+    StreamMessages,
 )
 from solstice_common.broker.jetstream.jetstream_names import stream_of
 from solstice_common.broker.jetstream.jetstream_presence import answer_presence, held_by_consumers
@@ -183,7 +183,7 @@ class JetStreamDeadLetterQueue:
         return removed
 
     async def _passed_on(
-        self, stored: StoredMessages, hold: _Hold, group: Sequence[NumberedDeadLetter], handle: Handle
+        self, stored: StreamMessages, hold: _Hold, group: Sequence[NumberedDeadLetter], handle: Handle
     ) -> int:
         """Pass held messages to the handler, and remove what it chooses; return how many."""
         chosen = await handle([dead_letter for _, dead_letter in group])
@@ -207,10 +207,10 @@ class JetStreamDeadLetterQueue:
                 outcomes += await self._publish(group)
             return outcomes
 
-    async def _stored(self) -> StoredMessages:
-        return StoredMessages(self._connection, self.name, await find_stream(self._connection, self.name))
+    async def _stored(self) -> StreamMessages:
+        return StreamMessages(self._connection, self.name, await find_stream(self._connection, self.name))
 
-    async def _remove(self, stored: StoredMessages, sequences: Sequence[int]) -> int:
+    async def _remove(self, stored: StreamMessages, sequences: Sequence[int]) -> int:
         """Remove messages; return how many were still there."""
         subject = f"$JS.API.STREAM.MSG.DELETE.{self._stream}"
         with _reported(self._url):

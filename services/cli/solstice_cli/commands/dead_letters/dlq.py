@@ -10,6 +10,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from solstice_cli import completers
+from solstice_cli.commands.dead_letters.dead_letter_reading import (
+    answered_by,
+    found_dead_letters,
+    name_unknown,
+)
 from solstice_cli.commands.dead_letters.dlq_options import (
     Chosen,
     DeadLetterSettings,
@@ -20,8 +25,7 @@ from solstice_cli.commands.dead_letters.dlq_options import (
     choose,
     with_choice,
 )
-from solstice_cli.commands.dead_letters.dlq_queues import answered_by, found_dead_letters, name_unknown
-from solstice_cli.commands.dead_letters.dlq_replay import replay
+from solstice_cli.commands.dead_letters.replay_command import replay
 from solstice_cli.output import dead_letters as shown
 from solstice_cli.output.dead_letter_lines import STANDARD_STREAM, lines_to_export, lines_to_import
 from solstice_cli.output.dead_letter_progress import Tally, interruptible, progress

@@ -40,9 +40,9 @@ class DeadLettersApi:
         ]
 
     async def dead_letters(self, request: Request) -> Response:
-        """One page of dead letters, of each queue the oldest first, and how many there are.
+        """One page of dead letters, and how many there are.
 
-        It changes nothing.
+        Of each queue the oldest come first. It changes nothing.
         """
         query = parse_query(request, DeadLettersQuery)
         selection, filters = _selection(query), query.filters()

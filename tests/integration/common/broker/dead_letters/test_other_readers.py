@@ -174,7 +174,7 @@ async def test_what_a_script_got_one_by_one_is_no_empty_queue(
                     [JOBS.dlq],
                     Selection(),
                     lambda found: found.id,
-                    on_held=lambda *held: noted.append(held),
+                    on_held=lambda *facts: noted.append(facts),
                 )
             )
 
@@ -182,13 +182,13 @@ async def test_what_a_script_got_one_by_one_is_no_empty_queue(
             assert await listed() == COUNT
         assert noted == []  # also where our own reading is counted
         channel = await script.channel()
-        theirs = await channel.get_queue(JOBS.dlq, ensure=False)
+        got_from = await channel.get_queue(JOBS.dlq, ensure=False)
 
         async def all_are_counted() -> bool:
             return await queues.queue(JOBS.dlq).in_use() == COUNT
 
         for _ in range(COUNT):
-            await theirs.get()
+            await got_from.get()
         await wait_until_true("all are counted", all_are_counted)
         with pytest.raises(DeadLettersInUse, match=f"{COUNT} dead letters of {JOBS.dlq} cannot be read"):
             await listed()

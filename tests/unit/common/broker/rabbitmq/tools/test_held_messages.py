@@ -7,7 +7,7 @@ from solstice_common.broker.rabbitmq.tools.rabbitmq_dead_letters import unlisted
 
 
 @pytest.mark.parametrize(
-    ("waiting", "counted", "held"),
+    ("waiting", "counted", "number"),
     [
         (0, None, 0),
         (0, QueueCounts(ready=0, unacked=0), 0),
@@ -21,6 +21,6 @@ from solstice_common.broker.rabbitmq.tools.rabbitmq_dead_letters import unlisted
     ],
 )
 def test_only_what_is_held_beside_those_that_wait_is_held_by_others(
-    waiting: int, counted: QueueCounts | None, held: int
+    waiting: int, counted: QueueCounts | None, number: int
 ) -> None:
-    assert unlisted(waiting, counted) == held
+    assert unlisted(waiting, counted) == number

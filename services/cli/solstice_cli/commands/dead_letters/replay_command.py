@@ -5,13 +5,18 @@ from typing import Annotated, Final
 
 import typer
 
+from solstice_cli.commands.dead_letters.dead_letter_reading import (
+    NAME,
+    answered_by,
+    found_dead_letters,
+    name_unknown,
+)
 from solstice_cli.commands.dead_letters.dlq_options import (
     Chosen,
     DeadLetterSettings,
     DryRun,
     with_choice,
 )
-from solstice_cli.commands.dead_letters.dlq_queues import NAME, answered_by, found_dead_letters, name_unknown
 from solstice_cli.output import dead_letters as shown
 from solstice_cli.output.dead_letter_progress import interruptible, progress
 from solstice_common.broker import DeadLetterQueues, open_broker

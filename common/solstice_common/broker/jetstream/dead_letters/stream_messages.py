@@ -35,8 +35,11 @@ NumberedDeadLetter = tuple[int, DeadLetter]
 """A dead letter and its sequence."""
 
 
-class StoredMessages:
-    """The messages of a queue between `first` and `last`, which is the smaller one without messages."""
+class StreamMessages:
+    """The messages of a queue between `first` and `last`.
+
+    Without messages, `last` is the smaller one.
+    """
 
     def __init__(self, connection: NatsConnection, queue: str, found: StreamInfo | None) -> None:
         self._connection = connection
@@ -72,9 +75,9 @@ class StoredMessages:
         return messages, part.stop if messages else await self.next(part.stop)
 
     async def at(self, sequences: Collection[int], *, whole: bool = False) -> list[NumberedDeadLetter]:
-        """Return the messages of these sequences that exist, in order; the leader of the stream answers.
+        """Return the messages of these sequences that exist, in order.
 
-        Raises NatsLost and APIError.
+        The leader of the stream answers. Raises NatsLost and APIError.
         """
         read = await asyncio.gather(*(self.one(sequence, whole=whole) for sequence in sequences))
         return [
@@ -135,16 +138,16 @@ class _Batch:
     A stranger may have written the heads of messages, also so that they look like a status of the server.
     """
 
-    def __init__(self, queue: str, wanted: range, *, whole: bool) -> None:
+    def __init__(self, queue: str, sequences: range, *, whole: bool) -> None:
         self.request = json.dumps(
-            {"seq": wanted.start, "batch": min(WINDOW, len(wanted)), "max_bytes": GROUP_BYTES}
+            {"seq": sequences.start, "batch": min(WINDOW, len(sequences)), "max_bytes": GROUP_BYTES}
         ).encode()
         self.messages: list[NumberedDeadLetter] = []
         self.ended = asyncio.Event()
         self.is_refused = False
         """Whether the server does not answer such requests, or those of this stream."""
         self._queue = queue
-        self._wanted = wanted
+        self._range = sequences
         self._whole = whole
         self._skips_the_rest = False
 
@@ -166,10 +169,10 @@ class _Batch:
             self.ended.set()
             return
         sequence = headers["Nats-Sequence"]
-        at_least = self.messages[-1][0] + 1 if self.messages else self._wanted.start
+        at_least = self.messages[-1][0] + 1 if self.messages else self._range.start
         if self._skips_the_rest or not sequence.isdecimal() or int(sequence) < at_least:
             self._skips_the_rest = True
-        elif int(sequence) in self._wanted:
+        elif int(sequence) in self._range:
             number = int(sequence)
             dead_letter = _dead_letter(self._queue, number, read_meta(headers), body, whole=self._whole)
             self.messages.append((number, dead_letter))
