@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +26,8 @@ class ImageRegistry:
     error: str = ""
     login: str = ""
     """`user:password`, which every request has to have."""
+    on_question: Callable[[], object] = lambda: None
+    """Called at each question for a manifest, while it waits for the answer."""
     requests: list[str] = field(default_factory=list)
     """The paths of manifests that were asked for."""
 
@@ -51,6 +53,7 @@ class ImageRegistry:
             return 200, "application/octet-stream", blob
         if kind == "manifests":
             self.requests.append(reference)
+            self.on_question()
             if self.status == 200 and reference in {"1", self.digest}:
                 return 200, OCI, self.manifest
         status, error = (404, "MANIFEST_UNKNOWN") if self.status == 200 else (self.status, self.error)

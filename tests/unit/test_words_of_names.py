@@ -25,7 +25,7 @@ TERMS: Final[Mapping[str, str]] = {
     "Git and forges": "branch checkout comment commit fetch forge git gitea head hook merge object owner project "
     "pull push ref release repository resend submodule suite webhook",
     "products": "kdl lf nat podman redis solstice sqlite",
-    "HTTP and networks": "access address api body client complete connection header host http link proxy route server "
+    "HTTP and networks": "access address api body client complete connection header host http link login proxy route server "
     "subscription token transport url web wire",
     "programs": "app application byte call chunk clock command control database entry error event file filter "
     "frame git input limit line local log mode name node note option operation orchestrator output page policy process "

@@ -167,6 +167,8 @@ class LogEvent(StrEnum):
     """A workspace could not be removed: directory, detail (why)."""
     CONTAINER_CREATED = "container.created"
     """An attempt has its container: job_id, attempt, image, digest."""
+    REGISTRY_LOGIN_UNUSABLE = "registry.login_unusable"
+    """The password of a login cannot be read: image, detail (why)."""
     CONTAINER_NOT_REMOVED = "container.not_removed"
     """A container could not be removed: container, detail (why)."""
     CONTAINERS_SWEPT = "containers.swept"

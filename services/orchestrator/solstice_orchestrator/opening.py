@@ -51,6 +51,7 @@ from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.worker import sensors
 from solstice_orchestrator.worker.executors import Executor, MeteredExecutor, make_executor
 from solstice_orchestrator.worker.executors.containers.container_plan import ContainerRules
+from solstice_orchestrator.worker.executors.containers.images import read_login_rules
 from solstice_orchestrator.worker.executors.containers.left_containers import left_containers
 from solstice_orchestrator.worker.executors.containers.podman_launcher import PodmanLauncher, open_podman
 from solstice_orchestrator.worker.executors.launcher import Launcher
@@ -206,6 +207,7 @@ async def _open_launcher(
     rules = ContainerRules(
         default_image=settings.default_image,
         allowed=split(settings.allowed_images),
+        logins=read_login_rules(settings.registry_logins),
         pull=settings.image_pull,
         network=settings.container_network,
         memory_bytes=settings.container_memory_mib * MIB,
@@ -213,7 +215,7 @@ async def _open_launcher(
         processes=settings.container_processes,
         v1_trust=v1_trust,
     )
-    return await open_podman(environ, rules)
+    return await open_podman(environ, rules, settings.registry_logins)
 
 
 def _governor(

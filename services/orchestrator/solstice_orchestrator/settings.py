@@ -103,6 +103,10 @@ class OrchestratorSettings(
         default="*",
         description="EXECUTOR=podman: images that jobs may name, as patterns by commas: docker.io/library/*,ghcr.io/acme/*.",
     )
+    registry_logins: str = Field(
+        default="",
+        description="EXECUTOR=podman: file (TOML) of the logins that fetch images from private registries; without it, none.",
+    )
     image_pull: PullPolicy = Field(
         default=PullPolicy.MISSING,
         description="EXECUTOR=podman: when images are fetched from their registries, unless the job says it: missing, "

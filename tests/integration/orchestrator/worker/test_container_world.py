@@ -1,10 +1,12 @@
 """Images, networks and limits of containers, and failures of their machine."""
 
 import contextlib
+import os
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,12 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, PullPolicy
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.worker.executors.containers.container_plan import MIB
-from tests.container_jobs import MEMORY, PROCESSES, ContainerJobs, container_jobs
+from solstice_orchestrator.worker.executors.containers.registry_logins import LoginRule, auth_file
+from tests.container_jobs import MEMORY, PROCESSES, RULES, ContainerJobs, container_jobs
 from tests.servers.image_registry import ImageRegistry, image_registry
 from tests.servers.podman import IMAGE, PodmanStore, networks_can_be_made, podman_store
 
+PASSWORD = "heron-otter-reed-7731"
 FREEBIND = 15
 """IP_FREEBIND of ip(7): an address may be used that no interface has yet."""
 
@@ -58,6 +62,77 @@ async def test_an_image_is_fetched_as_often_as_its_policy_says(
     outcome = await jobs.run("true", container=ContainerSpec(image=name, pull=PullPolicy.ALWAYS))
     assert outcome.image == f"{name}@{registry.digest}"
     assert registry.requests != []
+
+
+async def test_a_login_fetches_private_images_and_no_process_job_or_file_shows_it(
+    podman: PodmanStore, registry: ImageRegistry, tmp_path: Path
+) -> None:
+    registry.login = f"river-ci:{PASSWORD}"
+    login = LoginRule(images=(f"{registry.address}/river/*",), user="river-ci", password="env:PLANTED")
+    rules = replace(RULES, logins=(login,))
+    private = ContainerSpec(image=f"{registry.address}/river/build:1")
+    found: list[str] = []
+    registry.on_question = lambda: found.extend(processes_with(PASSWORD))
+    async with container_jobs(podman, tmp_path, rules, PLANTED=PASSWORD) as jobs:
+        assert (
+            await jobs.run("env; cat /proc/[0-9]*/environ", container=private)
+        ).state is JobState.SUCCEEDED
+        assert found == []
+        assert PASSWORD not in jobs.text
+        assert shows(tmp_path, PASSWORD) == []
+        assert shows(podman.folder, PASSWORD) == []
+        # It is on this machine by now, and a stranger gets it all the same only by the operator's word.
+        outcome = await jobs.run("echo never", container=private, request={"trusted": False})
+        assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.CONTAINER_REFUSED)
+        outcome = await jobs.run(
+            "echo never", container=replace(private, image=f"{registry.address}/lake/x:1")
+        )
+        assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.IMAGE_UNAVAILABLE)
+        assert "never" not in jobs.text
+
+
+async def test_a_login_of_the_machine_does_not_serve_strangers(
+    podman: PodmanStore, registry: ImageRegistry, tmp_path: Path
+) -> None:
+    registry.login = f"river-ci:{PASSWORD}"
+    logins = tmp_path / "auth.json"
+    logins.write_bytes(auth_file(registry.address, "river-ci", PASSWORD))
+    async with container_jobs(podman, tmp_path, REGISTRY_AUTH_FILE=str(logins)) as jobs:
+        image = ContainerSpec(image=f"{registry.address}/river/build:1")
+        outcome = await jobs.run("echo never", container=image, request={"trusted": False})
+        assert outcome.reason is Reason.IMAGE_UNAVAILABLE
+        assert (await jobs.run("true", container=image)).state is JobState.SUCCEEDED
+
+
+async def test_a_password_that_cannot_be_read_is_the_worlds_failure(
+    podman: PodmanStore, registry: ImageRegistry, tmp_path: Path
+) -> None:
+    login = LoginRule(images=(f"{registry.address}/**",), user="river-ci", password="file:missing")
+    async with container_jobs(podman, tmp_path, replace(RULES, logins=(login,))) as jobs:
+        outcome = await jobs.run("true", container=ContainerSpec(image=f"{registry.address}/build:1"))
+        assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.PROVISION_FAILED)
+        assert registry.requests == []
+
+
+def processes_with(text: str) -> list[str]:
+    """The processes other than this one that show it in their arguments or environment."""
+    return [
+        str(file)
+        for file in Path("/proc").glob("[0-9]*/*")
+        if file.name in {"cmdline", "environ"}
+        and file.parent.name != str(os.getpid())
+        and text in content(file)
+    ]
+
+
+def shows(folder: Path, text: str) -> list[str]:
+    return [str(file) for file in folder.rglob("*") if file.is_file() and text in content(file)]
+
+
+def content(file: Path) -> str:
+    with contextlib.suppress(OSError):
+        return file.read_bytes().decode(errors="replace")
+    return ""
 
 
 @pytest.mark.parametrize(

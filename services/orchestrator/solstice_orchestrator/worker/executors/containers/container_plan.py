@@ -10,6 +10,11 @@ from solstice_orchestrator.domain.container_spec import NetworkAccess, PullPolic
 from solstice_orchestrator.domain.image_names import full_name, is_allowed, is_image_name
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.domain.trust import V1_TRUST, is_trusted
+from solstice_orchestrator.worker.executors.containers.registry_logins import (
+    LoginRefused,
+    LoginRule,
+    login_of,
+)
 from solstice_orchestrator.worker.executors.protocol import Execution
 
 SOURCE: Final = "/workspace"
@@ -40,6 +45,7 @@ class ContainerRules:
     cpus: float = 2.0
     """The same for processors."""
     processes: int = 4096
+    logins: tuple[LoginRule, ...] = ()
     v1_trust: frozenset[Source] = V1_TRUST
     """Sources whose requests are trusted when they do not say."""
 
@@ -51,6 +57,9 @@ class ContainerPlan:
     image: str
     """Its full name."""
     pull: PullPolicy
+    login: LoginRule | None
+    """What fetches the image."""
+    is_trusted: bool
     network: NetworkAccess
     memory_bytes: int
     cpus: float
@@ -73,9 +82,15 @@ def container_plan(execution: Execution, rules: ContainerRules) -> ContainerPlan
     if (wanted.cpus or 0) > rules.cpus:
         return refused(f"the job asks for {wanted.cpus:g} processors; a job here may have {rules.cpus:g}")
     trusted = is_trusted(execution.request, rules.v1_trust)
+    login = login_of(image, rules.logins, execution.request.repo_url, is_trusted=trusted)
+    if isinstance(login, LoginRefused):
+        # Also where the image is here already: another job may have fetched it.
+        return refused(f"the image {image} is for other repositories, or for trusted runs alone")
     return ContainerPlan(
         image=image,
         pull=wanted.pull or rules.pull,
+        login=login,
+        is_trusted=trusted,
         # Code of strangers reaches no network; its workflow file cannot change that.
         network=(wanted.network or rules.network) if trusted else NetworkAccess.NONE,
         memory_bytes=wanted.memory_bytes or rules.memory_bytes,

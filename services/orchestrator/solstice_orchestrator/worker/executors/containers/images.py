@@ -7,10 +7,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import structlog
+
+from solstice_common.errors import ConfigurationError
 from solstice_common.messages.states import JobState
+from solstice_common.values.references import References
 from solstice_orchestrator.domain.container_spec import PullPolicy
 from solstice_orchestrator.domain.jobs import Outcome, Reason
+from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.worker.executors.containers.container_plan import ContainerPlan
 from solstice_orchestrator.worker.executors.containers.podman import Podman, PodmanResult
+from solstice_orchestrator.worker.executors.containers.registry_logins import (
+    NO_LOGINS,
+    LoginRule,
+    auth_file,
+    parse_login_rules,
+)
+
+LOG = structlog.get_logger(__name__)
 
 PULL_SECONDS: Final = 900.0
 _NOT_FOUND: Final = re.compile(
@@ -35,12 +49,15 @@ class Images:
     """The images of this machine; many attempts may ask for one at once."""
 
     podman: Podman
+    references: References
+    """Of the passwords of logins."""
     _pulling: dict[str, asyncio.Lock] = field(default_factory=dict)
     _with_shell: set[str] = field(default_factory=set)
     """The ids of images that have a /bin/sh."""
 
-    async def find(self, name: str, pull: PullPolicy) -> FoundImage | Outcome:
-        """Return the image of a full name, or how an attempt ends without it."""
+    async def find(self, plan: ContainerPlan) -> FoundImage | Outcome:
+        """Return the image of a plan, or how an attempt ends without it."""
+        name, pull = plan.image, plan.pull
         if pull is not PullPolicy.ALWAYS and (found := await self._stored(name)):
             return found
         if pull is PullPolicy.NEVER:
@@ -49,11 +66,27 @@ class Images:
             # Another attempt may have fetched it by now.
             if pull is PullPolicy.MISSING and (found := await self._stored(name)):
                 return found
+            try:
+                logins = await asyncio.to_thread(self._logins, plan)
+            except ValueError as error:
+                LOG.warning(LogEvent.REGISTRY_LOGIN_UNUSABLE, image=name, detail=str(error))
+                return _broken(f"the login that fetches the image {name} cannot be used on this worker")
             # With its transport: others read files of this machine.
-            pulled = await self.podman.run("pull", "--quiet", f"docker://{name}", seconds=PULL_SECONDS)
+            pulled = await self.podman.run(
+                "pull", "--quiet", f"docker://{name}", seconds=PULL_SECONDS, logins=logins
+            )
         if pulled.code:
             return _outcome_of_pull(name, pulled)
         return await self._stored(name) or _broken(f"the image {name} was pulled, and is gone")
+
+    def _logins(self, plan: ContainerPlan) -> bytes | None:
+        """Return podman's file of logins for a pull; None: that of the machine.
+
+        ValueError: the password cannot be read.
+        """
+        if plan.login is None:
+            return None if plan.is_trusted else NO_LOGINS
+        return auth_file(plan.image, plan.login.user, self.references.value(plan.login.password))
 
     async def shell_problem(self, name: str, image: FoundImage, container: str, file: Path) -> Outcome | None:
         """Return the failure of an image without /bin/sh; `file` gets a copy of that."""
@@ -101,3 +134,19 @@ def _unavailable(detail: str) -> Outcome:
 
 def _broken(detail: str) -> Outcome:
     return Outcome(state=JobState.ERRORED, reason=Reason.PROVISION_FAILED, detail=detail)
+
+
+def read_login_rules(path: str) -> tuple[LoginRule, ...]:
+    """Read the rules from a file; an empty path means no file and no logins.
+
+    Raises ConfigurationError, which names every wrong key.
+    """
+    if not path:
+        return ()
+    file = Path(path).expanduser()
+    try:
+        return parse_login_rules(file.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"REGISTRY_LOGINS {file}: {error.strerror or error}") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"REGISTRY_LOGINS {file}: {error}") from None

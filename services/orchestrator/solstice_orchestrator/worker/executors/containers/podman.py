@@ -1,8 +1,10 @@
 """Run podman, and tell from its messages who caused a failure."""
 
 import asyncio
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -39,9 +41,24 @@ class Podman:
 
     environment: Mapping[str, str]
 
-    async def run(self, *arguments: str, seconds: float = SECONDS) -> PodmanResult:
-        """Run podman, and return how that ended. Raises OSError when it cannot be started."""
-        async with child((*COMMAND, *arguments), Path("/"), self.environment, b"") as running:
+    async def run(
+        self, *arguments: str, seconds: float = SECONDS, logins: bytes | None = None
+    ) -> PodmanResult:
+        """Run podman, and return how that ended. Raises OSError when it cannot be started.
+
+        It reads `logins` as its file of logins, which has no name and is in no directory.
+        """
+        with ExitStack() as opened:
+            if logins is None:
+                return await self._run(arguments, seconds)
+            file = os.memfd_create("logins")
+            opened.callback(os.close, file)
+            os.pwrite(file, logins, 0)
+            return await self._run((*arguments, "--authfile", f"/proc/self/fd/{file}"), seconds, file)
+
+    async def _run(self, arguments: Sequence[str], seconds: float, *files: int) -> PodmanResult:
+        command = (*COMMAND, *arguments)
+        async with child(command, Path("/"), self.environment, b"", pass_fds=files) as running:
             reading = asyncio.gather(running.stdout.read(), running.stderr.read())
             try:
                 async with asyncio.timeout(seconds):

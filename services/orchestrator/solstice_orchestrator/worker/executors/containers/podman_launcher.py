@@ -15,6 +15,7 @@ import structlog
 
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages.states import JobState
+from solstice_common.values.references import References
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes import container_step
@@ -62,7 +63,7 @@ class PodmanLauncher:
         if isinstance(plan, Outcome):
             yield plan
             return
-        image = await self.images.find(plan.image, plan.pull)
+        image = await self.images.find(plan)
         if isinstance(image, Outcome):
             yield image
             return
@@ -169,8 +170,10 @@ class PodmanLauncher:
         await asyncio.to_thread(remove_groups, place.root.parent.name, place.root.name)
 
 
-async def open_podman(environ: Mapping[str, str], rules: ContainerRules) -> PodmanLauncher:
+async def open_podman(environ: Mapping[str, str], rules: ContainerRules, logins: str = "") -> PodmanLauncher:
     """Return a launcher once podman has shown that it can run jobs here.
+
+    Passwords of logins may be files beside the file `logins`.
 
     Raises ConfigurationError, with one sentence that says what is missing.
     """
@@ -193,9 +196,12 @@ async def open_podman(environ: Mapping[str, str], rules: ContainerRules) -> Podm
         )
     if not host.get("security", {}).get("seccompEnabled"):
         raise ConfigurationError("EXECUTOR=podman: podman was built without seccomp")
-    return PodmanLauncher(
-        podman=podman, rules=rules, images=Images(podman=podman), rlimits=_rlimits(rules.processes)
-    )
+    images = Images(podman=podman, references=_references(logins, environ))
+    return PodmanLauncher(podman=podman, rules=rules, images=images, rlimits=_rlimits(rules.processes))
+
+
+def _references(file: str, environ: Mapping[str, str]) -> References:
+    return References(folder=Path(file).expanduser().parent, environ=environ)
 
 
 def _rlimits(processes: int) -> dict[str, str]:
