@@ -88,7 +88,7 @@ async def run_planning(
             capacity = concurrency if governor is None else governor.plannable(concurrency)
             if capacity < concurrency and (capacity == 0 or claimed_runs.run_ids):
                 return UNFIT_POLL_SECONDS
-            claimed = await _claim(store, worker_id, places, capacity, claimed_runs)
+            claimed, limit = await _claim(store, worker_id, places, capacity, claimed_runs)
             for task in claimed:
                 claimed_runs.run_ids.add(task.run_id)
                 plans.create_task(
@@ -106,7 +106,8 @@ async def run_planning(
                     ),
                     name=f"plan {task.run_id}",
                 )
-            return 0.0 if claimed else await _until_next(store)
+            # Fewer than could be claimed: no further one waits.
+            return 0.0 if len(claimed) == limit else await _until_next(store)
 
         await on_notification(
             claim_runs,
@@ -135,10 +136,10 @@ class _ClaimedRuns:
 
 async def _claim(
     store: JobStore, worker_id: str, places: asyncio.Semaphore, concurrency: int, claimed_runs: _ClaimedRuns
-) -> Sequence[PlanningTask]:
-    """Claim as many runs as there are free places; wait for the first place.
+) -> tuple[Sequence[PlanningTask], int]:
+    """Claim as many runs as there are free places, and return them with that number.
 
-    Each claimed run then holds one place.
+    It waits for the first place. Each claimed run then holds one place.
     """
     await places.acquire()
     acquired = 1
@@ -160,7 +161,7 @@ async def _claim(
     finally:
         for _ in range(acquired - len(claimed)):
             places.release()
-    return claimed
+    return claimed, acquired
 
 
 async def _ask_store(
