@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from hashlib import sha256
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from solstice_common.broker.delivery import Refuse
@@ -10,8 +9,9 @@ from solstice_common.broker.headers import SIGNATURE_HEADER
 from solstice_common.broker.protocol import Delivery
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, Source
 from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
-from solstice_common.signing.jws import read_signature, signed_bodies
+from solstice_common.signing.jws import BEFORE_PATH, read_signature, signed_tree
 from solstice_common.signing.keys import Right, VerifyKey
+from solstice_common.signing.merkle import ProvenTree
 from solstice_common.signing.verification import outlived, overstep, signer_of
 from solstice_common.values.times import format_seconds
 from solstice_orchestrator.domain.admission import examine, examine_cancel
@@ -71,7 +71,7 @@ def examine_signed(
 class SignedExaminer:
     """`examine_signed` for one delivery after the other, with the same answers.
 
-    Messages of a group carry one text, and most requests say what many before them said. Such a request is taken
+    Messages of a group carry one signature, and most requests say what many before them said. Such a request is taken
     without asking again what is known; every other one, and each refusal, is left to `examine_signed`.
     """
 
@@ -81,9 +81,9 @@ class SignedExaminer:
         self.keys = keys
         self._v1_trust = v1_trust
         self._max_age_seconds = max_age_seconds
-        self._text: object = None
+        self._jws = ""
         self._key_name = ""
-        self._bodies: frozenset[bytes] = frozenset()
+        self._tree: ProvenTree | None = None
         self._allowed: set[tuple[object, ...]] = set()
         """What requests of a key said that they may say."""
         self._now = 0.0
@@ -93,13 +93,14 @@ class SignedExaminer:
     def examine(self, delivery: Delivery, now: float) -> Verified[JobRequestV1] | Refuse:
         """Decode a signed request, or refuse it for good; `now` in seconds since the epoch."""
         body, text = delivery.body, delivery.headers.get(SIGNATURE_HEADER)
-        if text != self._text:
+        jws, _, path = text.partition(BEFORE_PATH) if isinstance(text, str) else ("", "", "")
+        if jws != self._jws:
             self._turn_to(text)
         if now != self._now:
             self._now = now
             oldest = 0.0 if self._max_age_seconds is None else now - self._max_age_seconds
             self._last_old_day = format_seconds(max(0.0, oldest))[:_TO_THE_DAY]
-        if len(body) > MAX_MESSAGE_BYTES or sha256(body).digest() not in self._bodies:
+        if self._tree is None or len(body) > MAX_MESSAGE_BYTES or not self._tree.proves(body, path):
             return self._alone(delivery, now)
         request = examine(body, now)
         if (
@@ -111,12 +112,13 @@ class SignedExaminer:
         return Verified(request, self._key_name)
 
     def _turn_to(self, text: object) -> None:
-        """Learn which bodies a text signs as requests."""
-        self._text, self._bodies = text, frozenset()
+        """Learn which tree a text's signature is of, when it is a tree of requests."""
+        self._jws, self._tree = "", None
         signature = read_signature(text)
         key = None if signature is None else self.keys.get(signature.key_name)
         if signature is not None and key is not None and signature.version == JobRequestV1.VERSION:
-            self._key_name, self._bodies = key.name, signed_bodies(signature, key)
+            self._jws, self._key_name = signature.jws, key.name
+            self._tree = None if signature.path is None else signed_tree(signature.jws, key)
 
     def _alone(self, delivery: Delivery, now: float) -> Verified[JobRequestV1] | Refuse:
         verified = examine_signed(

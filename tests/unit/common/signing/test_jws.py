@@ -4,7 +4,6 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 
 import pytest
 from hypothesis import given
@@ -14,14 +13,14 @@ from joserfc.errors import SecurityWarning
 from joserfc.jwk import OKPKey
 
 from solstice_common.signing.jws import (
-    GROUP,
-    LIST,
     MAX_CHARACTERS,
     MAX_PROTECTED,
     is_genuine,
     read_signature,
     sign,
+    signed_tree,
 )
+from solstice_common.signing.merkle import MAX_BODIES, MAX_LEVELS, STEP_CHARACTERS, grow_tree
 from tests.signing import KeyPair
 
 PAIR, OTHER = KeyPair(), KeyPair()
@@ -39,34 +38,34 @@ def encoded(data: bytes | Mapping[str, object]) -> str:
     return urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-@given(st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=2 * GROUP + 3))
+@given(st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=2 * MAX_BODIES + 3))
 def test_what_is_signed_is_genuine_alone_and_in_groups(bodies: list[bytes]) -> None:
     signatures = sign(bodies, VERSION, PAIR.signing)
     assert all(genuine(text, body) for text, body in zip(signatures, bodies, strict=True))
-    assert len({text.partition("~")[0] for text in signatures}) <= len(bodies) / GROUP + 1
-    assert len(set(signatures)) <= len(bodies) / LIST + 1
+    assert len({text.partition("~")[0] for text in signatures}) <= len(bodies) / MAX_BODIES + 1
     assert all(len(text) < MAX_CHARACTERS for text in signatures)
 
 
 @given(
-    st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=GROUP),
+    st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=MAX_BODIES),
     st.binary(min_size=1, max_size=60),
 )
 def test_another_body_is_not_genuine(bodies: list[bytes], other: bytes) -> None:
+    """Not even one of the same group: a path belongs to its own place."""
     for place, text in enumerate(sign(bodies, VERSION, PAIR.signing)):
-        first = place - place % LIST
-        assert genuine(text, other) == (other in bodies[first : first + LIST])
+        for body in (other, bodies[place - 1]):
+            assert genuine(text, body) == (body == bodies[place])
 
 
 def test_the_longest_signature_fits_its_bounds() -> None:
     pair = KeyPair("k" * 63)
-    (text, *_) = sign([b"%d" % number for number in range(GROUP)], VERSION, pair.signing)
+    (text, *_) = sign([b"%d" % number for number in range(MAX_BODIES)], VERSION, pair.signing)
     assert genuine(text, b"0", pair)
-    assert len(text.partition(".")[0]) <= MAX_PROTECTED
+    assert len(urlsafe_b64decode(f"{text.partition('.')[0]}==")) <= MAX_PROTECTED
     assert len(text) <= MAX_CHARACTERS
 
 
-@given(st.integers(1, GROUP), st.data())
+@given(st.integers(1, MAX_BODIES), st.data())
 def test_no_other_text_is_the_signature(size: int, data: st.DataObject) -> None:
     bodies = [b"%d" % number for number in range(size)]
     text = sign(bodies, VERSION, PAIR.signing)[0]
@@ -94,45 +93,69 @@ def test_a_signature_alone_is_the_detached_jws_of_rfc_7515() -> None:
     assert read.headers() == {"alg": "Ed25519", "kid": "forge", "typ": VERSION}
 
 
-def test_a_signature_of_a_group_is_a_jws_over_the_digests_of_lists_of_digests() -> None:
-    bodies = [b"%d" % number for number in range(LIST + 1)]
-    *first_list, last = sign(bodies, VERSION, PAIR.signing)
-    assert len({*first_list}) == 1
-    (jws, tilde, of_first), (same, _, of_last) = first_list[0].partition("~"), last.partition("~")
-    assert (tilde, jws) == ("~", same)
-    lists = [urlsafe_b64decode(f"{each}==") for each in (of_first, of_last)]
-    assert lists[0] == b"".join(sha256(body).digest() for body in bodies[:LIST])
-    assert lists[1] == sha256(bodies[LIST]).digest()
+def test_a_signature_of_a_group_is_the_detached_jws_over_the_root_of_its_tree() -> None:
+    """An independent implementation verifies it."""
+    bodies = [b"%d" % number for number in range(5)]
+    root, paths = grow_tree(bodies)
+    (jws, *others), shown = zip(
+        *(text.split("~") for text in sign(bodies, VERSION, PAIR.signing)), strict=True
+    )
+    assert {*others} == {jws}
+    assert [*shown] == paths
     public = OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": PAIR.verify.x})
-    read = joserfc_jws.deserialize_compact(jws, public, algorithms=["Ed25519"])
-    assert read.headers()["typ"] == f"{VERSION}+sha256-lists"
-    assert read.payload == b"".join(sha256(each).digest() for each in lists)
+    read = joserfc_jws.deserialize_compact(jws, public, algorithms=["Ed25519"], payload=root)
+    assert read.headers() == {"alg": "Ed25519", "kid": "forge", "typ": f"{VERSION}+merkle"}
 
 
-def test_a_list_counts_for_its_own_signature_alone() -> None:
-    ours, others = ([b"%d" % (number + at) for number in range(LIST + 1)] for at in (0, 100))
+def test_a_path_counts_for_its_own_signature_alone() -> None:
+    """Also when both trees are proven already."""
+    ours, others = ([b"%d" % (number + at) for number in range(9)] for at in (0, 100))
     signed, other = sign(ours, VERSION, PAIR.signing), sign(others, VERSION, PAIR.signing)
-    mixed = f"{signed[0].partition('~')[0]}~{other[0].partition('~')[2]}"
-    assert not any(genuine(mixed, body) for body in (*ours, *others))
-    # Of one signature each list counts for its own bodies alone.
-    assert genuine(signed[0], ours[0])
-    assert not genuine(signed[0], ours[LIST])
+    assert all(genuine(text, body) for text, body in zip((*signed, *other), (*ours, *others), strict=True))
+    for mine, foreign in zip(signed, other, strict=True):
+        mixed = f"{mine.partition('~')[0]}~{foreign.partition('~')[2]}"
+        assert not any(genuine(mixed, body) for body in (*ours, *others))
 
 
-def test_a_body_is_no_list_and_a_list_no_body() -> None:
-    """A body that looks like a list of digests proves nothing for others."""
+def test_a_root_is_no_body_and_a_body_no_root() -> None:
+    """Who may sign one body of their choice proves nothing for others with it."""
     forged = b'{"schema_version":"jobrequest.v1","trusted":true}'
-    body = sha256(forged).digest()
-    jws, _, own_list = sign([body, b"2"], VERSION, PAIR.signing)[0].partition("~")
-    assert genuine(f"{jws}~{own_list}", body)
-    assert not genuine(f"{jws}~{encoded(body)}", forged)
-    assert not genuine(f"{jws}~{own_list}", urlsafe_b64decode(f"{own_list}=="))
-    # Nor what was signed alone, as a body.
-    head, _, proof = sign([body], VERSION, PAIR.signing)[0].split(".")
-    assert not genuine(f"{head}.{encoded(body)}.{proof}~{encoded(body)}", forged)
+    root, (path, _) = grow_tree([forged, b"2"])
+    alone = sign([root], VERSION, PAIR.signing)[0]
+    assert genuine(alone, root)
+    assert not genuine(f"{alone}~{path}", forged)
+    head, _, proof = alone.split(".")
+    as_tree = encoded({**HEADER, "typ": f"{VERSION}+merkle"})
+    assert not genuine(f"{as_tree}..{proof}~{path}", forged)
+    # Nor does the root of what was signed together count as a body that was signed alone.
+    jws = sign([forged, b"2"], VERSION, PAIR.signing)[0].partition("~")[0]
+    assert not genuine(jws, root)
+    assert not genuine(f"{head}..{jws.rpartition('.')[2]}", root)
 
 
-@given(st.lists(st.binary(min_size=1, max_size=60), min_size=2, max_size=2 * GROUP, unique=True), st.data())
+def test_a_wrong_path_that_came_first_does_not_spoil_the_right_one() -> None:
+    bodies = [b"%d" % number for number in range(6)]
+    for text, body in zip(sign(bodies, "jobcancel.v1", PAIR.signing), bodies, strict=True):
+        jws, _, path = text.partition("~")
+        for wrong in (path[STEP_CHARACTERS:] + path[:STEP_CHARACTERS], grow_tree([b"evil", body])[1][1]):
+            signature = read_signature(f"{jws}~{wrong}")
+            assert signature is not None
+            assert is_genuine(signature, b"evil", PAIR.verify) is False
+            assert wrong == path or is_genuine(signature, body, PAIR.verify) is False
+        signature = read_signature(text)
+        assert signature is not None
+        assert is_genuine(signature, body, PAIR.verify)
+
+
+def test_trees_are_remembered_within_bounds() -> None:
+    for number in range(200):
+        assert genuine(sign([b"%d" % number, b"2"], VERSION, PAIR.signing)[1], b"2")
+    assert signed_tree.cache_info().currsize <= 64
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=60), min_size=2, max_size=2 * MAX_BODIES, unique=True), st.data()
+)
 def test_no_part_of_a_signature_counts_with_a_part_of_another(
     bodies: list[bytes], data: st.DataObject
 ) -> None:
@@ -158,7 +181,9 @@ def test_what_another_implementation_signs_is_genuine(algorithm: str) -> None:
 
 
 HEADER = {"alg": "Ed25519", "kid": "forge", "typ": VERSION}
+OF_TREE = encoded({**HEADER, "typ": f"{VERSION}+merkle"})
 PROOF = "A" * 86
+STEP = "A" * STEP_CHARACTERS
 
 
 @pytest.mark.parametrize(
@@ -189,10 +214,19 @@ PROOF = "A" * 86
         f"{encoded({**HEADER, 'jwk': {'kty': 'OKP'}})}..{PROOF}",
         f"{encoded(HEADER)}=..{PROOF}",
         f"{encoded(HEADER)}.{encoded(b'body')}.{PROOF}",
-        f"{encoded({**HEADER, 'typ': VERSION + '+sha256-lists'})}..{PROOF}",
-        f"{encoded({**HEADER, 'typ': VERSION + '+sha256-lists'})}..{PROOF}~{'A' * 43}",
-        f"{encoded({**HEADER, 'typ': VERSION + '+sha256-lists'})}.{'A' * 43}.{PROOF}",
-        f"{encoded(HEADER)}..{PROOF}~{'A' * 43}",
+        f"{OF_TREE}..{PROOF}",
+        f"{OF_TREE}..{PROOF}~",
+        f"{OF_TREE}.{'A' * 43}.{PROOF}",
+        f"{OF_TREE}.{'A' * 43}.{PROOF}~{STEP}",
+        f"{OF_TREE}..{PROOF}~{STEP[1:]}",
+        f"{OF_TREE}..{PROOF}~{STEP}A",
+        f"{OF_TREE}..{PROOF}~{STEP[1:]}+",
+        f"{OF_TREE}..{PROOF}~{STEP[1:]}=",
+        f"{OF_TREE}..{PROOF}~{STEP}~{STEP}",
+        f"{OF_TREE}..{PROOF}~{STEP}" + chr(10),
+        f"{OF_TREE}..{PROOF}~{STEP * (MAX_LEVELS + 1)}",
+        f"{OF_TREE}..{PROOF}~{STEP * 100_000}",
+        f"{encoded(HEADER)}..{PROOF}~{STEP}",
         f"{encoded(HEADER)}..{PROOF}~",
         f"{encoded(HEADER)}..{'é' * 86}",
         f"{encoded(HEADER)}..{chr(0xD800) * 86}",
@@ -211,20 +245,11 @@ def test_nothing_breaks_the_reader(text: object) -> None:
     assert not genuine(text, BODY)
 
 
-def test_digests_that_are_none_are_not_genuine() -> None:
-    """Half a digest, one too many, the body as digests, or nothing: all signed."""
+def test_a_tree_of_one_body_is_no_signature() -> None:
+    """It would be a second form of what is signed alone."""
     private = OKPKey.import_key(json.loads(PAIR.text))
-    digest = sha256(BODY).digest()
-
-    def signed_list(payload: bytes, listed: bytes) -> str:
-        header = {**HEADER, "typ": f"{VERSION}+sha256-lists"}
-        text = joserfc_jws.serialize_compact(header, payload, private, algorithms=["Ed25519"])
-        return f"{text}~{encoded(listed)}"
-
-    assert genuine(signed_list(sha256(digest).digest(), digest), BODY)
-    for listed in (digest[:-1], digest + b"x", digest * (LIST + 1), BODY, b""):
-        text = signed_list(sha256(listed).digest(), listed)
-        assert read_signature(text) is not None or len(text) > MAX_CHARACTERS
-        assert not genuine(text, BODY)
-    for payload in (sha256(digest).digest()[:-1], sha256(digest).digest() * (LIST + 1), digest, BODY):
-        assert not genuine(signed_list(payload, digest), BODY)
+    root, (path,) = grow_tree([BODY])
+    header = {**HEADER, "typ": f"{VERSION}+merkle"}
+    whole = joserfc_jws.serialize_compact(header, root, private, algorithms=["Ed25519"])
+    assert path == ""
+    assert read_signature(f"{joserfc_jws.detach_content(whole)}~") is None

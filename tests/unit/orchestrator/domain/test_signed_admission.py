@@ -12,6 +12,7 @@ from solstice_common.broker.headers import SIGNATURE_HEADER
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, Source
 from solstice_common.signing.jws import SignatureReason, sign
 from solstice_common.signing.keys import KeyScope, Right, VerifyKey
+from solstice_common.signing.merkle import STEP_CHARACTERS
 from solstice_common.values.times import parse_timestamp
 from solstice_orchestrator.domain.signed_admission import (
     SignedExaminer,
@@ -77,7 +78,12 @@ def reason(examined: Any) -> str:
 
 @given(
     st.lists(
-        st.tuples(requests, st.sampled_from(["group", "alone", "changed", "foreign", "none"])),
+        st.tuples(
+            requests,
+            st.sampled_from(
+                ["group", "other group", "alone", "changed", "moved", "bent", "cut", "foreign", "none"]
+            ),
+        ),
         min_size=1,
         max_size=30,
     ),
@@ -86,22 +92,25 @@ def reason(examined: Any) -> str:
 def test_an_examiner_of_many_answers_as_of_each_alone(
     batch: list[tuple[JobRequestV1, str]], scope: KeyScope
 ) -> None:
-    """A text that counted before does not count for what it did not sign."""
+    """A signature that counted before does not count for what it did not sign, nor with another path."""
     pair = KeyPair("narrow", scope)
     keys = pair.known
     bodies = [request.encode() for request, _ in batch]
     together = sign([*bodies, b"last"], JobRequestV1.VERSION, pair.signing)
+    others = sign([b"first", *bodies], JobRequestV1.VERSION, pair.signing)
     deliveries = []
-    for (request, kind), body, text in zip(batch, bodies, together, strict=False):
-        match kind:
-            case "group":
-                deliveries.append(delivered(body, text))
-            case "changed":
-                deliveries.append(delivered(body.replace(b"lake", b"lack") + b" ", text))
-            case "none":
-                deliveries.append(delivered(body))
-            case _:
-                deliveries.append((FOREIGN if kind == "foreign" else pair).signed(request))
+    for at, ((_, kind), body, text) in enumerate(zip(batch, bodies, together, strict=False)):
+        headers = {
+            "other group": others[at + 1],
+            "alone": sign([body], JobRequestV1.VERSION, pair.signing)[0],
+            "moved": together[at - 1],
+            "bent": text[:-1] + ("B" if text.endswith("A") else "A"),
+            "cut": text[:-STEP_CHARACTERS],
+            "foreign": sign([body, b""], JobRequestV1.VERSION, FOREIGN.signing)[0],
+            "none": None,
+        }
+        sent = body.replace(b"lake", b"lack") + b" " if kind == "changed" else body
+        deliveries.append(delivered(sent, headers.get(kind, text)))
     for max_age_seconds in (None, 29.0):
         examiner = SignedExaminer(keys, v1_trust=V1_TRUST, max_age_seconds=max_age_seconds)
         for delivery in deliveries * 2:
@@ -109,6 +118,11 @@ def test_an_examiner_of_many_answers_as_of_each_alone(
                 delivery, keys, v1_trust=V1_TRUST, max_age_seconds=max_age_seconds, now=NOW
             )
             assert examiner.examine(delivery, NOW) == expected
+    for (_, kind), delivery in zip(batch, deliveries, strict=True):
+        if kind not in {"group", "other group", "alone"}:
+            genuine = [text for text, body in zip(together, bodies, strict=False) if body == delivery.body]
+            refused = isinstance(examiner.examine(delivery, NOW), Refuse)
+            assert refused or delivery.headers[SIGNATURE_HEADER] in genuine
 
 
 class CountingKeys(dict[str, VerifyKey]):

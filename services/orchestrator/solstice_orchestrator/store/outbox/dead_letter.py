@@ -20,7 +20,7 @@ from solstice_orchestrator.store.records.changes import Attempt
 from solstice_orchestrator.store.records.rows import timestamp
 
 MAX_HISTORY: Final = 4096
-"""In bytes, like the next two. All headers, with a signature's 1,200, of a message must fit one AMQP frame: the broker refuses a larger message
+"""In bytes, like the next two. All headers, with a signature's 653, of a message must fit one AMQP frame: the broker refuses a larger message
 at each try, and everything behind it in the outbox waits. These fit the 8 KiB that RabbitMQ 4 accepts at least.
 """
 MAX_DETAIL: Final = 2048

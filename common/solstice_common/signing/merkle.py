@@ -1,0 +1,104 @@
+"""Merkle trees over bodies, and the path from a body to its tree's root. Pure.
+
+The tree is that of RFC 9162, section 2.1, with SHA-256: a byte 0 stands before a body, a byte 1 before two digests, so
+that no body counts as a node. A digest without a neighbour moves up as it is; it is never doubled.
+
+A path is text: for each level from the body up, 44 characters of base64url are a byte that is 0 where the neighbour
+stands on the left and 1 where it stands on the right, and the neighbour's digest. Thirty-three bytes need no padding,
+so a step has no free bit, and the end of a path is the path of the node above.
+"""
+
+import re
+from base64 import urlsafe_b64encode
+from binascii import a2b_base64
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Final
+
+MAX_LEVELS: Final = 7
+"""The steps of the longest path."""
+MAX_BODIES: Final = 2**MAX_LEVELS
+STEP_CHARACTERS: Final = 44
+_STEP_BYTES: Final = 33
+MAX_PATH_CHARACTERS: Final = MAX_LEVELS * STEP_CHARACTERS
+_PATH: Final = re.compile(rf"([A-Za-z0-9_-]{{{STEP_CHARACTERS}}}){{1,{MAX_LEVELS}}}")
+_OF_BODY: Final = b"\x00"
+_OF_NODE: Final = b"\x01"
+_RIGHT: Final = 1
+
+
+def grow_tree(bodies: Sequence[bytes]) -> tuple[bytes, Sequence[str]]:
+    """Return the root of the tree over these bodies, and the path of each."""
+    levels = [[sha256(_OF_BODY + body).digest() for body in bodies]]
+    while len(below := levels[-1]) > 1:
+        level = [_parent(left, right) for left, right in zip(below[::2], below[1::2], strict=False)]
+        levels.append(level + below[2 * len(level) :])
+    paths = [""]
+    for level in reversed(levels[:-1]):
+        paths = [
+            _step(at ^ 1, level[at ^ 1]) + paths[at // 2] if at ^ 1 < len(level) else paths[at // 2]
+            for at in range(len(level))
+        ]
+    return levels[-1][0], paths
+
+
+def is_path(text: str) -> bool:
+    """Whether the text has the form of a path with at least one step."""
+    return _PATH.fullmatch(text) is not None
+
+
+class ProvenTree:
+    """The nodes of one tree that are known to lead to its root.
+
+    `is_root` says whether a digest is the root that was signed; it is asked until it says so once. After that, a path
+    is followed only up to the first node that an earlier path proved. Memory is bounded by the nodes of one tree,
+    because nothing is remembered of a path that leads elsewhere.
+    """
+
+    def __init__(self, is_root: Callable[[bytes], bool]) -> None:
+        self._is_root = is_root
+        self._digests: dict[str, bytes] = {}
+        """The digest of each proven node above the bodies, by its path."""
+
+    def proves(self, body: bytes, path: str) -> bool:
+        """Whether the path leads from this body to the root."""
+        if not path or len(path) > MAX_PATH_CHARACTERS or len(path) % STEP_CHARACTERS:
+            return False
+        digest = sha256(_OF_BODY + body).digest()
+        known: bytes | None = None
+        passed: dict[str, bytes] = {}
+        while path and known is None:
+            above = _above(digest, path[:STEP_CHARACTERS])
+            if above is None:
+                return False
+            digest, path = above, path[STEP_CHARACTERS:]
+            passed[path] = digest
+            known = self._digests.get(path)
+        if digest != known and (known is not None or not self._is_root(digest)):
+            return False
+        self._digests.update(passed)
+        return True
+
+
+def _above(digest: bytes, text: str) -> bytes | None:
+    """Return the digest of the node above, by a step that `_step` wrote; None for what is no step."""
+    if "+" in text or "/" in text:
+        return None
+    try:
+        step = a2b_base64(text.replace("-", "+").replace("_", "/"))
+    except ValueError:
+        return None
+    # What is no letter of base64 was skipped.
+    if len(step) != _STEP_BYTES or step[0] > _RIGHT:
+        return None
+    neighbour = step[1:]
+    return _parent(digest, neighbour) if step[0] == _RIGHT else _parent(neighbour, digest)
+
+
+def _parent(left: bytes, right: bytes) -> bytes:
+    return sha256(_OF_NODE + left + right).digest()
+
+
+def _step(place: int, neighbour: bytes) -> str:
+    """How a path names the neighbour at this place of its level."""
+    return urlsafe_b64encode(bytes((place % 2,)) + neighbour).decode()
