@@ -27,7 +27,7 @@ POLL_SECONDS: Final = 30.0
 """The longest wait between two polls, in case a notification was lost."""
 
 SIGNED_GATHER_SECONDS: Final = 0.01
-"""The least time between two groups that are signed: one signature is made and verified for up to a hundred messages."""
+"""The least time between two groups that are signed: one signature is made and verified for up to 128 messages."""
 
 
 def split(
