@@ -81,7 +81,7 @@ class ProvenTree:
 
 
 def _above(digest: bytes, text: str) -> bytes | None:
-    """Return the digest of the node above, by a step that `_step` wrote; None for what is no step."""
+    """Return the digest of the node above, by a step; None for what is none."""
     if "+" in text or "/" in text:
         return None
     try:

@@ -112,8 +112,8 @@ def test_a_path_counts_for_its_own_signature_alone() -> None:
     ours, others = ([b"%d" % (number + at) for number in range(9)] for at in (0, 100))
     signed, other = sign(ours, VERSION, PAIR.signing), sign(others, VERSION, PAIR.signing)
     assert all(genuine(text, body) for text, body in zip((*signed, *other), (*ours, *others), strict=True))
-    for mine, foreign in zip(signed, other, strict=True):
-        mixed = f"{mine.partition('~')[0]}~{foreign.partition('~')[2]}"
+    for own, foreign in zip(signed, other, strict=True):
+        mixed = f"{own.partition('~')[0]}~{foreign.partition('~')[2]}"
         assert not any(genuine(mixed, body) for body in (*ours, *others))
 
 

@@ -98,7 +98,7 @@ def test_each_path_leads_to_the_root_that_the_rfc_defines(bodies: list[bytes]) -
 
 @given(many_bodies, st.data())
 def test_what_a_tree_has_learnt_never_changes_its_answer(bodies: list[bytes], data: st.DataObject) -> None:
-    """Genuine and forged paths in any order: each is answered as by a tree that knows nothing."""
+    """Genuine and forged paths come in any order."""
     root, paths = grow_tree(bodies)
     foreign = grow_tree([*bodies, b"other"])[1]
     pieces = [piece for path in (*paths, *foreign) for piece in steps(path)]
@@ -191,10 +191,10 @@ def test_a_signature_is_asked_for_until_it_holds_and_then_no_more() -> None:
     """A proven tree costs an attacker's paths digests alone, and remembers none of them."""
     bodies = [b"%d" % number for number in range(MAX_BODIES)]
     root, paths = grow_tree(bodies)
-    asked: list[bytes] = []
+    candidates: list[bytes] = []
 
     def is_root(digest: bytes) -> bool:
-        asked.append(digest)
+        candidates.append(digest)
         return digest == root
 
     tree = ProvenTree(is_root)
@@ -202,12 +202,12 @@ def test_a_signature_is_asked_for_until_it_holds_and_then_no_more() -> None:
     assert not tree._digests
     for body, path in zip(bodies, paths, strict=True):
         assert tree.proves(body, path)
-    assert len(asked) == 2
+    assert len(candidates) == 2
     assert len(tree._digests) == MAX_BODIES - 1
     for number in range(1000):
         assert not tree.proves(b"evil %d" % number, paths[number % MAX_BODIES])
         assert not tree.proves(bodies[0], step(sha256(b"%d" % number).digest(), stands_right=1) * MAX_LEVELS)
-    assert len(asked) == 2
+    assert len(candidates) == 2
     assert len(tree._digests) == MAX_BODIES - 1
 
 

@@ -92,7 +92,7 @@ def reason(examined: Any) -> str:
 def test_an_examiner_of_many_answers_as_of_each_alone(
     batch: list[tuple[JobRequestV1, str]], scope: KeyScope
 ) -> None:
-    """A signature that counted before does not count for what it did not sign, nor with another path."""
+    """A signature that counted before does not count with another body or path."""
     pair = KeyPair("narrow", scope)
     keys = pair.known
     bodies = [request.encode() for request, _ in batch]
