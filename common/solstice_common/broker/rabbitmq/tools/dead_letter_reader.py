@@ -47,7 +47,7 @@ class DeadLetterReader:
     def __init__(self, connection: ToolConnection, channel: AbstractChannel, url: str, queue: str) -> None:
         self._connection = connection
         self._channel = channel
-        self._url = url
+        self.url = url
         self._queue = queue
         self._held: set[int] = set()
         """The delivery tags of messages that are not settled."""
@@ -67,7 +67,7 @@ class DeadLetterReader:
         return (0, 0) if found is None else (found.message_count or 0, found.consumer_count or 0)
 
     async def _found(self) -> spec.Queue.DeclareOk | None:
-        with reported(self._url):
+        with reported(self.url):
             try:
                 found = await self._channel.declare_queue(self._queue, passive=True, timeout=RPC_SECONDS)
             except ChannelNotFoundEntity:
@@ -84,9 +84,9 @@ class DeadLetterReader:
         if not count:
             return
         count = min(count, most or count)
-        with reported(self._url):
+        with reported(self.url):
             number = (await self._channel.get_underlay_channel()).number
-        with self._connection.receiving(number, receiver) as arrivals, reported(self._url, TO_READ):
+        with self._connection.receiving(number, receiver) as arrivals, reported(self.url, TO_READ):
             await self._channel.set_qos(
                 prefetch_count=count if count <= MAX_PREFETCH else UNLIMITED, timeout=RPC_SECONDS
             )
@@ -111,7 +111,7 @@ class DeadLetterReader:
     async def stop_consuming(self) -> None:
         """Have nothing more delivered, and hold what has been."""
         consumers, self._consumers = self._consumers, []
-        with reported(self._url):
+        with reported(self.url):
             for queue, tag in consumers:
                 await queue.cancel(tag, timeout=CANCEL_SECONDS)
 
@@ -124,12 +124,12 @@ class DeadLetterReader:
         """
         first = list(itertools.takewhile(set(tags).__contains__, sorted(self._held)))
         others = sorted(set(tags).difference(first))
-        with reported(self._url):
+        with reported(self.url):
             channel = await self._channel.get_underlay_channel()
             if first:
                 await channel.basic_ack(first[-1], multiple=True)
         for start in range(0, len(others), ACKS_AT_ONCE):
-            with reported(self._url):
+            with reported(self.url):
                 for tag in others[start : start + ACKS_AT_ONCE]:
                     await channel.basic_ack(tag)
             await self.ready()
@@ -145,7 +145,7 @@ class DeadLetterReader:
             return
         # Of what was not read, some may not even have been delivered.
         expected = len(self._held) + max(self._unread, await self.ready() or 0)
-        with reported(self._url):
+        with reported(self.url):
             if _nack_is_uncounted(self._connection):
                 await self.stop_consuming()
                 channel = await self._channel.get_underlay_channel()
@@ -155,16 +155,16 @@ class DeadLetterReader:
             # others.
             await self._channel.close()
             another = await self._connection.channel()
-        counting = DeadLetterReader(self._connection, another, self._url, self._queue)
+        counting = DeadLetterReader(self._connection, another, self.url, self._queue)
         for _ in range(RETURN_POLLS):  # not without a limit: another reader may have taken some already
             if (await counting.ready() or 0) >= expected:
                 break
             await asyncio.sleep(RETURN_POLL_SECONDS)
-        with reported(self._url):
+        with reported(self.url):
             await another.close()
 
     async def purge(self) -> int:
-        with reported(self._url, TO_READ):
+        with reported(self.url, TO_READ):
             try:
                 queue = await self._channel.get_queue(self._queue, ensure=False)
                 return (await queue.purge(timeout=RPC_SECONDS)).message_count or 0
@@ -191,7 +191,7 @@ class DeadLetterReader:
                 except DeliveryError as refused:
                     return Published(PublishStatus.REJECTED, str(refused))
         except AccessRefused as refused:
-            raise refused.at(self._url) from refused
+            raise refused.at(self.url) from refused
         except LinkLost as lost:
             limit = TOO_LARGE.search(str(lost))
             if limit is None or len(message.body) <= int(limit[1]):
