@@ -124,9 +124,11 @@ async def test_viewers_of_large_dead_letters_do_not_make_a_service_hold_them(
                 replayed = await http.post(f"{LIST}/{first[0]['id']}/replay")
                 assert (replayed.status_code, replayed.json()["error"]["code"]) == (409, "not_replayable")
                 assert await listed(http) == first, "nothing has changed"
-                dropped = await http.post(f"{LIST}/{first[-1]['id']}/drop")
-                assert dropped.status_code == 202
-                assert await listed(http) == first[:-1]
+                # Of those that died at the same moment, the API lists the lowest id first.
+                async with open_dead_letter_queues(broker_url, name="test") as queues:
+                    last = (await browse(queues.queue(DLQ), COUNT))[-1].id
+                assert (await http.post(f"{LIST}/{last}/drop")).status_code == 202
+                assert await listed(http) == [each for each in first if each["id"] != last]
             peak = peak_mib(process.process.pid)
         async with open_dead_letter_queues(broker_url, name="test") as queues:
             found = await browse(queues.queue(DLQ), COUNT)
