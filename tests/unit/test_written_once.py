@@ -18,7 +18,7 @@ OTHER_WORDS: Final[Mapping[str, frozenset[str]]] = {
     for name, words in {
         # Counts of a replay, of an import, and which jobs a rerun is to repeat.
         "solstice_common/broker/dead_letters/replaying.py": "failed",
-        "solstice_cli/commands/dlq.py": "failed",
+        "solstice_cli/commands/dead_letters/dlq.py": "failed",
         "solstice_cli/output/dead_letters.py": "failed",
         "solstice_common/cli/api_client.py": "failed",
         "solstice_orchestrator/web/formats/query_parameters.py": "failed",

@@ -45,21 +45,23 @@ async def read_often(queue: DeadLetterQueue) -> None:
 async def test_a_limit_below_waiting_dead_letters_is_named_and_loses_none(own_rabbitmq_vhost: Vhost) -> None:
     """Read a few times, they have to be copied, and that ended with "Channel closed"."""
     server, bodies = own_rabbitmq_vhost.server, [b"1", b"x" * 2000, b"2"]
-    if server.major >= 4:
-        return  # its limit is fixed while it runs
     async with (
         connected(own_rabbitmq_vhost.url, topology=TOPOLOGY),
         open_dead_letter_queues(own_rabbitmq_vhost.url, name="test") as queues,
     ):
         queue = queues.queue(JOBS.dlq)
         await queue.put_back([DeadLetter(queue=JOBS.dlq, body=body) for body in bodies])
+        # Where a running server looks for it.
+        limit = server.ctl("eval", "application:get_env(rabbit, max_message_size, 134217728).").strip()
         set_limit = (
-            "application:set_env(rabbit, max_message_size, {}), persistent_term:erase(max_message_size)."
+            "persistent_term:put(max_message_size, {})."
+            if server.major >= 4
+            else "application:set_env(rabbit, max_message_size, {}), persistent_term:erase(max_message_size)."
         )
         server.ctl("eval", set_limit.format(1000))
         try:
             with pytest.raises(BrokerUnavailable, match=r"2000 bytes, .* 1000: raise max_message_size"):
                 await read_often(queue)
         finally:
-            server.ctl("eval", set_limit.format(134217728))
+            server.ctl("eval", set_limit.format(limit))
         assert {each.body for each in await browse(queue, 100)} == {*bodies}
