@@ -1,13 +1,12 @@
 """Fetch files of commits in groups, so that many pushes share one connection.
 
-Requests for a repository from which a fetch is under way wait for the next fetch; from a small repository two go at once. A
-repository that lets git wait must not stop others: its fetch soon leaves its place to them, and repositories that have
-not answered yet have few places.
+Requests for a repository from which a fetch is under way wait for the next fetch. A repository that lets git wait must
+not stop others: its fetch soon leaves its place to them, and repositories that have not answered yet have few places.
 """
 
 import asyncio
 import time
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
@@ -37,10 +36,8 @@ LOG = structlog.get_logger(__name__)
 
 MAX_GROUP: Final = 32
 """Commits in one fetch."""
-MAX_GROUPS_OF_SMALL: Final = 2
-"""Fetches at once from one small, proven repository. A larger one answers more requests with each fetch."""
 MAX_GROUPS: Final = 8
-"""Fetches of groups at once."""
+"""Repositories that are fetched from at once."""
 MAX_GROUPS_OF_HOST: Final = 5
 """Of these on one host. So a host that does not answer leaves places to others."""
 MAX_SINGLE_FETCHES: Final = 4
@@ -97,8 +94,6 @@ class CommitFiles:
         self._coming: dict[_Key, asyncio.Future[FilesOrFailure]] = {}
         self._waiting: defaultdict[_Repository, list[FilesRequest]] = defaultdict(list)
         """Waiting requests of each repository that has a task."""
-        self._serving = Counter[_Repository]()
-        """How many tasks each repository has."""
         self._of_host: defaultdict[str, _Places] = defaultdict(lambda: _Places(MAX_GROUPS_OF_HOST))
         self._groups, self._single_fetches = _Places(MAX_GROUPS), _Places(MAX_SINGLE_FETCHES)
         self._slow = {is_proven: asyncio.Semaphore(MAX_SLOW_FETCHES) for is_proven in (True, False)}
@@ -126,13 +121,10 @@ class CommitFiles:
     def _fetch(self, lookup: FilesRequest) -> None:
         request = lookup.request
         repository = (request.repo_url, object_format(request.commit_sha), lookup.credential)
+        is_served = repository in self._waiting
         self._waiting[repository].append(lookup)
-        if self._serving[repository] < self._most_groups(request.repo_url):
-            self._serving[repository] += 1
+        if not is_served:
             self._tasks.create_task(self._serve(repository), name=f"fetch from {repository[0]}")
-
-    def _most_groups(self, url: str) -> int:
-        return MAX_GROUPS_OF_SMALL if self._sizes.is_small(url) and self._is_proven(url) else 1
 
     async def _serve(self, repository: _Repository) -> None:
         """Fetch group after group until no request of the repository waits."""
@@ -142,7 +134,7 @@ class CommitFiles:
             nonlocal lookups
             waiting = self._waiting[repository]
             lookups, self._waiting[repository] = waiting[:MAX_GROUP], waiting[MAX_GROUP:]
-            return await self._fetch_group(lookups) if lookups else ()
+            return await self._fetch_group(lookups)
 
         try:
             while self._waiting[repository]:
@@ -157,11 +149,7 @@ class CommitFiles:
                         self._resolve(lookup, answer)
                 lookups = []
         finally:
-            self._serving[repository] -= 1
-            if not self._serving[repository]:
-                del self._serving[repository]
-                lookups = [*lookups, *self._waiting.pop(repository)]
-            for lookup in lookups:
+            for lookup in (*lookups, *self._waiting.pop(repository)):
                 self._give_up(lookup)
 
     async def _serve_single(self, lookup: FilesRequest, how: SingleFetch) -> None:

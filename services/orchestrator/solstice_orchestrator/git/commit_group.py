@@ -60,13 +60,9 @@ class RepositorySizes:
     def __init__(self) -> None:
         self._small: OrderedDict[str, bool] = OrderedDict()
 
-    def is_small(self, url: str) -> bool:
-        """Return whether all that is known of the repository is small."""
-        return self._small.get(url, False)
-
     def filter_of(self, url: str) -> str:
         """Return which files come with the commits of this repository."""
-        return SMALL_FILES if self.is_small(url) else NO_FILES
+        return SMALL_FILES if self._small.get(url) else NO_FILES
 
     def learn(self, url: str, bytes_of_commit: int) -> None:
         """Learn what a commit took that was fetched with this filter.

@@ -156,45 +156,6 @@ async def test_what_is_wanted_during_a_fetch_forms_the_next_one(
     assert [group for group in fetches if " " in group] == [" ".join(shas[1:4]), " ".join(shas[4:6])]
 
 
-async def test_two_fetches_at_once_are_for_small_proven_repositories(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shas = [repository.commit({"workflow": str(number)}) for number in range(5)]
-    proven, groups, begun, may_end = {repository.url}, list[int](), asyncio.Event(), asyncio.Event()
-
-    async def fetch_later(
-        wants: Sequence[FilesRequest], **options: Any
-    ) -> Sequence[FilesOrFailure | SingleFetch]:
-        groups.append(len(wants))
-        begun.set()
-        await may_end.wait()
-        return await fetch_group(wants, **options)
-
-    async with asyncio.TaskGroup() as tasks:
-        files = CommitFiles(tasks, POLICY, tmp_path / "scratch", proven.__contains__)
-
-        async def of_four(paths: Sequence[str], *group_sizes: int) -> None:
-            """Request four commits, and check the sizes of the fetched groups."""
-            answers = []
-            for sha in shas[1:]:
-                begun.clear()
-                request = job_request(repo_url=repository.url, commit_sha=sha)
-                answers.append(asyncio.ensure_future(files.of(request, paths)))
-                if len(answers) < len(group_sizes):
-                    await begun.wait()
-            may_end.set()
-            await asyncio.gather(*answers)
-            may_end.clear()
-            assert tuple(groups) == group_sizes
-            groups.clear()
-
-        await files.of(job_request(repo_url=repository.url, commit_sha=shas[0]), PATHS)
-        monkeypatch.setattr(commit_files, "fetch_group", fetch_later)
-        await of_four(PATHS, 1, 1, 2)
-        proven.clear()
-        await of_four((*PATHS, "more"), 1, 3)
-
-
 async def test_a_commit_that_is_not_there_holds_up_no_other_and_fails_alone(
     repository: Repository, tmp_path: Path, fetches: list[str]
 ) -> None:
