@@ -141,13 +141,16 @@ class NatsRecords:
         )
 
     def write_head(self, queue: str, body: bytes, head: bytes) -> None:
-        with socket.create_connection(("127.0.0.1", self._server.port)) as connection:
-            lines = connection.makefile("rb")
-            lines.readline()
+        """Return when the message is stored: the server answers a PING before that."""
+        with socket.create_connection(("127.0.0.1", self._server.port), timeout=WAIT_SECONDS) as connection:
             size = f"{len(head)} {len(head) + len(body)}"
-            connection.sendall(b'CONNECT {"verbose":false,"headers":true}\r\n')
-            connection.sendall(f"HPUB {queue} {size}\r\n".encode() + head + body + b"\r\nPING\r\n")
-            assert lines.readline() == b"PONG\r\n"
+            connection.sendall(b'CONNECT {"verbose":false,"headers":true}\r\nSUB stored 1\r\n')
+            connection.sendall(f"HPUB {queue} stored {size}\r\n".encode() + head + body + b"\r\n")
+            lines = connection.makefile("rb")
+            while not (line := lines.readline()).startswith(b"MSG stored "):
+                assert line.startswith((b"INFO ", b"PING")), line
+            answer = json.loads(lines.readline())
+            assert "seq" in answer, answer
 
 
 @pytest.fixture
