@@ -110,10 +110,6 @@ class Forwarder(Generic[Row]):
 
     `noun` says what a row is, for `problem`. The forwarder polls the backlog after `poll_seconds`, in
     case a notification was lost. With `declare_early`, it declares the topology even while no rows wait.
-
-    A group begins at least `gather_seconds` after the previous one, so that rows which arrive shortly after
-    one another share the cost of a group. A single row does not wait, nor does a backlog that fills whole
-    groups.
     """
 
     def __init__(
@@ -126,7 +122,6 @@ class Forwarder(Generic[Row]):
         rng: random.Random,
         poll_seconds: float,
         declare_early: bool = False,
-        gather_seconds: float = 0.0,
     ) -> None:
         self._backlog = backlog
         self._noun = noun
@@ -135,8 +130,6 @@ class Forwarder(Generic[Row]):
         self._rng = rng
         self._poll_seconds = poll_seconds
         self._declare_early = declare_early
-        self._gather_seconds = gather_seconds
-        self._gather_until = 0.0
         self._wake = asyncio.Event()
         self._finishing = False
         self._declared = False
@@ -176,10 +169,7 @@ class Forwarder(Generic[Row]):
         # These are confirmed but not marked in the store yet: mark them first, or they would be published
         # again.
         await self._mark()
-        await self._pause(self._gather_until - time.monotonic())
         group = await self._backlog.next_group(GROUP)
-        if 0 < len(group) < GROUP:
-            self._gather_until = time.monotonic() + self._gather_seconds
         if group or (self._declare_early and not self._declared):
             await self._prepare_broker()
         return await self._publish(group) if group else _Result.IDLE

@@ -34,7 +34,7 @@ from solstice_forge.lookups.lookup_service import LookupService
 from solstice_forge.metrics import Metrics
 from solstice_forge.pages.delivery_pages import DeliveryPages, Statuses, no_statuses
 from solstice_forge.reconcile.rounds import Reconciler
-from solstice_forge.relay.inbox_relay import SIGNED_GATHER_SECONDS, Relay
+from solstice_forge.relay.inbox_relay import Relay
 from solstice_forge.relay.queue_depth import PolledQueueDepth, run_queue_depth
 from solstice_forge.remote.http import Remote, open_remotes
 from solstice_forge.remote.source_access import access_of, timeouts_of
@@ -156,15 +156,13 @@ async def _work(
 
 def _relay(components: _Components) -> Relay:
     broker, settings = components.broker, components.settings
-    signed_broker = signing(broker, settings)
     return Relay(
         inbox=components.inbox,
-        broker=signed_broker,
+        broker=signing(broker, settings),
         route=jobs_route(settings),
         topology=asking_topology(settings),
         metrics=components.metrics,
         rng=components.rng,
-        gather_seconds=0.0 if signed_broker is broker else SIGNED_GATHER_SECONDS,
     )
 
 

@@ -26,9 +26,6 @@ log = structlog.get_logger(__name__)
 POLL_SECONDS: Final = 30.0
 """The longest wait between two polls, in case a notification was lost."""
 
-SIGNED_GATHER_SECONDS: Final = 0.01
-"""The least time between two groups that are signed: one signature is made and verified for up to 128 messages."""
-
 
 def split(
     group: Sequence[PendingRequest], outcomes: Sequence[Published]
@@ -53,7 +50,6 @@ class Relay(Forwarder[PendingRequest]):
         topology: Topology,
         metrics: Metrics,
         rng: random.Random,
-        gather_seconds: float = 0.0,
     ) -> None:
         super().__init__(
             _PendingRequests(inbox=inbox, route=route, metrics=metrics),
@@ -64,7 +60,6 @@ class Relay(Forwarder[PendingRequest]):
             poll_seconds=POLL_SECONDS,
             # A problem with the broker should be known before the first webhook.
             declare_early=True,
-            gather_seconds=gather_seconds,
         )
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from solstice_common.broker.forwarder import GROUP, Forwarder, reason_of
+from solstice_common.broker.forwarder import Forwarder, reason_of
 from solstice_common.broker.headers import IDEMPOTENCY_HEADER
 from solstice_common.broker.protocol import (
     BrokerHealth,
@@ -102,9 +102,7 @@ class NoWaiting(random.Random):
         return 0.0
 
 
-def forwarder_of(
-    rows: Rows, broker: ScriptedBroker, *, declare_early: bool = False, gather_seconds: float = 0.0
-) -> Forwarder[int]:
+def forwarder_of(rows: Rows, broker: ScriptedBroker, *, declare_early: bool = False) -> Forwarder[int]:
     return Forwarder(
         rows,
         noun="number",
@@ -113,7 +111,6 @@ def forwarder_of(
         rng=NoWaiting(),
         poll_seconds=3600,
         declare_early=declare_early,
-        gather_seconds=gather_seconds,
     )
 
 
@@ -234,24 +231,23 @@ async def test_what_ended_as_unknown_is_published_again_as_a_repeat_and_nothing_
     ]
 
 
-async def test_rows_that_come_close_behind_a_group_share_the_next_one() -> None:
-    rows, broker = Rows(1), ScriptedBroker()
-    forwarder = forwarder_of(rows, broker, gather_seconds=3600)
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-        tasks.create_task(forwarder.run(), name="forwarder")
-        while rows.rows:  # noqa: ASYNC110  the fakes tell of no change
-            await asyncio.sleep(0.001)
-        for row in (2, 3):
-            rows.rows.append(row)
-            rows.changed.set()
-            for _ in range(100):
+class SlowBroker(ScriptedBroker):
+    """A broker that gets two more rows before it answers for the first group."""
+
+    def __init__(self, rows: Rows) -> None:
+        super().__init__()
+        self._rows = rows
+
+    async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
+        if not self.bodies:
+            for row in (2, 3):
+                self._rows.rows.append(row)
+                self._rows.changed.set()
                 await asyncio.sleep(0)
-        assert broker.bodies == [b"1"], "a row alone waits for nothing, and the next ones for each other"
-        forwarder.finish()
+        return await super().publish(messages)
+
+
+async def test_rows_that_arrive_while_a_group_is_published_share_the_next_one() -> None:
+    rows = Rows(1)
+    await run_until(forwarder_of(rows, SlowBroker(rows)), lambda: not rows.rows)
     assert [line for line in rows.story if line.startswith("answered")] == ["answered 1", "answered 2"]
-
-
-async def test_backlog_that_fills_whole_groups_does_not_wait_to_gather() -> None:
-    rows, broker = Rows(*range(2 * GROUP)), ScriptedBroker()
-    await run_until(forwarder_of(rows, broker, gather_seconds=3600), lambda: not rows.rows)
-    assert len(broker.bodies) == 2 * GROUP

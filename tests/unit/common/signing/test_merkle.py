@@ -2,11 +2,14 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import sha256
+from random import Random
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from solstice_common.signing import merkle
 from solstice_common.signing.merkle import (
     MAX_BODIES,
     MAX_LEVELS,
@@ -203,12 +206,23 @@ def test_a_signature_is_asked_for_until_it_holds_and_then_no_more() -> None:
     for body, path in zip(bodies, paths, strict=True):
         assert tree.proves(body, path)
     assert len(candidates) == 2
-    assert len(tree._digests) == MAX_BODIES - 1
+    remembered = dict(tree._digests)
+    assert len(remembered) < 2 * MAX_BODIES
     for number in range(1000):
         assert not tree.proves(b"evil %d" % number, paths[number % MAX_BODIES])
         assert not tree.proves(bodies[0], step(sha256(b"%d" % number).digest(), stands_right=1) * MAX_LEVELS)
     assert len(candidates) == 2
-    assert len(tree._digests) == MAX_BODIES - 1
+    assert tree._digests == remembered
+
+
+@given(many_bodies, st.randoms(use_true_random=False))
+def test_each_node_is_computed_once_in_any_order(bodies: list[bytes], random: Random) -> None:
+    root, paths = grow_tree(bodies)
+    tree, pairs = tree_of(root), list(zip(bodies, paths, strict=True))
+    random.shuffle(pairs)
+    with mock.patch.object(merkle, "_parent", wraps=merkle._parent) as parent:
+        assert all(tree.proves(body, path) for body, path in pairs)
+    assert parent.call_count == len(bodies) - 1
 
 
 @given(st.text(), st.binary(max_size=40))
