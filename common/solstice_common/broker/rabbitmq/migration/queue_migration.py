@@ -21,8 +21,8 @@ from solstice_common.broker.rabbitmq.migration.migration_plan import (
     plan,
     refusals,
 )
+from solstice_common.broker.rabbitmq.tools.dead_letter_messages import unchanged_copy
 from solstice_common.broker.rabbitmq.tools.dead_letter_reader import DeadLetterReader
-from solstice_common.broker.rabbitmq.tools.rabbitmq_dead_letters import unchanged_copy
 from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, reported, tool_connection
 from solstice_common.broker.rabbitmq.wire import RPC_SECONDS
 from solstice_common.broker.topology_check import FoundTopology, TopologyDifference

@@ -8,14 +8,12 @@ measurements, and explains why we copy a queue before its counts are too high.
 
 import asyncio
 import contextlib
-import struct
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import aio_pika
-from pamqp import commands as spec
 
 from solstice_common.broker.dead_letters.dead_letter_queue import (
     DeadLetter,
@@ -23,15 +21,17 @@ from solstice_common.broker.dead_letters.dead_letter_queue import (
     Progress,
     See,
     no_progress,
-    plain,
 )
-from solstice_common.broker.dead_letters.hashed_bodies import HashedBody, LargeBody, in_groups
-from solstice_common.broker.headers import BROKER_COUNTERS
+from solstice_common.broker.dead_letters.hashed_bodies import HashedBody, in_groups
 from solstice_common.broker.protocol import Published, PublishStatus
-from solstice_common.broker.rabbitmq.frames import UnreadHeader
 from solstice_common.broker.rabbitmq.link_errors import TOO_LARGE
 from solstice_common.broker.rabbitmq.management_api import QueueCounts, counts_in
-from solstice_common.broker.rabbitmq.received_properties import publishable
+from solstice_common.broker.rabbitmq.tools.dead_letter_messages import (
+    dead_letter_of,
+    message_of,
+    unchanged_copy,
+    why_unfit,
+)
 from solstice_common.broker.rabbitmq.tools.dead_letter_reader import DeadLetterReader, reading
 from solstice_common.broker.rabbitmq.tools.spooled_messages import BegunMessage, NoRoom, Spool, Spooled
 from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, tool_connection
@@ -46,10 +46,6 @@ Far below the limit of 20: killed readers and reads on the management page count
 LEFT_SECONDS: Final = 3.0
 COUNTS_LAG_SECONDS: Final = 11.0
 """The age that the numbers of the management API may have: quorum queues and it count every five seconds."""
-
-MOST_BYTES: Final = 131_072 - 64
-"""Of all properties: they have to fit one frame of RabbitMQ's default size, or the broker ends the connection."""
-
 
 CONNECT_SECONDS: Final = 1.0
 """A firewall before the management API must not hold up each look at an empty queue."""
@@ -172,9 +168,9 @@ class RabbitMQDeadLetterQueue:
 
     async def put_back(self, dead_letters: Sequence[DeadLetter]) -> Sequence[Published]:
         """See `dead_letter_queue.DeadLetterQueue.put_back`."""
-        messages = [_message(dead_letter) for dead_letter in dead_letters]
+        messages = [message_of(dead_letter) for dead_letter in dead_letters]
         # aiormq would fail over such a message after it had counted it, and mix up the confirms of others.
-        refused = [_why_unfit(message) for message in messages]
+        refused = [why_unfit(message) for message in messages]
         fit = [message for message, why in zip(messages, refused, strict=True) if not why]
         outcomes = iter(await self._published(fit))
         return [Published(PublishStatus.REJECTED, why) if why else next(outcomes) for why in refused]
@@ -237,7 +233,7 @@ class RabbitMQDeadLetterQueue:
 
     def _spooled(self, spool: Spool, message: Spooled) -> DeadLetter:
         header, body = spool.read(message)
-        return _dead_letter(self.name, header, body, message.large, redelivered=message.redelivered)
+        return dead_letter_of(self.name, header, body, message.large, redelivered=message.redelivered)
 
 
 class _BrowsedQueue:
@@ -269,7 +265,9 @@ class _BrowsedQueue:
         if arrival is not None and self._left > 0:
             self._left -= 1
             body, large = self._body.read()
-            self._see(_dead_letter(self._queue, arrival.header, body, large, redelivered=arrival.redelivered))
+            self._see(
+                dead_letter_of(self._queue, arrival.header, body, large, redelivered=arrival.redelivered)
+            )
 
 
 def _note_as_read(renewing: "asyncio.Future[None]") -> None:
@@ -288,30 +286,6 @@ def unlisted(ready: int, counted: QueueCounts | None) -> int:
 
 def _see_nothing(_dead_letter: DeadLetter) -> None:
     """Keep nothing."""
-
-
-def _dead_letter(
-    queue: str, header: UnreadHeader, body: bytes, large: LargeBody | None, *, redelivered: bool
-) -> DeadLetter:
-    properties = header.read()
-    headers = {str(name): plain(value) for name, value in _publishable(properties.headers or {}).items()}
-    if not redelivered:
-        # A publisher may have set it; the broker counts only returned messages.
-        headers = {name: value for name, value in headers.items() if name not in BROKER_COUNTERS}
-    return DeadLetter(
-        queue=queue,
-        body=body,
-        large=large,
-        headers=headers,
-        # Of an empty text aio-pika publishes none, and a copy must have the id of its original.
-        type=properties.message_type or None,
-        correlation_id=properties.correlation_id or None,
-        message_id=properties.message_id or None,
-        priority=properties.priority,
-        timestamp=properties.timestamp,
-        content_type=properties.content_type,
-        app_id=properties.app_id,
-    )
 
 
 def _was_often_returned(arrival: BegunMessage) -> bool:
@@ -339,51 +313,3 @@ async def _copy(reader: DeadLetterReader, spool: Spool) -> bool:
 def _spooled_copy(spool: Spool, message: Spooled) -> aio_pika.Message:
     header, body = spool.read(message)
     return unchanged_copy(header.read(), body)
-
-
-def unchanged_copy(properties: spec.Basic.Properties, body: bytes) -> aio_pika.Message:
-    """Return the same message, without counters, time to live and user, who may be another."""
-    headers = properties.headers or {}
-    return aio_pika.Message(
-        body,
-        headers=_publishable({k: v for k, v in headers.items() if k not in BROKER_COUNTERS}),
-        content_type=properties.content_type,
-        content_encoding=properties.content_encoding,
-        delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
-        priority=properties.priority,
-        correlation_id=properties.correlation_id,
-        reply_to=properties.reply_to,
-        message_id=properties.message_id,
-        timestamp=properties.timestamp,
-        type=properties.message_type,
-        app_id=properties.app_id,
-    )
-
-
-def _message(dead_letter: DeadLetter) -> aio_pika.Message:
-    return aio_pika.Message(
-        dead_letter.body,
-        headers=_publishable({k: v for k, v in dead_letter.headers.items() if k not in BROKER_COUNTERS}),
-        content_type=dead_letter.content_type,
-        delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
-        priority=dead_letter.priority,
-        correlation_id=dead_letter.correlation_id,
-        message_id=dead_letter.message_id,
-        timestamp=dead_letter.timestamp,
-        type=dead_letter.type,
-        app_id=dead_letter.app_id,
-    )
-
-
-def _why_unfit(message: aio_pika.Message) -> str:
-    """Return why AMQP cannot carry the properties; empty when it can."""
-    try:
-        size = len(message.properties.marshal())
-    except (TypeError, ValueError, OverflowError, struct.error) as error:
-        return f"a property does not fit AMQP: {error}"
-    return f"its properties have {size} bytes, and {MOST_BYTES} fit" if size > MOST_BYTES else ""
-
-
-def _publishable(headers: Mapping[str, Any]) -> dict[str, Any]:
-    carried = {name: publishable(value) for name, value in headers.items()}
-    return {name: value for name, value in carried.items() if value is not None}
