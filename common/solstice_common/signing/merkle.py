@@ -24,6 +24,7 @@ MAX_PATH_CHARACTERS: Final = MAX_LEVELS * STEP_CHARACTERS
 _PATH: Final = re.compile(rf"([A-Za-z0-9_-]{{{STEP_CHARACTERS}}}){{1,{MAX_LEVELS}}}")
 _OF_BODY: Final = b"\x00"
 _OF_NODE: Final = b"\x01"
+_LEFT: Final = 0
 _RIGHT: Final = 1
 _PLACES: Final = (b"\x00", b"\x01")
 
@@ -65,19 +66,30 @@ class ProvenTree:
 
     def proves(self, body: bytes, path: str) -> bool:
         """Whether the path leads from this body to the root."""
-        if not path or len(path) > MAX_PATH_CHARACTERS or len(path) % STEP_CHARACTERS:
+        if not path:
             return False
         digest = sha256(_OF_BODY + body).digest()
+        known = self._digests.get(path)
+        return digest == known if known is not None else self._leads_to_root(digest, path)
+
+    def _leads_to_root(self, digest: bytes, path: str) -> bool:
+        if len(path) > MAX_PATH_CHARACTERS or len(path) % STEP_CHARACTERS:
+            return False
+        known: bytes | None = None
         passed: dict[str, bytes] = {}
-        while (known := self._digests.get(path)) is None and path:
+        while path and known is None:
             step = _read_step(path[:STEP_CHARACTERS])
             if step is None:
                 return False
-            place, neighbour = step[0], step[1:]
-            path = path[STEP_CHARACTERS:]
-            passed[_steps([digest], 1 - place)[0] + path] = neighbour
-            digest = _parent(digest, neighbour) if place == _RIGHT else _parent(neighbour, digest)
+            neighbour, path = step[1:], path[STEP_CHARACTERS:]
+            if step[0] == _RIGHT:
+                passed[_step(_LEFT, digest) + path] = neighbour
+                digest = _parent(digest, neighbour)
+            else:
+                passed[_step(_RIGHT, digest) + path] = neighbour
+                digest = _parent(neighbour, digest)
             passed[path] = digest
+            known = self._digests.get(path)
         if digest != known and (known is not None or not self._is_root(digest)):
             return False
         self._digests.update(passed)
@@ -100,9 +112,14 @@ def _parent(left: bytes, right: bytes) -> bytes:
     return sha256(_OF_NODE + left + right).digest()
 
 
-def _steps(digests: Sequence[bytes], first: int = 0) -> Sequence[str]:
-    """How paths name neighbours that stand side by side, from this place on."""
+def _steps(level: Sequence[bytes]) -> Sequence[str]:
+    """How paths name the nodes of a level, for their neighbours."""
     # Together, since one call takes as long as forty of its bytes.
-    data = b"".join([_PLACES[at % 2] + digest for at, digest in enumerate(digests, first)])
+    data = b"".join([_PLACES[at % 2] + digest for at, digest in enumerate(level)])
     text = urlsafe_b64encode(data).decode()
     return [text[start : start + STEP_CHARACTERS] for start in range(0, len(text), STEP_CHARACTERS)]
+
+
+def _step(place: int, digest: bytes) -> str:
+    """How a path names a neighbour."""
+    return urlsafe_b64encode(_PLACES[place] + digest).decode()

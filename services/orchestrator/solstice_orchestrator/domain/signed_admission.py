@@ -1,5 +1,6 @@
 """Decode and check a delivery that a known key must have signed. Pure."""
 
+from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -69,19 +70,27 @@ def examine_signed(
 
 
 class SignedExaminer:
-    """`examine_signed` for one delivery after the other, with the same answers.
+    """`examine_signed` for one delivery after the other, with the same answers, but for the key's name.
 
     Messages of a group carry one signature, and most requests say what many before them said. Such a request is taken
     without asking again what is known; every other one, and each refusal, is left to `examine_signed`.
     """
 
     def __init__(
-        self, keys: Mapping[str, VerifyKey], *, v1_trust: AbstractSet[Source], max_age_seconds: float | None
+        self,
+        keys: Mapping[str, VerifyKey],
+        *,
+        v1_trust: AbstractSet[Source],
+        max_age_seconds: float | None,
+        signed_by: Counter[str],
     ) -> None:
+        """`signed_by` counts the taken requests by the name of their key."""
         self.keys = keys
+        self.signed_by = signed_by
         self._v1_trust = v1_trust
         self._max_age_seconds = max_age_seconds
-        self._jws = ""
+        self._before_path = BEFORE_PATH
+        """The JWS of the tree and BEFORE_PATH."""
         self._key_name = ""
         self._tree: ProvenTree | None = None
         self._allowed: set[tuple[object, ...]] = set()
@@ -90,17 +99,22 @@ class SignedExaminer:
         self._last_old_day = ""
         """`2026-01-31`: no request of a later day is too old."""
 
-    def examine(self, delivery: Delivery, now: float) -> Verified[JobRequestV1] | Refuse:
+    def examine(self, delivery: Delivery, now: float) -> JobRequestV1 | Refuse:
         """Decode a signed request, or refuse it for good; `now` in seconds since the epoch."""
         body, text = delivery.body, delivery.headers.get(SIGNATURE_HEADER)
-        jws, _, path = text.partition(BEFORE_PATH) if isinstance(text, str) else ("", "", "")
-        if jws != self._jws:
+        if not isinstance(text, str):
+            return self._alone(delivery, now)
+        if not text.startswith(self._before_path):
             self._turn_to(text)
         if now != self._now:
             self._now = now
             oldest = 0.0 if self._max_age_seconds is None else now - self._max_age_seconds
             self._last_old_day = format_seconds(max(0.0, oldest))[:_TO_THE_DAY]
-        if self._tree is None or len(body) > MAX_MESSAGE_BYTES or not self._tree.proves(body, path):
+        if (
+            self._tree is None
+            or len(body) > MAX_MESSAGE_BYTES
+            or not self._tree.proves(body, text[len(self._before_path) :])
+        ):
             return self._alone(delivery, now)
         request = examine(body, now)
         if (
@@ -109,27 +123,34 @@ class SignedExaminer:
             or request.submitted_at[:_TO_THE_DAY] <= self._last_old_day
         ):
             return self._alone(delivery, now)
-        return Verified(request, self._key_name)
+        self.signed_by[self._key_name] += 1
+        return request
 
-    def _turn_to(self, text: object) -> None:
+    def _turn_to(self, text: str) -> None:
         """Learn which tree a text's signature is of, when it is a tree of requests."""
-        self._jws, self._tree = "", None
+        # No signature begins so.
+        self._before_path, self._tree = BEFORE_PATH, None
         signature = read_signature(text)
         key = None if signature is None else self.keys.get(signature.key_name)
-        if signature is not None and key is not None and signature.version == JobRequestV1.VERSION:
-            self._jws, self._key_name = signature.jws, key.name
-            self._tree = None if signature.path is None else signed_tree(signature.jws, key)
+        if signature is None or key is None or signature.version != JobRequestV1.VERSION:
+            return
+        if signature.path is not None:
+            self._before_path, self._key_name = signature.jws + BEFORE_PATH, key.name
+            self._tree = signed_tree(signature.jws, key)
 
-    def _alone(self, delivery: Delivery, now: float) -> Verified[JobRequestV1] | Refuse:
+    def _alone(self, delivery: Delivery, now: float) -> JobRequestV1 | Refuse:
         verified = examine_signed(
             delivery, self.keys, v1_trust=self._v1_trust, max_age_seconds=self._max_age_seconds, now=now
         )
+        if isinstance(verified, Refuse):
+            return verified
         # Whether a request without `trusted` is trusted is no matter of the remembered fields alone.
-        if isinstance(verified, Verified) and verified.message.trusted is not None:
+        if verified.message.trusted is not None:
             if len(self._allowed) >= _MOST_ALLOWED:
                 self._allowed.clear()
             self._allowed.add(_claims_of(verified.key_name, verified.message))
-        return verified
+        self.signed_by[verified.key_name] += 1
+        return verified.message
 
 
 def _claims_of(key_name: str, request: JobRequestV1) -> tuple[object, ...]:

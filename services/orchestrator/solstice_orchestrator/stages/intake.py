@@ -34,6 +34,8 @@ class SignatureRules:
     v1_trust: frozenset[Source]
     max_age_seconds: float | None
     """For how long runs are kept after their end, so that a repeated request is recognised; None: forever."""
+    signed_by: Counter[str] = field(default_factory=Counter, init=False)
+    """How many requests each key signed that are not counted yet."""
     _examiner: SignedExaminer | None = field(default=None, init=False)
 
     def examiner(self) -> SignedExaminer:
@@ -41,7 +43,10 @@ class SignatureRules:
         keys = self.keys.current()
         if self._examiner is None or self._examiner.keys is not keys:
             self._examiner = SignedExaminer(
-                keys, v1_trust=self.v1_trust, max_age_seconds=self.max_age_seconds
+                keys,
+                v1_trust=self.v1_trust,
+                max_age_seconds=self.max_age_seconds,
+                signed_by=self.signed_by,
             )
         return self._examiner
 
@@ -80,23 +85,13 @@ class _RequestHandler:
     backlog: JobBacklog
     signatures: SignatureRules | None
     clock: Callable[[], float]
-    signed_by: dict[str, int] = field(default_factory=dict)
-    """How many requests each key signed that are not counted yet."""
 
     def examiner(self) -> Callable[[Delivery], JobRequestV1 | Refuse]:
         now, signatures = self.clock(), self.signatures
         if signatures is None:
             return lambda delivery: examine(delivery.body, now)
-        verify, signed_by = signatures.examiner().examine, self.signed_by
-
-        def examine_next(delivery: Delivery) -> JobRequestV1 | Refuse:
-            verified = verify(delivery, now)
-            if isinstance(verified, Refuse):
-                return verified
-            signed_by[verified.key_name] = signed_by.get(verified.key_name, 0) + 1
-            return verified.message
-
-        return examine_next
+        verify = signatures.examiner().examine
+        return lambda delivery: verify(delivery, now)
 
     async def save(
         self, messages: Sequence[JobRequestV1], deliveries: Sequence[Delivery]
@@ -105,8 +100,8 @@ class _RequestHandler:
         if self.signatures is None:
             return await self.store.admit(messages, bodies)
         # All of a batch are examined before one is saved.
-        while self.signed_by:
-            self.metrics.signed_by(*self.signed_by.popitem())
+        while self.signatures.signed_by:
+            self.metrics.signed_by(*self.signatures.signed_by.popitem())
         signatures = [str(delivery.headers.get(SIGNATURE_HEADER)) for delivery in deliveries]
         return await self.store.admit(messages, bodies, signatures)
 
