@@ -70,7 +70,7 @@ def examine_signed(
 
 
 class SignedExaminer:
-    """`examine_signed` for one delivery after the other, with the same answers, but for the key's name.
+    """`examine_signed` for one delivery after the other, with the same answers.
 
     Messages of a group carry one signature, and most requests say what many before them said. Such a request is taken
     without asking again what is known; every other one, and each refusal, is left to `examine_signed`.

@@ -118,17 +118,17 @@ def test_an_examiner_of_many_answers_as_of_each_alone(
         sent = body.replace(b"lake", b"lack") + b" " if kind == "changed" else body
         deliveries.append(delivered(sent, headers.get(kind, text)))
     for max_age_seconds in (None, 29.0):
-        examiner, taken = examiner_of(keys, max_age_seconds=max_age_seconds), Counter[str]()
+        examiner, accepted = examiner_of(keys, max_age_seconds=max_age_seconds), Counter[str]()
         for delivery in deliveries * 2:
             expected = examine_signed(
                 delivery, keys, v1_trust=V1_TRUST, max_age_seconds=max_age_seconds, now=NOW
             )
             if isinstance(expected, Verified):
-                taken[expected.key_name] += 1
+                accepted[expected.key_name] += 1
                 assert examiner.examine(delivery, NOW) == expected.message
             else:
                 assert examiner.examine(delivery, NOW) == expected
-        assert examiner.signed_by == taken
+        assert examiner.signed_by == accepted
     for (_, kind), delivery in zip(batch, deliveries, strict=True):
         if kind not in {"group", "other group", "alone"}:
             genuine = [text for text, body in zip(together, bodies, strict=False) if body == delivery.body]
