@@ -10,10 +10,13 @@ from typing import Any
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess
 from solstice_orchestrator.domain.jobs import Outcome, StepSpec
 from solstice_orchestrator.git.command import GitPolicy
-from solstice_orchestrator.worker.executors import Executor, make_executor
+from solstice_orchestrator.worker.executors import Executor
 from solstice_orchestrator.worker.executors.containers.container_groups import groups_left
 from solstice_orchestrator.worker.executors.containers.container_plan import MIB, ContainerRules
 from solstice_orchestrator.worker.executors.containers.podman_launcher import open_podman
+from solstice_orchestrator.worker.executors.disk import DiskWatch
+from solstice_orchestrator.worker.executors.process import ProcessExecutor
+from solstice_orchestrator.worker.executors.source_checkout import SourceCheckout
 from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
 from tests.builders import execution, job, job_request
 from tests.repositories import Repository
@@ -38,6 +41,11 @@ class ContainerJobs:
     def text(self) -> str:
         return b"".join(self.output).decode(errors="replace")
 
+    @property
+    def groups(self) -> list[Path]:
+        """The control groups of containers that are there."""
+        return groups_left(self.workspaces.directory.name)
+
     async def run(
         self,
         *runs: str | StepSpec,
@@ -57,23 +65,33 @@ class ContainerJobs:
         finally:
             assert self.podman.containers() == []
             assert self.podman.mounts() == []
-            assert groups_left(self.workspaces.directory.name) == []
+            assert self.groups == []
             assert [path.name for path in self.workspaces.directory.iterdir() if path.name != "git"] == []
 
 
 @asynccontextmanager
 async def container_jobs(
-    podman: PodmanStore, folder: Path, rules: ContainerRules = RULES, **environment: str
+    podman: PodmanStore,
+    folder: Path,
+    rules: ContainerRules = RULES,
+    disk: DiskWatch | None = None,
+    **environment: str,
 ) -> AsyncIterator[ContainerJobs]:
     """Open an executor with `environment` beside the variables of podman."""
     repository = Repository(folder / "repository")
     request = job_request(repo_url=repository.url, commit_sha=repository.commit({"hello.txt": "hello\n"}))
     async with open_workspaces(folder / "work") as workspaces:
-        executor = make_executor(
-            "podman",
+        launcher = await open_podman({**podman.environment, **environment}, rules)
+        executor = ProcessExecutor(
             workspaces=workspaces,
-            git=GitPolicy(protocols=("file",)),
+            checkout=SourceCheckout(git=GitPolicy(protocols=("file",)), scratch=workspaces.scratch),
             grace_seconds=0.3,
-            launcher=await open_podman({**podman.environment, **environment}, rules),
+            launcher=launcher,
+            disk=disk or DiskWatch(),
         )
-        yield ContainerJobs(podman=podman, executor=executor, workspaces=workspaces, request=request)
+        yield ContainerJobs(
+            podman=podman,
+            executor=executor,
+            workspaces=workspaces,
+            request=request,
+        )

@@ -192,6 +192,7 @@ def _executor(
         path=settings.job_path,
         no_output_seconds=settings.no_output_seconds,
         disk_reserve_bytes=settings.disk_reserve_mib * MIB,
+        disk_limit_bytes=settings.job_disk_mib * MIB,
         starting=starting,
         hosts=hosts,
         launcher=launcher,

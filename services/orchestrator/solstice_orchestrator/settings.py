@@ -187,6 +187,11 @@ class OrchestratorSettings(
         ge=0,
         description="When less is free for the workspaces, the job with the largest one fails; 0: never.",
     )
+    job_disk_mib: int = Field(
+        default=0,
+        ge=0,
+        description="Disk space of the workspace, home and /tmp of a job; one that needs more fails. 0: without a limit of its own.",
+    )
     job_path: str = Field(
         default="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         description="PATH of jobs; they get no other variable of the orchestrator's environment.",

@@ -46,6 +46,8 @@ class Reason(StrEnum):
     """Its image does not exist, may not be fetched, or has no shell."""
     OUT_OF_MEMORY = "out_of_memory"
     """The kernel ended processes of it: they needed more memory than it may use."""
+    OUT_OF_DISK = "out_of_disk"
+    """Its files needed more disk space than it may use."""
     SUPERSEDED = "superseded"
     """A newer run, named in the detail, replaced it."""
     NEEDS_FAILED = "needs_failed"
@@ -86,7 +88,14 @@ UNCOUNTED: Final = frozenset({Reason.MACHINE_FAILED, Reason.HOST_AWAY})
 """Infrastructure reasons that do not count as an attempt."""
 
 OWN_FAILURES: Final = frozenset(
-    {Reason.STEP_FAILED, Reason.JOB_TIMEOUT, Reason.STEP_TIMEOUT, Reason.NO_OUTPUT, Reason.OUT_OF_MEMORY}
+    {
+        Reason.STEP_FAILED,
+        Reason.JOB_TIMEOUT,
+        Reason.STEP_TIMEOUT,
+        Reason.NO_OUTPUT,
+        Reason.OUT_OF_MEMORY,
+        Reason.OUT_OF_DISK,
+    }
 )
 """Failures of the job itself: the only reasons that use its author's `retries`."""
 

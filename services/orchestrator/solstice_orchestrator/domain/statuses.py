@@ -30,6 +30,7 @@ _BY_REASON: Final[Mapping[Reason, str]] = {
     Reason.CONTAINER_REFUSED: "Its worker does not give it the container that it asks for",
     Reason.IMAGE_UNAVAILABLE: "Its image cannot be had",
     Reason.OUT_OF_MEMORY: "The job needed more memory than it may use",
+    Reason.OUT_OF_DISK: "The job needed more disk space than it may use",
     Reason.RUN_TIMEOUT: "The run took longer than it may",
     Reason.CANCEL_REQUESTED: "Cancelled",
     Reason.SUPERSEDED: "Cancelled for a newer run",

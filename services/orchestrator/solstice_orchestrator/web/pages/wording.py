@@ -65,6 +65,7 @@ _REASONS: Final = MappingProxyType(
         Reason.CONTAINER_REFUSED: "Its worker does not give it the container that it asks for.",
         Reason.IMAGE_UNAVAILABLE: "Its image cannot be had.",
         Reason.OUT_OF_MEMORY: "It needed more memory than it may use.",
+        Reason.OUT_OF_DISK: "It needed more disk space than it may use.",
         Reason.SUPERSEDED: "A newer run took its place.",
         Reason.NEEDS_FAILED: "A job that it needs did not succeed.",
         Reason.INVALID_WORKFLOW: "The workflow file cannot be used.",

@@ -35,6 +35,7 @@ def make_executor(
     path: str = DEFAULT_PATH,
     no_output_seconds: float = 0.0,
     disk_reserve_bytes: int = 0,
+    disk_limit_bytes: int = 0,
     starting: AbstractContextManager[None] | None = None,
     hosts: GitHosts | None = None,
     launcher: Launcher | None = None,
@@ -59,7 +60,7 @@ def make_executor(
         grace_seconds=grace_seconds,
         max_log_bytes=max_log_bytes,
         no_output_seconds=no_output_seconds,
-        disk=DiskWatch(disk_reserve_bytes),
+        disk=DiskWatch(disk_reserve_bytes, disk_limit_bytes),
     )
 
 

@@ -1,4 +1,4 @@
-"""Watch the disk of the workspaces, and end the job that fills it.
+"""Watch the disk of the workspaces, and end the job that fills it or needs more than it may.
 
 A full disk would harm the other jobs and the store, and so would one without free inodes.
 """
@@ -6,15 +6,20 @@ A full disk would harm the other jobs and the store, and so would one without fr
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+import stat
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
+from solstice_orchestrator.processes.supervisor import descendants
 
 CHECK_SECONDS: Final = 1.0
+REST: Final = 10.0
+"""After the files of one job were counted, so many times as long passes until they are counted again."""
 MIB: Final = 1024 * 1024
 BYTES_PER_INODE: Final = 16 * 1024
 """The reserve of bytes for each inode of the reserve, as ext4 makes one inode for so many bytes: mke2fs.conf(5)."""
@@ -67,22 +72,30 @@ def _failed(detail: str) -> Outcome:
 class DiskWatch:
     """Watches the disk while jobs run; one per executor."""
 
-    def __init__(self, reserve_bytes: int = 0) -> None:
-        """With a reserve of 0 no job is ended."""
+    def __init__(self, reserve_bytes: int = 0, limit_bytes: int = 0) -> None:
+        """With a reserve of 0 a full disk ends no job; with a limit of 0 no job's own size does."""
+        self._limit_bytes = limit_bytes
         self._reserve = SpaceAndInodes(reserve_bytes, reserve_bytes // BYTES_PER_INODE)
         self._jobs: dict[Path, asyncio.Future[Outcome]] = {}
         self._checking = asyncio.Lock()
 
     @asynccontextmanager
-    async def watching(self, root: Path) -> AsyncIterator["asyncio.Future[Outcome]"]:
-        """Watch a workspace; the future gets the outcome of its job when that must end."""
+    async def watching(self, root: Path, supervisor: int) -> AsyncIterator["asyncio.Future[Outcome]"]:
+        """Watch a workspace, in which processes below `supervisor` write.
+
+        The future gets the outcome of its job when that must end.
+        """
         job_to_end: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._jobs[root] = job_to_end
         try:
             async with asyncio.TaskGroup() as tasks:
-                watcher = tasks.create_task(self._watch(root), name="job disk")
+                watchers = [
+                    tasks.create_task(self._watch(root), name="job disk"),
+                    tasks.create_task(self._watch_size(root, supervisor), name="job size"),
+                ]
                 yield job_to_end
-                watcher.cancel()
+                for watcher in watchers:
+                    watcher.cancel()
         finally:
             del self._jobs[root]
             job_to_end.cancel()
@@ -94,6 +107,28 @@ class DiskWatch:
                 # A job is being ended: the space that it frees may be enough.
                 if self._is_short(_free(root)) and not any(future.done() for future in self._jobs.values()):
                     await self._blame(root)
+
+    async def _watch_size(self, root: Path, supervisor: int) -> None:
+        rest = CHECK_SECONDS
+        while self._limit_bytes > 0:
+            await asyncio.sleep(rest)
+            begun = time.monotonic()
+            try:
+                size = await asyncio.to_thread(_size_with_deleted, root, supervisor)
+            except RuntimeError:
+                # No thread could be started: a job has taken all processes. The next check may succeed.
+                continue
+            rest = max(CHECK_SECONDS, REST * (time.monotonic() - begun))
+            future = self._jobs[root]
+            if size > self._limit_bytes and not future.done():
+                future.set_result(
+                    Outcome(
+                        state=JobState.FAILED,
+                        reason=Reason.OUT_OF_DISK,
+                        detail=f"out of disk: the job's files need {size / MIB:.0f} MiB, and it may use "
+                        f"{self._limit_bytes / MIB:.0f} MiB",
+                    )
+                )
 
     def _is_short(self, free: SpaceAndInodes) -> bool:
         return free.size_bytes < self._reserve.size_bytes or free.inodes < self._reserve.inodes
@@ -123,6 +158,26 @@ def _free(root: Path) -> SpaceAndInodes:
 
 def _sizes(roots: list[Path]) -> list[SpaceAndInodes]:
     return [size_of(root) for root in roots]
+
+
+def _size_with_deleted(root: Path, supervisor: int) -> int:
+    return size_of(root).size_bytes + deleted_bytes(descendants(supervisor), root)
+
+
+def deleted_bytes(pids: Iterable[int], root: Path) -> int:
+    """Return the size of files that processes have deleted and still have open, on the disk of `root`."""
+    found: dict[int, int] = {}
+    with contextlib.suppress(OSError):
+        device = root.stat().st_dev
+        for pid in pids:
+            # The process, or the file in it, may be gone by now.
+            with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as opened:
+                for each in opened:
+                    with contextlib.suppress(OSError):
+                        file = os.stat(each.path)  # noqa: PTH116  not a path, but what it leads to
+                        if stat.S_ISREG(file.st_mode) and file.st_nlink == 0 and file.st_dev == device:
+                            found[file.st_ino] = file.st_blocks * 512
+    return sum(found.values())
 
 
 def size_of(root: Path) -> SpaceAndInodes:

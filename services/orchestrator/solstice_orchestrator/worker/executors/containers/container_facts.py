@@ -47,7 +47,8 @@ def judged(outcome: Outcome, facts: ContainerFacts, plan: ContainerPlan) -> Outc
     """
     if outcome.state in {JobState.FAILED, JobState.TIMED_OUT} and (broken := _broken_part(facts)):
         return Outcome(state=JobState.ERRORED, reason=Reason.PROVISION_FAILED, detail=broken)
-    if outcome.state is not JobState.FAILED:
+    if outcome.state is not JobState.FAILED or outcome.exit_code is None:
+        # It ended for another reason than the end of a step: what ended with it tells nothing.
         return outcome
     if facts.killed:
         return replace(

@@ -138,5 +138,8 @@ def test_only_what_the_workers_side_knows_is_the_worlds_failure() -> None:
     assert judged(LATE, read_facts('{"starting": true}'), plan).reason is Reason.PROVISION_FAILED
     assert judged(LATE, read_facts('{"killed": 1}'), plan) == LATE
     assert judged(BROKEN, read_facts('{"killed'), plan) == BROKEN
+    # A job that was asked to end ends its container, whose end is not the reason then.
+    large = Outcome(state=JobState.FAILED, reason=Reason.OUT_OF_DISK, detail="out of disk")
+    assert judged(large, read_facts('{"gone": true, "killed": 1}'), plan) == large
     done = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
     assert judged(done, read_facts('{"killed": 1}'), plan) == done
