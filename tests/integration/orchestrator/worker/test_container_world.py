@@ -238,6 +238,16 @@ async def test_a_podman_that_is_gone_is_the_worlds_failure(podman: PodmanStore, 
         assert "never" not in jobs.text
 
 
+async def test_a_podman_that_is_killed_while_it_finds_an_image_is_the_worlds_failure(
+    podman: PodmanStore, tmp_path: Path
+) -> None:
+    killed = 'case "$*" in *"image inspect"*) kill -9 $$ ;; esac; exec {podman} "$@"'
+    async with container_jobs(podman, tmp_path, PATH=replaced_podman(tmp_path, killed)) as jobs:
+        outcome = await jobs.run("echo never", container=ContainerSpec(image=IMAGE, pull=PullPolicy.NEVER))
+        assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.PROVISION_FAILED)
+        assert "never" not in jobs.text
+
+
 async def test_a_runtime_that_is_gone_is_the_worlds_failure(podman: PodmanStore, tmp_path: Path) -> None:
     path = replaced_podman(tmp_path, 'exec {podman} --runtime "${0%podman}runtime" "$@"')
     runtime = tmp_path / "bin" / "runtime"

@@ -58,13 +58,15 @@ class Images:
     async def find(self, plan: ContainerPlan) -> FoundImage | Outcome:
         """Return the image of a plan, or how an attempt ends without it."""
         name, pull = plan.image, plan.pull
-        if pull is not PullPolicy.ALWAYS and (found := await self._stored(name)):
+        found = None if pull is PullPolicy.ALWAYS else await self._stored(name)
+        if found:
             return found
         if pull is PullPolicy.NEVER:
             return _unavailable(f"the image {name} is not on this worker, and may not be pulled")
         async with self._pulling.setdefault(name, asyncio.Lock()):
             # Another attempt may have fetched it by now.
-            if pull is PullPolicy.MISSING and (found := await self._stored(name)):
+            found = await self._stored(name) if pull is PullPolicy.MISSING else None
+            if found:
                 return found
             try:
                 logins = await asyncio.to_thread(self._logins, plan)
@@ -101,9 +103,12 @@ class Images:
         self._with_shell.add(image.image_id)
         return None
 
-    async def _stored(self, name: str) -> FoundImage | None:
+    async def _stored(self, name: str) -> FoundImage | Outcome | None:
+        """Return the image; None: it is not here. An outcome: podman was killed, or did not end."""
         form = "{{.Id}} {{.Digest}} {{range .RepoDigests}}{{.}} {{end}}"
         result = await self.podman.run("image", "inspect", "--format", form, name)
+        if result.code < 0:
+            return _broken(f"the image {name} could not be found: {result.problem}")
         return None if result.code else _found(name, result.output.split())
 
 
