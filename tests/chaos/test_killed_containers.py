@@ -1,4 +1,7 @@
-"""Parts of running containers are killed at random moments: the world's failures stay the world's, and nothing is left."""
+"""Parts of running containers are killed at random moments, and nothing of them is left.
+
+The world's failures stay the world's.
+"""
 
 import asyncio
 import os
@@ -85,7 +88,10 @@ async def unfinished(store: JobStore) -> int:
 
 
 async def ended_attempts(store: JobStore) -> Counter[str]:
-    """How often attempts ended for each reason; each must be right, and no job may end well twice."""
+    """How often attempts ended for each reason.
+
+    Each must be right, and no job may end well twice.
+    """
     reasons = Counter[str]()
     for job in await store.jobs(limit=1000):
         attempts = await store.attempts(job.job_id)

@@ -1,4 +1,4 @@
-"""Watch the disk of the workspaces, and end the job that fills it or needs more than it may.
+"""Watch the disk of the workspaces, and end a job that needs too much.
 
 A full disk would harm the other jobs and the store, and so would one without free inodes.
 """
@@ -73,7 +73,10 @@ class DiskWatch:
     """Watches the disk while jobs run; one per executor."""
 
     def __init__(self, reserve_bytes: int = 0, limit_bytes: int = 0) -> None:
-        """With a reserve of 0 a full disk ends no job; with a limit of 0 no job's own size does."""
+        """With a reserve of 0 a full disk ends no job.
+
+        With a limit of 0, its own size ends none.
+        """
         self._limit_bytes = limit_bytes
         self._reserve = SpaceAndInodes(reserve_bytes, reserve_bytes // BYTES_PER_INODE)
         self._jobs: dict[Path, asyncio.Future[Outcome]] = {}
@@ -165,7 +168,10 @@ def _size_with_deleted(root: Path, supervisor: int) -> int:
 
 
 def deleted_bytes(pids: Iterable[int], root: Path) -> int:
-    """Return the size of files that processes have deleted and still have open, on the disk of `root`."""
+    """Return the size of deleted files that processes still have open.
+
+    Those on another disk than `root` do not count.
+    """
     found: dict[int, int] = {}
     with contextlib.suppress(OSError):
         device = root.stat().st_dev

@@ -104,7 +104,10 @@ class Images:
         return None
 
     async def _stored(self, name: str) -> FoundImage | Outcome | None:
-        """Return the image; None: it is not here. An outcome: podman was killed, or did not end."""
+        """Return the image; None: it is not here.
+
+        An outcome: podman was killed, or did not end.
+        """
         form = "{{.Id}} {{.Digest}} {{range .RepoDigests}}{{.}} {{end}}"
         result = await self.podman.run("image", "inspect", "--format", form, name)
         if result.code < 0:
