@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from typer.testing import CliRunner
 
+from solstice_cli.commands.dead_letters.dlq import app
 from solstice_common.broker import Message, open_broker
 from solstice_common.broker.delivery import Ack
 from solstice_common.messages import Priority
@@ -45,6 +48,13 @@ async def answer(url: str, *words: str, check: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
+def listed_here(url: str, *words: str) -> Any:
+    """The answer of `solstice dlq list WORDS --json`, in this process: many processes take long to start."""
+    done = CliRunner().invoke(app, ["list", *words, "--json"], env=environment(url))
+    assert done.exit_code == 0, (words, done.output, done.exception)
+    return json.loads(done.stdout)
+
+
 async def test_dead_letters_are_listed_counted_and_shown(broker_url: str) -> None:
     async with open_broker(broker_url, name="test") as broker:
         await fill(
@@ -69,8 +79,14 @@ async def test_dead_letters_are_listed_counted_and_shown(broker_url: str) -> Non
             (["--where", "x-solstice-reason=internal_error"], 2),
             (["--queue", "statuses"], 0),
             (["--since", "1s"], 0),
+            (["--since", "9999d"], 3),
+            (["--since", "9999d", "--reason", "internal_error", "--repository", "anvil/*"], 1),
         ]:
-            assert (await answer(broker_url, "list", *words))["counts"]["total"] == count, words
+            assert (await asyncio.to_thread(listed_here, broker_url, *words))["counts"]["total"] == count, (
+                words
+            )
+        limited = await asyncio.to_thread(listed_here, broker_url, "--limit", "2")
+        assert (limited["dead_letters"], limited["counts"]) == (listed["dead_letters"][:2], listed["counts"])
         lines = (await asyncio.to_thread(solstice, broker_url, "list")).stdout.splitlines()
         assert [line.count("\t") for line in lines] == [7, 7, 7]
         which = listed["dead_letters"][0]["id"]
@@ -275,11 +291,14 @@ def test_a_hostile_line_is_refused_by_its_number(tmp_path: Path, line: str) -> N
     assert "Traceback" not in done.stderr
 
 
-def test_a_line_without_its_end_is_named_by_one_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("end", "problem"), [("", "Expecting ',' delimiter"), (', "typ', "Invalid control character")]
+)
+def test_a_line_without_its_end_is_named_by_one_number(end: str, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "dead.jsonl"
-    file.write_text(f'\n{{"queue": "{STATUSES.dlq}", "body": ""\n')
+    file.write_text(f'\n{{"queue": "{STATUSES.dlq}", "body": ""{end}\n')
     done = solstice(f"sqlite:///{tmp_path / 'broker.db'}", "import", str(file), check=2)
-    assert "line 2 is no JSON: Expecting ',' delimiter at column" in done.stderr
+    assert f"line 2 is no JSON: {problem} at column" in done.stderr
     assert re.findall(r"line \d", done.stderr) == ["line 2"]
 
 
@@ -293,6 +312,32 @@ def test_a_byte_order_mark_and_ends_of_lines_of_windows_are_read(tmp_path: Path)
     file.write_bytes(b'\xef\xbb\xbf{"queue": "%s", "body": ""}\r\n' % STATUSES.dlq.encode())
     done = solstice(f"sqlite:///{tmp_path / 'broker.db'}", "import", str(file), "--dry-run")
     assert "1 dead letter" in done.stdout
+
+
+def into_a_closed_pipe(url: str, *words: str) -> "subprocess.CompletedProcess[bytes]":
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "solstice_cli", "dlq", *words],
+            env=environment(url),
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=100,
+        )
+    finally:
+        os.close(writer)
+
+
+async def test_a_closed_pipe_ends_what_prints_quietly(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'broker.db'}"
+    async with open_broker(url, name="test") as broker:
+        await fill(broker, *map(refused, range(300)))
+    dead_letter = (await answer(url, "list"))["dead_letters"][0]["id"]
+    for words in (["list"], ["list", "--json", "--limit", "300"], ["show", dead_letter], ["export"]):
+        done = await asyncio.to_thread(into_a_closed_pipe, url, *words)
+        assert (done.returncode, done.stderr) == (1, b""), words
 
 
 def test_a_broker_that_is_away_is_named() -> None:

@@ -1,12 +1,19 @@
 """`forge-integration statuses`: dead letters are shown, and sent once more, on every broker."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from solstice_common.broker import Message, open_broker
+import pytest
+
+from solstice_common.broker import Message, open_broker, open_dead_letter_queues
+from solstice_common.messages import JobStatusV1
 from solstice_common.topology import STATUSES, QueueType
+from solstice_forge.statuses import dead_statuses
 from tests.brokers import broker_url, pytest_generate_tests
 from tests.servers.service_process import base_environment
 from tests.statuses import SHA, job_status
@@ -17,11 +24,14 @@ __all__ = ["broker_url", "pytest_generate_tests"]
 TOPOLOGY = STATUSES.topology(QueueType.QUORUM)
 
 
-def statuses(broker_url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def statuses(
+    broker_url: str, *arguments: str, stdout: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", "from solstice_forge.cli import main; main()", "statuses", *arguments],
         env={**base_environment(), "AMQP_URL": broker_url, "COLUMNS": "250"},
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
         timeout=100,
@@ -67,6 +77,35 @@ async def test_dead_letters_are_shown_and_stay(broker_url: str) -> None:
     async with open_broker(url, name="test") as broker:
         await broker.ready(30)
         await wait_for_ready(broker, STATUSES.dlq, 2)
+
+
+async def test_of_many_only_those_that_are_shown_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, decoded = f"sqlite:///{tmp_path / 'broker.db'}", list[bytes]()
+
+    def decode(body: bytes) -> JobStatusV1:
+        decoded.append(body)
+        return JobStatusV1.decode(body)
+
+    monkeypatch.setattr(dead_statuses, "JobStatusV1", SimpleNamespace(decode=decode))
+    names = [f"solstice/{number}" for number in range(1000)]
+    await publish_dead_letters(url, *(("not_found", {"context": name}) for name in names))
+    async with open_dead_letter_queues(url, name="test") as queues:
+        shown = await dead_statuses.dead_statuses(queues, 20)
+    assert [each.context for each in shown] == names[:20]
+    assert len(decoded) == 20
+
+
+async def test_a_closed_pipe_ends_the_list_quietly(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'broker.db'}"
+    await publish_dead_letters(url, *(("not_found", {"context": str(number)}) for number in range(200)))
+    for format_options in ([], ["--json"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = statuses(url, "dead", "--limit", "200", *format_options, stdout=writer)
+        os.close(writer)
+        assert (done.returncode, done.stderr) == (1, "")
 
 
 async def test_dead_letters_are_sent_once_more_as_they_came(broker_url: str) -> None:

@@ -1,7 +1,7 @@
 """How many dead letters there are, by reason, priority and age. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -34,20 +34,41 @@ class Counts:
         }
 
 
-def counts(found: Sequence[DeadLetterFacts], now: datetime) -> Counts:
+class Counting:
+    """Counts dead letters one by one, as of `now`, and holds none of them."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+        self._queues, self._reasons, self._priorities, self._ages = (Counter[str]() for _ in range(4))
+
+    def add(self, found: DeadLetterFacts) -> None:
+        self._queues[found.dead_letter.queue] += 1
+        self._reasons[found.reason] += 1
+        self._priorities[str(found.priority or NO_CLASS)] += 1
+        self._ages[_age(found, self._now)] += 1
+
+    def read(self) -> Counts:
+        """The numbers so far."""
+        ages = self._ages
+        return Counts(
+            total=self._queues.total(),
+            by_queue=_ordered(self._queues),
+            by_reason=_ordered(self._reasons),
+            by_priority=_ordered(self._priorities),
+            by_age={name: ages[name] for name in (*(name for _, name in AGES), OLDER, NO_TIME) if ages[name]},
+        )
+
+
+def counts(found: Iterable[DeadLetterFacts], now: datetime) -> Counts:
     """Count them, as of `now`."""
-    ages = Counter(_age(each, now) for each in found)
-    return Counts(
-        total=len(found),
-        by_queue=_ordered(each.dead_letter.queue for each in found),
-        by_reason=_ordered(each.reason for each in found),
-        by_priority=_ordered(each.priority or NO_CLASS for each in found),
-        by_age={name: ages[name] for name in (*(name for _, name in AGES), OLDER, NO_TIME) if ages[name]},
-    )
+    counting = Counting(now)
+    for each in found:
+        counting.add(each)
+    return counting.read()
 
 
-def _ordered(names: Any) -> Mapping[str, int]:
-    return dict(sorted(Counter(map(str, names)).items(), key=lambda pair: (-pair[1], pair[0])))
+def _ordered(numbers: Counter[str]) -> Mapping[str, int]:
+    return dict(sorted(numbers.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def _age(found: DeadLetterFacts, now: datetime) -> str:

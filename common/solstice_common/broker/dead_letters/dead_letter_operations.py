@@ -1,12 +1,13 @@
 """Lists dead letters, removes selected ones and puts exported ones back."""
 
+import heapq
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import itemgetter
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts, facts_of
 from solstice_common.broker.dead_letters.dead_letter_queue import (
@@ -14,6 +15,7 @@ from solstice_common.broker.dead_letters.dead_letter_queue import (
     DeadLetterQueue,
     DeadLetterQueues,
     Progress,
+    See,
     no_progress,
 )
 from solstice_common.broker.dead_letters.dead_letter_routes import DeadLetterRoute
@@ -32,6 +34,10 @@ OLDEST: Final = datetime.min.replace(tzinfo=UTC)
 
 def ignore_held(_queue: str, _held: int | None) -> None:
     """Report nothing."""
+
+
+def ignore_selected(_found: DeadLetterFacts) -> None:
+    """Count nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,54 +62,77 @@ async def browse(
     selection: Selection,
     keep: Callable[[DeadLetterFacts], T],
     *,
+    most: int = EVERYTHING,
     whole: bool = False,
+    on_selected: Callable[[DeadLetterFacts], None] = ignore_selected,
     on_held: OnHeld = ignore_held,
     on_progress: Progress = no_progress,
 ) -> list[T]:
     """Return what `keep` returns for the selected dead letters of these queues; changes nothing.
 
-    Of each queue the oldest come first, and copies count once. `keep` gets one after the other, and only what it
-    returns is held: see `DeadLetterFacts.brief`. With `whole`, large bodies are whole.
+    Of each queue the oldest come first, at most `most`, and copies count once. `keep` gets one after the other, and only
+    what it returns is held: see `DeadLetterFacts.brief`. It gets none that is younger than the `most` so far;
+    `on_selected` gets every selected one, to count it. With `whole`, large bodies are whole.
 
     Raises DeadLettersInUse when another reader holds all of a queue; `on_held` gets to know that it holds some.
     """
     selected: list[T] = []
     read = itertools.count(1)
 
-    def fits(found: DeadLetterFacts) -> bool:
+    def see(oldest: _Oldest[T], dead_letter: DeadLetter) -> None:
         on_progress(next(read))
-        return selection.fits(found)
+        found = facts_of(dead_letter)
+        if selection.fits(found) and oldest.add(found):
+            on_selected(found)
 
     for name in names:
-        selected += await _selected_of(queues.queue(name), fits, keep, whole=whole, on_held=on_held)
+        oldest = _Oldest(keep, most)
+        await _see_all(queues.queue(name), partial(see, oldest), whole=whole, on_held=on_held)
+        selected += oldest.read()
     return selected
 
 
-async def _selected_of(
-    queue: DeadLetterQueue,
-    fits: Callable[[DeadLetterFacts], bool],
-    keep: Callable[[DeadLetterFacts], T],
-    *,
-    whole: bool,
-    on_held: OnHeld,
-) -> list[T]:
-    selected: dict[str, tuple[datetime, T]] = {}
+class _Oldest(Generic[T]):
+    """Keeps the `most` that died first, each once."""
+
+    def __init__(self, keep: Callable[[DeadLetterFacts], T], most: int) -> None:
+        self._keep = keep
+        self._most = most
+        self._ids: set[str] = set()
+        self._heap: list[tuple[timedelta, int, T]] = []
+        """The youngest first."""
+
+    def add(self, found: DeadLetterFacts) -> bool:
+        """Keep it if it is old enough; return whether it is no copy."""
+        if found.id in self._ids:
+            return False
+        self._ids.add(found.id)
+        # Of two that died at once, the first one is the older.
+        rank = OLDEST - (found.dead_since or OLDEST), -len(self._ids)
+        if len(self._heap) < self._most:
+            heapq.heappush(self._heap, (*rank, self._keep(found)))
+        elif rank > self._heap[0][:2]:
+            heapq.heapreplace(self._heap, (*rank, self._keep(found)))
+        return True
+
+    def read(self) -> list[T]:
+        return [kept for *_, kept in sorted(self._heap, key=itemgetter(0, 1), reverse=True)]
+
+
+async def _see_all(queue: DeadLetterQueue, see: See, *, whole: bool, on_held: OnHeld) -> None:
     seen = 0
 
-    def see(dead_letter: DeadLetter) -> None:
+    def count(dead_letter: DeadLetter) -> None:
         nonlocal seen
         seen += 1
-        found = facts_of(dead_letter)
-        if fits(found) and found.id not in selected:
-            selected[found.id] = found.dead_since or OLDEST, keep(found)
+        see(dead_letter)
 
     async def read() -> int:
-        await queue.browse(EVERYTHING, see, whole=whole)
+        await queue.browse(EVERYTHING, count, whole=whole)
         return seen
 
     if await read_in_time(queue, read) and (held := await queue.in_use()) != 0:
         on_held(queue.name, held)
-    return [each for _, each in sorted(selected.values(), key=itemgetter(0))]
 
 
 async def drop(

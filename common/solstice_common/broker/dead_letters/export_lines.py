@@ -58,7 +58,7 @@ def imported(line: str) -> DeadLetter:
         document = json.loads(line, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         # Its own words name a line of this text, which is another one of the file.
-        raise InvalidLine(f"is no JSON: {error.msg} at column {error.pos + 1}") from None
+        raise InvalidLine(f"is no JSON: {error.msg.removesuffix(' at')} at column {error.pos + 1}") from None
     except (ValueError, RecursionError) as error:
         raise InvalidLine(f"is no JSON: {error}") from None
     if not isinstance(document, dict):

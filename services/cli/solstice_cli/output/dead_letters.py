@@ -23,10 +23,8 @@ from solstice_common.values.times import format_timestamp
 SHOWN_DETAIL: Final = 120
 
 
-def print_dead_letters(
-    found: Sequence[DeadLetterFacts], counted: Counts, *, limit: int, now: datetime
-) -> None:
-    """One line per dead letter; on a terminal also the counts."""
+def print_dead_letters(found: Sequence[DeadLetterFacts], counted: Counts, *, now: datetime) -> None:
+    """One line per dead letter; on a terminal also the counts, of all."""
     print_rows(
         ("ID", "AGE", "QUEUE", "REASON", "REPOSITORY", "PRIORITY", "REQUEST", "DETAIL"),
         [
@@ -40,7 +38,7 @@ def print_dead_letters(
                 each.request_id,
                 each.detail,
             )
-            for each in found[:limit]
+            for each in found
         ],
         now=now,
         nothing="No dead letters.",
@@ -50,7 +48,10 @@ def print_dead_letters(
     typer.echo()
     print_facts(
         [
-            ("dead letters", f"{counted.total}" + (f", {limit} shown" if counted.total > limit else "")),
+            (
+                "dead letters",
+                f"{counted.total}" + (f", {len(found)} shown" if counted.total > len(found) else ""),
+            ),
             ("by queue", _numbers(counted.by_queue)),
             ("by reason", _numbers(counted.by_reason)),
             ("by priority", _numbers(counted.by_priority)),

@@ -51,7 +51,7 @@ async def dead_statuses(queues: DeadLetterQueues, limit: int) -> Sequence[DeadSt
 
     Raises BrokerUnavailable.
     """
-    return (await browse(queues, [STATUSES.dlq], Selection(), dead_status))[:limit]
+    return await browse(queues, [STATUSES.dlq], Selection(), dead_status, most=limit)
 
 
 async def replay(
@@ -61,7 +61,7 @@ async def replay(
 
     `reason`: only those with this reason. Raises BrokerUnavailable before anything is sent.
     """
-    oldest = (await browse(queues, [STATUSES.dlq], Selection(reason=reason), DeadLetterFacts.brief))[:limit]
+    oldest = await browse(queues, [STATUSES.dlq], Selection(reason=reason), lambda each: each.id, most=limit)
     if not oldest:
         return ReplayedStatuses(sent=0, left=0)
     one = Replay(
@@ -69,7 +69,7 @@ async def replay(
         queues=queues,
         dlq=STATUSES.dlq,
         route=STATUSES,
-        selection=Selection(ids=tuple(facts.id for facts in oldest)),
+        selection=Selection(ids=tuple(oldest)),
         replay_id=uuid.uuid4().hex,
         by=by,
     )

@@ -14,7 +14,7 @@ from solstice_cli.output import dead_letters as shown
 from solstice_cli.output.dead_letter_progress import progress
 from solstice_common.broker import DeadLetterQueues, open_dead_letter_queues
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
-from solstice_common.broker.dead_letters.dead_letter_operations import browse
+from solstice_common.broker.dead_letters.dead_letter_operations import EVERYTHING, browse, ignore_selected
 from solstice_common.cli.output import note_when_slow
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import without_password
@@ -30,7 +30,9 @@ def found_dead_letters(
     keep: Callable[[DeadLetterFacts], T],
     *,
     as_json: bool,
+    most: int = EVERYTHING,
     whole: bool = False,
+    on_selected: Callable[[DeadLetterFacts], None] = ignore_selected,
 ) -> list[T]:
     """Return what `keep` returns for the chosen dead letters; see `browse`."""
     names = [each.dlq for each in chosen.routes(settings)]
@@ -39,7 +41,9 @@ def found_dead_letters(
         with progress("read", as_json=as_json) as say:
             return await browse(
                 *(queues, names, chosen.selection, keep),
+                most=most,
                 whole=whole,
+                on_selected=on_selected,
                 on_held=shown.say_held,
                 on_progress=say,
             )

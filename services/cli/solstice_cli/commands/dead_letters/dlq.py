@@ -30,7 +30,7 @@ from solstice_cli.output import dead_letters as shown
 from solstice_cli.output.dead_letter_lines import STANDARD_STREAM, lines_to_export, lines_to_import
 from solstice_cli.output.dead_letter_progress import Tally, interruptible, progress
 from solstice_common.broker import DeadLetter, DeadLetterQueues
-from solstice_common.broker.dead_letters.counting import counts
+from solstice_common.broker.dead_letters.counting import Counting
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_operations import drop as drop_from
 from solstice_common.broker.dead_letters.dead_letter_operations import existing, put_back
@@ -64,13 +64,16 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters and count them; changes nothing. In a pipe: tab-separated, whole values."""
-    found = found_dead_letters(settings, chosen, DeadLetterFacts.brief, as_json=as_json)
     now = datetime.now(UTC)
+    counting = Counting(now)
+    found = found_dead_letters(
+        settings, chosen, DeadLetterFacts.brief, as_json=as_json, most=limit, on_selected=counting.add
+    )[:limit]  # each of several queues has so many
+    counted = counting.read()
     if as_json:
-        documents = [each.document() for each in found[:limit]]
-        print_json({"dead_letters": documents, "counts": counts(found, now).document()})
+        print_json({"dead_letters": [each.document() for each in found], "counts": counted.document()})
     else:
-        shown.print_dead_letters(found, counts(found, now), limit=limit, now=now)
+        shown.print_dead_letters(found, counted, now=now)
 
 
 @app.command()

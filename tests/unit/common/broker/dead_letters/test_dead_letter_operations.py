@@ -78,6 +78,28 @@ async def test_what_died_at_an_unknown_time_stands_before_all_others() -> None:
     assert await bodies(dead(b"known", hours=1), dead(b"unknown")) == [b"unknown", b"known"]
 
 
+async def test_of_many_only_the_longest_dead_are_kept_and_all_are_counted() -> None:
+    kept, counted = list[bytes](), list[bytes]()
+
+    def keep(found: DeadLetterFacts) -> bytes:
+        kept.append(found.dead_letter.body)
+        return found.dead_letter.body
+
+    async def oldest(*dead_letters: DeadLetter) -> list[bytes]:
+        kept.clear()
+        counted.clear()
+        return await browse(
+            QueueInMemory(*dead_letters), ["q"], Selection(), keep, most=3,
+            on_selected=lambda found: counted.append(found.dead_letter.body),
+        )  # fmt: skip
+
+    by_age = [dead(b"%d" % hours, hours=hours) for hours in range(500, 0, -1)]
+    assert await oldest(*by_age, by_age[0], by_age[-1]) == [b"500", b"499", b"498"]
+    assert (kept, len(counted)) == ([b"500", b"499", b"498"], 500)
+    assert await oldest(*reversed(by_age)) == [b"500", b"499", b"498"]
+    assert await oldest(*(dead(b"%d" % number, hours=1) for number in range(9))) == [b"0", b"1", b"2"]
+
+
 async def test_what_is_there_is_not_put_back_and_large_ones_go_one_by_one() -> None:
     there, large = dead(b"there"), [dead(bytes([number]) * (3 << 20)) for number in range(3)]
     queue = QueueInMemory(there)
