@@ -98,6 +98,10 @@ class _Hold:
             with suppress(nats.errors.Error):
                 await self._presence.unsubscribe()
 
+    def release(self, start: int, end: int, *, keep: Collection[int]) -> None:
+        """Release the sequences from `start` on and before `end`, but for those to keep."""
+        self.sequences -= {each for each in self.sequences if start <= each < end and each not in keep}
+
     async def claim(self, sequences: Collection[int]) -> list[int]:
         """Hold the sequences that no other reader holds, and return them.
 
@@ -163,23 +167,18 @@ class JetStreamDeadLetterQueue:
                 window = range(start, min(start + WINDOW, stored.last + 1))
                 with _reported(self._url):
                     # Hold first, then read: a message that another reader removed in between is not read.
-                    claimed = await hold.claim(window)
-                found = 0
-                for at in range(0, len(claimed), stored.at_once):
-                    if limit <= 0:
-                        break
-                    part = claimed[at : at + stored.at_once]
+                    claimed = frozenset(await hold.claim(window))
+                start = window.start if claimed else window.stop
+                while start < window.stop and limit > 0:
                     with _reported(self._url):
-                        messages = (await stored.at(part))[:limit]
-                    hold.sequences.difference_update(
-                        set(part).difference(sequence for sequence, _ in messages)
-                    )
+                        read, end = await stored.following(start)
+                    messages = [each for each in read if each[0] in claimed][:limit]
+                    hold.release(start, end, keep={sequence for sequence, _ in messages})
                     limit -= len(messages)
-                    found += len(messages)
                     for group in in_groups(messages, _size):
                         removed += await self._passed_on(stored, hold, group, handle)
-                with _reported(self._url):
-                    start = window.stop if found else await stored.next(window.stop)
+                    # What was read behind the window is not held yet.
+                    start = next((sequence for sequence, _ in read if sequence >= window.stop), end)
         return removed
 
     async def _passed_on(

@@ -133,6 +133,10 @@ async def test_a_long_gap_between_dead_letters_is_skipped(broker: Broker, server
         assert await dead.take(ids, ALL) == 2
 
 
+async def no_ids(_group: Sequence[DeadLetter]) -> Collection[str]:
+    return ()
+
+
 async def sent_by_a_list_of(server: NatsServer, number: int) -> int:
     """How many messages a client sends to list them all."""
     async with JetStreamDeadLetters.open(server.url, name="test") as queues:
@@ -142,13 +146,19 @@ async def sent_by_a_list_of(server: NatsServer, number: int) -> int:
         return client.stats["out_msgs"] - before
 
 
-async def test_a_list_reads_many_with_one_request(
+async def test_a_list_and_a_replay_read_many_with_one_request(
     broker: Broker, server: NatsServer, nats_flavour: str
 ) -> None:
     await fill(broker, *numbered(1200))
     sent = await sent_by_a_list_of(server, 1200)
     reads_each = nats_flavour == NATS_2_10 or public_only("nats")
     assert sent >= 1200 if reads_each else sent < 20
+    async with JetStreamDeadLetters.open(server.url, name="test") as queues:
+        client = queues._connection.client
+        before = client.stats["out_msgs"]
+        assert await queues.queue(STATUSES.dlq).take(no_ids, ALL) == 0
+        sent = client.stats["out_msgs"] - before
+    assert sent >= 1200 if reads_each else sent < 40
     # An operator may have made the stream, without direct reads.
     client = await nats.connect(server.url)
     stream = (await client.jetstream().stream_info(STREAM)).config
