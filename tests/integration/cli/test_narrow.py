@@ -1,6 +1,7 @@
 """On 60 and 80 columns, every printed id works in `solstice show`."""
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from solstice_forge.commands.deliveries_command import COLUMNS
+from tests.servers.rabbitmq import Vhost
 from tests.servers.service_process import base_environment
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -188,6 +190,65 @@ def test_nothing_of_dead_letters_topology_and_keys_is_cut_on_60_columns(tmp_path
     }.items():
         # What is longer than a line is left to the terminal, which lets it be copied whole.
         assert text in printed[command], command
+
+
+TOPOLOGY = """
+from solstice_cli.main import app
+from solstice_cli.output import migrations
+from solstice_common.broker.rabbitmq.migration.migration_plan import Step, StepKind
+from solstice_common.topology import Queue
+
+for words in {commands!r}:
+    print("$", words[1])
+    try:
+        app(words)
+    except SystemExit as ended:
+        print("exit", ended.code)
+print("$ progress", flush=True)
+migrations.EVERY_SECONDS = 0
+spoken = migrations.SpokenMigration(quiet=False)
+dead = "solstice.jobs.v1.critical.dlq"
+step = Step(kind=StepKind.EMPTY, queue=Queue(name=dead), into=dead + ".migrating")
+for count in (7, 54321):
+    spoken.moved(step, count)
+    spoken.waiting(step, count)
+spoken.waiting(step, None)
+"""
+
+
+def test_nothing_of_a_check_and_a_migration_is_cut_on_60_columns(rabbitmq_vhost: Vhost) -> None:
+    url, management = rabbitmq_vhost.url, rabbitmq_vhost.server.management_url
+    broker = ("--amqp-url", url, "--management-url", management)
+    code = TOPOLOGY.format(
+        commands=[
+            ["topology", "declare", "--amqp-url", url, "--amqp-queue-type", "classic"],
+            ["topology", "check", *broker],
+            ["topology", "check", "--json", *broker],
+            ["topology", "migrate", "--dry-run", *broker],
+        ]
+    )
+    shown = on_a_terminal(code, 60)
+    assert "\u2026" not in shown
+    _, declared, checked, document, plans, progress = re.split(r"\$ \w+\r\n", shown)
+    assert declared.endswith("exit 0\r\n")
+    differences = json.loads(document.partition("exit 1")[0])["differences"]
+    assert len(differences) >= 6
+    as_shown = [
+        f"{each['object']}\r\n  {each['difference']}\r\n  -> {each['remedy']}" for each in differences
+    ]
+    assert checked == "\r\n".join([*as_shown, "exit 1\r\n"])
+    for queue in ("solstice.jobs.v1", "solstice.statuses.v1.dlq"):
+        assert f"queue {queue}\r\n  is a classic queue, has to be quorum" in checked
+        assert (
+            f"  1. declare {queue}.migrating (x-queue-type=classic, x-solstice-migrating={queue})\r\n"
+            in plans
+        )
+    assert plans.endswith("exit 0\r\n")
+    # A line that wraps could not be written over by the next one.
+    lines = progress.split("\r")
+    assert all(len(line) < 60 for line in lines)
+    assert "  moved 54321" in lines
+    assert "  waiting: 54321 held" in lines
 
 
 DELIVERIES = """

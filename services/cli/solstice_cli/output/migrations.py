@@ -1,5 +1,6 @@
 """Prints the plan, the progress and the result of a migration of queues."""
 
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -30,16 +31,22 @@ class SpokenMigration:
             typer.echo(step.sentence, err=True)
 
     def moved(self, step: Step, count: int) -> None:
-        self._progress(f"  moved {count} (now into {step.into})")
+        self._progress(f"  moved {count}", f" (now into {step.into})")
 
     def waiting(self, step: Step, count: int | None) -> None:
-        known = "a count" if count is None else f"{count} held by consumers of {step.queue.name}"
-        self._progress(f"  waiting: {known}")
+        if count is None:
+            self._progress("  waiting: a count")
+        else:
+            self._progress(f"  waiting: {count} held", f" by consumers of {step.queue.name}")
 
-    def _progress(self, text: str) -> None:
+    def _progress(self, text: str, where: str = "") -> None:
+        """Show progress in one line; `where` only if it fits, since a line that wraps cannot be written over."""
         if self._shows_progress and time.monotonic() - self._shown_at >= EVERY_SECONDS:
             self._shown_at, self._line_is_open = time.monotonic(), True
-            typer.echo(f"\r\x1b[K{text}", nl=False, err=True)
+            line = text + where
+            if len(line) >= shutil.get_terminal_size().columns:
+                line = text
+            typer.echo(f"\r\x1b[K{line}", nl=False, err=True)
 
     def _close_line(self) -> None:
         if self._line_is_open:
