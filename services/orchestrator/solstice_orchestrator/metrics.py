@@ -170,6 +170,10 @@ class Metrics(MetricsTable):
         buckets=SECONDS,
     )
 
+    def __init__(self, *, dead_letter_enabled: bool = True) -> None:
+        super().__init__()
+        self._dead_letter_enabled = dead_letter_enabled
+
     def requests_admitted(self, count: int = 1, priority: Priority = Priority.DEFAULT) -> None:
         """Count requests of a class that became runs."""
         self._requests.labels("admitted", "", priority).inc(count)
@@ -187,8 +191,9 @@ class Metrics(MetricsTable):
         self.request_dead(priority)
 
     def request_dead(self, priority: Priority) -> None:
-        """Count a request of this class that became a dead letter."""
-        self._dead_letters.labels(priority).inc()
+        """Count a request of this class that became a dead letter, where there are any."""
+        if self._dead_letter_enabled:
+            self._dead_letters.labels(priority).inc()
 
     def cancel_stored(self, verdict: str) -> None:
         """Count a cancel request that `ended` runs, or had `nothing` to end."""

@@ -108,7 +108,7 @@ async def open_components(
     """
     # Ids and jitter need not be secret, only different in each process.
     rng = random.Random(secrets.randbits(128))  # noqa: S311
-    metrics = Metrics()
+    metrics = Metrics(dead_letter_enabled=settings.dead_letter_enabled)
     access = access_rules(settings)
     v1_trust = parse_sources(settings.v1_trust)
     secret_rules = replace(read_secret_rules(settings.secrets_config, environ), v1_trust=v1_trust)

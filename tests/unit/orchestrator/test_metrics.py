@@ -87,6 +87,15 @@ def test_recorded_fact_is_rendered(record: Callable[[Metrics], None], expected: 
     assert expected in samples(metrics)
 
 
+def test_without_dead_letters_none_is_counted() -> None:
+    metrics = Metrics(dead_letter_enabled=False)
+    metrics.request_refused("not_json", Priority.LOW)
+    assert 'solstice_dead_letters_total{priority="low"} 0.0' in samples(metrics)
+    assert 'solstice_requests_total{priority="low",reason="not_json",verdict="refused"} 1.0' in samples(
+        metrics
+    )
+
+
 def test_gauges_are_as_of_now() -> None:
     metrics = Metrics()
     assert b'solstice_jobs{label="linux",state="waiting"} 2.0' in metrics.render(
