@@ -15,6 +15,7 @@ import pytest
 from solstice_common.broker import Broker, open_broker, open_dead_letter_queues
 from solstice_common.broker.dead_letters.dead_letter_operations import browse, drop
 from solstice_common.broker.dead_letters.selection import Selection
+from solstice_common.broker.jetstream.jetstream_broker import JetStreamBroker
 from solstice_common.broker.receiving.receiver import Receiver
 from solstice_common.broker.redis_streams.stream_entries import dead_meta
 from solstice_common.settings import BrokerSettings
@@ -26,7 +27,7 @@ from tests.builders import job_request
 from tests.fences import asks_for_inside
 from tests.recording_handler import GOOD, RecordingHandler
 from tests.servers.nats_server import NatsServer
-from tests.servers.orchestrator import SharedFiles, orchestrator
+from tests.servers.orchestrator import START, SharedFiles, orchestrator
 from tests.servers.redis_server import RedisServer
 from tests.servers.versions import REDIS
 from tests.traffic import WAIT_SECONDS, drain
@@ -34,6 +35,12 @@ from tests.traffic import WAIT_SECONDS, drain
 BAD: Final = b"not json"
 NAMES: Final = ("amqp_url", "amqp_exchange", "amqp_queue", "amqp_dlx", "amqp_dlq")
 BEGIN: Final = b"NATS/1.0\r\n"
+PINGS: Final = f"""
+from solstice_common.broker.jetstream import nats_connection
+nats_connection.PING_SECONDS = 1
+{START}
+"""
+"""An orchestrator that notices sooner when nats-py no longer reads."""
 
 
 def nested(depth: int) -> str:
@@ -272,13 +279,16 @@ async def test_hostile_heads_are_dead_letters_without_the_inside_of_nats_py(
     """They kept their queue waiting until they were removed by hand."""
     settings = settings_of(nats_records, "fallback")
     route, request = jobs_route(settings), job_request(repo_url="https://git.example/a/b.git")
-    async with opened(settings) as broker:
+    # The messages behind such a head are delivered again after the AckWait that the server has for its consumer.
+    async with JetStreamBroker.open(settings.amqp_url, name="test", ack_wait_seconds=3) as broker:
+        await broker.ready(WAIT_SECONDS)
+        await broker.declare(full_topology(settings))
         for head in HEADS.values():
             nats_records.write_head(route.queue, BAD, head)
         nats_records.write(route.queue, request.encode())
         names = {name.upper(): str(getattr(settings, name)) for name in NAMES}
         with orchestrator(
-            SharedFiles(directory=tmp_path), SOLSTICE_PUBLIC_INTERFACES="nats", **names
+            SharedFiles(directory=tmp_path), start=PINGS, SOLSTICE_PUBLIC_INTERFACES="nats", **names
         ) as process:
             await asyncio.to_thread(process.logged, "requests.stored", admitted=1)
             dead_letters = await drain(broker, route.dlq, len(HEADS))
