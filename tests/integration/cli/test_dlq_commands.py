@@ -49,7 +49,10 @@ async def answer(url: str, *words: str, check: int = 0) -> Any:
 
 
 def listed_here(url: str, *words: str) -> Any:
-    """The answer of `solstice dlq list WORDS --json`, in this process: many processes take long to start."""
+    """The answer of `solstice dlq list WORDS --json`, in this process.
+
+    Many processes take long to start.
+    """
     done = CliRunner().invoke(app, ["list", *words, "--json"], env=environment(url))
     assert done.exit_code == 0, (words, done.output, done.exception)
     return json.loads(done.stdout)

@@ -40,7 +40,10 @@ class SpokenMigration:
             self._progress(f"  waiting: {count} held", f" by consumers of {step.queue.name}")
 
     def _progress(self, text: str, where: str = "") -> None:
-        """Show progress in one line; `where` only if it fits, since a line that wraps cannot be written over."""
+        """Show progress in one line, with `where` if it fits.
+
+        A line that wraps could not be written over.
+        """
         if self._shows_progress and time.monotonic() - self._shown_at >= EVERY_SECONDS:
             self._shown_at, self._line_is_open = time.monotonic(), True
             line = text + where

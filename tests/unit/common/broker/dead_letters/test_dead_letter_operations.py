@@ -78,15 +78,15 @@ async def test_what_died_at_an_unknown_time_stands_before_all_others() -> None:
     assert await bodies(dead(b"known", hours=1), dead(b"unknown")) == [b"unknown", b"known"]
 
 
-async def test_of_many_only_the_longest_dead_are_kept_and_all_are_counted() -> None:
-    kept, counted = list[bytes](), list[bytes]()
+async def test_of_many_the_longest_dead_alone_are_collected_and_all_are_counted() -> None:
+    collected, counted = list[bytes](), list[bytes]()
 
     def keep(found: DeadLetterFacts) -> bytes:
-        kept.append(found.dead_letter.body)
+        collected.append(found.dead_letter.body)
         return found.dead_letter.body
 
     async def oldest(*dead_letters: DeadLetter) -> list[bytes]:
-        kept.clear()
+        collected.clear()
         counted.clear()
         return await browse(
             QueueInMemory(*dead_letters), ["q"], Selection(), keep, most=3,
@@ -95,7 +95,7 @@ async def test_of_many_only_the_longest_dead_are_kept_and_all_are_counted() -> N
 
     by_age = [dead(b"%d" % hours, hours=hours) for hours in range(500, 0, -1)]
     assert await oldest(*by_age, by_age[0], by_age[-1]) == [b"500", b"499", b"498"]
-    assert (kept, len(counted)) == ([b"500", b"499", b"498"], 500)
+    assert (collected, len(counted)) == ([b"500", b"499", b"498"], 500)
     assert await oldest(*reversed(by_age)) == [b"500", b"499", b"498"]
     assert await oldest(*(dead(b"%d" % number, hours=1) for number in range(9))) == [b"0", b"1", b"2"]
 
