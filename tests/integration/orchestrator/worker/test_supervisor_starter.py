@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,11 +59,13 @@ async def test_a_forked_supervisor_is_our_child_in_a_session_of_its_own(harness:
 
 
 async def test_the_exit_code_of_a_forked_supervisor_says_how_it_ended(harness: ExecutorHarness) -> None:
-    async with harness.workspaces.attempt("x") as place:
+    async with harness.workspaces.attempt("x") as place, AsyncExitStack() as pipes:
         assert place.starter is not None
         killed, closed = [await place.starter.fork(None) for _ in range(2)]
         assert isinstance(killed, ForkedSupervisor)
         assert isinstance(closed, ForkedSupervisor)
+        for pipe in (killed.stdin, killed.stdout, killed.stderr, closed.stdout, closed.stderr):
+            pipes.enter_context(pipe)
         assert killed.poll() is None
         killed.kill()
         closed.stdin.close()
