@@ -24,6 +24,7 @@ from tests.bench import (
     agreeing,
     claiming,
     consuming,
+    executors,
     first_status,
     idle,
     jobs,
@@ -38,6 +39,7 @@ from tests.bench import (
 from tests.bench.agreeing import MeanWaits
 from tests.bench.checkouts import python_of
 from tests.bench.claiming import Claiming
+from tests.bench.executors import Executors
 from tests.bench.first_status import FirstStatus
 from tests.bench.idle import Idle
 from tests.bench.jobs import Jobs
@@ -58,6 +60,7 @@ Figures = (
     | MeanWaits
     | Jobs
     | LargeCheckouts
+    | Executors
     | Mapping[str, Idle]
     | list[Claiming]
 )
@@ -104,6 +107,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "checkout": lambda _, quick: large_checkouts.measure(
         files=400 if quick else 4_000, rounds=1 if quick else 3
     ),
+    "executors": lambda _, quick: executors.measure(count=4 if quick else 12, rounds=1 if quick else 5),
     "status": lambda server, quick: first_status.measure(server, count=25 if quick else 300),
     "outage": lambda server, quick: outage.measure(
         server, outage_seconds=5 if quick else outage.OUTAGE_SECONDS
@@ -203,7 +207,14 @@ def show(figures: Mapping[str, Figures], version: str) -> None:
                     "" if figure.goal is None else f">= {figure.goal:g}x",
                 )
             case (
-                Latency() | FirstStatus() | Outage() | Simulating() | MeanWaits() | Jobs() | LargeCheckouts()
+                Latency()
+                | FirstStatus()
+                | Outage()
+                | Simulating()
+                | MeanWaits()
+                | Jobs()
+                | LargeCheckouts()
+                | Executors()
             ):
                 console.print(figure.summary)
             case list():
@@ -262,7 +273,16 @@ def _plain(figure: Figures) -> object:
     match figure:
         case Comparison():
             return {**asdict(figure), "ratio": figure.ratio}
-        case Latency() | FirstStatus() | Outage() | Simulating() | MeanWaits() | Jobs() | LargeCheckouts():
+        case (
+            Latency()
+            | FirstStatus()
+            | Outage()
+            | Simulating()
+            | MeanWaits()
+            | Jobs()
+            | LargeCheckouts()
+            | Executors()
+        ):
             return asdict(figure)
         case list():
             return [{**asdict(each), "of_bare": each.of_bare, "ratio": each.ratio} for each in figure]
