@@ -34,6 +34,8 @@ class ContainerJobs:
     podman: PodmanStore
     executor: Executor
     workspaces: Workspaces
+    base: str
+    """The control group above those of attempts."""
     request: Any
     output: list[bytes] = field(default_factory=list)
 
@@ -44,7 +46,7 @@ class ContainerJobs:
     @property
     def groups(self) -> list[Path]:
         """The control groups of containers that are there."""
-        return groups_left(self.workspaces.directory.name)
+        return groups_left(self.workspaces.directory.name, base=self.base)
 
     async def run(
         self,
@@ -93,5 +95,6 @@ async def container_jobs(
             podman=podman,
             executor=executor,
             workspaces=workspaces,
+            base=launcher.base or "",
             request=request,
         )

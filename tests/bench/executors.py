@@ -1,6 +1,7 @@
 """Measures what a job costs in each executor.
 
-Beside them are `podman run`, and a bare loop of checkout and bash. In each round all of them take turns: jobs one after the other, one job of many steps, and several jobs at once.
+Beside them are `podman run`, and a bare loop of checkout and bash. In each round all of them take turns: jobs one after
+the other, one job of many steps, and several jobs at once.
 """
 
 import asyncio

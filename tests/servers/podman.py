@@ -22,7 +22,7 @@ PROGRAMS = (
 )
 
 
-NEEDED = ("podman", "runc", "iptables")
+NEEDED = ("podman", "runc", "iptables", "newuidmap")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +32,14 @@ class PodmanStore:
     environment: dict[str, str]
     folder: Path
 
-    def run(self, *arguments: str, stdin: bytes = b"") -> str:
+    def run(self, *arguments: str) -> str:
         """Return what podman prints; raises CalledProcessError."""
         return subprocess.run(
-            ["podman", *arguments], env=self.environment, input=stdin, capture_output=True, check=True
+            ["podman", *arguments],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
         ).stdout.decode()
 
     def containers(self) -> list[str]:
@@ -65,24 +69,32 @@ def networks_can_be_made() -> bool:
     return may(NET_ADMIN)
 
 
-def podman_is_there() -> bool:
-    """Whether podman runs here; on Debian as root it is installed."""
+def podman_is_installed() -> bool:
+    """Whether podman is on this machine; on Debian as root it is installed."""
     if os.geteuid() == 0 and not all(map(shutil.which, NEEDED)) and apt_can_install():
-        apt_install("podman", "runc", "containernetworking-plugins")
-    return os.geteuid() == 0 and may(SYS_ADMIN) and shutil.which("podman") is not None
+        apt_install("podman", "runc", "uidmap", "containernetworking-plugins")
+    return shutil.which("podman") is not None
+
+
+def podman_is_there() -> bool:
+    """Whether podman runs here."""
+    return os.geteuid() == 0 and may(SYS_ADMIN) and podman_is_installed()
 
 
 @contextmanager
-def podman_store(folder: Path) -> Iterator[PodmanStore]:
-    """Open a store with the images of the tests; it is removed at the end."""
-    if not podman_is_there():
+def podman_store(folder: Path, archive: Path | None = None) -> Iterator[PodmanStore]:
+    """Open a store with the images of the tests; it is removed at the end.
+
+    With an `archive` made by `pack` the image IMAGE has its files, and is the only one.
+    """
+    if archive is None and not podman_is_there():
         pytest.skip(
             "not asked for: this is not root on Debian with the right to mount, and podman needs both"
         )
     folder.mkdir(parents=True)
     kind = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, check=True).stdout
-    # An overlay does not lie on another one, as in a container.
-    driver = "vfs" if b"overlay" in kind else "overlay"
+    # An overlay does not lie on another one, as in a container; a user's lies on few file systems.
+    driver = "vfs" if b"overlay" in kind or os.geteuid() else "overlay"
     (folder / "storage.conf").write_text(
         f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
     )
@@ -94,12 +106,16 @@ def podman_store(folder: Path) -> Iterator[PodmanStore]:
         "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
         "CONTAINERS_CONF": str(folder / "containers.conf"),
         "CONTAINERS_REGISTRIES_CONF": str(folder / "registries.conf"),
+        **{name: os.environ[name] for name in ("XDG_RUNTIME_DIR",) if name in os.environ},
     }
     store = PodmanStore(environment=environment, folder=folder)
     try:
-        _import(store, IMAGE, PROGRAMS)
-        _import(store, SHELL_ONLY, ("sh",))
-        _import(store, NO_SHELL, ("cat",))
+        if archive:
+            store.run("import", "--quiet", str(archive), IMAGE)
+        else:
+            for name, programs in ((IMAGE, PROGRAMS), (SHELL_ONLY, ("sh",)), (NO_SHELL, ("cat",))):
+                pack(folder / "image.tar", programs)
+                store.run("import", "--quiet", str(folder / "image.tar"), name)
         yield store
     finally:
         subprocess.run(
@@ -109,8 +125,9 @@ def podman_store(folder: Path) -> Iterator[PodmanStore]:
         shutil.rmtree(folder / "graph", ignore_errors=True)
 
 
-def _import(store: PodmanStore, name: str, programs: tuple[str, ...]) -> None:
-    root = store.folder / name.replace("/", "-")
+def pack(archive: Path, programs: tuple[str, ...] = PROGRAMS) -> None:
+    """Pack programs of this machine, with the libraries that they need, for an image."""
+    root = archive.with_suffix(".files")
     for folder in ("bin", "tmp", "etc", "proc", "sys", "dev", "run", "home/ci", "workspace"):
         (root / folder).mkdir(parents=True)
     for program in programs:
@@ -123,6 +140,5 @@ def _import(store: PodmanStore, name: str, programs: tuple[str, ...]) -> None:
         for library in re.findall(r"(/\S+)", linked):
             (root / library[1:]).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(Path(library).resolve(), root / library[1:])
-    packed = subprocess.run(["tar", "-C", str(root), "-cf", "-", "."], capture_output=True, check=True).stdout
-    store.run("import", "--quiet", "-", name, stdin=packed)
+    subprocess.run(["tar", "-C", str(root), "-cf", str(archive), "."], check=True)
     shutil.rmtree(root)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.worker.executors.containers.container_plan import MIB
 from solstice_orchestrator.worker.executors.containers.registry_logins import LoginRule, auth_file
 from tests.container_jobs import MEMORY, PROCESSES, RULES, ContainerJobs, container_jobs
+from tests.executor_harness import AS_OTHER_USER, NEEDS_OTHER_USER
 from tests.servers.image_registry import ImageRegistry, image_registry
 from tests.servers.podman import IMAGE, PodmanStore, networks_can_be_made, podman_store
 
@@ -227,6 +229,19 @@ def replaced_podman(folder: Path, script: str) -> str:
     (folder / "bin" / "podman").write_text(f"#!/bin/sh\n{script.replace('{podman}', '/usr/bin/podman')}\n")
     (folder / "bin" / "podman").chmod(0o755)
     return f"{folder}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+
+
+@NEEDS_OTHER_USER
+def test_without_root_and_a_group_of_its_own_no_orchestrator_runs_jobs_without_limits() -> None:
+    start = (
+        "import asyncio, os; from solstice_orchestrator.worker.executors.containers import podman_launcher as launcher; "
+        "asyncio.run(launcher.open_podman(os.environ, launcher.ContainerRules()))"
+    )
+    command = [*AS_OTHER_USER, sys.executable, "-c", start]
+    ran = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "ConfigurationError: EXECUTOR=podman: without root, " in ran.stderr
+    assert "control group" in ran.stderr
 
 
 async def test_a_podman_that_is_gone_is_the_worlds_failure(podman: PodmanStore, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Name the control groups of containers, and remove those that podman left."""
+"""Name and make the control groups of containers, and remove those that podman left."""
 
 import contextlib
 import os
@@ -6,22 +6,51 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path("/sys/fs/cgroup")
+OWN: Final = "solstice.self"
+"""The group of an orchestrator without root, beside those of its attempts."""
+CONTROLLERS: Final = "+cpu +memory +pids"
 
 
-def group_of(place: str, attempt: str) -> str:
-    """Return the parent group of an attempt's containers; no two attempts share one."""
-    return f"/solstice.{place}.{attempt}"
+def group_of(place: str, attempt: str, base: str = "") -> str:
+    """Return the parent group of an attempt's containers, below `base`; no two attempts share one."""
+    return f"{base}/solstice.{place}.{attempt}"
 
 
-def groups_left(place: str, attempt: str = "*") -> list[Path]:
-    """Return the groups of an orchestrator's attempts, in every hierarchy."""
-    pattern = group_of(place, attempt).lstrip("/")
+def groups_left(place: str, attempt: str = "*", base: str = "") -> list[Path]:
+    """Return the groups of an orchestrator's attempts below `base`, in every hierarchy."""
+    pattern = group_of(place, attempt, base).lstrip("/")
     return [*ROOT.glob(pattern), *ROOT.glob(f"*/{pattern}")]
 
 
-def remove_groups(place: str, attempt: str = "*") -> None:
+def remove_groups(place: str, attempt: str = "*", base: str = "") -> None:
     """Remove the groups and all below them; those with processes stay."""
-    for group in groups_left(place, attempt):
+    for group in groups_left(place, attempt, base):
         for directory, _, _ in os.walk(group, topdown=False):
             with contextlib.suppress(OSError):
                 Path(directory).rmdir()
+
+
+def make_group(group: str) -> None:
+    """Make a group whose members may have limits, in version 2 of the interface."""
+    directory = ROOT / group.lstrip("/")
+    directory.mkdir()
+    (directory / "cgroup.subtree_control").write_text(CONTROLLERS)
+
+
+def delegated_base(place: Path) -> str:
+    """Let groups below our own one, which is `place`, have limits; return its path.
+
+    A group with such groups has no process (cgroups(7)), so all processes of ours move into a group beside them.
+    OSError: the group does not belong to us, or lacks a controller.
+    """
+    if place.name == OWN:
+        # Moved before, by this process or by one that started it.
+        place = place.parent
+    own = place / OWN
+    own.mkdir(exist_ok=True)
+    for pid in (place / "cgroup.procs").read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            (own / "cgroup.procs").write_text(pid)
+    (place / "cgroup.subtree_control").write_text(CONTROLLERS)
+    path = place.relative_to(ROOT).as_posix()
+    return "" if path == "." else f"/{path}"

@@ -25,6 +25,8 @@ FIRST_USER: Final = 1_000_000
 """The users of jobs: none that a system gives to people or services. Each attempt has its own, and a group like it."""
 USERS: Final = 1_000_000
 """Few formats of archives know larger numbers than both together."""
+ROOTLESS_USER: Final = 1000
+"""The user of jobs, in a namespace of users where it is the orchestrator's own user."""
 LABEL: Final = "solstice.place"
 """Names the directory of the orchestrator to which a container belongs."""
 MIB: Final = 1024 * 1024
@@ -114,26 +116,32 @@ def create_arguments(
     *,
     name: str,
     image_id: str,
-    user: int,
+    user: int | None,
     labels: Mapping[str, str],
     group: str,
     pid_file: str,
     mounts: Mapping[str, str],
     rlimits: Mapping[str, str],
 ) -> Sequence[str]:
-    """Return the arguments of `podman create`; `mounts` are directories by their place in the container."""
-    network = "none" if plan.network is NetworkAccess.NONE else "bridge"
+    """Return the arguments of `podman create`; `mounts` are directories by their place in the container.
+
+    Without a `user` the job is the user of the orchestrator, which is not root.
+    """
+    inside = ROOTLESS_USER if user is None else user
+    networks = "bridge" if user is not None else "slirp4netns"
+    network = "none" if plan.network is NetworkAccess.NONE else networks
     return (
         *("create", "--name", name, "--pull=never", "--log-driver", "passthrough", "--interactive"),
         *(f"--label={key}={value}" for key, value in labels.items()),
         *("--pidfile", pid_file, "--cgroup-parent", group),
-        *("--user", f"{user}:{user}", "--cap-drop", "all", "--security-opt", "no-new-privileges"),
+        *(("--userns", f"keep-id:uid={inside},gid={inside}") if user is None else ()),
+        *("--user", f"{inside}:{inside}", "--cap-drop", "all", "--security-opt", "no-new-privileges"),
         *("--read-only", "--read-only-tmpfs=false", "--image-volume", "ignore", "--no-healthcheck"),
         *("--systemd=false", "--sdnotify=ignore", "--http-proxy=false", "--restart=no"),
         *("--network", network, "--hostname", "ci"),
         *("--memory", str(plan.memory_bytes), "--memory-swap", str(plan.memory_bytes)),
         *("--cpus", f"{plan.cpus:g}", "--pids-limit", str(plan.processes)),
         *(f"--ulimit={limit}={value}" for limit, value in rlimits.items()),
-        *(f"--volume={directory}:{inside}" for inside, directory in mounts.items()),
+        *(f"--volume={directory}:{target}" for target, directory in mounts.items()),
         *("--workdir", SOURCE, "--entrypoint", '["/bin/sh", "-s"]', image_id),
     )

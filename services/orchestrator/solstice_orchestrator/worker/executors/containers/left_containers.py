@@ -20,6 +20,8 @@ LOG = structlog.get_logger(__name__)
 
 CONTROL: Final = "control"
 """The pipe in the directory of each attempt that had a container."""
+BASE: Final = "base"
+"""The file beside it that names the control group above its own."""
 CREATION_SECONDS: Final = 60.0
 """How long a podman may still run that a killed orchestrator had started."""
 REMOVALS: Final = 3
@@ -47,7 +49,7 @@ class LeftContainers:
         if problem:
             LOG.error(LogEvent.CONTAINER_NOT_REMOVED, container=f"those of {directory}", detail=problem)
             return False
-        await asyncio.to_thread(remove_groups, directory.name)
+        await asyncio.to_thread(_remove_groups, directory)
         return True
 
     async def _remove(self, directory: Path) -> str | None:
@@ -67,6 +69,11 @@ class LeftContainers:
                 return None
             problem = removed.problem
         return problem
+
+
+def _remove_groups(directory: Path) -> None:
+    for base in {"", *(file.read_text() for file in directory.glob(f"*/{BASE}"))}:
+        remove_groups(directory.name, base=base)
 
 
 def _had_containers(directory: Path) -> bool:

@@ -20,11 +20,19 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes import container_step
 from solstice_orchestrator.processes.completion import run_to_completion
+from solstice_orchestrator.processes.control_groups import own_place
 from solstice_orchestrator.worker.executors.containers.container_facts import judged, read_facts
-from solstice_orchestrator.worker.executors.containers.container_groups import group_of, remove_groups
+from solstice_orchestrator.worker.executors.containers.container_groups import (
+    ROOT,
+    delegated_base,
+    group_of,
+    make_group,
+    remove_groups,
+)
 from solstice_orchestrator.worker.executors.containers.container_plan import (
     HOME,
     LABEL,
+    ROOTLESS_USER,
     SCRIPTS,
     SOURCE,
     TEMPORARY,
@@ -35,7 +43,7 @@ from solstice_orchestrator.worker.executors.containers.container_plan import (
     user_of,
 )
 from solstice_orchestrator.worker.executors.containers.images import FoundImage, Images
-from solstice_orchestrator.worker.executors.containers.left_containers import CONTROL, REMOVALS
+from solstice_orchestrator.worker.executors.containers.left_containers import BASE, CONTROL, REMOVALS
 from solstice_orchestrator.worker.executors.containers.podman import COMMAND, Podman, passed_on
 from solstice_orchestrator.worker.executors.job_environment import variables_of
 from solstice_orchestrator.worker.executors.launcher import Launch
@@ -56,6 +64,8 @@ class PodmanLauncher:
     images: Images
     isolates: bool = True
     rlimits: Mapping[str, str]
+    base: str | None = None
+    """The control group above those of all attempts; None: the orchestrator is root, and they are at the top."""
 
     @asynccontextmanager
     async def launch(self, execution: Execution, place: Workspace) -> AsyncIterator[Launch | Outcome]:
@@ -94,10 +104,16 @@ class PodmanLauncher:
         """Create the container; return the outcome of an attempt for which that fails."""
         for pipe in PIPES:
             os.mkfifo(place.root / pipe, 0o600)
-        user = user_of(place.root.name)
+        group = group_of(place.root.parent.name, place.root.name, self.base or "")
         mounts = {SOURCE: place.source, HOME: place.home, TEMPORARY: place.temporary}
-        for directory in mounts.values():
-            await asyncio.to_thread(_give, directory, user)
+        user = None
+        if self.base is None:
+            user = user_of(place.root.name)
+            for directory in mounts.values():
+                await asyncio.to_thread(_give, directory, user)
+        else:
+            (place.root / BASE).write_text(self.base)
+            await asyncio.to_thread(make_group, group)
         created = await self.podman.run(
             *create_arguments(
                 plan,
@@ -105,11 +121,11 @@ class PodmanLauncher:
                 image_id=image.image_id,
                 user=user,
                 labels={LABEL: str(place.root.parent)},
-                group=group_of(place.root.parent.name, place.root.name),
+                group=group,
                 pid_file=str(place.root / "pid"),
                 mounts={
                     **{inside: str(path) for inside, path in mounts.items()},
-                    SCRIPTS: f"{place.scripts}",
+                    f"{SCRIPTS}:ro": str(place.scripts),
                 },
                 rlimits=self.rlimits,
             )
@@ -167,7 +183,7 @@ class PodmanLauncher:
                 break
         else:
             LOG.error(LogEvent.CONTAINER_NOT_REMOVED, container=name, detail=removed.problem)
-        await asyncio.to_thread(remove_groups, place.root.parent.name, place.root.name)
+        await asyncio.to_thread(remove_groups, place.root.parent.name, place.root.name, self.base or "")
 
 
 async def open_podman(environ: Mapping[str, str], rules: ContainerRules, logins: str = "") -> PodmanLauncher:
@@ -178,12 +194,9 @@ async def open_podman(environ: Mapping[str, str], rules: ContainerRules, logins:
     Raises ConfigurationError, with one sentence that says what is missing.
     """
     podman = Podman(environment=passed_on(environ))
-    if os.geteuid() != 0:
-        raise ConfigurationError(
-            "EXECUTOR=podman: the orchestrator has to run as root; jobs run as another user all the same"
-        )
+    base = None if os.geteuid() == 0 else await asyncio.to_thread(_delegated)
     try:
-        info = await podman.run("info", "--format", "json", seconds=30)
+        info = await podman.run("info", "--format", "json")
     except OSError as error:
         raise ConfigurationError(f"EXECUTOR=podman: podman could not be started: {error}") from None
     if info.code:
@@ -196,8 +209,32 @@ async def open_podman(environ: Mapping[str, str], rules: ContainerRules, logins:
         )
     if not host.get("security", {}).get("seccompEnabled"):
         raise ConfigurationError("EXECUTOR=podman: podman was built without seccomp")
+    users = sum(each["size"] for each in (host.get("idMappings") or {}).get("uidmap") or ())
+    if base is not None and users <= ROOTLESS_USER:
+        raise ConfigurationError(
+            "EXECUTOR=podman: without root, the orchestrator's user needs users below it (subuid(5), subgid(5))"
+        )
     images = Images(podman=podman, references=_references(logins, environ))
-    return PodmanLauncher(podman=podman, rules=rules, images=images, rlimits=_rlimits(rules.processes))
+    return PodmanLauncher(
+        podman=podman, rules=rules, images=images, rlimits=_rlimits(rules.processes), base=base
+    )
+
+
+def _delegated() -> str:
+    """Return the control group in which an orchestrator without root may limit its jobs."""
+    place = own_place()
+    if place is None or not (ROOT / "cgroup.controllers").exists():
+        raise ConfigurationError(
+            "EXECUTOR=podman: without root, a job has limits with control groups of version 2 alone; this machine has "
+            "version 1: let the orchestrator run as root, or start the machine with version 2"
+        )
+    try:
+        return delegated_base(place)
+    except OSError as error:
+        raise ConfigurationError(
+            f"EXECUTOR=podman: without root, the orchestrator needs a control group that belongs to its user, with cpu, "
+            f"memory and pids (Delegate=yes of systemd); its own is {place}: {error.strerror or error}"
+        ) from None
 
 
 def _references(file: str, environ: Mapping[str, str]) -> References:

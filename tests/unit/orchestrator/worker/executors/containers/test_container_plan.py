@@ -31,13 +31,13 @@ def planned(
     return container_plan(execution(job("true", container=asks), job_request(trusted=trusted)), rules)
 
 
-def arguments(plan: ContainerPlan | Outcome) -> list[str]:
+def arguments(plan: ContainerPlan | Outcome, user: int | None = 1_000_007) -> list[str]:
     assert isinstance(plan, ContainerPlan)
     made = create_arguments(
         plan,
         name="c",
         image_id="sha256:1",
-        user=1_000_007,
+        user=user,
         labels={"solstice.place": "/w/1"},
         group="/g",
         pid_file="/w/1/pid",
@@ -115,6 +115,18 @@ def test_the_limits_of_a_job_become_arguments() -> None:
         assert made[made.index(option) + 1] == value
     assert {"--read-only", "--read-only-tmpfs=false", "--http-proxy=false", "--pull=never"} <= set(made)
     assert "--privileged" not in made
+
+
+def test_without_root_a_job_is_the_orchestrators_user_in_a_namespace_of_its_own() -> None:
+    made = arguments(planned(ContainerSpec(image="debian", network=NetworkAccess.DEFAULT)), user=None)
+    for option, value in (
+        ("--userns", "keep-id:uid=1000,gid=1000"),
+        ("--user", "1000:1000"),
+        ("--network", "slirp4netns"),
+        ("--cap-drop", "all"),
+    ):
+        assert made[made.index(option) + 1] == value
+    assert "--userns" not in arguments(planned(ContainerSpec(image="debian")))
 
 
 def test_attempts_have_users_of_their_own() -> None:
