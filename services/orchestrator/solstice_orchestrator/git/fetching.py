@@ -6,7 +6,7 @@
 | the workflow path is a symbolic link, a directory or a submodule | INVALID_WORKFLOW | no |
 | larger than allowed, more memory than allowed once it is here, refused by fsck, names that no file system holds | COMMIT_UNUSABLE | no |
 | no disk, memory, processes or descriptors here, git missing | MACHINE_FAILED | yes, elsewhere, without counting |
-| the forge gives no token before a rate limit ends | HOST_AWAY | yes, without counting |
+| the forge gives no token before a rate limit ends, or its API is away | HOST_AWAY | yes, without counting |
 | host unreachable, time limit, broken transfer, anything else | CHECKOUT_FAILED | yes |
 """
 
@@ -153,7 +153,7 @@ async def read_credential(
     try:
         return await policy.credentials.read(choice, fetch.repo_url)
     except UnusableCredential as error:
-        reason = Reason.HOST_AWAY if error.is_limited else Reason.CHECKOUT_FAILED
+        reason = Reason.HOST_AWAY if error.is_for_now else Reason.CHECKOUT_FAILED
         raise CheckoutFailed(reason, f"there is no credential for {fetch.repo_url}: {error}") from None
 
 

@@ -18,7 +18,7 @@ from tests.builders import execution, job, job_request
 from tests.executor_harness import open_harness, replace_executor
 from tests.repositories import Repository
 from tests.servers.certificates import Authority, authority
-from tests.servers.forge_api import ForgeApi, Reply, forge_api
+from tests.servers.forge_api import ForgeApi, Reply, Reset, Trouble, forge_api
 from tests.servers.forge_git import SCOPES, ForgeGit, IssuedToken
 from tests.servers.git_servers import git_backend
 from tests.servers.http_proxy import https_server
@@ -180,13 +180,14 @@ async def test_a_refused_token_of_an_app_is_not_used_again(forge: ForgeWithRepos
     ("reply", "reason"),
     [
         (Reply(status=429, headers={"retry-after": "20"}), Reason.HOST_AWAY),
-        (Reply(status=503), Reason.CHECKOUT_FAILED),
+        (Reply(status=503), Reason.HOST_AWAY),
+        (Reset(), Reason.HOST_AWAY),
         (Reply(status=404), Reason.CHECKOUT_FAILED),
     ],
-    ids=["rate limit", "broken", "not installed"],
+    ids=["rate limit", "broken", "away", "not installed"],
 )
 async def test_without_a_token_git_asks_nothing_and_a_later_try_may_help(
-    reply: Reply, reason: Reason, forge: ForgeWithRepository
+    reply: Trouble, reason: Reason, forge: ForgeWithRepository
 ) -> None:
     forge.forge.next(reply)
     failed = await forge.failure()
@@ -196,18 +197,27 @@ async def test_without_a_token_git_asks_nothing_and_a_later_try_may_help(
 
 
 @pytest.mark.parametrize("forge", [Source.GITHUB], indirect=True)
-async def test_a_job_waits_for_the_end_of_a_rate_limit_without_using_up_an_attempt(
-    forge: ForgeWithRepository,
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        (Reply(status=429, headers={"retry-after": "20"}), "the rate limit of"),
+        (Reply(status=503), "failed itself when asked for a token (503)"),
+        (Reset(), "cannot be asked for a token"),
+    ],
+    ids=["rate limit", "broken", "away"],
+)
+async def test_a_job_waits_for_a_token_without_using_up_an_attempt(
+    trouble: Trouble, words: str, forge: ForgeWithRepository
 ) -> None:
     async def log(_: bytes) -> None:
         pass
 
-    forge.forge.next(Reply(status=429, headers={"retry-after": "20"}))
+    forge.forge.next(trouble)
     async with open_harness(forge.folder / "work", Repository(forge.folder / "unused")) as harness:
         checkout = SourceCheckout(git=forge.policy(), scratch=harness.workspaces.scratch)
         replace_executor(harness, checkout=checkout)
         outcome = await harness.executor.run(execution(job("true"), forge.request), log, asyncio.Event())
     assert outcome.reason is Reason.HOST_AWAY
     assert outcome.reason in UNCOUNTED
-    assert "the rate limit of" in (outcome.detail or "")
+    assert words in (outcome.detail or "")
     assert not checkout.hosts.is_proven(forge.request.repo_url)

@@ -30,6 +30,7 @@ KINDS = {
     "the files": CheckoutSpec(),
     "a submodule": CheckoutSpec(submodules=Submodules.DIRECT),
     "a large file": CheckoutSpec(lfs=True),
+    "large files that come at once": CheckoutSpec(lfs=True),
     "the copy of a large file": CheckoutSpec(lfs=True),
 }
 """What does not fit, and the checkout that needs it."""
@@ -58,6 +59,11 @@ class SmallWorker:
                 return repository.commit_submodules({"pike": ("../../pike/.git", sha)})
             case "a large file":
                 return self.store.commit(repository, {"large.bin": LARGE})
+            case "large files that come at once":
+                pieces = [LARGE[at : at + 1024**2] for at in range(0, len(LARGE), 1024**2)]
+                return self.store.commit(
+                    repository, {f"large-{number}.bin": piece for number, piece in enumerate(pieces)}
+                )
             case _:
                 # Fits once, and not twice: git-lfs stores it before it writes the file.
                 return self.store.commit(repository, {"large.bin": LARGE[: 4 * 1024**2]})

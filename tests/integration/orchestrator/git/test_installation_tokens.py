@@ -85,7 +85,7 @@ async def test_each_repository_has_a_token_of_its_own(github: ForgeApi, tokens: 
         (Reply(status=403), r"refused a token for the GitHub App \(403\)"),
         (Reply(status=404), "is not installed on the repository"),
         (Reply(status=422), r"refused a token for the GitHub App \(422\)"),
-        (Reply(status=502), r"refused a token for the GitHub App \(502\)"),
+        (Reply(status=502), r"failed itself when asked for a token \(502\)"),
         (Reply(status=302, headers={"location": "/stolen"}), r"refused a token for the GitHub App \(302\)"),
         (Reset(), "cannot be asked for a token"),
         (Truncated(), "cannot be asked for a token"),

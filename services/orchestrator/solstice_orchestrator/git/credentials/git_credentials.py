@@ -31,7 +31,7 @@ from solstice_orchestrator.git.credentials.credential_rules import (
 from solstice_orchestrator.git.credentials.installation_tokens import (
     InstallationTokens,
     NoToken,
-    RateLimitReached,
+    NoTokenForNow,
 )
 from solstice_orchestrator.git.credentials.ssh_agent import SshCredential
 from solstice_orchestrator.git.credentials.ssh_signing import SshSigner, deploy_key
@@ -68,10 +68,10 @@ class HttpCredential:
 class UnusableCredential(Exception):
     """A rule gives no credential; the message is for the author of the job."""
 
-    def __init__(self, detail: str, *, is_limited: bool = False) -> None:
+    def __init__(self, detail: str, *, is_for_now: bool = False) -> None:
         super().__init__(detail)
-        self.is_limited = is_limited
-        """Whether it gives one when a rate limit has ended."""
+        self.is_for_now = is_for_now
+        """Whether it will give one later, without any change to it: the forge is away, or at its rate limit."""
 
 
 class GitCredentials:
@@ -134,7 +134,7 @@ class GitCredentials:
             log.error(LogEvent.CREDENTIAL_UNUSABLE, detail=str(error))  # noqa: TRY400  one line, not a traceback
             raise UnusableCredential("it cannot be used on this worker; its log says why") from None
         except NoToken as error:
-            raise UnusableCredential(str(error), is_limited=isinstance(error, RateLimitReached)) from None
+            raise UnusableCredential(str(error), is_for_now=isinstance(error, NoTokenForNow)) from None
 
     async def _of_app(self, access: AppAccess, private_key: str, repo_url: str) -> HttpCredential:
         token = await self._apps.token(access.app_id, private_key, access.api_url, repo_url)

@@ -36,6 +36,7 @@ LIMIT_SECONDS: Final = 60.0
 _UNAUTHORIZED: Final = 401
 _NOT_FOUND: Final = 404
 _TOO_MANY: Final = 429
+_SERVER_ERROR: Final = 500
 _LIMIT_STATUSES: Final = frozenset({403, _TOO_MANY})
 
 _Key = tuple[int, str, str]
@@ -46,7 +47,14 @@ class NoToken(Exception):
     """GitHub gave no token; the message says why."""
 
 
-class RateLimitReached(NoToken):
+class NoTokenForNow(NoToken):
+    """GitHub gave no answer, or failed itself.
+
+    Neither the repository nor the App is the cause.
+    """
+
+
+class RateLimitReached(NoTokenForNow):
     """GitHub gives the App no tokens for a while."""
 
     def __init__(self, url: str, seconds: float) -> None:
@@ -160,7 +168,7 @@ class _Call:
                     if len(answer) > ANSWER_BYTES:
                         raise NoToken(f"{self.url} gave an endless answer")
         except (httpx2.HTTPError, TimeoutError) as error:
-            raise NoToken(f"{self.url} cannot be asked for a token ({type(error).__name__})") from None
+            raise NoTokenForNow(f"{self.url} cannot be asked for a token ({type(error).__name__})") from None
         self._check(response.status_code, response.headers)
         try:
             return orjson.loads(answer)
@@ -179,6 +187,8 @@ class _Call:
                 f"{self.url} refused the GitHub App (401): compare its id and its private key"
                 f"{_skew(headers.get('date', ''), self.now)}"
             )
+        if status >= _SERVER_ERROR:
+            raise NoTokenForNow(f"{self.url} failed itself when asked for a token ({status})")
         if not 200 <= status < 300:  # noqa: PLR2004  RFC 9110, section 15
             raise NoToken(f"{self.url} refused a token for the GitHub App ({status})")
 
