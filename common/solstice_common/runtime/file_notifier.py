@@ -38,15 +38,22 @@ class FileNotifier:
 
     def notify(self) -> None:
         """Wake every listener, in every process. Cheap, never blocks, never raises; safe from any thread."""
-        with contextlib.suppress(OSError):
-            for entry in self._directory.iterdir():
-                if entry.suffix == ".fifo":
-                    _wake_listener(entry)
+        self._wake_listeners()
+
+    def notify_elsewhere(self) -> None:
+        """Wake every listener but those of this notifier, as `notify` does."""
+        self._wake_listeners(but=self._fifo)
 
     def notify_here(self) -> None:
         """Wake the listeners of this notifier alone, without a file. Called in their event loop."""
         for notified in self._listeners:
             notified.set()
+
+    def _wake_listeners(self, but: Path | None = None) -> None:
+        with contextlib.suppress(OSError):
+            for entry in self._directory.iterdir():
+                if entry.suffix == ".fifo" and entry != but:
+                    _wake_listener(entry)
 
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[asyncio.Event]:

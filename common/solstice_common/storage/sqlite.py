@@ -3,10 +3,12 @@
 Calls that arrive during one commit form the next.
 
 The embedded broker, the inbox and the job store all use this. A write is durable when its call returns (WAL,
-`synchronous=FULL`); a group costs one fsync however many calls it holds. Several processes may share a file:
-SQLite's own lock serialises their groups.
+`synchronous=FULL`); a group costs one fsync however many calls it holds. A group of asynchronous calls costs none
+(`synchronous=NORMAL`): it survives the death of this process, and a power cut once a later group is durable. Several
+processes may share a file: SQLite's own lock serialises their groups.
 
-Source: sqlite.org/wal.html, sqlite.org/lang_transaction.html (errors that end a transaction).
+Source: sqlite.org/wal.html, sqlite.org/lang_transaction.html (errors that end a transaction),
+sqlite.org/pragma.html#pragma_synchronous.
 """
 
 import asyncio
@@ -55,8 +57,11 @@ it back each time, and a group of 64 rows would take a second instead of some mi
 class _Call:
     work: Work[Any]
     future: "asyncio.Future[Any]"
+    synchronous: bool = True
 
 
+_FULL: Final = "PRAGMA synchronous = FULL"
+_NORMAL: Final = "PRAGMA synchronous = NORMAL"
 _WAKE: Final = _Call(lambda _: None, cast("asyncio.Future[Any]", None))
 """A call that only ends the wait of the callers of `write_along`."""
 _Settled = tuple[_Call, Any, BaseException | None]
@@ -113,27 +118,28 @@ class SqliteDatabase:
             for thread in threads:
                 await asyncio.to_thread(thread.join)
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, synchronous: bool = True) -> T:
         """Run `work` in the next group's transaction; return its result once durable.
 
-        An exception of `work` rolls back only `work` and is raised here. StoreUnavailable: nothing was
-        changed. A caller that is cancelled cannot know whether its work was done.
+        Work that is not `synchronous` does not wait for the disk: after a power cut it may not have been done,
+        and nor then has anything later. An exception of `work` rolls back only `work` and is raised here.
+        StoreUnavailable: nothing was changed. A caller that is cancelled cannot know whether its work was done.
         """
-        return await self.submit(work)
+        return await self._ask(self._writes, work, synchronous=synchronous)
 
     def submit(self, work: Work[T]) -> "asyncio.Future[T]":
         """`write`, begun now and awaited later; calls take effect in the order submitted."""
         return self._ask(self._writes, work)
 
     async def write_along(self, work: Work[T], *, within_seconds: float) -> T:
-        """`write` with the next group of another call; alone only after `within_seconds`.
+        """Asynchronous `write` with the next group of another call; alone only after `within_seconds`.
 
         For writes that no caller waits for: on a busy database they cost no commit of their own. They may
         take effect after later calls.
         """
         self._refuse_when_closed()
         future: asyncio.Future[T] = self._loop.create_future()
-        self._patient.append(_Call(work, future))
+        self._patient.append(_Call(work, future, synchronous=False))
         timer = self._loop.call_later(within_seconds, self._writes.put, _WAKE)
         try:
             return await future
@@ -144,10 +150,10 @@ class SqliteDatabase:
         """Run `work` on a read-only connection, beside the writes; it sees whole groups only."""
         return await self._ask(self._reads, work)
 
-    def _ask(self, calls: _Calls, work: Work[T]) -> "asyncio.Future[T]":
+    def _ask(self, calls: _Calls, work: Work[T], *, synchronous: bool = True) -> "asyncio.Future[T]":
         self._refuse_when_closed()
         future: asyncio.Future[T] = self._loop.create_future()
-        calls.put(_Call(work, future))
+        calls.put(_Call(work, future, synchronous))
         return future
 
     def _refuse_when_closed(self) -> None:
@@ -234,6 +240,8 @@ def _commit(connection: sqlite3.Connection, path: Path, calls: Sequence[_Call]) 
     """
     settled: list[_Settled] = []
     try:
+        # A script is never cached: this takes effect when it is compiled, and a cached statement would have none.
+        connection.executescript(_FULL if any(call.synchronous for call in calls) else _NORMAL)
         connection.execute("BEGIN IMMEDIATE")
         for call in calls:
             try:

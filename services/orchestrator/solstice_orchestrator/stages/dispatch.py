@@ -21,6 +21,7 @@ from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.scheduling.capacity import Capacity, free
 from solstice_orchestrator.scheduling.workers import WorkerPressure, WorkerRegistration, WorkerState
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
+from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.worker.pressure import Governor
 
 log = structlog.get_logger(__name__)
@@ -119,7 +120,7 @@ class Dispatch:
 
     async def claim_jobs(self) -> None:
         """Fill free slots until `stop_claiming`."""
-        async with self._store.changes() as self._wake:
+        async with self._store.changes(StoreTopic.CLAIMS) as self._wake:
             await on_notification(
                 self._claim,
                 notified=self._wake,

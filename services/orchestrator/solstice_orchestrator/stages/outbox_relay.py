@@ -17,6 +17,7 @@ from solstice_common.topology import STATUSES, Route, Topology
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import JobStore, OutboxKind, OutboxMessage
+from solstice_orchestrator.store.records.topics import StoreTopic
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +98,7 @@ class _OutboxBacklog:
 
     def lead(self) -> AbstractAsyncContextManager[asyncio.Event]:
         # The store decides with every batch which of several orchestrators publishes it.
-        return self.store.changes()
+        return self.store.changes(StoreTopic.OUTBOX)
 
     async def next_group(self, limit: int) -> Sequence[OutboxMessage]:
         return await self.store.outbox(limit)

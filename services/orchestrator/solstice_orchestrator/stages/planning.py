@@ -20,6 +20,7 @@ from solstice_orchestrator.git.commit_files import CommitFiles
 from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import JobStore, PlanningTask
+from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.superseding.push_order import OrderQuestion, PushOrder, answer
 from solstice_orchestrator.worker.log_buffer import retry_while_unavailable
 from solstice_orchestrator.worker.pressure import Governor
@@ -77,7 +78,7 @@ async def run_planning(
     """
     places = asyncio.Semaphore(concurrency)
     # The outer group holds the plans under way: when the loop is cancelled they hand their runs back.
-    async with store.changes() as changed, asyncio.TaskGroup() as plans:
+    async with store.changes(StoreTopic.PLANNING) as changed, asyncio.TaskGroup() as plans:
         hosts = hosts or GitHosts()
         files = CommitFiles(plans, git, scratch, hosts.is_proven)
         push_order_lookup = _PushOrderLookup(git=git, scratch=scratch, at_once=asyncio.Semaphore(MAX_LOOKUPS))

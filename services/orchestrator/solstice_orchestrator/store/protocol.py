@@ -1,4 +1,8 @@
-"""The job store's promises: every method is one transaction, and its result is durable."""
+"""The job store's promises: every method is one transaction, and its result is durable.
+
+A power cut of the store's machine may undo claims to plan and confirms: the run is planned again, and the message
+published again.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Collection, Mapping, Sequence
@@ -14,6 +18,7 @@ from solstice_orchestrator.domain.jobs import DEFAULT_RUN_SPEC, JobSpec, Outcome
 from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.scheduling.workers import WorkerState
 from solstice_orchestrator.store.job_queries import JobQueries
+from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.store.schedule_store import ScheduleStore
 from solstice_orchestrator.store.views import (
     JobView,
@@ -339,10 +344,10 @@ class JobStore(JobQueries, WorkerRegistry, Protocol):
         """
         ...
 
-    def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
-        """An event set whenever something may have changed, here or in another process.
+    def changes(self, topics: StoreTopic = StoreTopic.ALL) -> AbstractAsyncContextManager[asyncio.Event]:
+        """An event set whenever something of these topics may have changed.
 
-        It may be set too often, and a single change may be missed; a caller that waits for it also polls from
+        That is here or in another process. It may be set too often, and a single change may be missed; a caller that waits for it also polls from
         time to time.
         """
         ...

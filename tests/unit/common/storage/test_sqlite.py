@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -39,6 +40,17 @@ class Add:
 
 def names(connection: sqlite3.Connection) -> list[str]:
     return [row["name"] for row in connection.execute("SELECT name FROM things ORDER BY name")]
+
+
+FULL, NORMAL = 2, 1
+_texts = itertools.count()
+
+
+def synchronous_level(connection: sqlite3.Connection) -> int:
+    """How the transaction is committed (sqlite.org/pragma.html#pragma_synchronous)."""
+    # Each time another text: a cached statement answers what was true when it was compiled.
+    (level,) = connection.execute(f"PRAGMA synchronous -- {next(_texts)}").fetchone()
+    return int(level)
 
 
 @contextlib.contextmanager
@@ -190,6 +202,18 @@ class TestWriting:
     async def test_a_write_along_without_another_write_is_done_alone(self, database: SqliteDatabase) -> None:
         assert await database.write_along(add("alone"), within_seconds=0.001) == "alone"
         assert await database.read(names) == ["alone"]
+
+    async def test_a_group_waits_for_the_disk_when_one_of_its_calls_is_synchronous(
+        self, database: SqliteDatabase
+    ) -> None:
+        assert await database.write(synchronous_level) == FULL
+        assert await database.write(synchronous_level, synchronous=False) == NORMAL
+        assert await database.write_along(synchronous_level, within_seconds=0.001) == NORMAL
+        with one_group(database):
+            calls = [database.submit(synchronous_level)]
+            calls += [asyncio.ensure_future(database.write(synchronous_level, synchronous=False))]
+            await asyncio.sleep(0)
+        assert await asyncio.gather(*calls) == [FULL, FULL]
 
     async def test_a_failure_of_what_goes_along_is_its_own(self, database: SqliteDatabase) -> None:
         await database.write(add("there"))

@@ -54,6 +54,7 @@ from solstice_orchestrator.store.protocol import (
     Renewal,
 )
 from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.store.run_operations import RunOperations
 from solstice_orchestrator.store.views import (
     JobView,
@@ -181,7 +182,7 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
         )
 
     @asynccontextmanager
-    async def changes(self) -> AsyncIterator[asyncio.Event]:
+    async def changes(self, topics: StoreTopic = StoreTopic.ALL) -> AsyncIterator[asyncio.Event]:  # noqa: ARG002  all are notified of all
         async with self._database.listen(CHANNEL) as event:
             yield event
 

@@ -25,9 +25,20 @@ _TO_PLAN: Final = (
 )
 
 
-def claim_planning(transaction: SqliteTransaction, worker_id: str, limit: int) -> Sequence[PlanningTask]:
-    """Claim runs that wait to be planned, oldest first."""
-    _begin(transaction)
+def claim_planning(
+    transaction: SqliteTransaction, worker_id: str, limit: int
+) -> Sequence[PlanningTask] | None:
+    """Claim runs that wait to be planned, oldest first; None: delayed runs must begin before."""
+    return None if _due(transaction, 1) else _claim(transaction, worker_id, limit)
+
+
+def begin_and_claim(transaction: SqliteTransaction, worker_id: str, limit: int) -> Sequence[PlanningTask]:
+    """Move delayed runs whose time has come to PLANNING, and claim."""
+    change_runs(transaction, _due(transaction, BEGUN_AT_ONCE), begin)
+    return _claim(transaction, worker_id, limit)
+
+
+def _claim(transaction: SqliteTransaction, worker_id: str, limit: int) -> Sequence[PlanningTask]:
     if not worker_table.takes_jobs(transaction.connection, worker_id, transaction.now):
         return []
     (listed,) = transaction.connection.execute(_TO_PLAN, (transaction.now, limit)).fetchone()
@@ -48,15 +59,13 @@ def claim_planning(transaction: SqliteTransaction, worker_id: str, limit: int) -
     ]
 
 
-def _begin(transaction: SqliteTransaction) -> None:
-    """Move delayed runs whose time has come to PLANNING, before any claim."""
+def _due(transaction: SqliteTransaction, limit: int) -> Sequence[str]:
     due = transaction.connection.execute(
         "SELECT run_id FROM runs INDEXED BY runs_delayed WHERE state = 'delayed' AND plan_at <= ?"
         " ORDER BY plan_at LIMIT ?",
-        (transaction.now, BEGUN_AT_ONCE),
-    ).fetchall()
-    if due:
-        change_runs(transaction, [row["run_id"] for row in due], begin)
+        (transaction.now, limit),
+    )
+    return [row["run_id"] for row in due.fetchall()]
 
 
 def take_back_planning(transaction: SqliteTransaction, worker_id: str, claimed: Collection[str]) -> None:

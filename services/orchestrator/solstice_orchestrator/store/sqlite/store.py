@@ -36,6 +36,7 @@ from solstice_orchestrator.store.protocol import (
     Renewal,
 )
 from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.store.run_operations import RunOperations
 from solstice_orchestrator.store.sqlite import (
     admit,
@@ -67,6 +68,9 @@ SCHEDULE_CHANGES: Final = ".schedule-changes"
 
 Older versions notify each other in `.schedule-bells`: their processes see a change at their next poll.
 """
+
+_SHOWN: Final = StoreTopic.OUTBOX | StoreTopic.VIEWS
+"""The topics of a change of state."""
 
 T = TypeVar("T")
 
@@ -113,23 +117,36 @@ class SqliteStore(SqliteQueries, RunOperations):
         if bodies is None:
             bodies = [request.encode() for request in requests]
         return await self._write(
-            lambda transaction: admit.admit(transaction, requests, bodies, signatures), new_work=True
+            lambda transaction: admit.admit(transaction, requests, bodies, signatures),
+            topics=StoreTopic.PLANNING | _SHOWN,
+            new_work=True,
         )
 
     async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
-        return await self._write(lambda transaction: plan.claim_planning(transaction, worker_id, limit))
+        claimed = await self._write(
+            lambda transaction: plan.claim_planning(transaction, worker_id, limit),
+            topics=StoreTopic.VIEWS,
+            synchronous=False,
+        )
+        if claimed is not None:
+            return claimed
+        return await self._write(lambda transaction: plan.begin_and_claim(transaction, worker_id, limit))
 
     async def take_back_planning(self, worker_id: str, claimed: Collection[str]) -> None:
         await self._write(lambda transaction: plan.take_back_planning(transaction, worker_id, claimed))
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
-        return await self._write(lambda transaction: claim.claim(transaction, worker_id, free, limit))
+        return await self._write(
+            lambda transaction: claim.claim(transaction, worker_id, free, limit), topics=_SHOWN
+        )
 
     async def renew(self, worker_id: str, claimed: Sequence[AttemptKey]) -> Renewal:
         return await self._write(lambda transaction: lease.renew(transaction, worker_id, claimed), quiet=True)
 
     async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
-        return await self._write(lambda transaction: lease.append_log(transaction, key, chunks))
+        return await self._write(
+            lambda transaction: lease.append_log(transaction, key, chunks), topics=StoreTopic.VIEWS
+        )
 
     def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
         return self._finishing((key, outcome))
@@ -169,10 +186,14 @@ class SqliteStore(SqliteQueries, RunOperations):
     async def outbox(self, limit: int) -> Sequence[OutboxMessage]:
         if not await self._database.read(outbox.has_messages):
             return ()
-        return await self._write(lambda transaction: outbox.oldest_messages(transaction, limit), quiet=True)
+        return await self._write(
+            lambda transaction: outbox.oldest_messages(transaction, limit), quiet=True, synchronous=False
+        )
 
     async def published(self, numbers: Sequence[int]) -> None:
-        await self._write(lambda transaction: outbox.forget_published(transaction, numbers), quiet=True)
+        await self._write(
+            lambda transaction: outbox.forget_published(transaction, numbers), quiet=True, synchronous=False
+        )
 
     async def purge(self, older_than_seconds: float, limit: int) -> Purged:
         return await self._write(
@@ -180,8 +201,8 @@ class SqliteStore(SqliteQueries, RunOperations):
         )
 
     @asynccontextmanager
-    async def changes(self) -> AsyncIterator[asyncio.Event]:
-        async with self._notifier.listen() as event:
+    async def changes(self, topics: StoreTopic = StoreTopic.ALL) -> AsyncIterator[asyncio.Event]:
+        async with self._notifier.listen(topics) as event:
             yield event
 
     async def _steer_job(self, job_id: str, decide: Callable[[UnitOfWork], None]) -> JobView | None:
@@ -195,21 +216,34 @@ class SqliteStore(SqliteQueries, RunOperations):
 
     async def _plan(self, task: PlanningTask, run: RunSpec, decide: DecidePlan) -> bool | OrderQuestion:
         return await self._write(
-            lambda transaction: plan.plan_run(transaction, task, run, decide), new_work=True
+            lambda transaction: plan.plan_run(transaction, task, run, decide),
+            topics=StoreTopic.CLAIMS | _SHOWN,
+            new_work=True,
         )
 
     async def _change_run(self, run_id: str, decide: Callable[[UnitOfWork], T]) -> T:
         return await self._write(lambda transaction: change_runs(transaction, [run_id], decide))
 
     async def _finish(self, group: Sequence[AttemptEnd]) -> Sequence[bool]:
-        return await self._write(lambda transaction: finish.finish(transaction, group))
+        return await self._write(
+            lambda transaction: finish.finish(transaction, group), topics=StoreTopic.CLAIMS | _SHOWN
+        )
 
     async def _write(
-        self, work: Callable[[SqliteTransaction], T], *, quiet: bool = False, new_work: bool = False
+        self,
+        work: Callable[[SqliteTransaction], T],
+        *,
+        quiet: bool = False,
+        topics: StoreTopic = StoreTopic.ALL,
+        new_work: bool = False,
+        synchronous: bool = True,
     ) -> T:
-        """Carry out `work`, and notify listeners if it changed anything.
+        """Carry out `work`, and notify listeners of these topics if it changed anything.
 
-        `quiet` work does not notify. For `new_work`, listeners of this process wait for no pause.
+        `quiet` work does not notify. For `new_work`, listeners of this process wait for no pause. Work that is not
+        `synchronous` may be undone by a power cut: a run is planned again, and a message published again. It adds no
+        message, so what is published is durable; and it is none that a worker on another machine, which outlives the
+        power cut, relies on.
         """
 
         def counted(connection: sqlite3.Connection) -> tuple[T, bool]:
@@ -219,7 +253,7 @@ class SqliteStore(SqliteQueries, RunOperations):
             settle_groups(transaction)
             return result, connection.total_changes > before
 
-        result, changed = await self._database.write(counted)
+        result, changed = await self._database.write(counted, synchronous=synchronous)
         if changed and not quiet:
-            self._notifier.notify(new_work=new_work)
+            self._notifier.notify(topics, new_work=new_work)
         return result
