@@ -187,6 +187,7 @@ async def _in_one_fetch(
                     shas,
                     list(dict.fromkeys(path for lookup in lookups for path in lookup.paths)),
                     partial(_needed, lookups),
+                    is_small=sizes.filter_of(request.repo_url) == SMALL_FILES,
                 )
                 if fetched.stdout is not None:
                     sizes.learn(request.repo_url, directory_bytes(git.git_dir / "objects") // len(shas))

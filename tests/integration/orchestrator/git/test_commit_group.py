@@ -165,7 +165,7 @@ async def test_commits_of_a_small_repository_come_with_their_small_files(
             file_requests(repository.url, sha), policy=POLICY, scratch=tmp_path / "scratch", sizes=sizes
         )
         assert answer == {PATH: (repository.path / PATH).read_bytes()}
-        return len(commands)
+        return sum("fetch" in command for command in commands)
 
     assert [await fetches_of(), await fetches_of(), await fetches_of()] == [2, 1, 1]
     # Large files are left out all the same.
@@ -174,6 +174,65 @@ async def test_commits_of_a_small_repository_come_with_their_small_files(
     # It has many small ones by now.
     assert await fetches_of(**{f"{number}.bin": os.urandom(30_000) for number in range(10)}) == 1
     assert [await fetches_of(), await fetches_of()] == [2, 2]
+
+
+@pytest.mark.parametrize("object_format", ["sha1", "sha256"])
+async def test_small_commits_are_read_without_a_second_git_as_it_would_read_them(
+    tmp_path: Path, commands: list[str], object_format: str
+) -> None:
+    repository = Repository(tmp_path / "harbour", object_format=object_format)
+    sizes = RepositorySizes()
+    sizes.learn(repository.url, 1)
+    shas = [
+        repository.commit({"README": "nothing to do"}),
+        repository.commit({PATH: "one", "job.sh": "sh", "empty/.keep": ""}),
+        repository.commit({PATH: ""}),
+        repository.commit({PATH: "x" * 60_000}),
+    ]
+    repository.git("update-index", "--chmod=+x", "job.sh")
+    repository.git("rm", "--cached", "--quiet", PATH)
+    repository.git("commit", "--quiet", "--message", "Run a script")
+    shas += [repository.git("rev-parse", "HEAD")]
+    (repository.path / PATH).unlink()
+    (repository.path / PATH).symlink_to("../job.sh")
+    shas += [repository.commit({})]
+    (repository.path / PATH).unlink()
+    shas += [repository.commit({f"{PATH}/down": "a directory"})]
+    found = list[FilesOrFailure | SingleFetch]()
+    for sha in shas:
+        requests = file_requests(repository.url, sha)
+        requests += file_requests(repository.url, sha, paths=["README/no", "empty/.keep", "job.sh"])
+        commands.clear()
+        answers = await fetch_group(requests, policy=POLICY, scratch=tmp_path / "scratch", sizes=sizes)
+        assert commands == ["fetch"]
+        assert list(map(str, answers)) == list(map(str, await together(requests, tmp_path)))
+        found += answers[:1]
+    assert found[:5] == [{}, {PATH: b"one"}, {PATH: b""}, {PATH: b"x" * 60_000}, {"job.sh": b"sh"}]
+
+
+@pytest.mark.parametrize("unusual", ["a delta", "a large file", "a tag"])
+async def test_git_reads_what_is_unusual_in_a_small_commit(
+    repository: Repository, tmp_path: Path, commands: list[str], unusual: str
+) -> None:
+    sizes = RepositorySizes()
+    sizes.learn(repository.url, 1)
+    content = os.urandom(10_000).hex()
+    files = {
+        "a delta": {PATH: content[:-100], "longer": content},
+        "a large file": {PATH: "x" * 70_000},
+        "a tag": {PATH: "x"},
+    }[unusual]
+    sha = repository.commit(files)
+    if unusual == "a delta":
+        repository.git("repack", "-adfq")
+    if unusual == "a tag":
+        repository.git("tag", "--annotate", "--message", "v1", "v1")
+        sha = repository.git("rev-parse", "v1")
+    (answer,) = await fetch_group(
+        file_requests(repository.url, sha), policy=POLICY, scratch=tmp_path / "scratch", sizes=sizes
+    )
+    assert answer == {PATH: files[PATH].encode()}
+    assert commands == ["fetch", "cat-file"]
 
 
 async def test_a_repository_of_many_files_is_not_small(

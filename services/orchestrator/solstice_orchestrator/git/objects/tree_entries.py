@@ -3,14 +3,20 @@
 import asyncio
 import contextlib
 import posixpath
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitResult, stderr_tail
 from solstice_orchestrator.git.failures import reason_of_local
+from solstice_orchestrator.git.objects.pack_file import (
+    DIRECTORY,
+    GitObject,
+    LeftToGit,
+    PackFile,
+    tree_entry,
+)
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 """The most bytes read of a file; callers may have a lower limit."""
@@ -44,22 +50,7 @@ Entries: TypeAlias = Mapping[str, TreeEntry]
 """Entries by path, without absent paths."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Object:
-    """An object as git printed it, with its first bytes."""
-
-    id: str
-    size: int
-    content: bytes
-
-
 _READ: Final = ("cat-file", "--batch")
-_DIRECTORY: Final = "040000"
-_ENTRY: Final = {
-    hex_digits: re.compile(rb"(\d+) ([^\0]+)\0(.{%d})" % (hex_digits // 2), re.DOTALL)
-    for hex_digits in (40, 64)
-}
-"""An entry of a tree object: mode, name and object id. Git rejects other trees when it fetches."""
 
 
 class _Unlisted(Exception):
@@ -76,11 +67,13 @@ async def fetch_paths(
     shas: Sequence[str],
     paths: Sequence[str],
     needed: Callable[[str, Entries], Collection[str]],
+    *,
+    is_small: bool = False,
 ) -> GitResult[Found | None]:
     """Fetch, and return each commit's entries with the contents of `needed` blobs.
 
     Blobs that are not here are left out. A fetch that fails has no output. A commit with a very large directory takes
-    a few more git processes.
+    a few more git processes. What comes from a repository that `is_small` is read without git where that is possible.
     """
     paths = [path for path in paths if posixpath.normpath(path) == path]
     directories = dict.fromkeys(directory for path in paths for directory in _directories(path))
@@ -88,21 +81,30 @@ async def fetch_paths(
     entries: dict[str, Entries] = {}
     contents: dict[str, bytes] = {}
 
+    def add(sha: str, objects: Mapping[str, GitObject | None]) -> None:
+        with contextlib.suppress(_Unlisted):
+            found = {path: _entry(objects, path) for path in paths}
+            entries[sha] = {path: entry for path, entry in found.items() if entry}
+            blobs = needed(sha, entries[sha])
+            contents.update({each.id: each.content for each in objects.values() if each and each.id in blobs})
+
     async def read(stream: asyncio.StreamReader) -> Found:
         # One commit after the other: a directory may be as large as the limit for it.
         for sha in shas:
-            objects = {name: await _next_object(stream) for name in names}
-            with contextlib.suppress(_Unlisted):
-                found = {path: _entry(objects, path) for path in paths}
-                entries[sha] = {path: entry for path, entry in found.items() if entry}
-                blobs = needed(sha, entries[sha])
-                contents.update(
-                    {each.id: each.content for each in objects.values() if each and each.id in blobs}
-                )
+            add(sha, {name: await _next_object(stream) for name in names})
+        return entries, contents
+
+    def read_here() -> Found:
+        pack = PackFile(git.git_dir, shas[0])
+        for sha in shas:
+            add(sha, pack.at_paths(sha, names))
         return entries, contents
 
     requested = _lines(f"{sha}:{name}" for sha in shas for name in names)
-    fetched = await git.run_then(fetch, _READ, input_bytes=requested, read=read)
+    if is_small:
+        fetched = await _fetch_small(git, fetch, requested, read, read_here)
+    else:
+        fetched = await git.run_then(fetch, _READ, input_bytes=requested, read=read)
     if fetched.stdout is not None:
         _must(fetched)
         for sha in shas:
@@ -112,31 +114,48 @@ async def fetch_paths(
     return fetched
 
 
+async def _fetch_small(
+    git: Git,
+    fetch: Sequence[str],
+    requested: bytes,
+    read: Callable[[asyncio.StreamReader], Coroutine[Any, Any, Found]],
+    read_here: Callable[[], Found],
+) -> GitResult[Found | None]:
+    """Fetch, and read without git unless that raises LeftToGit."""
+    fetched = await git.run(*fetch, writes=True)
+    if fetched.returncode != 0:
+        return GitResult(returncode=fetched.returncode, stdout=None, errors=fetched.errors)
+    try:
+        return GitResult(returncode=0, stdout=read_here(), errors=fetched.errors)
+    except LeftToGit:
+        done = await git.converse(*_READ, input_bytes=requested, read=read)
+        return GitResult(returncode=done.returncode, stdout=done.stdout, errors=done.errors)
+
+
 def _directories(path: str) -> Sequence[str]:
     """Return the directories above a path, from the root, which is the empty name."""
     parts = path.split("/")
     return ["/".join(parts[:depth]) for depth in range(len(parts))]
 
 
-def _entry(of_commit: Mapping[str, _Object | None], path: str) -> TreeEntry | None:
+def _entry(of_commit: Mapping[str, GitObject | None], path: str) -> TreeEntry | None:
     """Return the entry at the path, None without one; raises _Unlisted."""
     entry = None
     for directory, name in zip(_directories(path), path.split("/"), strict=True):
-        if entry is not None and entry.mode != _DIRECTORY:
+        if entry is not None and entry.mode != DIRECTORY:
             return None
         tree = of_commit[directory]
         if tree is None:
             raise _Unlisted
-        entry = _entry_in(tree, name.encode())
+        entry = _entry_in(tree, name)
         if entry is None:
             return None
     return entry
 
 
-def _entry_in(tree: _Object, name: bytes) -> TreeEntry | None:
-    for entry in _ENTRY[len(tree.id)].finditer(tree.content):
-        if entry[2] == name:
-            return TreeEntry(mode=entry[1].decode("ascii").zfill(6), blob=entry[3].hex())
+def _entry_in(tree: GitObject, name: str) -> TreeEntry | None:
+    if entry := tree_entry(tree, name):
+        return TreeEntry(mode=entry[0], blob=entry[1])
     if len(tree.content) < tree.size:
         raise _Unlisted
     return None
@@ -206,7 +225,7 @@ async def _blobs(stream: asyncio.StreamReader, count: int) -> Mapping[str, bytes
     return {each.id: each.content for each in objects if each}
 
 
-async def _next_object(stream: asyncio.StreamReader) -> _Object | None:
+async def _next_object(stream: asyncio.StreamReader) -> GitObject | None:
     """Read an object from `git cat-file --batch`; None: it is not here.
 
     Its output is "<id> <kind> <size>", the content and a newline, or "<name> missing".
@@ -221,7 +240,7 @@ async def _next_object(stream: asyncio.StreamReader) -> _Object | None:
         left -= len(piece)
         content += piece[: most - len(content)]
     await stream.read(1)
-    return _Object(id=object_id, size=int(size), content=bytes(content))
+    return GitObject(id=object_id, size=int(size), content=bytes(content))
 
 
 def _must(read: GitResult[Any]) -> None:
