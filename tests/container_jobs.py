@@ -66,6 +66,7 @@ class ContainerJobs:
             return await self.executor.run(execution(spec, changed), log, stop or asyncio.Event())
         finally:
             assert self.podman.containers() == []
+            assert self.podman.volumes() == []
             assert self.podman.mounts() == []
             assert self.groups == []
             assert [path.name for path in self.workspaces.directory.iterdir() if path.name != "git"] == []

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess
+from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, ServiceSpec
 from solstice_orchestrator.domain.jobs import Outcome, Reason, StepSpec
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.worker.executors import Executor, make_executor
@@ -19,7 +19,7 @@ from solstice_orchestrator.worker.executors.containers.podman_launcher import op
 from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.builders import execution, job, job_request
 from tests.repositories import Repository
-from tests.servers.podman import IMAGE, PodmanStore, podman_store
+from tests.servers.podman import IMAGE, SERVER, PodmanStore, podman_store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,9 +273,38 @@ async def test_environment_is_no_reason_to_fail(subject: ExecutorSetup) -> None:
     assert (await subject.run(step))[0].state is JobState.SUCCEEDED
 
 
-async def test_process_never_runs_a_job_that_asks_for_a_container(tmp_path: Path) -> None:
+async def test_a_job_runs_beside_its_service_or_not_at_all(subject: ExecutorSetup) -> None:
+    service = ServiceSpec(name="db", image=SERVER, env={"RUN": "echo the service runs; sleep 1000"})
+    spec = job(subject.say("the job runs"), container=ContainerSpec(services=(service,)))
+    words: dict[str, bytes] = {"": b"", "db": b""}
+
+    async def log(data: bytes) -> None:
+        words[""] += data
+
+    async def service_log(name: str, data: bytes) -> None:
+        words[name] += data
+
+    attempt = replace(execution(spec, subject.request), service_log=service_log)
+    outcome = await subject.executor.run(attempt, log, asyncio.Event())
+    ran = b"the job runs\n" in words[""]
+    assert ran == (outcome.state is JobState.SUCCEEDED)
+    if ran:
+        # The scripted executor simulates services as it simulates jobs.
+        assert words["db"] in {b"the service runs\n", b""}
+    else:
+        assert outcome.reason is Reason.CONTAINER_REFUSED
+        assert "services" in outcome.detail
+
+
+@pytest.mark.parametrize(
+    "container",
+    [ContainerSpec(image="debian:12"), ContainerSpec(services=(ServiceSpec(name="db", image="x"),))],
+)
+async def test_process_never_runs_a_job_that_asks_for_a_container(
+    tmp_path: Path, container: ContainerSpec
+) -> None:
     async with open_executor("process", tmp_path, None) as subject:
-        spec = job("touch ran", container=ContainerSpec(image="debian:12"))
+        spec = job("touch ran", container=container)
         output: list[bytes] = []
 
         async def log(data: bytes) -> None:

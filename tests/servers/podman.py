@@ -1,5 +1,6 @@
 """A podman with its own store, and images made from programs of this machine."""
 
+import json
 import os
 import re
 import shutil
@@ -16,6 +17,8 @@ from tests.servers.apt import apt_can_install, apt_install
 IMAGE = "localhost/solstice-test:1"
 SHELL_ONLY = "localhost/solstice-sh:1"
 NO_SHELL = "localhost/solstice-empty:1"
+SERVER = "localhost/solstice-server:1"
+"""Its container runs the shell commands in the variable RUN, as root, and has perl."""
 PROGRAMS = (
     *("sh", "bash", "sleep", "cat", "env", "id", "ls", "mkdir", "kill", "dd", "touch", "ln", "rm", "setsid"),
     *("chmod", "mount", "unshare", "nproc", "mknod", "grep", "wc", "seq", "head"),
@@ -45,6 +48,10 @@ class PodmanStore:
     def containers(self) -> list[str]:
         """The names of all containers, running or not."""
         return self.run("ps", "--all", "--format", "{{.Names}}").split()
+
+    def volumes(self) -> list[str]:
+        """The names of all volumes."""
+        return self.run("volume", "ls", "--quiet").split()
 
     def mounts(self) -> list[str]:
         """What is mounted in the store for containers."""
@@ -98,7 +105,10 @@ def podman_store(folder: Path, archive: Path | None = None) -> Iterator[PodmanSt
     (folder / "storage.conf").write_text(
         f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
     )
-    (folder / "containers.conf").write_text('[engine]\nruntime = "runc"\nevents_logger = "none"\n')
+    # Stores that share their locks wait for each other's containers.
+    (folder / "containers.conf").write_text(
+        f'[engine]\nruntime = "runc"\nevents_logger = "none"\nlock_type = "file"\ntmp_dir = "{folder}/tmp"\n'
+    )
     (folder / "registries.conf").write_text('[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n')
     environment = {
         "PATH": os.environ["PATH"],
@@ -116,6 +126,10 @@ def podman_store(folder: Path, archive: Path | None = None) -> Iterator[PodmanSt
             for name, programs in ((IMAGE, PROGRAMS), (SHELL_ONLY, ("sh",)), (NO_SHELL, ("cat",))):
                 pack(folder / "image.tar", programs)
                 store.run("import", "--quiet", str(folder / "image.tar"), name)
+            pack(folder / "image.tar", (*PROGRAMS, "perl", "chown"))
+            command = json.dumps(["/bin/sh", "-c", 'eval "$RUN"'])
+            changes = ("--change", f"CMD {command}", "--change", "VOLUME /data")
+            store.run("import", "--quiet", *changes, str(folder / "image.tar"), SERVER)
         yield store
     finally:
         subprocess.run(
@@ -140,5 +154,8 @@ def pack(archive: Path, programs: tuple[str, ...] = PROGRAMS) -> None:
         for library in re.findall(r"(/\S+)", linked):
             (root / library[1:]).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(Path(library).resolve(), root / library[1:])
+    if "perl" in programs:
+        (modules,) = Path("/usr/lib").glob("*/perl-base")
+        shutil.copytree(modules, root / modules.relative_to("/"))
     subprocess.run(["tar", "-C", str(root), "-cf", str(archive), "."], check=True)
     shutil.rmtree(root)

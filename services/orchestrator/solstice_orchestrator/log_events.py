@@ -167,6 +167,8 @@ class LogEvent(StrEnum):
     """A workspace could not be removed: directory, detail (why)."""
     CONTAINER_CREATED = "container.created"
     """An attempt has its container: job_id, attempt, image, digest."""
+    SERVICE_CREATED = "service.created"
+    """A job has the container of a service: service, container (the job's), image, digest."""
     REGISTRY_LOGIN_UNUSABLE = "registry.login_unusable"
     """The password of a login cannot be read: image, detail (why)."""
     CONTAINER_NOT_REMOVED = "container.not_removed"

@@ -214,6 +214,8 @@ async def _open_launcher(
         memory_bytes=settings.container_memory_mib * MIB,
         cpus=settings.container_cpus,
         processes=settings.container_processes,
+        services=settings.container_services,
+        ready_seconds=settings.service_ready_seconds,
         v1_trust=v1_trust,
     )
     return await open_podman(environ, rules, settings.registry_logins)

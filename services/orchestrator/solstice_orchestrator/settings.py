@@ -114,8 +114,8 @@ class OrchestratorSettings(
     )
     container_network: NetworkAccess = Field(
         default=NetworkAccess.DEFAULT,
-        description="EXECUTOR=podman: network of trusted jobs that name none: none, or default (that of podman). Untrusted "
-        "jobs have none.",
+        description="EXECUTOR=podman: network of trusted jobs that name none: none, default (that of podman), or "
+        "services-only. Untrusted jobs have none, or their services only.",
     )
     container_memory_mib: int = Field(
         default=2048,
@@ -129,6 +129,16 @@ class OrchestratorSettings(
     )
     container_processes: int = Field(
         default=4096, ge=16, description="EXECUTOR=podman: processes and threads that a job may have."
+    )
+    container_services: int = Field(
+        default=5,
+        ge=0,
+        description="EXECUTOR=podman: services that a job may have, each in a container with limits like the job's; 0: none.",
+    )
+    service_ready_seconds: float = Field(
+        default=120.0,
+        gt=0,
+        description="How long a service may take to be ready, unless it sets ready-timeout.",
     )
     untrusted_runs: Literal["refuse", "approved", "isolated", "run"] = Field(
         default="refuse",

@@ -48,6 +48,10 @@ class Reason(StrEnum):
     """The kernel ended processes of it: they needed more memory than it may use."""
     OUT_OF_DISK = "out_of_disk"
     """Its files needed more disk space than it may use."""
+    SERVICE_DIED = "service_died"
+    """A service of it ended before the job did."""
+    SERVICE_NOT_READY = "service_not_ready"
+    """A service of it was not ready in time."""
     SUPERSEDED = "superseded"
     """A newer run, named in the detail, replaced it."""
     NEEDS_FAILED = "needs_failed"
@@ -95,6 +99,8 @@ OWN_FAILURES: Final = frozenset(
         Reason.NO_OUTPUT,
         Reason.OUT_OF_MEMORY,
         Reason.OUT_OF_DISK,
+        Reason.SERVICE_DIED,
+        Reason.SERVICE_NOT_READY,
     }
 )
 """Failures of the job itself: the only reasons that use its author's `retries`."""

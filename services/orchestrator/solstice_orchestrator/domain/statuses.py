@@ -31,6 +31,8 @@ _BY_REASON: Final[Mapping[Reason, str]] = {
     Reason.IMAGE_UNAVAILABLE: "Its image cannot be had",
     Reason.OUT_OF_MEMORY: "The job needed more memory than it may use",
     Reason.OUT_OF_DISK: "The job needed more disk space than it may use",
+    Reason.SERVICE_DIED: "A service of the job ended too early",
+    Reason.SERVICE_NOT_READY: "A service of the job was not ready in time",
     Reason.RUN_TIMEOUT: "The run took longer than it may",
     Reason.CANCEL_REQUESTED: "Cancelled",
     Reason.SUPERSEDED: "Cancelled for a newer run",

@@ -7,7 +7,10 @@ as a child of the supervisor. With `start` and a command in place of NUMBER and 
 * `DIRECTORY/control` is a pipe with a name, its standard input. The container runs what is written there;
 * `DIRECTORY/verdict` is its standard output. It gets one line when a step has ended, and no step inherits it;
 * its standard error is ours, the log pipe, and that of every step: their order is true;
-* `DIRECTORY/pid` names process 1 of the container.
+* `DIRECTORY/pid` names process 1 of the container;
+* `DIRECTORY/services/NAME/pid` that of a service, without which no step goes on.
+
+With `limits`, it checks that a container has the limits in `DIRECTORY/limits`.
 
 The step's environment are our variables whose names begin with JOB_, without that prefix: the job chooses their names,
 and programs on this machine must not obey them. What only this side knows is written into `DIRECTORY/facts` as JSON:
@@ -24,11 +27,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 PREFIX: Final = "JOB_"
 START_SECONDS: Final = 60.0
+BREAK_SECONDS: Final = 0.3
 GROUPS: Final = Path("/sys/fs/cgroup")
+SERVICES: Final = Path(__file__).with_name("container_services.py")
 VERDICT: Final = "solstice"
 PREPARE: Final = (
     "umask 022; trap 'while set -- /proc/[0-9]*; test $# -gt 1; do sleep 0.1 || break; done; exit 143' TERM; "
@@ -37,13 +42,27 @@ PREPARE: Final = (
 """Asked to end, process 1 waits for all others: its own end kills them."""
 
 
+class Gone(NamedTuple):
+    """A container ended before the step had."""
+
+    end: int
+
+
 def main(directory: Path, what: str, *words: str) -> int:
     if what == "start":
         _end(directory, 0, starting=True)
-        if failed := _start(directory, list(words)):
-            return _end(directory, 1, unstarted=failed)
-        unlimited = _unlimited(directory)
-        return _end(directory, 1, unlimited=unlimited) if unlimited else _end(directory, 0)
+        failed = _start(directory, list(words))
+        return _end(directory, 1, unstarted=failed) if failed else _check(directory)
+    return _check(directory) if what == "limits" else _run(directory, what, *words)
+
+
+def _check(directory: Path) -> int:
+    unlimited = _unlimited(directory)
+    return _end(directory, 1, unlimited=unlimited) if unlimited else _end(directory, 0)
+
+
+def _run(directory: Path, number: str, script: str) -> int:
+    services = _services(directory)
     verdicts = os.open(directory / "verdict", os.O_RDONLY | os.O_NONBLOCK)
     try:
         container = int((directory / "pid").read_text())
@@ -51,9 +70,13 @@ def main(directory: Path, what: str, *words: str) -> int:
         ended = os.pidfd_open(container)
     except (OSError, ValueError):
         return _end(directory, 1, gone=True)
-    code = PREPARE + _code(what, *words)
-    status = _status(directory, what, code.encode("utf-8", "surrogateescape"), verdicts, ended)
-    if status is None:
+    code = PREPARE + _code(number, script)
+    ends = [ended, *services]
+    status = _status(directory, number, code.encode("utf-8", "surrogateescape"), verdicts, ends)
+    if status and (died := _died(status, services)):
+        note = (sys.executable, "-I", "-S", str(SERVICES), str(directory), "died", died)
+        return subprocess.run(note, check=False).returncode
+    if isinstance(status, Gone):
         return _end(directory, 1, gone=True, killed=_killed(memory))
     return _end(directory, status, killed=_killed(memory)) if status else 0
 
@@ -88,15 +111,34 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\"'\"'") + "'"
 
 
-def _status(directory: Path, number: str, code: bytes, verdicts: int, ended: int) -> int | None:
-    """Send the code, and return the status of its step.
+def _services(directory: Path) -> dict[int, str]:
+    """Return the job's services by descriptors that can be read at their ends."""
+    services = {}
+    for file in directory.glob("services/*/pid"):
+        try:
+            ended = os.pidfd_open(int(file.read_text()))
+        except OSError:
+            # One that can be read now.
+            ended = os.open(os.devnull, os.O_RDONLY)
+        services[ended] = file.parent.name
+    return services
 
-    None when the container ends before.
-    """
+
+def _died(status: int | Gone, services: dict[int, str]) -> str | None:
+    """Return the name of the service whose end failed the step."""
+    if isinstance(status, Gone):
+        return services.get(status.end)
+    # Its connections break a moment before its end is known.
+    readable, _, _ = select.select([*services], [], [], BREAK_SECONDS) if services else ((), (), ())
+    return services[readable[0]] if readable else None
+
+
+def _status(directory: Path, number: str, code: bytes, verdicts: int, ends: list[int]) -> int | Gone:
+    """Send the code, and return its step's status, or which of `ends` came before."""
     control = os.open(directory / "control", os.O_WRONLY | os.O_NONBLOCK)
     received = b""
     while True:
-        readable, writable, _ = select.select([verdicts, ended], [control] if code else [], [])
+        readable, writable, _ = select.select([verdicts, *ends], [control] if code else [], [])
         if verdicts in readable:
             with contextlib.suppress(BlockingIOError):
                 received = (received + os.read(verdicts, 65536))[-65536:]
@@ -105,8 +147,8 @@ def _status(directory: Path, number: str, code: bytes, verdicts: int, ended: int
                 beginning, _, status = line.rpartition(b" ")
                 if beginning == f"{VERDICT} {number}".encode() and status.isdigit():
                     return min(int(status), 255)
-        elif ended in readable:
-            return None
+        elif ended := [end for end in ends if end in readable]:
+            return Gone(ended[0])
         if writable:
             with contextlib.suppress(BlockingIOError):
                 code = code[os.write(control, code[:4096]) :]

@@ -1,13 +1,14 @@
-"""Read the node `image`, and what else a job or `defaults` say about its container. Pure."""
+"""Read the node `image`, and what else a job or `defaults` say about containers. Pure."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, PullPolicy
 from solstice_orchestrator.domain.image_names import MAX_NAME, is_image_name
-from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, SourcePosition
+from solstice_orchestrator.workflow.env_node import Fill
+from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue
 from solstice_orchestrator.workflow.shape import (
     expect_arguments,
     expect_childless,
@@ -23,8 +24,6 @@ MAX_CPUS: Final = 1024
 LEAST_MEMORY: Final = 8 * 1024**2
 _MEMORY: Final = re.compile(r"([1-9][0-9]{0,8})([kmg])")
 _UNITS: Final = {"k": 1024, "m": 1024**2, "g": 1024**3}
-
-Fill = Callable[[str, SourcePosition], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +57,8 @@ def read_container(node: KdlNode, values: Mapping[str, KdlValue], fill: Fill) ->
         image=name,
         pull=pull,
         network=NetworkAccess(network) if network else None,
-        memory_bytes=_memory(values["memory"]) if "memory" in values else None,
-        cpus=_cpus(values["cpus"]) if "cpus" in values else None,
+        memory_bytes=memory(values["memory"]) if "memory" in values else None,
+        cpus=cpus(values["cpus"]) if "cpus" in values else None,
     )
 
 
@@ -68,18 +67,27 @@ def _image(node: KdlNode, fill: Fill) -> tuple[str, PullPolicy | None]:
     expect_arguments(node, 1, 'image takes one name: image "python:3.12"')
     expect_childless(node)
     values = properties(node, ("pull",))
-    argument = node.arguments[0]
-    name = fill(text(argument, "the name of an image"), argument.position)
+    return image_name(node.arguments[0], fill), pull_policy(values)
+
+
+def image_name(value: KdlValue, fill: Fill) -> str:
+    """Return the name of an image."""
+    name = fill(text(value, "the name of an image"), value.position)
     if not is_image_name(name):
-        raise argument.position.problem(
+        raise value.position.problem(
             f"{name[:80]!r} cannot name an image: write it as python:3.12 or ghcr.io/acme/build@sha256:..., at most "
             f"{MAX_NAME} characters"
         )
-    pull = one_of(values["pull"], "pull", tuple(PullPolicy)) if "pull" in values else None
-    return name, PullPolicy(pull) if pull else None
+    return name
 
 
-def _memory(value: KdlValue) -> int:
+def pull_policy(values: Mapping[str, KdlValue]) -> PullPolicy | None:
+    """Return what the property `pull` says; None where it is not given."""
+    return PullPolicy(one_of(values["pull"], "pull", tuple(PullPolicy))) if "pull" in values else None
+
+
+def memory(value: KdlValue) -> int:
+    """Return a size in bytes."""
     match = _MEMORY.fullmatch(text(value, "memory"))
     size = int(match[1]) * _UNITS[match[2]] if match else 0
     if size < LEAST_MEMORY:
@@ -87,7 +95,8 @@ def _memory(value: KdlValue) -> int:
     return size
 
 
-def _cpus(value: KdlValue) -> float:
+def cpus(value: KdlValue) -> float:
+    """Return a number of processors."""
     plain(value.annotation, value.position)
     number = value.value
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number <= MAX_CPUS:

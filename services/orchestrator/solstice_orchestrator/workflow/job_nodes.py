@@ -1,6 +1,5 @@
 """Read the nodes `job` and `defaults` into drafts with positions. Pure."""
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -9,8 +8,10 @@ from typing import Final
 from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, StepSpec
 from solstice_orchestrator.workflow.checkout_node import NO_PROPERTIES, CheckoutProperties, read_checkout
 from solstice_orchestrator.workflow.container_node import SIZES, ContainerProperties, read_container
+from solstice_orchestrator.workflow.env_node import VARIABLE, read_env
 from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, SourcePosition
 from solstice_orchestrator.workflow.matrix import NO_MATRIX, MatrixCombination, combinations
+from solstice_orchestrator.workflow.service_node import ServiceNode, read_services, with_services
 from solstice_orchestrator.workflow.shape import (
     MAX_LINE,
     children,
@@ -20,7 +21,6 @@ from solstice_orchestrator.workflow.shape import (
     identifier,
     line,
     one_of,
-    plain,
     properties,
     text,
     whole_number,
@@ -30,13 +30,10 @@ MAX_NAME: Final = 100
 MAX_LABEL: Final = 63
 """The same limit as `runs_on` of a request."""
 MAX_STEPS: Final = 100
-MAX_ENVIRONMENT: Final = 200
-MAX_VALUE_BYTES: Final = 32 * 1024
 MAX_RETRIES: Final = 5
 MAX_SECRETS: Final = 50
 DEFAULT_TIMEOUT_SECONDS: Final = 3600.0
 
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _LIMITS: Final = ("runs-on", "timeout", "no-output-timeout", "retries")
 
 
@@ -57,6 +54,7 @@ class JobDefaults:
     limits: JobProperties = field(default_factory=JobProperties)
     checkout: CheckoutProperties = NO_PROPERTIES
     container: ContainerProperties = field(default_factory=ContainerProperties)
+    services: Sequence[ServiceNode] = ()
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -82,6 +80,7 @@ class JobDraft:
     checkout: CheckoutProperties | None = None
     """None: that of `defaults`."""
     container: ContainerProperties = field(default_factory=ContainerProperties)
+    services: Sequence[ServiceNode] = ()
 
     @property
     def name(self) -> str:
@@ -106,7 +105,9 @@ class JobDraft:
             matrix=self.combination.values,
             secrets=self.secrets,
             checkout=(self.checkout or defaults.checkout).spec(defaults.checkout),
-            container=self.container.spec(defaults.container),
+            container=with_services(
+                self.container.spec(defaults.container), self.services, defaults.services
+            ),
         )
 
 
@@ -117,13 +118,19 @@ def read_defaults(node: KdlNode) -> JobDefaults:
     container = read_container(node, values, NO_MATRIX.fill)
     env: Mapping[str, str] = MappingProxyType({})
     checkout = NO_PROPERTIES
-    known = ("env", "checkout", "image")
-    for child in children(node, known, "in 'defaults'", once=known):
+    once = ("env", "checkout", "image")
+    for child in children(node, (*once, "service"), "in 'defaults'", once=once):
         if child.name == "env":
-            env = _env(child, NO_MATRIX)
+            env = read_env(child, NO_MATRIX.fill)
         elif child.name == "checkout":
             checkout = read_checkout(child)
-    return JobDefaults(limits=_properties(values, NO_MATRIX), checkout=checkout, container=container, env=env)
+    return JobDefaults(
+        limits=_properties(values, NO_MATRIX),
+        checkout=checkout,
+        container=container,
+        services=read_services(node, NO_MATRIX.fill),
+        env=env,
+    )
 
 
 def read_jobs(node: KdlNode) -> Sequence[JobDraft]:
@@ -161,15 +168,18 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
     concurrency: Concurrency | None = None
     secrets: list[str] = []
     checkout: CheckoutProperties | None = None
-    known = ("step", "needs", "env", "matrix", "concurrency", "secret", "checkout", "image")
+    once = ("env", "matrix", "concurrency", "checkout", "image")
     for child in children(
-        node, known, "in a job", once=("env", "matrix", "concurrency", "checkout", "image")
+        node,
+        ("step", "needs", "env", "matrix", "concurrency", "secret", "checkout", "image", "service"),
+        "in a job",
+        once=once,
     ):
         match child.name:
             case "checkout":
                 checkout = read_checkout(child)
             case "env":
-                env = _env(child, combination)
+                env = read_env(child, combination.fill)
             case "needs":
                 needs.extend(_needs(child, [name for name, _ in needs]))
             case "secret":
@@ -196,6 +206,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
         secrets=tuple(secrets),
         checkout=checkout,
         container=container,
+        services=read_services(node, combination.fill),
     )
 
 
@@ -228,7 +239,7 @@ def _step(node: KdlNode, number: int, combination: MatrixCombination) -> StepSpe
     secrets: list[str] = []
     for child in children(node, ("env", "secret"), "in a step", once=("env",)):
         if child.name == "env":
-            env = _env(child, combination)
+            env = read_env(child, combination.fill)
         else:
             secrets.extend(_secrets(child, secrets))
     timeout = duration(values["timeout"]) if "timeout" in values else None
@@ -258,7 +269,7 @@ def _secrets(node: KdlNode, known: Collection[str]) -> Iterator[str]:
     seen = set(known)
     for argument in node.arguments:
         name = text(argument, "the name of a secret")
-        if not _VARIABLE.fullmatch(name) or name.startswith("SOLSTICE_"):
+        if not VARIABLE.fullmatch(name) or name.startswith("SOLSTICE_"):
             raise argument.position.problem(
                 f"{name!r} cannot name a secret, which becomes a variable: letters, digits and '_', not first a digit, "
                 "and not SOLSTICE_..."
@@ -269,34 +280,3 @@ def _secrets(node: KdlNode, known: Collection[str]) -> Iterator[str]:
             raise argument.position.problem(f"{MAX_SECRETS} secrets may be named here, no more")
         seen.add(name)
         yield name
-
-
-def _env(node: KdlNode, combination: MatrixCombination) -> Mapping[str, str]:
-    expect_arguments(node, 0, 'env takes a block: env { NAME "value" }')
-    properties(node, ())
-    if len(node.children) > MAX_ENVIRONMENT:
-        raise node.position.problem(f"a block of env may set {MAX_ENVIRONMENT} variables, no more")
-    env: dict[str, str] = {}
-    for child in node.children:
-        plain(child.annotation, child.position)
-        if not _VARIABLE.fullmatch(child.name):
-            raise child.position.problem(
-                f"{child.name!r} cannot name a variable: letters, digits and '_', not first a digit"
-            )
-        if child.name.startswith("SOLSTICE_"):
-            raise child.position.problem(
-                f"{child.name!r}: the names that begin with SOLSTICE_ are set by Solstice CI"
-            )
-        if child.name in env:
-            raise child.position.problem(f"{child.name!r} is set already in this block")
-        properties(child, ())
-        expect_childless(child)
-        expect_arguments(child, 1, f'a variable has one value: {child.name} "value"')
-        argument = child.arguments[0]
-        value = combination.fill(text(argument, f"the value of {child.name}"), argument.position)
-        if len(value.encode()) > MAX_VALUE_BYTES:
-            raise argument.position.problem(
-                f"the value of a variable may be {MAX_VALUE_BYTES // 1024} KiB long, no longer"
-            )
-        env[child.name] = value
-    return MappingProxyType(env)

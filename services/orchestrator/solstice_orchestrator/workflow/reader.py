@@ -161,6 +161,8 @@ def _characters(spec: JobSpec) -> int:
     texts = [*spec.needs, *spec.env, *spec.env.values()]
     for step in spec.steps:
         texts += [step.name, step.run, *step.env, *step.env.values()]
+    for service in spec.container.services:
+        texts += [service.name, service.ready or "", *service.env, *service.env.values()]
     return sum(map(len, texts))
 
 

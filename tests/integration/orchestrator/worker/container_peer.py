@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess
+from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, ServiceSpec
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.processes.orphans import adopt
 from solstice_orchestrator.worker.executors import make_executor
@@ -13,7 +13,7 @@ from solstice_orchestrator.worker.executors.containers.container_plan import Con
 from solstice_orchestrator.worker.executors.containers.podman_launcher import open_podman
 from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.builders import execution, job, job_request
-from tests.servers.podman import IMAGE
+from tests.servers.podman import IMAGE, SERVER
 
 
 async def main(work: str, url: str, sha: str) -> None:
@@ -27,7 +27,8 @@ async def main(work: str, url: str, sha: str) -> None:
         executor = make_executor(
             "podman", workspaces=workspaces, git=GitPolicy(protocols=("file",)), launcher=launcher
         )
-        spec = job("echo begun; sleep 1000", container=ContainerSpec(image=IMAGE))
+        service = ServiceSpec(name="db", image=SERVER, env={"RUN": "sleep 1000"})
+        spec = job("echo begun; sleep 1000", container=ContainerSpec(image=IMAGE, services=(service,)))
         await executor.run(execution(spec, job_request(repo_url=url, commit_sha=sha)), log, asyncio.Event())
 
 

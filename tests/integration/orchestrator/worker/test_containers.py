@@ -219,12 +219,15 @@ async def test_what_a_killed_orchestrator_leaves_is_gone_after_the_next_start(
         pass
     peer.kill()
     await peer.wait()
-    (left,) = podman.containers()
+    left, service = sorted(podman.containers())
+    assert service == f"{left}-db"
+    assert podman.volumes() != []
     (place,) = [path for path in (tmp_path / "other").iterdir() if path.is_dir()]
     assert groups_left(place.name) != []
     # As every start does, with any executor.
     async with open_workspaces(tmp_path / "other", left_containers(podman.environment).remove):
-        assert left not in podman.containers()
+        assert {left, service}.isdisjoint(podman.containers())
+        assert podman.volumes() == []
         assert podman.mounts() == []
         assert groups_left(place.name) == []
         assert not place.exists()

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -23,10 +23,14 @@ from solstice_orchestrator.domain.container_spec import (
     ContainerSpec,
     NetworkAccess,
     PullPolicy,
+    ServiceSpec,
 )
 from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, Reason, StepSpec
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
 from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, LogChunk, RunView
+
+NEEDS_SERVICES: Final = "a job with services, which needs a newer orchestrator here: update this one"
+"""No name of an image, so orchestrators of older versions refuse it and show this sentence."""
 
 
 class DatabaseRow(Protocol):
@@ -93,7 +97,7 @@ def encode_spec(spec: JobSpec) -> bytes:
             "concurrency": encode_concurrency(spec.concurrency),
             "matrix": dict(spec.matrix),
             **({"secrets": spec.secrets} if spec.secrets else {}),
-            **({} if spec.container == ANY_CONTAINER else {"container": spec.container}),
+            **_container_fields(spec.container),
             **({} if spec.checkout == PLAIN_CHECKOUT else {"checkout": spec.checkout}),
         }
     )
@@ -134,19 +138,75 @@ def _read_spec(text: bytes) -> JobSpec:
         concurrency=decode_concurrency(fields.get("concurrency")),
         matrix=MappingProxyType(fields.get("matrix", {})),
         secrets=tuple(fields.get("secrets", ())),
-        container=_read_container(fields["container"]) if "container" in fields else ANY_CONTAINER,
+        container=_read_container(fields.get("container_with_services") or fields.get("container")),
         checkout=_read_checkout(fields["checkout"]) if "checkout" in fields else PLAIN_CHECKOUT,
     )
 
 
-def _read_container(fields: Mapping[str, Any]) -> ContainerSpec:
+def _container_fields(container: ContainerSpec) -> dict[str, Any]:
+    """Return the fields of a job's container.
+
+    Orchestrators before services read `container` alone. They refuse such a job, instead of running it without them.
+    """
+    if container == ANY_CONTAINER:
+        return {}
+    written = {
+        "image": container.image,
+        "pull": container.pull,
+        "network": container.network,
+        "memory_bytes": container.memory_bytes,
+        "cpus": container.cpus,
+    }
+    if not container.services and container.network is not NetworkAccess.SERVICES_ONLY:
+        return {"container": written}
+    services = [
+        {
+            "name": service.name,
+            "image": service.image,
+            "pull": service.pull,
+            "env": dict(service.env),
+            "ready": service.ready,
+            "port": service.port,
+            "ready_seconds": service.ready_seconds,
+            "memory_bytes": service.memory_bytes,
+            "cpus": service.cpus,
+        }
+        for service in container.services
+    ]
+    return {
+        "container": {**dict.fromkeys(written), "image": NEEDS_SERVICES},
+        "container_with_services": {**written, "services": services},
+    }
+
+
+def _read_container(fields: Mapping[str, Any] | None) -> ContainerSpec:
+    if fields is None:
+        return ANY_CONTAINER
     return ContainerSpec(
         image=fields["image"],
-        pull=None if fields["pull"] is None else PullPolicy(fields["pull"]),
+        pull=_pull(fields["pull"]),
         network=None if fields["network"] is None else NetworkAccess(fields["network"]),
         memory_bytes=fields["memory_bytes"],
         cpus=fields["cpus"],
+        services=tuple(
+            ServiceSpec(
+                name=service["name"],
+                image=service["image"],
+                pull=_pull(service["pull"]),
+                env=MappingProxyType(service["env"]),
+                ready=service["ready"],
+                port=service["port"],
+                ready_seconds=service["ready_seconds"],
+                memory_bytes=service["memory_bytes"],
+                cpus=service["cpus"],
+            )
+            for service in fields.get("services", ())
+        ),
     )
+
+
+def _pull(word: str | None) -> PullPolicy | None:
+    return None if word is None else PullPolicy(word)
 
 
 def _read_checkout(fields: Mapping[str, Any] | None) -> CheckoutSpec | None:

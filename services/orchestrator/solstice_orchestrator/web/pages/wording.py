@@ -66,6 +66,8 @@ _REASONS: Final = MappingProxyType(
         Reason.IMAGE_UNAVAILABLE: "Its image cannot be had.",
         Reason.OUT_OF_MEMORY: "It needed more memory than it may use.",
         Reason.OUT_OF_DISK: "It needed more disk space than it may use.",
+        Reason.SERVICE_DIED: "A service of it ended too early.",
+        Reason.SERVICE_NOT_READY: "A service of it was not ready in time.",
         Reason.SUPERSEDED: "A newer run took its place.",
         Reason.NEEDS_FAILED: "A job that it needs did not succeed.",
         Reason.INVALID_WORKFLOW: "The workflow file cannot be used.",

@@ -35,8 +35,8 @@ class HostLauncher:
             yield Outcome(
                 state=JobState.FAILED,
                 reason=Reason.CONTAINER_REFUSED,
-                detail="the job asks for a container (image, network, memory or cpus), and this worker runs jobs without "
-                "them (EXECUTOR=process)",
+                detail="the job asks for a container (image, network, memory, cpus or services), and this worker runs jobs "
+                "without them (EXECUTOR=process); let it run where EXECUTOR=podman",
             )
             return
         bash = shutil.which("bash", path=self.path)

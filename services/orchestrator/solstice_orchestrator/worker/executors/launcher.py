@@ -8,6 +8,7 @@ from typing import Protocol
 
 from solstice_orchestrator.domain.jobs import Outcome
 from solstice_orchestrator.worker.executors.protocol import Execution
+from solstice_orchestrator.worker.executors.service_output import ServiceOutput
 from solstice_orchestrator.worker.workspaces import Workspace
 
 
@@ -27,6 +28,8 @@ class Launch:
     """Of the commands themselves, where the environment of steps is handed on by them."""
     prefix: str = ""
     """What the names of the steps' variables begin with in the commands' environment."""
+    services: Mapping[str, ServiceOutput] = field(default_factory=dict)
+    """The outputs of the servers that the setup starts, by name."""
     notice: str = ""
     """Written into the log before the first step; the place where the steps run."""
     judged: Callable[[Outcome], Outcome] = lambda outcome: outcome

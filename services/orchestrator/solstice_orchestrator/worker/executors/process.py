@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -23,6 +24,7 @@ from solstice_orchestrator.worker.executors.launcher import Launch, Launcher
 from solstice_orchestrator.worker.executors.limited_log import LimitedLog
 from solstice_orchestrator.worker.executors.output_silence import OutputSilence
 from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
+from solstice_orchestrator.worker.executors.service_output import reading
 from solstice_orchestrator.worker.executors.source_checkout import SourceCheckout
 from solstice_orchestrator.worker.executors.supervisor_handle import SupervisorHandle, open_supervisor
 from solstice_orchestrator.worker.executors.verdict import (
@@ -125,7 +127,19 @@ class ProcessExecutor:
         if launch.notice:
             await log.mark(LogMark.of("$ container"))
             await log.write(f"{launch.notice}\n".encode())
-        return launch.judged(await self._supervise(execution, place, launch, log, stop))
+        logs = {
+            name: LimitedLog(partial(execution.service_log, name), self.max_log_bytes)
+            for name in launch.services
+        }
+        async with reading(launch.services, lambda name, piece: logs[name].write(piece)):
+            outcome = await self._supervise(execution, place, launch, log, stop)
+        for each in logs.values():
+            await each.end()
+        for name, output in launch.services.items():
+            if output.tail and outcome.state is not JobState.SUCCEEDED:
+                await log.mark(LogMark.of(f"$ the end of what the service {name} wrote"))
+                await log.write(bytes(output.tail))
+        return launch.judged(outcome)
 
     async def _supervise(
         self,

@@ -11,6 +11,12 @@ from solstice_orchestrator.domain.jobs import JobSpec, Outcome
 
 LogWriter = Callable[[bytes], Awaitable[None]]
 """Takes output and marks (`log_marks.LogMark`) in order; it slows a job down by returning late."""
+ServiceLogWriter = Callable[[str, bytes], Awaitable[None]]
+"""The same for the log of a service, by its name."""
+
+
+async def not_logged(_service: str, _data: bytes) -> None:
+    """Take the output of a service whose log is of no interest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +29,7 @@ class Execution:
     request: JobRequestV1
     secrets: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     """The secrets that the spec names, by name. The caller masks them in the output."""
+    service_log: ServiceLogWriter = field(default=not_logged, repr=False)
 
 
 class Executor(Protocol):

@@ -8,6 +8,8 @@ import pytest
 from solstice_common.messages import REMEMBERED_BYTES, Priority
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.checkout_spec import ChangeCommit, CheckoutSpec, Submodules
+from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, ServiceSpec
+from solstice_orchestrator.domain.image_names import is_image_name
 from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, Reason, StepSpec
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
 from solstice_orchestrator.store.records.rows import (
@@ -156,3 +158,28 @@ def test_a_row_of_an_older_version_has_the_defaults_of_what_it_did_not_know() ->
     assert decode_spec(orjson.dumps(old)) == job(
         *FULL.steps, needs=("lint",), env={"LEVEL": "debug"}, priority=Priority.HIGH
     )
+
+
+def test_an_older_orchestrator_finds_no_image_that_could_run_without_the_services() -> None:
+    # It reads `container` alone: a name that is no image makes it refuse the job, and shows the sentence.
+    for container in (
+        ContainerSpec(image="debian:12", services=(ServiceSpec(name="db", image="postgres:17"),)),
+        ContainerSpec(image="debian:12", network=NetworkAccess.SERVICES_ONLY),
+    ):
+        fields = orjson.loads(encode_spec(job("true", container=container)))
+        seen = ContainerSpec(**fields["container"])
+        assert not is_image_name(str(seen.image))
+        assert "update this one" in str(seen.image)
+        assert decode_spec(orjson.dumps(fields)).container == container
+
+
+def test_the_container_of_a_job_without_services_is_stored_as_before() -> None:
+    fields = orjson.loads(encode_spec(job("true", container=ContainerSpec(image="debian:12"))))
+    assert fields["container"] == {
+        "image": "debian:12",
+        "pull": None,
+        "network": None,
+        "memory_bytes": None,
+        "cpus": None,
+    }
+    assert "container_with_services" not in fields

@@ -1,11 +1,21 @@
 """Read what the worker's side knows about a container's end, and whose failure it was. Pure."""
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
-from solstice_orchestrator.worker.executors.containers.container_plan import MIB, ContainerPlan
+from solstice_orchestrator.worker.executors.containers.container_plan import MIB, ContainerPlan, refused
+
+NO_TAILS: Final[Mapping[str, str]] = MappingProxyType({})
+_CANNOT_RUN: Final = re.compile(
+    r"attempted to invoke a command that was not found|executable file .*not found|exec format error|exec: .{0,300}permission denied|"
+    r"unable to find (?:user|group)|no matching entries in"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +32,14 @@ class ContainerFacts:
     """Whether the container ended before the step had."""
     killed: int = 0
     """Processes that the kernel ended for want of memory."""
+    service: str = ""
+    """The service that kept the steps from their end."""
+    died: int | None = None
+    """Its exit code, -1 where that is not known."""
+    unready: float | None = None
+    """The seconds that it had to become ready."""
+    unclosed: str = ""
+    """Why the network of services could not be closed to others."""
 
 
 def read_facts(text: str) -> ContainerFacts:
@@ -37,19 +55,42 @@ def read_facts(text: str) -> ContainerFacts:
         unstarted=fields.get("unstarted", 0),
         gone=bool(fields.get("gone")),
         killed=fields.get("killed", 0),
+        service=fields.get("service", ""),
+        died=fields.get("died"),
+        unready=fields.get("unready"),
+        unclosed=fields.get("unclosed", ""),
     )
 
 
-def judged(outcome: Outcome, facts: ContainerFacts, plan: ContainerPlan) -> Outcome:
+def judged(
+    outcome: Outcome, facts: ContainerFacts, plan: ContainerPlan, tails: Mapping[str, str] = NO_TAILS
+) -> Outcome:
     """Return the outcome of an attempt, given what only the worker's side can know.
 
-    The job can change none of the facts, so only they lead to the world's reasons.
+    `tails` are the last words of services, which are podman's where a service did not start. The job can change none of
+    the facts, so only they lead to the world's reasons.
     """
-    if outcome.state in {JobState.FAILED, JobState.TIMED_OUT} and (broken := _broken_part(facts)):
-        return Outcome(state=JobState.ERRORED, reason=Reason.PROVISION_FAILED, detail=broken)
+    if outcome.state in {JobState.FAILED, JobState.TIMED_OUT}:
+        if facts.service and facts.unstarted and _CANNOT_RUN.search(tails.get(facts.service, "")):
+            return refused(
+                f"the image of the service {facts.service!r} has no command that can run; podman's message is in the log"
+            )
+        if broken := _broken_part(facts):
+            return Outcome(state=JobState.ERRORED, reason=Reason.PROVISION_FAILED, detail=broken)
     if outcome.state is not JobState.FAILED or outcome.exit_code is None:
         # It ended for another reason than the end of a step: what ended with it tells nothing.
         return outcome
+    return _judged_failure(outcome, facts, plan)
+
+
+def _judged_failure(outcome: Outcome, facts: ContainerFacts, plan: ContainerPlan) -> Outcome:
+    """Return whose failure it was: a service's, or that of the step."""
+    if facts.died is not None:
+        detail = _died(facts.service, facts.died, outcome.step)
+        return replace(outcome, reason=Reason.SERVICE_DIED, exit_code=None, detail=detail)
+    if facts.unready is not None:
+        detail = f"the service {facts.service!r} was not ready within {facts.unready:g} s"
+        return replace(outcome, reason=Reason.SERVICE_NOT_READY, exit_code=None, detail=detail)
     if facts.killed:
         return replace(
             outcome,
@@ -63,8 +104,17 @@ def judged(outcome: Outcome, facts: ContainerFacts, plan: ContainerPlan) -> Outc
 
 def _broken_part(facts: ContainerFacts) -> str:
     """Return what the container runtime did not do, before the first step."""
+    of_service = f" of the service {facts.service!r}" if facts.service else ""
     if facts.unstarted:
-        return f"the container did not start (exit code {facts.unstarted}); podman's message is in the log"
+        return f"the container{of_service} did not start (exit code {facts.unstarted}); podman's message is in the log"
     if facts.unlimited:
-        return f"the container runtime did not set the limit of {facts.unlimited}"
+        return f"the container runtime did not set the limit of {facts.unlimited}{of_service}"
+    if facts.unclosed:
+        return f"the network of the services could not be closed to others: {facts.unclosed}"
     return "the start of the container did not end" if facts.starting else ""
+
+
+def _died(service: str, code: int, step: str | None) -> str:
+    ended = f"ended with exit code {code}" if code >= 0 else "ended"
+    when = f"during the step {step!r}" if step else "before the first step"
+    return f"the service {service!r} {ended} {when}"

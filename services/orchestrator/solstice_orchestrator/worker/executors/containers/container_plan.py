@@ -1,4 +1,4 @@
-"""Decide which container a job gets, and the arguments of podman that make it. Pure."""
+"""Decide which containers a job gets, and the arguments of podman that make its own. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,12 @@ from typing import Final
 
 from solstice_common.messages import Source
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.domain.container_spec import NetworkAccess, PullPolicy
+from solstice_orchestrator.domain.container_spec import (
+    ContainerSpec,
+    NetworkAccess,
+    PullPolicy,
+    ServiceSpec,
+)
 from solstice_orchestrator.domain.image_names import full_name, is_allowed, is_image_name
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.domain.trust import V1_TRUST, is_trusted
@@ -29,6 +34,8 @@ ROOTLESS_USER: Final = 1000
 """The user of jobs, in a namespace of users where it is the orchestrator's own user."""
 LABEL: Final = "solstice.place"
 """Names the directory of the orchestrator to which a container belongs."""
+SERVICE_ADDRESS: Final = "127.0.0.1"
+"""The services of a job are in its network."""
 MIB: Final = 1024 * 1024
 
 
@@ -47,14 +54,18 @@ class ContainerRules:
     cpus: float = 2.0
     """The same for processors."""
     processes: int = 4096
+    services: int = 5
+    """The most services of a job. Each has limits of its own like those of a job."""
+    ready_seconds: float = 120.0
+    """How long a service may take that does not say it."""
     logins: tuple[LoginRule, ...] = ()
     v1_trust: frozenset[Source] = V1_TRUST
     """Sources whose requests are trusted when they do not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerPlan:
-    """The container of one job."""
+class ImagePlan:
+    """An image, who fetches it, and the limits of its container."""
 
     image: str
     """Its full name."""
@@ -62,39 +73,92 @@ class ContainerPlan:
     login: LoginRule | None
     """What fetches the image."""
     is_trusted: bool
-    network: NetworkAccess
     memory_bytes: int
     cpus: float
     processes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicePlan:
+    """The container of one service."""
+
+    spec: ServiceSpec
+    container: ImagePlan
+    ready_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerPlan(ImagePlan):
+    """The container of one job."""
+
+    network: NetworkAccess
+    services: tuple[ServicePlan, ...] = ()
+
+
 def container_plan(execution: Execution, rules: ContainerRules) -> ContainerPlan | Outcome:
     """Return the job's container, or its failure if it may not have one."""
     wanted = execution.spec.container
-    written = wanted.image or rules.default_image
-    if not written:
+    if not (written := wanted.image or rules.default_image):
         return refused("the job names no image, and this worker has no DEFAULT_IMAGE")
+    if len(wanted.services) > rules.services:
+        return refused(
+            f"the job asks for {len(wanted.services)} services; a job here may have {rules.services} (CONTAINER_SERVICES)"
+        )
+    own = _image_plan(execution, rules, "the job", written, wanted)
+    if isinstance(own, Outcome):
+        return own
+    services = []
+    for each in wanted.services:
+        who = f"the service {each.name!r}"
+        container = _image_plan(execution, rules, who, each.image, each)
+        if isinstance(container, Outcome):
+            return container
+        ready_seconds = each.ready_seconds or rules.ready_seconds
+        services.append(ServicePlan(spec=each, container=container, ready_seconds=ready_seconds))
+    # Code of strangers reaches no network; its workflow file cannot change that.
+    network = (wanted.network or rules.network) if own.is_trusted else NetworkAccess.NONE
+    if services and network is NetworkAccess.NONE:
+        network = NetworkAccess.SERVICES_ONLY
+    return ContainerPlan(
+        image=own.image,
+        pull=own.pull,
+        login=own.login,
+        is_trusted=own.is_trusted,
+        memory_bytes=own.memory_bytes,
+        cpus=own.cpus,
+        processes=own.processes,
+        network=network,
+        services=tuple(services),
+    )
+
+
+def _image_plan(
+    execution: Execution,
+    rules: ContainerRules,
+    who: str,
+    written: str,
+    wanted: ContainerSpec | ServiceSpec,
+) -> ImagePlan | Outcome:
+    """Return a container that `who` asks for, or why it is not to be had."""
     image = full_name(written)
     if not is_image_name(written) or not is_allowed(image, rules.allowed):
         return refused(f"the image {image} is not among the ALLOWED_IMAGES of this worker")
     if (wanted.memory_bytes or 0) > rules.memory_bytes:
         return refused(
-            f"the job asks for {wanted.memory_bytes} bytes of memory; a job here may have {rules.memory_bytes}"
+            f"{who} asks for {wanted.memory_bytes} bytes of memory; a job here may have {rules.memory_bytes}"
         )
     if (wanted.cpus or 0) > rules.cpus:
-        return refused(f"the job asks for {wanted.cpus:g} processors; a job here may have {rules.cpus:g}")
+        return refused(f"{who} asks for {wanted.cpus:g} processors; a job here may have {rules.cpus:g}")
     trusted = is_trusted(execution.request, rules.v1_trust)
     login = login_of(image, rules.logins, execution.request.repo_url, is_trusted=trusted)
     if isinstance(login, LoginRefused):
         # Also where the image is here already: another job may have fetched it.
         return refused(f"the image {image} is for other repositories, or for trusted runs alone")
-    return ContainerPlan(
+    return ImagePlan(
         image=image,
         pull=wanted.pull or rules.pull,
         login=login,
         is_trusted=trusted,
-        # Code of strangers reaches no network; its workflow file cannot change that.
-        network=(wanted.network or rules.network) if trusted else NetworkAccess.NONE,
         memory_bytes=wanted.memory_bytes or rules.memory_bytes,
         cpus=wanted.cpus or rules.cpus,
         processes=rules.processes,
@@ -129,7 +193,7 @@ def create_arguments(
     """
     inside = ROOTLESS_USER if user is None else user
     networks = "bridge" if user is not None else "slirp4netns"
-    network = "none" if plan.network is NetworkAccess.NONE else networks
+    network = networks if plan.network is NetworkAccess.DEFAULT else "none"
     return (
         *("create", "--name", name, "--pull=never", "--log-driver", "passthrough", "--interactive"),
         *(f"--label={key}={value}" for key, value in labels.items()),
@@ -139,9 +203,24 @@ def create_arguments(
         *("--read-only", "--read-only-tmpfs=false", "--image-volume", "ignore", "--no-healthcheck"),
         *("--systemd=false", "--sdnotify=ignore", "--http-proxy=false", "--restart=no"),
         *("--network", network, "--hostname", "ci"),
-        *("--memory", str(plan.memory_bytes), "--memory-swap", str(plan.memory_bytes)),
-        *("--cpus", f"{plan.cpus:g}", "--pids-limit", str(plan.processes)),
-        *(f"--ulimit={limit}={value}" for limit, value in rlimits.items()),
+        # A service has no privilege in the network of the job: it may listen at port 80 without one.
+        *(("--sysctl", "net.ipv4.ip_unprivileged_port_start=0") if plan.services else ()),
+        *(f"--add-host={service.spec.name}:{SERVICE_ADDRESS}" for service in plan.services),
+        *limit_arguments(plan, rlimits),
         *(f"--volume={directory}:{target}" for target, directory in mounts.items()),
         *("--workdir", SOURCE, "--entrypoint", '["/bin/sh", "-s"]', image_id),
     )
+
+
+def limit_arguments(plan: ImagePlan, rlimits: Mapping[str, str]) -> Sequence[str]:
+    """Return the arguments that limit a container."""
+    return (
+        *("--memory", str(plan.memory_bytes), "--memory-swap", str(plan.memory_bytes)),
+        *("--cpus", f"{plan.cpus:g}", "--pids-limit", str(plan.processes)),
+        *(f"--ulimit={limit}={value}" for limit, value in rlimits.items()),
+    )
+
+
+def limits_of(plan: ImagePlan) -> dict[str, float]:
+    """Return the limits that the kernel must have once the container runs."""
+    return {"memory": plan.memory_bytes, "pids": plan.processes, "cpu": plan.cpus}

@@ -15,7 +15,7 @@ from solstice_common.values.references import References
 from solstice_orchestrator.domain.container_spec import PullPolicy
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
-from solstice_orchestrator.worker.executors.containers.container_plan import ContainerPlan
+from solstice_orchestrator.worker.executors.containers.container_plan import ImagePlan
 from solstice_orchestrator.worker.executors.containers.podman import Podman, PodmanResult
 from solstice_orchestrator.worker.executors.containers.registry_logins import (
     NO_LOGINS,
@@ -55,7 +55,7 @@ class Images:
     _with_shell: set[str] = field(default_factory=set)
     """The ids of images that have a /bin/sh."""
 
-    async def find(self, plan: ContainerPlan) -> FoundImage | Outcome:
+    async def find(self, plan: ImagePlan) -> FoundImage | Outcome:
         """Return the image of a plan, or how an attempt ends without it."""
         name, pull = plan.image, plan.pull
         found = None if pull is PullPolicy.ALWAYS else await self._stored(name)
@@ -81,7 +81,7 @@ class Images:
             return _outcome_of_pull(name, pulled)
         return await self._stored(name) or _broken(f"the image {name} was pulled, and is gone")
 
-    def _logins(self, plan: ContainerPlan) -> bytes | None:
+    def _logins(self, plan: ImagePlan) -> bytes | None:
         """Return podman's file of logins for a pull; None: that of the machine.
 
         ValueError: the password cannot be read.

@@ -24,8 +24,11 @@ BASE: Final = "base"
 """The file beside it that names the control group above its own."""
 CREATION_SECONDS: Final = 60.0
 """How long a podman may still run that a killed orchestrator had started."""
-REMOVALS: Final = 3
-"""How often a removal is tried: the first one fails when the container's monitor was killed, and notes that."""
+REMOVALS: Final = 6
+"""How often a removal is tried: it fails once for each monitor that was killed, and notes that.
+
+A container cannot be removed before the services that are in its network.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

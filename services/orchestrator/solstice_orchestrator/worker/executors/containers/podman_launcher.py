@@ -5,7 +5,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,11 +40,21 @@ from solstice_orchestrator.worker.executors.containers.container_plan import (
     ContainerRules,
     container_plan,
     create_arguments,
+    limits_of,
+    refused,
     user_of,
 )
-from solstice_orchestrator.worker.executors.containers.images import FoundImage, Images
+from solstice_orchestrator.worker.executors.containers.images import Images
 from solstice_orchestrator.worker.executors.containers.left_containers import BASE, CONTROL, REMOVALS
 from solstice_orchestrator.worker.executors.containers.podman import COMMAND, Podman, passed_on
+from solstice_orchestrator.worker.executors.containers.service_plan import container_of
+from solstice_orchestrator.worker.executors.containers.services import (
+    JobImages,
+    create_services,
+    find_images,
+    outputs_of,
+    with_services,
+)
 from solstice_orchestrator.worker.executors.job_environment import variables_of
 from solstice_orchestrator.worker.executors.launcher import Launch
 from solstice_orchestrator.worker.executors.protocol import Execution
@@ -52,6 +62,8 @@ from solstice_orchestrator.worker.workspaces import Workspace
 
 LOG = structlog.get_logger(__name__)
 
+SERVICE_PROCESSES: Final = 4096
+"""Of one user in all services together; the control group of each service limits its own."""
 PIPES: Final = (CONTROL, "verdict")
 
 
@@ -64,6 +76,7 @@ class PodmanLauncher:
     images: Images
     isolates: bool = True
     rlimits: Mapping[str, str]
+    service_rlimits: Mapping[str, str]
     base: str | None = None
     """The control group above those of all attempts; None: the orchestrator is root, and they are at the top."""
 
@@ -73,13 +86,18 @@ class PodmanLauncher:
         if isinstance(plan, Outcome):
             yield plan
             return
-        image = await self.images.find(plan)
-        if isinstance(image, Outcome):
-            yield image
+        if plan.services and self.base is not None:
+            yield refused(
+                "the job has services, and this worker runs without root: let it run where a worker is root"
+            )
             return
-        name = f"solstice-{place.root.name}"
+        found = await find_images(plan, self.images)
+        if isinstance(found, Outcome):
+            yield found
+            return
+        name = container_name(place)
         try:
-            failure = await self._create(plan, image, name, place)
+            failure = await self._create(plan, found, name, place)
             if failure:
                 yield failure
                 return
@@ -88,20 +106,21 @@ class PodmanLauncher:
                 job_id=execution.job_id,
                 attempt=execution.attempt,
                 image=plan.image,
-                digest=image.digest,
+                digest=found.own.digest,
             )
             with ExitStack() as pipes:
                 # Until the end: process 1 of the container ends when its standard input does.
                 for pipe in PIPES:
                     pipes.callback(os.close, os.open(place.root / pipe, os.O_RDWR | os.O_CLOEXEC))
-                yield self._launched(execution, place, plan, image, name)
+                yield self._launched(execution, place, plan, found)
         finally:
-            await run_to_completion(self._remove(name, place), f"removal of {name}")
+            names = [*(container_of(service, name) for service in plan.services), name]
+            await run_to_completion(self._remove(names, place), f"removal of {name}")
 
     async def _create(
-        self, plan: ContainerPlan, image: FoundImage, name: str, place: Workspace
+        self, plan: ContainerPlan, found: JobImages, name: str, place: Workspace
     ) -> Outcome | None:
-        """Create the container; return the outcome of an attempt for which that fails."""
+        """Create the containers; return the outcome of an attempt for which that fails."""
         for pipe in PIPES:
             os.mkfifo(place.root / pipe, 0o600)
         group = group_of(place.root.parent.name, place.root.name, self.base or "")
@@ -118,7 +137,7 @@ class PodmanLauncher:
             *create_arguments(
                 plan,
                 name=name,
-                image_id=image.image_id,
+                image_id=found.own.image_id,
                 user=user,
                 labels={LABEL: str(place.root.parent)},
                 group=group,
@@ -131,7 +150,15 @@ class PodmanLauncher:
             )
         )
         if not created.code:
-            return await self.images.shell_problem(plan.image, image, name, place.root / "shell")
+            problem = await self.images.shell_problem(plan.image, found.own, name, place.root / "shell")
+            if problem or not found.services:
+                return problem
+            failed = await create_services(
+                self.podman, found.services, job_container=name, place=place, rlimits=self.service_rlimits
+            )
+            if failed is None:
+                return None
+            created = failed
         full = "no space left on device" in created.errors
         return Outcome(
             state=JobState.ERRORED,
@@ -140,10 +167,10 @@ class PodmanLauncher:
         )
 
     def _launched(
-        self, execution: Execution, place: Workspace, plan: ContainerPlan, image: FoundImage, name: str
+        self, execution: Execution, place: Workspace, plan: ContainerPlan, found: JobImages
     ) -> Launch:
-        limits = {"memory": plan.memory_bytes, "pids": plan.processes, "cpu": plan.cpus}
-        (place.root / "limits").write_text(json.dumps(limits), encoding="utf-8")
+        name = container_name(place)
+        (place.root / "limits").write_text(json.dumps(limits_of(plan)), encoding="utf-8")
         place.scripts.chmod(0o755)
         step_command = (sys.executable, "-I", "-S", container_step.__file__, str(place.root))
         commands = []
@@ -160,30 +187,40 @@ class PodmanLauncher:
             **variables_of(execution, SOURCE),
         }
 
+        outputs = outputs_of(plan, name, place)
+
         def judged_by_facts(outcome: Outcome) -> Outcome:
-            facts = place.root / "facts"
-            ended = judged(outcome, read_facts(facts.read_text() if facts.exists() else ""), plan)
-            return replace(ended, image=f"{plan.image.partition('@')[0]}@{image.digest}")
+            file = place.root / "facts"
+            facts = read_facts(file.read_text() if file.exists() else "")
+            tails = {service: output.tail.decode(errors="replace") for service, output in outputs.items()}
+            ended = judged(outcome, facts, plan, tails)
+            return replace(ended, image=f"{plan.image.partition('@')[0]}@{found.own.digest}")
 
         return Launch(
             directory=Path("/"),
             environment=environment,
             commands=commands,
-            setup=(*step_command, "start", *COMMAND, "start", name),
+            setup=with_services(plan, name, place, (*step_command, "start", *COMMAND, "start", name)),
             own_environment=self.podman.environment,
             prefix=container_step.PREFIX,
-            notice=f"{plan.image} {image.digest}",
+            services=outputs,
+            notice="\n".join([f"{plan.image} {found.own.digest}", *(each.notice for each in found.services)]),
             judged=judged_by_facts,
         )
 
-    async def _remove(self, name: str, place: Workspace) -> None:
+    async def _remove(self, names: Sequence[str], place: Workspace) -> None:
         for _ in range(REMOVALS):
-            removed = await self.podman.run("rm", "--force", "--time=0", "--volumes", "--ignore", name)
+            removed = await self.podman.run("rm", "--force", "--time=0", "--volumes", "--ignore", *names)
             if not removed.code:
                 break
         else:
-            LOG.error(LogEvent.CONTAINER_NOT_REMOVED, container=name, detail=removed.problem)
+            LOG.error(LogEvent.CONTAINER_NOT_REMOVED, container=names[-1], detail=removed.problem)
         await asyncio.to_thread(remove_groups, place.root.parent.name, place.root.name, self.base or "")
+
+
+def container_name(place: Workspace) -> str:
+    """Return the name of the container of an attempt."""
+    return f"solstice-{place.root.name}"
 
 
 async def open_podman(environ: Mapping[str, str], rules: ContainerRules, logins: str = "") -> PodmanLauncher:
@@ -216,7 +253,12 @@ async def open_podman(environ: Mapping[str, str], rules: ContainerRules, logins:
         )
     images = Images(podman=podman, references=_references(logins, environ))
     return PodmanLauncher(
-        podman=podman, rules=rules, images=images, rlimits=_rlimits(rules.processes), base=base
+        podman=podman,
+        rules=rules,
+        images=images,
+        rlimits=_rlimits(rules.processes),
+        service_rlimits=_rlimits(SERVICE_PROCESSES),
+        base=base,
     )
 
 
