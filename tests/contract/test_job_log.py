@@ -37,6 +37,33 @@ async def test_marks_stay_marks(store: JobStore) -> None:
     assert [each.kind for each in page.chunks] == [ChunkKind.OUTPUT, ChunkKind.MARK]
 
 
+async def test_each_service_of_a_job_has_a_log_of_its_own(store: JobStore) -> None:
+    key = (await running(store)).key
+    mark = replace(chunk(2, b"! cut\n"), kind=ChunkKind.MARK)
+    assert await store.append_log(key, [chunk(1, b"of the job")])
+    assert await store.append_log(key, [chunk(1, b"of db"), mark], "db")
+    assert await store.append_log(key, [chunk(1, b"again"), chunk(3, b"more")], "db")
+    assert await store.append_log(key, [chunk(1, b"of cache")], "cache")
+    assert await store.logged_services(key.job_id, attempt=1) == ["cache", "db"]
+    assert await store.logged_services(key.job_id, attempt=2) == []
+    found = {}
+    for service in ("", "db", "cache", "other"):
+        page = await store.log(key.job_id, service=service)
+        assert page is not None
+        found[service] = [(each.data, each.kind) for each in page.chunks]
+    assert found == {
+        "": [(b"of the job", ChunkKind.OUTPUT)],
+        "db": [(b"of db", ChunkKind.OUTPUT), (b"! cut\n", ChunkKind.MARK), (b"more", ChunkKind.OUTPUT)],
+        "cache": [(b"of cache", ChunkKind.OUTPUT)],
+        "other": [],
+    }
+    await store.finish(key, SUCCEEDED)
+    assert not await store.append_log(key, [chunk(4)], "db")
+    last = await store.log(key.job_id, after=2, service="db")
+    assert last is not None
+    assert ([each.sequence for each in last.chunks], last.state) == ([3], LogState.CLOSED)
+
+
 async def test_closed_is_reported_with_the_last_chunk_and_not_before(store: JobStore) -> None:
     key = (await running(store)).key
     await store.append_log(key, [chunk(number) for number in range(1, 5)])

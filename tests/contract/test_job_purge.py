@@ -33,6 +33,7 @@ async def finished(store: JobStore, request: JobRequestV1 | None = None) -> str:
     for _ in range(2):
         (claim,) = await claimed(store)
         assert await store.append_log(claim.key, [chunk(1), chunk(2)])
+        assert await store.append_log(claim.key, [chunk(1)], "db")
         assert await store.finish(claim.key, SUCCEEDED)
     return run_id
 
@@ -64,6 +65,7 @@ async def test_a_run_that_ended_long_enough_ago_is_gone_with_all_that_was_its(
         assert await store.job(view.job_id) is None
         assert await store.attempts(view.job_id) == []
         assert await store.log(view.job_id) is None
+        assert await store.logged_services(view.job_id, attempt=1) == []
 
 
 async def test_what_is_younger_or_not_finished_stays(store: JobStore, clock: ManualClock) -> None:

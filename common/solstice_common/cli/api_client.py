@@ -139,14 +139,23 @@ class OrchestratorClient:
         return await self._get(f"/api/v1/runs/{run_id}/why")
 
     async def log(
-        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int | None = None
+        self,
+        job_id: str,
+        *,
+        attempt: int | None = None,
+        after: int = 0,
+        limit: int | None = None,
+        service: str | None = None,
     ) -> Document:
-        """Return one page of an attempt's log, the newest attempt by default.
+        """Return one page of the log of an attempt or of its service.
+
+        Without a number, of the newest attempt.
 
         `chunks` with a sequence above `after`, and `missing`.
         """
         return await self._get(
-            f"/api/v1/jobs/{job_id}/log", {"attempt": attempt, "after": after, "limit": limit}
+            f"/api/v1/jobs/{job_id}/log",
+            {"attempt": attempt, "after": after, "limit": limit, "service": service},
         )
 
     def log_events(

@@ -43,6 +43,9 @@ def logs(
     attempt: Annotated[
         int | None, typer.Option(min=1, help="This attempt of the job.", show_default="the newest")
     ] = None,
+    service: Annotated[
+        str | None, typer.Option(help="Print what this service of the job wrote.", show_default=False)
+    ] = None,
     as_json: Annotated[bool, json_option(prints="Print one JSON object per chunk.")] = False,
 ) -> None:
     """Print logs. A run's logs carry the job's name before each line.
@@ -55,6 +58,8 @@ def logs(
         answers()
         if kind == "run" and attempt is not None:
             raise ConfigurationError("--attempt is for a job; a run's logs are those of its newest attempts")
+        if service is not None and (kind == "run" or follow):
+            raise ConfigurationError("--service is for a job, and its log is not followed")
         if follow and not as_json:
             return await _follow(api, kind, document, attempt)
         for job in [document] if kind == "job" else document["jobs"]:
@@ -63,6 +68,7 @@ def logs(
                 api,
                 job,
                 attempt,
+                service,
                 label=_label(job["name"]) if several else "",
                 as_json=as_json,
                 follow=follow,
@@ -98,7 +104,14 @@ async def _follow(api: OrchestratorClient, kind: str, document: Document, attemp
 
 
 async def _print_log(
-    api: OrchestratorClient, job: Document, attempt: int | None, *, label: str, as_json: bool, follow: bool
+    api: OrchestratorClient,
+    job: Document,
+    attempt: int | None,
+    service: str | None = None,
+    *,
+    label: str,
+    as_json: bool,
+    follow: bool,
 ) -> None:
     """Print the log so far, page by page.
 
@@ -112,7 +125,7 @@ async def _print_log(
         return
     log, after = LogWriter(_write, label, terminal=sys.stdout.isatty(), whole_lines=True), 0
     while True:
-        page = await api.log(job["job_id"], attempt=attempt, after=after, limit=PAGE)
+        page = await api.log(job["job_id"], attempt=attempt, after=after, limit=PAGE, service=service)
         gaps = {gap["last"] + 1: gap for gap in page["missing"]}
         for chunk in page["chunks"]:
             gap = gaps.get(chunk["sequence"])

@@ -51,12 +51,24 @@ class JobQueries(Protocol):
         ...
 
     async def log(
-        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
+        self,
+        job_id: str,
+        *,
+        attempt: int | None = None,
+        after: int = 0,
+        limit: int = 1000,
+        service: str = "",
     ) -> LogPage | None:
         """Return log chunks with a sequence above `after`, of the newest attempt by default.
 
+        They are those of the job, or of this service of it.
+
         None when the job does not exist.
         """
+        ...
+
+    async def logged_services(self, job_id: str, *, attempt: int) -> Sequence[str]:
+        """Return the names of the services that have a log of this attempt."""
         ...
 
     async def log_place(self, job_id: str, *, attempt: int, byte: int) -> LogPlace:

@@ -237,8 +237,11 @@ class JobStore(JobQueries, WorkerRegistry, Protocol):
         """
         ...
 
-    async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
-        """Store these log chunks; safe to repeat. False when fenced."""
+    async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk], service: str = "") -> bool:
+        """Store these log chunks of the job or a service; safe to repeat.
+
+        False when fenced.
+        """
         ...
 
     def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:

@@ -3,7 +3,8 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -62,37 +63,54 @@ async def execute(
     """
     rng = rng or random.Random()  # noqa: S311  jitter is no secret
     log = LogBuffer(claim.key, store, clock, rng, retry_limit)
+    services = {
+        each.name: LogBuffer(claim.key, store, clock, rng, retry_limit, service=each.name)
+        for each in claim.spec.container.services
+    }
+    logs = (log, *services.values())
     bound = LOG.bind(job_id=claim.key.job_id, attempt=claim.key.number, run_id=claim.run_id)
     bound.info(LogEvent.ATTEMPT_STARTED, job=claim.spec.name, runs_on=claim.spec.runs_on)
     execution = Execution(
-        job_id=claim.key.job_id, attempt=claim.key.number, spec=claim.spec, request=claim.request
+        job_id=claim.key.job_id,
+        attempt=claim.key.number,
+        spec=claim.spec,
+        request=claim.request,
+        service_log=lambda service, data: services[service].write(data),
     )
     label = f"{claim.spec.name} #{claim.key.number}"
     running = asyncio.create_task(
         _with_secrets(executor, execution, log, stop, secret_rules), name=f"run {label}"
     )
-    running.add_done_callback(lambda _: log.close())
+    for each in logs:
+        running.add_done_callback(partial(_close, each))
     try:
         async with asyncio.TaskGroup() as tasks:
-            sending = tasks.create_task(log.send(lost=running.cancel), name=f"log {label}")
+            sending = [
+                tasks.create_task(each.send(lost=running.cancel), name=f"log {label}") for each in logs
+            ]
             if notice is not None:
                 either: list[asyncio.Future[Any]] = [running, notice]
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if not running.done():
                     log.remark(notice.result())
             # Both in the group's body: a failure after it would leave this task half cancelled before Python 3.11.3.
-            await asyncio.wait([running, sending])
-        if log.lost or running.cancelled():
-            bound.warning(LogEvent.ATTEMPT_LOST, detail=log.lost or "stopped")
+            await asyncio.wait([running, *sending])
+        lost = next((each.lost for each in logs if each.lost), "")
+        if lost or running.cancelled():
+            bound.warning(LogEvent.ATTEMPT_LOST, detail=lost or "stopped")
             return
         retry = partial(retry_while_unavailable, rng=rng, retry_limit=retry_limit)
         await _finish(bound, store, claim.key, running.result(), retry)
     except asyncio.CancelledError:
-        await _end_cancelled(bound, store, claim.key, running, log)
+        await _end_cancelled(bound, store, claim.key, running, logs)
         raise
     finally:
         running.cancel()
         await asyncio.wait([running])
+
+
+def _close(log: LogBuffer, _: "asyncio.Task[Outcome]") -> None:
+    log.close()
 
 
 async def _with_secrets(
@@ -123,15 +141,33 @@ async def _with_secrets(
         return Outcome(state=JobState.FAILED, reason=Reason.SECRET_MISSING, detail=granted.detail)
     masking = await asyncio.to_thread(Masking, granted.values.values())
 
-    async def write(data: bytes) -> None:
-        if isinstance(data, LogMark):
-            await log.write(masking.end())
-            return await log.write(LogMark(masking.masked(data.decode()).encode()))
-        return await log.write(await _masked(masking, data))
-
-    outcome = await _outcome(executor, replace(execution, secrets=granted.values), write, stop)
+    # A piece of one log may end with the beginning of a secret, so each is masked by itself.
+    services = {each.name: copy(masking) for each in execution.spec.container.services}
+    writers = {
+        name: _masking_writer(each, partial(execution.service_log, name)) for name, each in services.items()
+    }
+    secret = replace(
+        execution,
+        secrets=granted.values,
+        service_log=lambda service, data: writers[service](data),
+    )
+    outcome = await _outcome(executor, secret, _masking_writer(masking, log.write), stop)
     await log.write(masking.end())
+    for name, each in services.items():
+        await execution.service_log(name, each.end())
     return replace(outcome, detail=masking.masked(outcome.detail))
+
+
+def _masking_writer(masking: Masking, write: LogWriter) -> LogWriter:
+    """Return what writes masked output to `write`."""
+
+    async def masked(data: bytes) -> None:
+        if isinstance(data, LogMark):
+            await write(masking.end())
+            return await write(LogMark(masking.masked(data.decode()).encode()))
+        return await write(await _masked(masking, data))
+
+    return masked
 
 
 async def _masked(masking: Masking, data: bytes) -> bytes:
@@ -200,17 +236,17 @@ async def _end_cancelled(
     store: JobStore,
     key: AttemptKey,
     running: asyncio.Task[Outcome],
-    log: LogBuffer,
+    logs: Sequence[LogBuffer],
 ) -> None:
     """End a cancelled execution's processes, then record its end within CANCELLED_SECONDS."""
     running.cancel()
     await asyncio.wait([running])
     outcome = RELEASED if running.cancelled() else running.result()
     if outcome is RELEASED:
-        log.remark(HANDED_BACK)
+        logs[0].remark(HANDED_BACK)
 
     async def finish() -> None:
-        if await log.send_rest():
+        if all([await each.send_rest() for each in logs]):
             stored = await store.finish(key, outcome)
             if outcome is RELEASED:
                 bound.info(

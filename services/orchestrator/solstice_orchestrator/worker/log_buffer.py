@@ -64,7 +64,11 @@ class LogBuffer:
         clock: Callable[[], float],
         rng: random.Random,
         retry_limit: StoreRetryLimit,
+        *,
+        service: str = "",
     ) -> None:
+        """Without a `service` of the job, this is its own log."""
+        self._service = service
         self._key, self._store, self._clock, self._rng = key, store, clock, rng
         self._retry_limit = retry_limit
         self.lost = ""
@@ -158,7 +162,7 @@ class LogBuffer:
 
     async def _append(self) -> bool:
         chunks = tuple(self._unsent)
-        stored = await self._store.append_log(self._key, chunks)
+        stored = await self._store.append_log(self._key, chunks, self._service)
         if stored:
             # Marks may have come meanwhile.
             for _ in chunks:

@@ -15,7 +15,9 @@ from structlog.testing import capture_logs
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages.states import JobState
 from solstice_common.values.references import References
+from solstice_orchestrator.domain.container_spec import ContainerSpec, ServiceSpec
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason, StepSpec
+from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
@@ -38,6 +40,7 @@ class RecordingStore:
     """The two methods of a store that an execution uses, with what went through them."""
 
     chunks: list[LogChunk] = field(default_factory=list)
+    services: dict[str, bytes] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
     failures: int = 0
     """How many of the next calls fail."""
@@ -50,8 +53,11 @@ class RecordingStore:
     def __post_init__(self) -> None:
         self.gate.set()
 
-    async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
+    async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk], service: str = "") -> bool:
         await self._answer(key)
+        if service:
+            self.services[service] = self.services.get(service, b"") + b"".join(each.data for each in chunks)
+            return not self.lost_lease
         if not self.lost_lease:
             known = {chunk.sequence for chunk in self.chunks}
             self.chunks.extend(chunk for chunk in chunks if chunk.sequence not in known)
@@ -147,7 +153,7 @@ async def test_a_mistake_while_the_rest_of_the_log_is_sent_leaves_the_task_whole
     """Later steps, such as storing the failure, may have time limits of their own."""
 
     class BreakingStore(RecordingStore):
-        async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
+        async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk], service: str = "") -> bool:
             raise KeyError("a bug")
 
     with pytest.raises(ExceptionGroup):
@@ -189,6 +195,35 @@ async def test_secret_is_given_to_the_executor_and_masked_in_what_it_writes() ->
     assert given == ["heron-otter-7731"]
     assert store.text == b"it is ***; her"
     assert store.outcomes == [replace(SUCCESS, detail="printed ***")]
+
+
+async def test_what_services_write_is_masked_and_stored_by_their_names() -> None:
+    @dataclass
+    class WithServices:
+        isolates: bool = True
+
+        async def run(self, execution: Execution, log: LogWriter, _stop: asyncio.Event) -> Outcome:
+            secret = execution.secrets["TOKEN"].encode()
+            # The pieces of one log come between those of the others.
+            await execution.service_log("db", b"<" + secret[:4])
+            await execution.service_log("cache", b"other words")
+            await log(secret[:6])
+            await execution.service_log("db", secret[4:])
+            await log(secret[6:])
+            await execution.service_log("db", LogMark.of("! cut"))
+            return SUCCESS
+
+    services = tuple(ServiceSpec(name=name, image="x") for name in ("db", "cache"))
+    store = RecordingStore()
+    await running(
+        store,
+        executor=cast("CallingExecutor", WithServices()),
+        secret_rules=SECRETS,
+        secrets=("TOKEN",),
+        container=ContainerSpec(services=services),
+    )
+    assert store.text == b"***"
+    assert store.services == {"db": b"<***\n! cut\n", "cache": b"other words"}
 
 
 async def test_other_work_goes_on_while_a_secret_of_many_lines_is_masked(

@@ -43,7 +43,9 @@ async def _prolong(
     }
 
 
-async def append_log(transaction: PostgreSQLTransaction, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
+async def append_log(
+    transaction: PostgreSQLTransaction, key: AttemptKey, chunks: Sequence[LogChunk], service: str
+) -> bool:
     """Store those of `chunks` that are new."""
     # This lock waits for a transaction that is ending the attempt, and then finds it ended.
     claimed = await transaction.connection.fetchval(
@@ -53,8 +55,9 @@ async def append_log(transaction: PostgreSQLTransaction, key: AttemptKey, chunks
     )
     if not claimed:
         return False
+    table, of_service = ("service_log_chunks", ", $7") if service else ("log_chunks", "")
     await transaction.connection.execute(
-        "INSERT INTO log_chunks SELECT $1, $2, *"
+        f"INSERT INTO {table} SELECT $1, $2{of_service}, *"  # noqa: S608  made of constants
         " FROM unnest($3::integer[], $4::double precision[], $5::bytea[], $6::text[])"
         " ON CONFLICT DO NOTHING",
         key.job_id,
@@ -63,6 +66,7 @@ async def append_log(transaction: PostgreSQLTransaction, key: AttemptKey, chunks
         [chunk.at for chunk in chunks],
         [chunk.data for chunk in chunks],
         [kind_column(chunk) for chunk in chunks],
+        *([service] if service else []),
     )
     transaction.changed = True
     return True

@@ -126,8 +126,8 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
         self._claim_cache.forget(renewal.lost | renewal.cancelled)
         return renewal
 
-    async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
-        return await self._write(lambda transaction: lease.append_log(transaction, key, chunks))
+    async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk], service: str = "") -> bool:
+        return await self._write(lambda transaction: lease.append_log(transaction, key, chunks, service))
 
     def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
         return self._finishing((key, outcome))

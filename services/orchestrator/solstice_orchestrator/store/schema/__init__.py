@@ -13,6 +13,7 @@ TABLES: Final[Mapping[str, str]] = {
     "attempts": "The attempts of jobs that are over; a running attempt is in the row of its job.",
     "log_chunks": "What attempts printed, in numbered chunks.",
     "log_marks": "Which chunks of a log the orchestrator wrote, and not the job.",
+    "service_log_chunks": "What the services of attempts printed, in numbered chunks.",
     "outbox": "Statuses and dead letters that the broker has not confirmed yet, in the order of publishing.",
     "outbox_lease": "Its one row says which process publishes the outbox, and until when.",
     "workers": "Each worker as it last described itself, its quarantine and what an operator ordered it to do.",

@@ -29,13 +29,25 @@ def renew(transaction: SqliteTransaction, worker_id: str, claimed: Sequence[Atte
     return renewal(claimed, renewed, ended, worker, transaction.now)
 
 
-def append_log(transaction: SqliteTransaction, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
+def append_log(
+    transaction: SqliteTransaction, key: AttemptKey, chunks: Sequence[LogChunk], service: str
+) -> bool:
     """Store those of `chunks` that are new."""
     claimed = transaction.connection.execute(
         "SELECT 1 FROM jobs WHERE job_id = ? AND attempt = ? AND state = 'running'", (key.job_id, key.number)
     ).fetchone()
     if claimed is None:
         return False
+    if service:
+        transaction.connection.executemany(
+            "INSERT INTO service_log_chunks (job_id, attempt, service, sequence, at, data, kind)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            [
+                (key.job_id, key.number, service, chunk.sequence, chunk.at, chunk.data, kind_column(chunk))
+                for chunk in chunks
+            ],
+        )
+        return True
     kinds = [
         (key.job_id, key.number, chunk.sequence, kind)
         for chunk in chunks

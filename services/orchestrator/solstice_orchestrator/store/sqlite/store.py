@@ -143,9 +143,9 @@ class SqliteStore(SqliteQueries, RunOperations):
     async def renew(self, worker_id: str, claimed: Sequence[AttemptKey]) -> Renewal:
         return await self._write(lambda transaction: lease.renew(transaction, worker_id, claimed), quiet=True)
 
-    async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk]) -> bool:
+    async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk], service: str = "") -> bool:
         return await self._write(
-            lambda transaction: lease.append_log(transaction, key, chunks), topics=StoreTopic.VIEWS
+            lambda transaction: lease.append_log(transaction, key, chunks, service), topics=StoreTopic.VIEWS
         )
 
     def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:

@@ -27,6 +27,7 @@ from solstice_orchestrator.web.formats.query_parameters import (
     AttemptQuery,
     LogQuery,
     PlainLogQuery,
+    ServiceQuery,
     StreamQuery,
     parse_query,
 )
@@ -63,8 +64,11 @@ class LogApi:
         behind = min(query.after, LONGEST_CHARACTER)
         last = query.after - behind
         attempt, chunks, size, state = requested_attempt(query, job), list[LogChunk](), 0, LogState.OPEN
+        service = await self._service(query, job)
         while (left := query.limit + behind - len(chunks)) > 0 and size < PAGE_BYTES:
-            page = await self._store.log(job.job_id, attempt=attempt, after=last, limit=min(left, BATCH))
+            page = await self._store.log(
+                job.job_id, attempt=attempt, after=last, limit=min(left, BATCH), service=service
+            )
             if page is None:
                 break
             attempt, state = page.attempt, page.state
@@ -87,13 +91,16 @@ class LogApi:
     async def text(self, request: Request) -> Response:
         """One attempt's log so far: the original bytes, or those of a `Range`.
 
-        With `?plain=1`, the text as a person reads it.
+        With `?plain=1`, the text as a person reads it. The log of a service is always whole.
         """
         query = parse_query(request, PlainLogQuery)
         job = await known_job(self._store, request)
         attempt = requested_attempt(query, job) or job.attempt
+        service = await self._service(query, job)
         if query.plain == "1":
-            return StreamingResponse(_plain(self._store, job.job_id, attempt), media_type=TEXT)
+            return StreamingResponse(_plain(self._store, job.job_id, attempt, service), media_type=TEXT)
+        if service:
+            return StreamingResponse(_raw(self._store, job.job_id, attempt, service=service), media_type=TEXT)
         # We have no validator that an If-Range could match (RFC 9110, section 13.1.5).
         byte_span = None if "if-range" in request.headers else byte_range(request.headers.get("range"))
         if byte_span is not None:
@@ -110,6 +117,21 @@ class LogApi:
         job = await known_job(self._store, request)
         start, pinned = requested_position(request, query, job)
         return stream(request, _log_events(self._store, self._streams, job.job_id, start, pinned))
+
+    async def _service(self, query: ServiceQuery, job: JobView) -> str:
+        """Return the requested service; empty for the job itself."""
+        if not query.service:
+            return ""
+        attempt = requested_attempt(query, job) or job.attempt
+        known = await self._store.logged_services(job.job_id, attempt=attempt)
+        if query.service not in known:
+            logs = f"those of: {', '.join(known)}" if known else "none"
+            raise HttpRefusal(
+                404,
+                "not_found",
+                f"Attempt {attempt} has no log of a service {query.service!r}; of services it has {logs}.",
+            )
+        return query.service
 
     async def _part(self, job: JobView, attempt: int, byte_span: ByteRange) -> Response:
         place = await self._store.log_place(job.job_id, attempt=attempt, byte=byte_span.first)
@@ -208,8 +230,12 @@ def ended_document(ended: LogEnded) -> dict[str, str | int | None]:
     return {"state": ended.state.value, "reason": ended.reason.value, "exit_code": ended.exit_code}
 
 
-async def _raw(store: JobStore, job_id: str, attempt: int, after: int = 0) -> AsyncGenerator[bytes, None]:
-    while (page := await store.log(job_id, attempt=attempt, after=after, limit=BATCH)) and page.chunks:
+async def _raw(
+    store: JobStore, job_id: str, attempt: int, after: int = 0, service: str = ""
+) -> AsyncGenerator[bytes, None]:
+    while (
+        page := await store.log(job_id, attempt=attempt, after=after, limit=BATCH, service=service)
+    ) and page.chunks:
         after = page.chunks[-1].sequence
         yield b"".join(chunk.data for chunk in page.chunks)
 
@@ -225,13 +251,15 @@ async def _cut(body: AsyncGenerator[bytes, None], skip: int, size: int) -> Async
                 return
 
 
-async def _plain(store: JobStore, job_id: str, attempt: int) -> AsyncGenerator[bytes, None]:
+async def _plain(store: JobStore, job_id: str, attempt: int, service: str) -> AsyncGenerator[bytes, None]:
     """The log without control sequences, each line in its last form.
 
     The open line is at the end.
     """
     log, last = LogRows(), ""
-    while (page := await store.log(job_id, attempt=attempt, after=log.sequence, limit=BATCH)) and page.chunks:
+    while (
+        page := await store.log(job_id, attempt=attempt, after=log.sequence, limit=BATCH, service=service)
+    ) and page.chunks:
         attempt = page.attempt
         for chunk in page.chunks:
             # One by one: each may hold very many rows.

@@ -193,7 +193,15 @@ class LinePageQuery(AttemptQuery):
     line: Annotated[int | None, Field(ge=1, le=LARGEST)] = None
 
 
-class LogQuery(AttemptQuery):
+class ServiceQuery(AttemptQuery):
+    """The log of a job, or of a service of it."""
+
+    service: Annotated[
+        str | None, Field(description="Of this service; without it, of the job itself.", max_length=63)
+    ] = None
+
+
+class LogQuery(ServiceQuery):
     """Which part of a log."""
 
     after: Annotated[int, Field(ge=0, le=LARGEST, description="Only chunks with a higher sequence.")] = 0
@@ -202,7 +210,7 @@ class LogQuery(AttemptQuery):
     ] = 16
 
 
-class PlainLogQuery(AttemptQuery):
+class PlainLogQuery(ServiceQuery):
     """The form of a whole log."""
 
     plain: Annotated[

@@ -170,6 +170,7 @@ class Pages:
             siblings=await self._store.jobs(run_id=run.run_id, limit=MAX_JOBS),
             attempts=attempts,
             shown=shown,
+            services=await self._store.logged_services(job.job_id, attempt=shown),
             log=log,
             hidden=_hidden_before(log),
             line=query.line,

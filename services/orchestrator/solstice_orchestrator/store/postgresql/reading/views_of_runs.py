@@ -78,7 +78,13 @@ async def attempts(connection: "Connection", job_id: str) -> Sequence[AttemptVie
 
 
 async def log(
-    connection: "Connection", job_id: str, *, attempt: int | None, after: int, limit: int
+    connection: "Connection",
+    job_id: str,
+    *,
+    attempt: int | None,
+    after: int,
+    limit: int,
+    service: str = "",
 ) -> LogPage | None:
     """Return the chunks after `after`.
 
@@ -94,16 +100,28 @@ async def log(
     )
     over = bool(ended) or job_state(row["state"]).final
     rows = await connection.fetch(
-        "SELECT sequence, at, data, kind FROM log_chunks WHERE job_id = $1 AND attempt = $2 AND sequence > $3"
+        f"SELECT sequence, at, data, kind FROM {'service_log_chunks' if service else 'log_chunks'}"  # noqa: S608  made of constants
+        f" WHERE job_id = $1 AND attempt = $2 AND sequence > $3{' AND service = $5' if service else ''}"
         " ORDER BY sequence LIMIT $4",
         job_id,
         number,
         after,
         limit + 1,
+        *([service] if service else []),
     )
     chunks = [chunk_of(each) for each in rows[:limit]]
     state = LogState.CLOSED if over and len(rows) <= limit else LogState.OPEN
     return LogPage(attempt=number, chunks=chunks, state=state)
+
+
+async def logged_services(connection: "Connection", job_id: str, *, attempt: int) -> Sequence[str]:
+    """Return the names of the services that have a log."""
+    rows = await connection.fetch(
+        "SELECT DISTINCT service FROM service_log_chunks WHERE job_id = $1 AND attempt = $2 ORDER BY service",
+        job_id,
+        attempt,
+    )
+    return [row["service"] for row in rows]
 
 
 async def log_place(connection: "Connection", job_id: str, *, attempt: int, byte: int) -> LogPlace:

@@ -70,12 +70,23 @@ class SqliteQueries:
         return await self._database.read(lambda connection: views_of_runs.attempts(connection, job_id))
 
     async def log(
-        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
+        self,
+        job_id: str,
+        *,
+        attempt: int | None = None,
+        after: int = 0,
+        limit: int = 1000,
+        service: str = "",
     ) -> LogPage | None:
         return await self._database.read(
             lambda connection: views_of_runs.log(
-                connection, job_id, attempt=attempt, after=after, limit=limit
+                connection, job_id, attempt=attempt, after=after, limit=limit, service=service
             )
+        )
+
+    async def logged_services(self, job_id: str, *, attempt: int) -> Sequence[str]:
+        return await self._database.read(
+            lambda connection: views_of_runs.logged_services(connection, job_id, attempt=attempt)
         )
 
     async def log_place(self, job_id: str, *, attempt: int, byte: int) -> LogPlace:

@@ -105,7 +105,13 @@ def attempts(connection: sqlite3.Connection, job_id: str) -> Sequence[AttemptVie
 
 
 def log(
-    connection: sqlite3.Connection, job_id: str, *, attempt: int | None, after: int, limit: int
+    connection: sqlite3.Connection,
+    job_id: str,
+    *,
+    attempt: int | None,
+    after: int,
+    limit: int,
+    service: str = "",
 ) -> LogPage | None:
     """Return the chunks after `after`.
 
@@ -119,15 +125,25 @@ def log(
         "SELECT finished_at FROM attempts WHERE job_id = ? AND number = ?", (job_id, number)
     ).fetchone()
     over = JobState(row["state"]).final if log_row is None else log_row["finished_at"] is not None
+    table = "log_chunks LEFT JOIN log_marks USING (job_id, attempt, sequence)"
     rows = connection.execute(
-        "SELECT sequence, at, data, kind FROM log_chunks LEFT JOIN log_marks USING (job_id, attempt, sequence)"
-        " WHERE job_id = ? AND attempt = ? AND sequence > ?"
+        f"SELECT sequence, at, data, kind FROM {'service_log_chunks' if service else table}"  # noqa: S608  made of constants
+        f" WHERE job_id = ? AND attempt = ?{' AND service = ?' if service else ''} AND sequence > ?"
         " ORDER BY sequence LIMIT ?",
-        (job_id, number, after, limit + 1),
+        (job_id, number, *([service] if service else []), after, limit + 1),
     ).fetchall()
     chunks = [chunk_of(each) for each in rows[:limit]]
     state = LogState.CLOSED if over and len(rows) <= limit else LogState.OPEN
     return LogPage(attempt=number, chunks=chunks, state=state)
+
+
+def logged_services(connection: sqlite3.Connection, job_id: str, *, attempt: int) -> Sequence[str]:
+    """Return the names of the services that have a log."""
+    rows = connection.execute(
+        "SELECT DISTINCT service FROM service_log_chunks WHERE job_id = ? AND attempt = ? ORDER BY service",
+        (job_id, attempt),
+    )
+    return [row["service"] for row in rows]
 
 
 def log_place(connection: sqlite3.Connection, job_id: str, *, attempt: int, byte: int) -> LogPlace:
