@@ -187,7 +187,8 @@ async def _in_one_fetch(
                     shas,
                     list(dict.fromkeys(path for lookup in lookups for path in lookup.paths)),
                     partial(_needed, lookups),
-                    is_small=sizes.filter_of(request.repo_url) == SMALL_FILES,
+                    # Trees of several commits come as deltas of each other, which git reads.
+                    is_small=len(shas) == 1 and sizes.filter_of(request.repo_url) == SMALL_FILES,
                 )
                 if fetched.stdout is not None:
                     sizes.learn(request.repo_url, directory_bytes(git.git_dir / "objects") // len(shas))

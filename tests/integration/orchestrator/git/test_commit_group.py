@@ -210,6 +210,20 @@ async def test_small_commits_are_read_without_a_second_git_as_it_would_read_them
     assert found[:5] == [{}, {PATH: b"one"}, {PATH: b""}, {PATH: b"x" * 60_000}, {"job.sh": b"sh"}]
 
 
+async def test_a_group_of_small_commits_is_read_by_the_git_that_follows_its_fetch(
+    repository: Repository, tmp_path: Path, commands: list[str]
+) -> None:
+    """Trees of several commits come as deltas of each other, which would be left to a second git."""
+    sizes = RepositorySizes()
+    sizes.learn(repository.url, 1)
+    shas = [repository.commit({PATH: str(number)}) for number in range(3)]
+    answers = await fetch_group(
+        file_requests(repository.url, *shas), policy=POLICY, scratch=tmp_path / "scratch", sizes=sizes
+    )
+    assert answers == [{PATH: b"0"}, {PATH: b"1"}, {PATH: b"2"}]
+    assert commands == ["fetch, cat-file"]
+
+
 @pytest.mark.parametrize("unusual", ["a delta", "a large file", "a tag"])
 async def test_git_reads_what_is_unusual_in_a_small_commit(
     repository: Repository, tmp_path: Path, commands: list[str], unusual: str
