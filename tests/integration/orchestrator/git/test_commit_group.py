@@ -213,7 +213,7 @@ async def test_small_commits_are_read_without_a_second_git_as_it_would_read_them
 async def test_a_group_of_small_commits_is_read_by_the_git_that_follows_its_fetch(
     repository: Repository, tmp_path: Path, commands: list[str]
 ) -> None:
-    """Trees of several commits come as deltas of each other, which would be left to a second git."""
+    """Trees of several commits come as deltas of each other, which only git reads."""
     sizes = RepositorySizes()
     sizes.learn(repository.url, 1)
     shas = [repository.commit({PATH: str(number)}) for number in range(3)]
