@@ -29,6 +29,7 @@ FINE = {
     ("replaced_file.py", "fdopen"),  # of what os.open gave, in one statement
     ("running_up.py", "fdopen"),  # the same
     ("secrets.py", "fdopen"),  # the same
+    ("service_output.py", "fdopen"),  # the same
     ("small_checkouts.py", "fdopen"),  # the same
     ("up.py", "fdopen"),  # of what open_private gave, in one statement
 }

@@ -14,6 +14,7 @@ PIECE_BYTES: Final = 64 * 1024
 TAIL_BYTES: Final = 4 * 1024
 LAST_SECONDS: Final = 5.0
 """How long the remaining output may take to be read once all processes of the job have ended."""
+_TO_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 ServiceWriter = Callable[[str, bytes], Awaitable[None]]
 """Takes the name of a service and a piece of its output."""
@@ -38,8 +39,8 @@ async def reading(outputs: Mapping[str, ServiceOutput], write: ServiceWriter) ->
         pumps = set()
         for name, output in outputs.items():
             # Our own open end, or else the pipe is at its end before the service writes.
-            readable = os.open(output.pipe, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            reader = readers.enter_context(pipe_reader(os.fdopen(readable, "rb", buffering=0)))
+            pipe = os.fdopen(os.open(output.pipe, _TO_READ), "rb", buffering=0)
+            reader = readers.enter_context(pipe_reader(pipe))
             open_ends.callback(os.close, os.open(output.pipe, os.O_WRONLY | os.O_CLOEXEC))
             pumps.add(asyncio.create_task(_pump(name, output, reader, write), name=f"service {name}"))
         try:
