@@ -158,6 +158,8 @@ class PodmanLauncher:
             )
             if failed is None:
                 return None
+            if "no command or entrypoint" in failed.errors:
+                return refused(f"the image of a service has no command that can run: {failed.problem}")
             created = failed
         full = "no space left on device" in created.errors
         return Outcome(
