@@ -15,6 +15,7 @@ import pytest
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, PullPolicy
 from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.processes.supervisor import process_ids
 from solstice_orchestrator.worker.executors.containers.container_plan import MIB
 from solstice_orchestrator.worker.executors.containers.registry_logins import LoginRule, auth_file
 from tests.container_jobs import MEMORY, PROCESSES, RULES, ContainerJobs, container_jobs
@@ -118,12 +119,12 @@ async def test_a_password_that_cannot_be_read_is_the_worlds_failure(
 
 def processes_with(text: str) -> list[str]:
     """The processes other than this one that show it in their arguments or environment."""
+    # Not by a pattern: a process that ends meanwhile would end the search.
     return [
         str(file)
-        for file in Path("/proc").glob("[0-9]*/*")
-        if file.name in {"cmdline", "environ"}
-        and file.parent.name != str(os.getpid())
-        and text in content(file)
+        for pid in process_ids()
+        for file in (Path(f"/proc/{pid}/cmdline"), Path(f"/proc/{pid}/environ"))
+        if pid != os.getpid() and text in content(file)
     ]
 
 
