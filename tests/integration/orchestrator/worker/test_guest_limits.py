@@ -76,6 +76,7 @@ def closed_folders() -> list[Path]:
 def test_memory_processes_and_processors_of_a_job_are_limited_with_control_groups_of_version_2(
     tmp_path: Path,
 ) -> None:
+    # On Debian as root both are installed, so that CI runs this; elsewhere a machine may have neither.
     if not podman_is_installed():
         pytest.skip("not asked for: there is no podman, and none can be installed")
     if missing := why_no_guest():
