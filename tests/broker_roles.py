@@ -98,6 +98,10 @@ class RoleBroker(ABC):
         """Whether a test can show within its time that a role needs this right."""
         return True
 
+    def substitutes(self, right: Any) -> Sequence[Any]:
+        """The rights that spare a user this one, and must be missing too."""
+        return ()
+
     def waits(self) -> bool:
         """Whether the user's consumer, which has taken everything, has asked for more."""
         return True
@@ -324,8 +328,9 @@ async def does_its_work_and_nothing_else(at: RoleBroker, role: Role, url: str | 
 
 
 async def first_refusals(at: RoleBroker, role: Role, *, without: Any) -> list[Refusal]:
-    """What a user with all rights of a role but one is refused first."""
-    url = at.user([each for each in at.rights(role) if each != without])
+    """What a user without a right of a role, and its substitutes, is refused first."""
+    missing_rights = {without, *at.substitutes(without)}
+    url = at.user([each for each in at.rights(role) if each not in missing_rights])
     for step in sorted(WORK[role]):
         if missing := await refusals(at, url, step):
             return missing

@@ -240,6 +240,12 @@ class NatsRoles(RoleBroker):
         # Without the right to read many dead letters at once, each is read alone.
         return not str(right[1]).startswith(("$JS.ACK.", "$JS.API.DIRECT.GET."))
 
+    def substitutes(self, right: Any) -> Sequence[Any]:
+        # A dead letter is read with others by one request, and by itself where a server does not answer that.
+        kind, subject = right
+        together = str(subject).replace("$JS.API.STREAM.MSG.GET.", "$JS.API.DIRECT.GET.")
+        return () if together == subject else [(kind, together)]
+
     def losing_for(self, right: Any) -> Route:
         stream = str(right[1]).split(".")[-1 if "CREATE" in right[1] and "CONSUMER" not in right[1] else -2]
         return route_of(stream.replace("_", "."))
