@@ -65,6 +65,7 @@ fmt: install
 [group("work on it")]
 docs: install
     @python -m tests.reference
+    @python -m tests.dashboards
 
 # Throughput and latency beside plain aio-pika; never part of the tests
 [group("work on it")]

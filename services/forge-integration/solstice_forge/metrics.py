@@ -58,6 +58,10 @@ class Metrics(MetricsTable):
     _blocked = gauge(
         "solstice_forge_broker_blocked", "1 while the broker takes no publishes (memory or disk alarm)."
     )
+    _degraded = gauge(
+        "solstice_forge_broker_degraded",
+        "1 while the broker is less durable than it could be; /readyz names the setting to change.",
+    )
     _status_messages = counter(
         "solstice_forge_status_messages_total",
         "Messages about jobs, by what became of them (wanted, stale, no_source, no_credentials, refused).",
@@ -155,4 +159,5 @@ class Metrics(MetricsTable):
         self._backlog.set(backlog)
         self._connected.set(broker.connected)
         self._blocked.set(broker.blocked is not None)
+        self._degraded.set(broker.degraded is not None)
         return self.text()

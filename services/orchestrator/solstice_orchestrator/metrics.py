@@ -14,7 +14,7 @@ from solstice_orchestrator.queue_times.forecast import ForecastAccuracy, Forecas
 from solstice_orchestrator.queue_times.waits import WaitingClass
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.scheduling.governor import Resource
-from solstice_orchestrator.scheduling.workers import Presence, WorkerState, WorkerView
+from solstice_orchestrator.scheduling.workers import Presence, WorkerState, WorkerView, served_labels
 
 NONE_WAIT: Final[Mapping[Priority, WaitingClass]] = MappingProxyType({})
 SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)
@@ -57,6 +57,11 @@ class Metrics(MetricsTable):
         labels=("reason",),
     )
     _jobs = gauge("solstice_jobs", "Unfinished jobs, by state and label.", labels=("state", "label"))
+    _unserved = gauge(
+        "solstice_jobs_unserved",
+        "Jobs that wait for a label for which no worker that is there has a slot.",
+        labels=("label",),
+    )
     _waiting = gauge(
         "solstice_jobs_waiting", "Jobs that wait, by priority class.", labels=("priority",), at_zero=Priority
     )
@@ -76,6 +81,11 @@ class Metrics(MetricsTable):
         "Time from a job's creation to its first claim.",
         labels=("label", "priority"),
         buckets=SECONDS,
+    )
+    _retries = counter(
+        "solstice_retries_total",
+        "Attempts that this worker began after a job's first one, by label and priority class.",
+        labels=("label", "priority"),
     )
     _run = histogram(
         "solstice_job_run_seconds",
@@ -117,6 +127,10 @@ class Metrics(MetricsTable):
     _connected = gauge("solstice_broker_connected", "1 while connected to the broker.")
     _blocked = gauge(
         "solstice_broker_blocked", "1 while the broker takes no publishes (memory or disk alarm)."
+    )
+    _degraded = gauge(
+        "solstice_broker_degraded",
+        "1 while the broker is less durable than it could be; /readyz names the setting to change.",
     )
     _starts = counter(
         "solstice_expected_starts_total",
@@ -211,6 +225,10 @@ class Metrics(MetricsTable):
         """Record the first claim of a job, and the time since its creation."""
         self._wait.labels(label, priority).observe(max(0.0, wait_seconds))
 
+    def job_retried(self, label: str, priority: Priority) -> None:
+        """Count an attempt after a job's first one."""
+        self._retries.labels(label, priority).inc()
+
     def attempt_finished(self, label: str, outcome: Outcome, run_seconds: float) -> None:
         """Record the end of an attempt, and the time since its claim."""
         self._attempts_finished.labels(outcome.state.value, outcome.reason.value).inc()
@@ -284,15 +302,20 @@ class Metrics(MetricsTable):
         waiting: Mapping[Priority, WaitingClass] = NONE_WAIT,
     ) -> bytes:
         """Everything in Prometheus' text form (`CONTENT_TYPE`), with the current gauges."""
+        present = tuple(workers)
         by_state = Counted(
             worker.state.value if worker.presence is Presence.ALIVE else worker.presence.value
-            for worker in workers
+            for worker in present
         )
         for state in (*WorkerState, Presence.LOST):
             self._workers.labels(state.value).set(by_state[state.value])
+        served = served_labels(present)
         self._jobs.clear()
+        self._unserved.clear()
         for (state, label), count in counts.items():
             self._jobs.labels(state.value, label).set(count)
+            if state is JobState.WAITING and label not in served:
+                self._unserved.labels(label).set(count)
         for priority in Priority:
             of_class = waiting.get(priority)
             self._waiting.labels(priority).set(of_class.count if of_class else 0)
@@ -300,4 +323,5 @@ class Metrics(MetricsTable):
         self._delayed.set(delayed)
         self._connected.set(broker.connected)
         self._blocked.set(broker.blocked is not None)
+        self._degraded.set(broker.degraded is not None)
         return self.text()

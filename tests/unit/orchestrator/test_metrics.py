@@ -72,6 +72,10 @@ def samples(metrics: Metrics, broker: BrokerHealth = CONNECTED) -> set[str]:
             ),
             "solstice_expected_start_error_seconds_sum 40.0",
         ),
+        (
+            lambda m: m.job_retried("linux", Priority.HIGH),
+            'solstice_retries_total{label="linux",priority="high"} 1.0',
+        ),
         (lambda m: m.leases_renewed(4), "solstice_lease_renewals_total 4.0"),
         (lambda m: m.leases_lost(), "solstice_leases_lost_total 1.0"),
         (

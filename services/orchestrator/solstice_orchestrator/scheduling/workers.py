@@ -214,6 +214,13 @@ def living(workers: Iterable[WorkerView]) -> Sequence[WorkerView]:
     return [worker for worker in workers if worker.presence is Presence.ALIVE]
 
 
+def served_labels(workers: Iterable[WorkerView]) -> frozenset[str]:
+    """Return the labels for which some living worker has slots, also while it takes no jobs."""
+    return frozenset(
+        label for worker in living(workers) for label, slots in worker.slots.items() if slots > 0
+    )
+
+
 def active(workers: Iterable[WorkerView]) -> Sequence[WorkerView]:
     """Return the workers that take jobs."""
     return [worker for worker in living(workers) if worker.state is WorkerState.ACTIVE]

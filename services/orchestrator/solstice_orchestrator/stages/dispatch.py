@@ -239,6 +239,8 @@ class Dispatch:
         waited = self._clock() - claim.waiting_since
         if claim.key.number == 1:
             self._metrics.job_started(claim.spec.runs_on, waited, claim.spec.priority)
+        else:
+            self._metrics.job_retried(claim.spec.runs_on, claim.spec.priority)
         log.info(
             LogEvent.JOB_CLAIMED,
             job_id=claim.key.job_id,
