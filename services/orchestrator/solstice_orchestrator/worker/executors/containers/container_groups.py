@@ -1,6 +1,7 @@
 """Name and make the control groups of containers, and remove those that podman left."""
 
 import contextlib
+import glob
 import os
 from pathlib import Path
 from typing import Final
@@ -19,7 +20,9 @@ def group_of(place: str, attempt: str, base: str = "") -> str:
 def groups_left(place: str, attempt: str = "*", base: str = "") -> list[Path]:
     """Return the groups of an orchestrator's attempts below `base`, in every hierarchy."""
     pattern = group_of(place, attempt, base).lstrip("/")
-    return [*ROOT.glob(pattern), *ROOT.glob(f"*/{pattern}")]
+    # Not `Path.glob`, which fails when a group of anybody goes away meanwhile.
+    found = (*glob.glob(pattern, root_dir=ROOT), *glob.glob(f"*/{pattern}", root_dir=ROOT))
+    return [ROOT / name for name in found]
 
 
 def remove_groups(place: str, attempt: str = "*", base: str = "") -> None:
