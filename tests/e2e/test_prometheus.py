@@ -1,6 +1,7 @@
 """A real Prometheus scrapes real services; alerts fire there and resolve."""
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,7 +20,7 @@ ALL_QUERIES = frozenset(
 
 def host(url: str) -> str:
     """The host and port of an address."""
-    return url.removeprefix("http://").rstrip("/")
+    return urlsplit(url).netloc
 
 
 def healths(prometheus: Prometheus) -> set[str]:

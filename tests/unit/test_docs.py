@@ -188,7 +188,8 @@ def test_workflows_on_the_page_are_workflows(page: str) -> None:
 def test_every_page_is_in_the_index() -> None:
     indexed = {"docs/README.md", *(f"docs/{path}" for path, _ in links("docs/README.md"))}
     indexed |= {f"docs/{path}" for path, _ in links("docs/operations.md")}
-    indexed |= {f"docs/decisions/{path}" for path, _ in links("docs/decisions/README.md")}
+    for chapter in ("decisions", "runbooks"):
+        indexed |= {f"docs/{chapter}/{path}" for path, _ in links(f"docs/{chapter}/README.md")}
     assert {page for page in PAGES if page.startswith("docs/")} - indexed == set()
 
 

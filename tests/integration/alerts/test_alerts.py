@@ -1,4 +1,4 @@
-"""Every alert fires and resolves, asks for metrics that exist, and has a page that says what to do."""
+"""Every alert fires and resolves, asks for existing metrics, and has a runbook."""
 
 import re
 from collections.abc import Sequence

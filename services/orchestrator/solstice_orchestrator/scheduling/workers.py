@@ -215,7 +215,7 @@ def living(workers: Iterable[WorkerView]) -> Sequence[WorkerView]:
 
 
 def served_labels(workers: Iterable[WorkerView]) -> frozenset[str]:
-    """Return the labels for which some living worker has slots, also while it takes no jobs."""
+    """Return the labels of living workers, also of those that take no jobs."""
     return frozenset(
         label for worker in living(workers) for label, slots in worker.slots.items() if slots > 0
     )

@@ -20,8 +20,8 @@ def group_of(place: str, attempt: str, base: str = "") -> str:
 def groups_left(place: str, attempt: str = "*", base: str = "") -> list[Path]:
     """Return the groups of an orchestrator's attempts below `base`, in every hierarchy."""
     pattern = group_of(place, attempt, base).lstrip("/")
-    # Not `Path.glob`, which fails when a group of anybody goes away meanwhile.
-    found = (*glob.glob(pattern, root_dir=ROOT), *glob.glob(f"*/{pattern}", root_dir=ROOT))
+    # Not `Path.glob`, which fails when any group goes away meanwhile.
+    found = [*glob.glob(pattern, root_dir=ROOT), *glob.glob(f"*/{pattern}", root_dir=ROOT)]  # noqa: PTH207  as above
     return [ROOT / name for name in found]
 
 

@@ -17,10 +17,10 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_groups_of_an_orchestrator_are_found_in_every_hierarchy(root: Path) -> None:
-    mine = [root / "solstice.quay.1", root / "memory" / "solstice.quay.2"]
-    for group in (*mine, root / "solstice.pier.1", root / "memory" / "solstice.pier.1"):
+    own_groups = [root / "solstice.quay.1", root / "memory" / "solstice.quay.2"]
+    for group in (*own_groups, root / "solstice.pier.1", root / "memory" / "solstice.pier.1"):
         group.mkdir(parents=True)
-    assert sorted(groups_left("quay")) == sorted(mine)
+    assert sorted(groups_left("quay")) == sorted(own_groups)
     assert groups_left("quay", "2") == [root / "memory" / "solstice.quay.2"]
 
 
