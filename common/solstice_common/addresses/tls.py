@@ -1,8 +1,8 @@
 """Verifies servers and sends them our certificate, in the same way for every broker."""
 
-import os
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, Self
 
 from solstice_common.addresses.system_errors import system_words
@@ -62,11 +62,9 @@ class TlsFiles(Value, frozen=True, kw_only=True):
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.certfile is not None:
             try:
-                context.load_cert_chain(self.certfile, self.keyfile)
-            except (OSError, ssl.SSLError) as error:
-                lacks_key = self.keyfile is not None and not os.access(self.keyfile, os.R_OK)
-                option, path = ("keyfile", self.keyfile) if lacks_key else ("certfile", self.certfile)
-                raise _unusable(option, path, error) from None
+                context.load_cert_chain(self.certfile, self.keyfile, password=_no_passphrase)
+            except (OSError, ssl.SSLError, _KeyEncrypted) as error:
+                raise _unusable_pair(self.certfile, self.keyfile, error) from None
         return context
 
 
@@ -134,7 +132,45 @@ class _NamingContext(ssl.SSLContext):
         return super().wrap_bio(incoming, outgoing, server_side, self._name, session)
 
 
-def _unusable(option: str, path: str | None, error: OSError) -> ConfigurationError:
-    return ConfigurationError(
-        f"AMQP_URL: {option} {path} cannot be used ({error.strerror or error}): name a file in PEM that can be read here"
-    )
+class _KeyEncrypted(Exception):
+    """A passphrase is needed."""
+
+
+def _no_passphrase() -> str:
+    """Replace OpenSSL's question on the terminal, for which a service would wait forever."""
+    raise _KeyEncrypted
+
+
+def _unusable_pair(certfile: str, keyfile: str | None, error: Exception) -> ConfigurationError:
+    """Name the wrong one of both files, and how it is wrong.
+
+    OpenSSL says `PEM lib` in most cases.
+    """
+    certificate = ("certfile", certfile)
+    key = certificate if keyfile is None else ("keyfile", keyfile)
+    contents: dict[str, bytes] = {}
+    for option, path in (certificate, key):
+        try:
+            contents[path] = Path(path).read_bytes()
+        except OSError as unreadable:
+            return _unusable(option, path, unreadable)
+    if b"CERTIFICATE-----" not in contents[certfile]:
+        return _unusable(*certificate, "it holds no certificate")
+    remedy = "name the key of the certificate as keyfile"
+    if isinstance(error, _KeyEncrypted):
+        return _unusable(*key, "its key is encrypted", "name a key without a passphrase as keyfile")
+    if b"PRIVATE KEY-----" not in contents[key[1]]:
+        return _unusable(*key, "it holds no private key", remedy)
+    if "KEY_VALUES_MISMATCH" in str(error):
+        return _unusable(*key, f"its key is not that of {certfile}", remedy)
+    return _unusable(*certificate, error)
+
+
+def _unusable(
+    option: str,
+    path: str | None,
+    why: Exception | str,
+    remedy: str = "name a file in PEM that can be read here",
+) -> ConfigurationError:
+    words = (why.strerror or why) if isinstance(why, OSError) else why
+    return ConfigurationError(f"AMQP_URL: {option} {path} cannot be used ({words}): {remedy}")

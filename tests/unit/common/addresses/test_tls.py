@@ -1,8 +1,13 @@
 """What a URL says of TLS, and what a failed connection advises."""
 
 import ssl
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from solstice_common.addresses.tls import TlsFiles, explained, tls_files, with_remedy
 from solstice_common.errors import ConfigurationError
@@ -58,9 +63,76 @@ def test_the_file_that_cannot_be_used_is_named(files: TlsFiles, option: str, pat
     with pytest.raises(ConfigurationError) as raised:
         files.context()
     assert str(raised.value).startswith(f"AMQP_URL: {option} {path} cannot be used (")
-    assert ("(No such file or directory)" in str(raised.value)) is path.endswith(
-        "c.pem" if option == "certfile" else "ca.pem"
+    assert ("(No such file or directory)" in str(raised.value)) is path.startswith("/nowhere/")
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, ec.EllipticCurvePrivateKey]:
+    """A certificate without its key, and the key."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(datetime(2026, 3, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2056, 3, 1, tzinfo=UTC))
+        .sign(key, hashes.SHA256())
     )
+    path = tmp_path / "c.pem"
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    return path, key
+
+
+def in_pem(key: ec.EllipticCurvePrivateKey, encrypted: serialization.KeySerializationEncryption) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encrypted)
+
+
+OPEN = serialization.NoEncryption()
+
+
+def test_what_is_wrong_with_our_certificate_or_key_is_named(
+    pair: tuple[Path, ec.EllipticCurvePrivateKey], tmp_path: Path
+) -> None:
+    certificate, key = pair
+    keyfile, other, locked = (tmp_path / name for name in ("k.pem", "other.pem", "locked.pem"))
+    keyfile.write_bytes(in_pem(key, OPEN))
+    other.write_bytes(in_pem(ec.generate_private_key(ec.SECP256R1()), OPEN))
+    locked.write_bytes(in_pem(key, serialization.BestAvailableEncryption(b"otter")))
+    both = tmp_path / "both.pem"
+    both.write_bytes(certificate.read_bytes() + keyfile.read_bytes())
+    TlsFiles(certfile=str(certificate), keyfile=str(keyfile)).context()
+    TlsFiles(certfile=str(both)).context()
+    for certfile, key_or_none, message in (
+        (
+            certificate,
+            None,
+            f"certfile {certificate} cannot be used (it holds no private key): name the key of",
+        ),
+        (
+            certificate,
+            certificate,
+            f"keyfile {certificate} cannot be used (it holds no private key): name the",
+        ),
+        (
+            keyfile,
+            keyfile,
+            f"certfile {keyfile} cannot be used (it holds no certificate): name a file in PEM",
+        ),
+        (
+            certificate,
+            other,
+            f"keyfile {other} cannot be used (its key is not that of {certificate}): name the",
+        ),
+        (
+            certificate,
+            locked,
+            f"keyfile {locked} cannot be used (its key is encrypted): name a key without a",
+        ),
+        (certificate, tmp_path, f"keyfile {tmp_path} cannot be used (Is a directory): name a file in PEM"),
+    ):
+        with pytest.raises(ConfigurationError) as raised:
+            TlsFiles(
+                certfile=str(certfile), keyfile=None if key_or_none is None else str(key_or_none)
+            ).context()
+        assert str(raised.value).startswith(f"AMQP_URL: {message}")
 
 
 @pytest.mark.parametrize(
