@@ -257,6 +257,17 @@ class TestTaking:
         assert max(sizes) <= 100
         await wait_for_ready(declared, route.dlq, 10)
 
+    async def test_once_it_is_enough_the_rest_stays_unseen_in_its_place(
+        self, declared: Broker, dead: DeadLetterQueue, route: Route
+    ) -> None:
+        await some(declared, route, 250)
+        handle = RecordingHandler(0, 1, 2)
+        assert await dead.take(handle, EVERYTHING, enough=lambda: len(handle.seen) > 0) == 3
+        assert handle.seen == list(range(len(handle.seen)))
+        assert len(handle.seen) <= 100
+        await wait_for_ready(declared, route.dlq, 247)
+        assert bodies(await browse(dead, EVERYTHING)) == list(range(3, 250))
+
     async def test_a_handler_that_fails_removes_nothing_of_its_group(
         self, declared: Broker, dead: DeadLetterQueue, route: Route
     ) -> None:

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
-from solstice_common.broker import Message, open_broker, open_dead_letter_queues
+from solstice_common.broker import DeadLetter, Message, open_broker, open_dead_letter_queues
+from solstice_common.broker.rabbitmq.tools import dead_letter_messages, rabbitmq_dead_letters
+from solstice_common.broker.rabbitmq.tools.dead_letter_reader import DeadLetterReader
 from solstice_common.messages import JobStatusV1
 from solstice_common.topology import STATUSES, QueueType
 from solstice_forge.statuses import dead_statuses
 from tests.brokers import broker_url, pytest_generate_tests
+from tests.servers.rabbitmq import Vhost
 from tests.servers.service_process import base_environment
 from tests.statuses import SHA, job_status
 from tests.traffic import connected, drain, wait_for_ready
@@ -106,6 +109,38 @@ async def test_a_closed_pipe_ends_the_list_quietly(tmp_path: Path) -> None:
         done = statuses(url, "dead", "--limit", "200", *format_options, stdout=writer)
         os.close(writer)
         assert (done.returncode, done.stderr) == (1, "")
+
+
+async def test_of_many_only_those_that_are_sent_once_more_are_read(
+    rabbitmq_vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RabbitMQ delivers the whole queue for that, and returns it.
+
+    So each read takes as long as the queue has messages.
+    """
+    url, times_delivered, read = rabbitmq_vhost.url, list[str](), list[str]()
+
+    async def hold(reader: DeadLetterReader, *arguments: Any, **options: Any) -> None:
+        times_delivered.append("")
+        await original_hold(reader, *arguments, **options)
+
+    def dead_letter_of(*arguments: Any, **options: Any) -> DeadLetter:
+        read.append("")
+        return dead_letter_messages.dead_letter_of(*arguments, **options)
+
+    original_hold = DeadLetterReader.hold
+    monkeypatch.setattr(DeadLetterReader, "hold", hold)
+    monkeypatch.setattr(rabbitmq_dead_letters, "dead_letter_of", dead_letter_of)
+    names = [f"solstice/{number}" for number in range(1000)]
+    await publish_dead_letters(url, *(("not_found", {"context": name}) for name in names))
+    async with connected(url) as broker, open_dead_letter_queues(url, name="test") as queues:
+        await wait_for_ready(broker, STATUSES.dlq, 1000)
+        replayed = await dead_statuses.replay(broker, queues, 20, reason=None, by="test")
+        assert (replayed.sent, replayed.left, replayed.broken_off) == (20, 0, "")
+        sent = [JobStatusV1.decode(each.body).context for each in await drain(broker, STATUSES.queue, 20)]
+        await wait_for_ready(broker, STATUSES.dlq, 980)
+    assert sent == names[:20]
+    assert (len(times_delivered), len(read)) == (1, 100), "once, and of it one group"
 
 
 async def test_dead_letters_are_sent_once_more_as_they_came(broker_url: str) -> None:

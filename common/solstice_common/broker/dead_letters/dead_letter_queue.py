@@ -82,10 +82,17 @@ Progress = Callable[[int], None]
 """Called with the number of dead letters that are done."""
 Handle = Callable[[Sequence[DeadLetter]], Awaitable[Collection[str]]]
 """Handles a group of dead letters; returns the ids of those that may be removed now."""
+Enough = Callable[[], bool]
+"""Whether a handler needs no further group."""
 
 
 def no_progress(_done: int) -> None:
     """Report nothing."""
+
+
+def never_enough() -> bool:
+    """Pass on all groups."""
+    return False
 
 
 class DeadLetterQueue(Protocol):
@@ -119,10 +126,10 @@ class DeadLetterQueue(Protocol):
         """
         ...
 
-    async def take(self, handle: Handle, limit: int) -> int:
+    async def take(self, handle: Handle, limit: int, *, enough: Enough = never_enough) -> int:
         """Pass up to `limit` dead letters to `handle`; return how many were removed.
 
-        They come in small groups.
+        They come in small groups, until it is `enough`.
 
         A dead letter is removed after `handle` returned its id, never before. Interrupted at any moment, even by
         SIGKILL, it loses none: those whose removal did not reach the broker come again. The rest keep their places.

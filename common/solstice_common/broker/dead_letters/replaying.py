@@ -1,6 +1,7 @@
 """Publishes dead letters again, and removes each once its message is confirmed."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -95,12 +96,14 @@ class Replay:
         replay_id: str,
         by: str,
         rate: float | None = None,
+        most: float = math.inf,
         on_progress: Progress = no_progress,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`route` is that of the messages, of whose classes each takes its own.
 
-        `rate`: at most so many messages a second. `by` says in the history who replayed.
+        `rate`: at most so many messages a second. `most`: at most so many in all, the first ones of the queue. `by` says in
+        the history who replayed.
         """
         self._broker = broker
         self._queues = queues
@@ -109,6 +112,7 @@ class Replay:
         self._selection = selection
         self._by = by
         self._rate = rate
+        self._most = most
         self._on_progress = on_progress
         self._now = now
         self._began = now()
@@ -155,8 +159,8 @@ class Replay:
         waiting = self.report.waiting = await self._queue.count() or 0
         while waiting:
             self._budget = HOLD_SECONDS * self._rate if self._rate else EVERYTHING
-            await self._queue.take(self._handle, waiting)
-            if self._budget >= 1 or self._is_cut_off:
+            await self._queue.take(self._handle, waiting, enough=self._is_over)
+            if self._budget >= 1 or self._is_over():
                 break
         return self._passed
 
@@ -170,11 +174,18 @@ class Replay:
             elif self._is_due(found):
                 self._prepare(found, messages)
         waiting = list(messages.items())
-        while waiting and self._budget >= 1 and not self._is_cut_off:
-            size = int(min(IN_FLIGHT, self._budget, self._rate or IN_FLIGHT))
-            gone |= await self._publish(dict(waiting[: max(1, size)]))
-            waiting = waiting[max(1, size) :]
+        while waiting and self._budget >= 1 and not self._is_over():
+            size = max(1, int(min(IN_FLIGHT, self._budget, self._left(), self._rate or IN_FLIGHT)))
+            gone |= await self._publish(dict(waiting[:size]))
+            waiting = waiting[size:]
         return gone
+
+    def _left(self) -> float:
+        """How many more may be published."""
+        return self._most - len(self.report.sent) - len(self.report.failed)
+
+    def _is_over(self) -> bool:
+        return self._is_cut_off or self._left() <= 0
 
     def _is_due(self, found: DeadLetterFacts) -> bool:
         return (

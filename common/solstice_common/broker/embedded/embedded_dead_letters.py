@@ -7,9 +7,11 @@ from typing import Self, TypeVar
 
 from solstice_common.broker.dead_letters.dead_letter_queue import (
     DeadLetter,
+    Enough,
     Handle,
     Progress,
     See,
+    never_enough,
     no_progress,
 )
 from solstice_common.broker.dead_letters.hashed_bodies import in_groups
@@ -70,7 +72,7 @@ class EmbeddedDeadLetterQueue:
             for _, dead_letter in await self._read(group, whole=whole):
                 see(dead_letter)
 
-    async def take(self, handle: Handle, limit: int) -> int:
+    async def take(self, handle: Handle, limit: int, *, enough: Enough = never_enough) -> int:
         """See `dead_letter_queue.DeadLetterQueue.take`."""
         await self._broker.requeue_of_dead_processes()
         removed = 0
@@ -85,6 +87,8 @@ class EmbeddedDeadLetterQueue:
                 removed += await self._run(
                     partial(dead_letter_rows.remove, consumer_id=consumer_id, numbers=numbers)
                 )
+                if enough():
+                    break
         return removed
 
     async def purge(self, on_progress: Progress = no_progress) -> int:

@@ -17,9 +17,11 @@ from redis.exceptions import ResponseError
 
 from solstice_common.broker.dead_letters.dead_letter_queue import (
     DeadLetter,
+    Enough,
     Handle,
     Progress,
     See,
+    never_enough,
     no_progress,
     take_all,
 )
@@ -132,7 +134,7 @@ class RedisDeadLetterQueue:
                     limit -= 1
                     see(dead_letter)
 
-    async def take(self, handle: Handle, limit: int) -> int:
+    async def take(self, handle: Handle, limit: int, *, enough: Enough = never_enough) -> int:
         """See `dead_letter_queue.DeadLetterQueue.take`."""
         # No more than wait now: a handler may cause new dead letters, which a later call takes.
         left, removed = min(limit, await self.count() or 0), 0
@@ -146,6 +148,8 @@ class RedisDeadLetterQueue:
                 left -= len(held)
                 for part in in_groups(held, itemgetter(2)):
                     removed += await self._passed_on(consumer, part, handle)
+                    if enough():
+                        return removed
         return removed
 
     async def _passed_on(self, consumer: str, entries: Sequence[StoredEntry], handle: Handle) -> int:

@@ -25,7 +25,7 @@ MOST: Final = 200
 _SHA_DIGITS: Final = 10
 TABLE_COLUMNS: Final = 100
 """On narrower terminals each dead letter has lines of its own."""
-Limit = Annotated[int, typer.Option(min=1, max=MOST, help="At most so many, the oldest first.")]
+Limit = Annotated[int, typer.Option(min=1, max=MOST, help="At most so many, those that died first.")]
 
 
 def statuses_commands() -> typer.Typer:

@@ -57,19 +57,17 @@ async def dead_statuses(queues: DeadLetterQueues, limit: int) -> Sequence[DeadSt
 async def replay(
     broker: Broker, queues: DeadLetterQueues, limit: int, *, reason: str | None, by: str
 ) -> ReplayedStatuses:
-    """Publish the oldest dead letters again, and remove the published ones.
+    """Publish the first dead letters of the queue again, and remove the published ones.
 
     `reason`: only those with this reason. Raises BrokerUnavailable before anything is sent.
     """
-    oldest = await browse(queues, [STATUSES.dlq], Selection(reason=reason), lambda each: each.id, most=limit)
-    if not oldest:
-        return ReplayedStatuses(sent=0, left=0)
     one = Replay(
         broker=broker,
         queues=queues,
         dlq=STATUSES.dlq,
         route=STATUSES,
-        selection=Selection(ids=tuple(oldest)),
+        selection=Selection(reason=reason),
+        most=limit,
         replay_id=uuid.uuid4().hex,
         by=by,
     )

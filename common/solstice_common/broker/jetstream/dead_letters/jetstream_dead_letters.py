@@ -19,9 +19,11 @@ from nats.js.errors import APIError
 
 from solstice_common.broker.dead_letters.dead_letter_queue import (
     DeadLetter,
+    Enough,
     Handle,
     Progress,
     See,
+    never_enough,
     no_progress,
     take_all,
 )
@@ -152,7 +154,7 @@ class JetStreamDeadLetterQueue:
                     limit -= 1
                     see(dead_letter)
 
-    async def take(self, handle: Handle, limit: int) -> int:
+    async def take(self, handle: Handle, limit: int, *, enough: Enough = never_enough) -> int:
         """See `dead_letter_queue.DeadLetterQueue.take`."""
         removed = 0
         with _reported(self._url):
@@ -177,6 +179,8 @@ class JetStreamDeadLetterQueue:
                     limit -= len(messages)
                     for group in in_groups(messages, _size):
                         removed += await self._passed_on(stored, hold, group, handle)
+                        if enough():
+                            return removed
                     # What was read behind the window is not held yet.
                     start = next((sequence for sequence, _ in read if sequence >= window.stop), end)
         return removed

@@ -17,9 +17,11 @@ import aio_pika
 
 from solstice_common.broker.dead_letters.dead_letter_queue import (
     DeadLetter,
+    Enough,
     Handle,
     Progress,
     See,
+    never_enough,
     no_progress,
 )
 from solstice_common.broker.dead_letters.hashed_bodies import HashedBody, in_groups
@@ -140,23 +142,41 @@ class RabbitMQDeadLetterQueue:
         if browsed.is_renewal_due:
             await self._renewed()
 
-    async def take(self, handle: Handle, limit: int) -> int:
+    async def take(self, handle: Handle, limit: int, *, enough: Enough = never_enough) -> int:
         """See `dead_letter_queue.DeadLetterQueue.take`."""
-        # Renew before anything else: if we are killed while we hold these, some might be returned once too often.
-        await self.browse(0, _see_nothing)
+        try:
+            removed = await self._take(handle, limit, enough)
+            if removed is None:
+                # Before anything is handled: killed meanwhile, we might return some once too often.
+                await self._renewed()
+                removed = await self._take(handle, limit, enough, however_often_returned=True)
+        except NoRoom as error:
+            # They were returned once more, and some may not even have been counted.
+            await self.browse(0, _see_nothing)
+            raise BrokerUnavailable(self._url, str(error)) from error
+        return removed or 0
+
+    async def _take(
+        self, handle: Handle, limit: int, enough: Enough, *, however_often_returned: bool = False
+    ) -> int | None:
+        """Take from the queue as it is; None when it has to be copied first.
+
+        Raises NoRoom.
+        """
         removed = 0
         async with self._reading() as reader:
-            with Spool() as spool:
-                try:
-                    await reader.hold(spool)
-                except NoRoom as error:
-                    raise BrokerUnavailable(self._url, str(error)) from error
+            with _HeldQueue() as spool:
+                await reader.hold(spool)
+                if spool.is_renewal_due and not however_often_returned:
+                    return None
                 for group in in_groups(spool.messages[:limit], lambda each: each.body_bytes):
                     dead_letters = {each.tag: self._spooled(spool, each) for each in group}
                     chosen = await handle(list(dead_letters.values()))
                     gone = [tag for tag, dead_letter in dead_letters.items() if dead_letter.id in chosen]
                     await reader.remove(gone)
                     removed += len(gone)
+                    if enough():
+                        break
         return removed
 
     async def purge(self, on_progress: Progress = no_progress) -> int:
@@ -268,6 +288,18 @@ class _BrowsedQueue:
             self._see(
                 dead_letter_of(self._queue, arrival.header, body, large, redelivered=arrival.redelivered)
             )
+
+
+class _HeldQueue(Spool):
+    """All messages of a queue; it notes whether the queue has to be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_renewal_due = False
+
+    def begin(self, arrival: BegunMessage) -> None:
+        self.is_renewal_due |= _was_often_returned(arrival)
+        super().begin(arrival)
 
 
 def _note_as_read(renewing: "asyncio.Future[None]") -> None:

@@ -2,16 +2,18 @@
 
 import random
 import resource
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import pytest
 
-from solstice_common.broker import Message, open_dead_letter_queues
+from solstice_common.broker import DeadLetter, Message, open_dead_letter_queues
+from solstice_common.broker.protocol import HELD_BODY_BYTES
 from solstice_common.broker.rabbitmq.tools.dead_letter_reader import reading
 from solstice_common.broker.rabbitmq.tools.rabbitmq_dead_letters import RENEW_AT
 from solstice_common.broker.rabbitmq.tools.spooled_messages import SPOOLED_BYTES, NoRoom, Spool
 from solstice_common.broker.rabbitmq.tools.tool_connection import ToolConnection, tool_connection
+from solstice_common.errors import BrokerUnavailable
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology, jobs_route
 from tests.brokers import EMBEDDED, broker_url, pytest_generate_tests
@@ -23,6 +25,7 @@ __all__ = ["broker_url", "pytest_generate_tests"]
 WITHOUT_BROKERS: Final = (EMBEDDED, NATS, REDIS)
 JOBS: Final = jobs_route(BrokerSettings())
 COUNT: Final = 3
+TOO_MANY: Final = SPOOLED_BYTES // HELD_BODY_BYTES + 2
 
 
 @pytest.fixture
@@ -50,6 +53,30 @@ async def test_many_looks_without_room_for_copies_lose_nothing(broker_url: str) 
                 assert [each.body for each in found] == bodies
                 counted = max(each.headers.get("x-delivery-count", 0) for each in found)
                 assert counted <= RENEW_AT + 1, "none comes near the limit at which the broker drops it"
+
+
+@pytest.mark.usefixtures("small_disk")
+async def test_many_takes_without_room_lose_nothing(broker_url: str) -> None:
+    bodies = [random.Random(number).randbytes(HELD_BODY_BYTES) for number in range(TOO_MANY)]
+
+    async def handle(_: Sequence[DeadLetter]) -> Collection[str]:
+        raise AssertionError("there was no room for them")
+
+    async with connected(broker_url, topology=full_topology(BrokerSettings())) as broker:
+        for body in bodies:
+            await broker.publish(
+                [Message(exchange=JOBS.dlx, routing_key=JOBS.routing_key, body=body, type="x")]
+            )
+        await wait_for_ready(broker, JOBS.dlq, TOO_MANY)
+        async with open_dead_letter_queues(broker_url, name="test") as queues:
+            dead = queues.queue(JOBS.dlq)
+            for _ in range(RENEW_AT + 4):
+                with pytest.raises(BrokerUnavailable, match="make room"):
+                    await dead.take(handle, TOO_MANY)
+            found = await browse(dead, TOO_MANY, whole=True)
+        assert sorted(each.body for each in found) == sorted(bodies)
+        counted = max(each.headers.get("x-delivery-count", 0) for each in found)
+        assert counted <= RENEW_AT + 2, "none comes near the limit at which the broker drops it"
 
 
 @pytest.mark.usefixtures("small_disk")

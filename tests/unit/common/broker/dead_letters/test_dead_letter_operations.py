@@ -6,7 +6,15 @@ from datetime import UTC, datetime, timedelta
 from solstice_common.broker import DeadLetter, Published
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_operations import browse, drop, put_back
-from solstice_common.broker.dead_letters.dead_letter_queue import Handle, Progress, See, no_progress, take_all
+from solstice_common.broker.dead_letters.dead_letter_queue import (
+    Enough,
+    Handle,
+    Progress,
+    See,
+    never_enough,
+    no_progress,
+    take_all,
+)
 from solstice_common.broker.dead_letters.selection import Selection
 from solstice_common.broker.protocol import CONFIRMED
 
@@ -42,13 +50,15 @@ class QueueInMemory:
         for each in self.dead_letters[:limit]:
             see(each)
 
-    async def take(self, handle: Handle, limit: int) -> int:
+    async def take(self, handle: Handle, limit: int, *, enough: Enough = never_enough) -> int:
         removed = 0
         for each in self.dead_letters[:limit]:
             chosen = await handle([each])
             if each.id in chosen:
                 self.dead_letters.remove(each)
                 removed += 1
+            if enough():
+                break
         return removed
 
     # Nothing here purges.
