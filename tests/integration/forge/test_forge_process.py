@@ -1,8 +1,10 @@
 """`forge-integration serve` as a process: signals, kills, mistakes at the start."""
 
 import asyncio
+import itertools
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -15,6 +17,7 @@ import httpx2
 import pytest
 
 from solstice_common.broker import open_broker
+from tests.executor_harness import NEEDS_DISKS, mounted_disk
 from tests.integration.forge.conftest import MakeSettings
 from tests.integration.forge.pushes import SECRET, number_of, push, received
 
@@ -104,6 +107,42 @@ async def test_killed_service_has_lost_nothing_that_it_took(
     async with started(tmp_path) as service, open_broker(settings.amqp_url, name="test") as broker:
         assert [number_of(one) for one in await received(broker, settings, 10)] == list(range(1, 11))
         assert await service.push(3) == 200, "a duplicate also after the kill"
+
+
+@NEEDS_DISKS
+async def test_on_a_full_disk_nothing_is_answered_202_that_is_not_stored(
+    tmp_path: Path, make_settings: MakeSettings
+) -> None:
+    numbers = itertools.count(1)
+    accepted: list[int] = []
+
+    async def push_until(service: Service, status: int) -> None:
+        """Push until the answer is this one: 202 for what is accepted, else 503."""
+        async with asyncio.timeout(30):
+            answer = None
+            while answer != status:
+                number = next(numbers)
+                answer = await service.push(number)
+                assert answer in {202, 503}
+                accepted.extend([number] * (answer == 202))
+
+    with mounted_disk(tmp_path / "disk", mib=4) as disk:
+        inbox = f"sqlite:///{disk / 'inbox.db'}"
+        async with started(tmp_path, FORGE_INBOX_URL=inbox, AMQP_URL=NO_BROKER) as service:
+            await push_until(service, 202)
+            rest = disk / "rest"
+            rest.write_bytes(bytes(shutil.disk_usage(disk).free))
+            await push_until(service, 503)
+            rest.unlink()
+            await push_until(service, 202)
+            await service.end(signal.SIGKILL)
+        settings = make_settings()
+        async with (
+            started(tmp_path, FORGE_INBOX_URL=inbox),
+            open_broker(settings.amqp_url, name="test") as broker,
+        ):
+            requests = await received(broker, settings, len(accepted))
+    assert [number_of(one) for one in requests] == accepted
 
 
 async def test_broker_that_is_away_does_not_hold_up_the_end(tmp_path: Path) -> None:
