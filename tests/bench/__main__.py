@@ -47,7 +47,7 @@ from tests.bench.large_checkouts import LargeCheckouts
 from tests.bench.latency import Latency
 from tests.bench.outage import Outage
 from tests.bench.pairs import Comparison, collect_garbage
-from tests.bench.servers import BROKERS, BenchEmbedded, BenchNats, BenchRedis, BenchServer
+from tests.bench.servers import BROKERS, BenchEmbedded, BenchNats, BenchRedis, BenchServer, round_of
 from tests.bench.simulating import Simulating
 from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, flavours, shared_rabbitmq
 
@@ -69,10 +69,10 @@ Measure = Callable[[RabbitMQServer, bool], Awaitable[Figures]]
 
 ON_ANY_BROKER: Final[Mapping[str, Callable[[BenchServer, bool], Awaitable[Figures]]]] = {
     "publish": lambda server, quick: publishing.measure(
-        server, count=2_000 if quick else 20_000, rounds=1 if quick else 5
+        server, count=2_000 if quick else round_of(server), rounds=1 if quick else 5
     ),
     "consume": lambda server, quick: consuming.measure(
-        server, count=2_000 if quick else 20_000, rounds=1 if quick else 5
+        server, count=2_000 if quick else round_of(server), rounds=1 if quick else 5
     ),
 }
 

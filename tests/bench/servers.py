@@ -95,6 +95,12 @@ def plain_client(url: str) -> ModuleType:
     return nats_yardsticks if url.startswith("nats") else yardsticks
 
 
+def round_of(server: BenchServer) -> int:
+    """How many messages a round has, so that both measures take less than five minutes."""
+    # It syncs each message.
+    return 10_000 if isinstance(server, BenchNats) else 20_000
+
+
 def goal_of(url: str) -> float | None:
     """The ratio to the plain client that the project aims at.
 
