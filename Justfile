@@ -23,6 +23,11 @@ default:
 demo *ARGS: install
     @python -m solstice_cli.demo "$@"
 
+# The same with a small project in containers: a matrix of jobs, each with a service beside it (it brings podman on Debian)
+[group("try it")]
+demo-containers *ARGS: install
+    @python -m solstice_cli.demo --containers "$@"
+
 # Start forge-integration and orchestrator on the embedded default, and stay up
 [group("try it")]
 up *ARGS: install

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from solstice_cli.demo.stop_actions import WORKFLOW
+from tests.servers.podman import podman_is_there
 from tests.servers.solstice_up import Repository, clean_environment, repository
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,9 @@ def project(tmp_path: Path) -> Repository:
     return repository(tmp_path / "a checkout", {WORKFLOW: 'job "hello" { step "say" run="echo hello"; }'})
 
 
-def demo(environment: dict[str, str], *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def demo(
+    environment: dict[str, str], *arguments: str | Path, seconds: float = 110
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "solstice_cli.demo.__main__", *map(str, arguments)],
         env=environment,
@@ -36,7 +39,7 @@ def demo(environment: dict[str, str], *arguments: str | Path) -> subprocess.Comp
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=seconds,
     )
 
 
@@ -101,6 +104,39 @@ def test_late_jobs_are_reported_with_what_they_wait_for(
     assert done.returncode == 1
     assert "stop 5 failed: its jobs succeeded: not within 2 s: hello waits: " in done.stdout
     assert "nowhere" in done.stdout
+
+
+CONTAINER_STOPS = STOPS + 2
+
+
+@pytest.mark.timeout(300)
+def test_a_project_is_built_in_containers_with_a_matrix_and_a_service(environment: dict[str, str]) -> None:
+    if not podman_is_there():
+        pytest.skip("not asked for: this is not root on Debian with the right to mount")
+    # Ten seconds on a quiet machine, and a minute beside other tests.
+    done = demo(environment, "--containers", "--patience", "200", seconds=280)
+    assert done.returncode == 0, done.stdout
+    stops = re.findall(r"^ *(\d+) ✓", done.stdout, re.MULTILINE)
+    assert stops == [str(n + 1) for n in range(CONTAINER_STOPS)]
+    for language in ("en", "de", "ja"):
+        assert re.search(
+            rf"test-{language} │ .*service store: localhost/guestbook/store:1 sha256:", done.stdout
+        )
+    # Each job has a store of its own, which its test and its two signatures fill.
+    assert (
+        re.findall(r"test-ja │ +(おはようございます)$", done.stdout, re.MULTILINE)
+        == ["おはようございます"] * 5
+    )
+    (folder,) = Path(environment["TMPDIR"]).glob("solstice-demo-*")
+    assert not (folder / "podman" / "graph").exists()
+    assert str(folder) not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_a_machine_without_podman_is_told_how_to_get_it(environment: dict[str, str]) -> None:
+    done = demo({**environment, "PATH": "/nowhere"}, "--containers")
+    assert done.returncode == 1
+    assert "stop 1 failed: podman is there: podman, or runc, is missing here; on Debian" in done.stdout
+    assert "apt-get install podman runc" in done.stdout
 
 
 def test_commit_without_a_workflow_is_reported(environment: dict[str, str], project: Repository) -> None:

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RECIPES = {
     "demo",
+    "demo-containers",
     "up",
     "solstice",
     "test",
@@ -105,7 +106,7 @@ def test_first_call_installs_and_the_second_is_silent(
     assert first.returncode == 0, first.stderr
     assert first.stderr.count("\n") == 1
     assert "installing uv and just" in first.stderr
-    assert set(re.findall(r"^    (\w+)", first.stdout, re.MULTILINE)) == RECIPES
+    assert set(re.findall(r"^    ([\w-]+)", first.stdout, re.MULTILINE)) == RECIPES
     second = run(script, "--summary", cwd=tmp_path, env=with_pip)
     assert (second.returncode, second.stderr) == (0, "")
     assert set(second.stdout.split()) == RECIPES

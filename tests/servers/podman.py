@@ -5,13 +5,13 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
+from solstice_cli.demo.local_images import pack
+from solstice_cli.demo.local_podman import configure_podman, remove_store
 from tests.servers.apt import apt_can_install, apt_install
 
 IMAGE = "localhost/solstice-test:1"
@@ -25,6 +25,15 @@ PROGRAMS = (
 )
 
 
+CONTENTS = {
+    IMAGE: PROGRAMS,
+    SHELL_ONLY: ("sh",),
+    NO_SHELL: ("cat",),
+    SERVER: (*PROGRAMS, "perl", "chown"),
+}
+IMAGES = (*CONTENTS,)
+_RUNS = json.dumps(["/bin/sh", "-c", 'eval "$RUN"'])
+SERVER_CHANGES = (f"--change=CMD {_RUNS}", "--change=VOLUME /data")
 NEEDED = ("podman", "runc", "iptables", "newuidmap")
 
 
@@ -85,77 +94,46 @@ def podman_is_installed() -> bool:
 
 def podman_is_there() -> bool:
     """Whether podman runs here."""
+    if os.environ.get("SOLSTICE_TEST_ROOTLESS") == "user":
+        return True
     return os.geteuid() == 0 and may(SYS_ADMIN) and podman_is_installed()
 
 
-@contextmanager
-def podman_store(folder: Path, archive: Path | None = None) -> Iterator[PodmanStore]:
-    """Open a store with the images of the tests; it is removed at the end.
-
-    With an `archive` made by `pack` the image IMAGE has its files, and is the only one.
-    """
-    if archive is None and not podman_is_there():
-        pytest.skip(
-            "not asked for: this is not root on Debian with the right to mount, and podman needs both"
-        )
-    folder.mkdir(parents=True)
-    kind = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, check=True).stdout
-    # An overlay does not lie on another one, as in a container; a user's lies on few file systems.
-    driver = "vfs" if b"overlay" in kind or os.geteuid() else "overlay"
-    (folder / "storage.conf").write_text(
-        f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
-    )
-    # Stores that share their locks wait for each other's containers.
-    (folder / "containers.conf").write_text(
-        f'[engine]\nruntime = "runc"\nevents_logger = "none"\nlock_type = "file"\ntmp_dir = "{folder}/tmp"\n'
-    )
+def configured_store(folder: Path, driver: str | None = None) -> PodmanStore:
+    """Configure a store without images, in a folder of its own."""
+    variables = configure_podman(folder, driver)
     (folder / "registries.conf").write_text('[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n')
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
-        "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
-        "CONTAINERS_CONF": str(folder / "containers.conf"),
         "CONTAINERS_REGISTRIES_CONF": str(folder / "registries.conf"),
+        **variables,
         **{name: os.environ[name] for name in ("XDG_RUNTIME_DIR",) if name in os.environ},
     }
-    store = PodmanStore(environment=environment, folder=folder)
+    return PodmanStore(environment=environment, folder=folder)
+
+
+@contextmanager
+def podman_store(folder: Path, images: Sequence[str] = IMAGES) -> Iterator[PodmanStore]:
+    """Open a store with images of the tests; it is removed at the end."""
+    if not podman_is_there():
+        # Late: the jobs of a guest do without it.
+        import pytest  # noqa: PLC0415
+
+        pytest.skip(
+            "not asked for: this is not root on Debian with the right to mount, and podman needs both"
+        )
+    # An overlay of a user lies on few file systems.
+    store = configured_store(folder, None if os.geteuid() == 0 else "vfs")
     try:
-        if archive:
-            store.run("import", "--quiet", str(archive), IMAGE)
-        else:
-            for name, programs in ((IMAGE, PROGRAMS), (SHELL_ONLY, ("sh",)), (NO_SHELL, ("cat",))):
-                pack(folder / "image.tar", programs)
-                store.run("import", "--quiet", str(folder / "image.tar"), name)
-            pack(folder / "image.tar", (*PROGRAMS, "perl", "chown"))
-            command = json.dumps(["/bin/sh", "-c", 'eval "$RUN"'])
-            changes = ("--change", f"CMD {command}", "--change", "VOLUME /data")
-            store.run("import", "--quiet", *changes, str(folder / "image.tar"), SERVER)
+        for name in images:
+            perl = Path("/usr/lib").glob("*/perl-base") if name == SERVER else ()
+            pack(folder / "image.tar", CONTENTS[name], perl)
+            changes = SERVER_CHANGES if name == SERVER else ()
+            store.run("import", "--quiet", *changes, str(folder / "image.tar"), name)
         yield store
     finally:
         subprocess.run(
-            ["podman", "rm", "-f", "-t", "0", "-a"], env=environment, check=False, capture_output=True
+            ["podman", "rm", "-f", "-t", "0", "-a"], env=store.environment, check=False, capture_output=True
         )
-        subprocess.run(["umount", "--lazy", f"{folder}/graph/{driver}"], check=False, capture_output=True)
-        shutil.rmtree(folder / "graph", ignore_errors=True)
-
-
-def pack(archive: Path, programs: tuple[str, ...] = PROGRAMS) -> None:
-    """Pack programs of this machine, with the libraries that they need, for an image."""
-    root = archive.with_suffix(".files")
-    for folder in ("bin", "tmp", "etc", "proc", "sys", "dev", "run", "home/ci", "workspace"):
-        (root / folder).mkdir(parents=True)
-    for program in programs:
-        found = shutil.which(program)
-        if found is None:
-            raise RuntimeError(f"{program} is not on this machine")
-        real = Path(found).resolve()
-        shutil.copy2(real, root / "bin" / program)
-        linked = subprocess.run(["ldd", str(real)], capture_output=True, text=True, check=False).stdout
-        for library in re.findall(r"(/\S+)", linked):
-            (root / library[1:]).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(Path(library).resolve(), root / library[1:])
-    if "perl" in programs:
-        (modules,) = Path("/usr/lib").glob("*/perl-base")
-        shutil.copytree(modules, root / modules.relative_to("/"))
-    subprocess.run(["tar", "-C", str(root), "-cf", str(archive), "."], check=True)
-    shutil.rmtree(root)
+        remove_store(folder)

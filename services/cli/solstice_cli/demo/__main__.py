@@ -1,7 +1,8 @@
 """`./just demo`: one real commit through the whole line, each stop checked.
 
 Everything happens on this machine, in a temporary folder: `solstice up` as a process of its own, a repository made from
-this checkout, a signed Forgejo webhook, the job's log, the status message, the page.
+this checkout, a signed Forgejo webhook, the job's log, the status message, the page. `./just demo-containers` does so
+with the project of `examples/guestbook`, in containers.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import shlex
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -17,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from solstice_cli.demo.container_project import container_project
 from solstice_cli.demo.stop_actions import (
     GRACE_SECONDS,
     final_status,
@@ -40,6 +43,10 @@ LOG_LINE_CHARACTERS: Final = 500
 def demo(
     checkout: Annotated[Path, typer.Option(help="The repository whose newest commit is built.")] = CHECKOUT,
     patience: Annotated[float, typer.Option(min=0, help="Seconds that its jobs may take.")] = 60.0,
+    *,
+    containers: Annotated[
+        bool, typer.Option("--containers", help="Build a project of its own in containers, with a service.")
+    ] = False,
 ) -> None:
     """Build a real commit through the whole line.
 
@@ -50,7 +57,7 @@ def demo(
     began = time.monotonic()
     console.print("[bold]Solstice CI[/bold]: one commit through the whole line\n")
     try:
-        run = asyncio.run(_pass_stops(Stops(console), folder, checkout, patience))
+        run = asyncio.run(_demonstrate(Stops(console), folder, checkout, patience, containers=containers))
     except StopFailed as failed:
         console.print(f"\n[bold red]{escape(str(failed))}[/bold red]", soft_wrap=True)
         _print_tail(console, folder / "up.log")
@@ -67,12 +74,24 @@ def demo(
     )
 
 
-async def _pass_stops(stops: Stops, folder: Path, checkout: Path, timeout_seconds: float) -> Document:
+async def _demonstrate(
+    stops: Stops, folder: Path, checkout: Path, timeout_seconds: float, *, containers: bool
+) -> Document:
+    if not containers:
+        return await _pass_stops(stops, folder, checkout, {}, timeout_seconds)
+    async with container_project(stops, folder) as project:
+        return await _pass_stops(stops, folder, project.checkout, project.settings, timeout_seconds)
+
+
+async def _pass_stops(
+    stops: Stops, folder: Path, checkout: Path, settings: Mapping[str, str], timeout_seconds: float
+) -> Document:
     async with contextlib.AsyncExitStack() as opened:
         async with stops.stop("solstice up answers", limit_seconds=30):
-            up = await opened.enter_async_context(solstice_up(folder))
+            up = await opened.enter_async_context(solstice_up(folder, settings))
         async with stops.stop("a repository was made from this checkout", limit_seconds=60):
-            change = await make_repository(checkout, folder / "repositories" / "solstice-ci.git")
+            name = "solstice-ci" if checkout == CHECKOUT else checkout.name
+            change = await make_repository(checkout, folder / "repositories" / f"{name}.git")
         async with stops.stop("the signed webhook of a push was stored: 202", limit_seconds=10):
             request_id = await push(up, change)
         api = await opened.enter_async_context(OrchestratorClient.open(up.page))

@@ -56,12 +56,12 @@ def environment_of_up(environ: Mapping[str, str], state: Path) -> dict[str, str]
 
 
 @asynccontextmanager
-async def solstice_up(folder: Path) -> AsyncIterator[Up]:
-    """`solstice up` in a process of its own, on free ports.
+async def solstice_up(folder: Path, settings: Mapping[str, str]) -> AsyncIterator[Up]:
+    """`solstice up` in a process of its own, on free ports, with these settings.
 
     Leaving ends it by its id.
     """
-    environment = environment_of_up(os.environ, folder / "state")
+    environment = {**environment_of_up(os.environ, folder / "state"), **settings}
     with (folder / "up.log").open("wb") as log:
         process = start(
             (*UP, "--json", "--forge-port", "0", "--orchestrator-port", "0"),
@@ -125,7 +125,7 @@ async def make_repository(checkout: Path, bare: Path) -> Change:
         str(checkout),
         f"+{sha}:{BRANCH}",
     )
-    return Change(repo_url=bare.as_uri(), repo_full_name="demo/solstice-ci", ref=BRANCH, commit_sha=sha)
+    return Change(repo_url=bare.as_uri(), repo_full_name=f"demo/{bare.stem}", ref=BRANCH, commit_sha=sha)
 
 
 async def _git(*arguments: str) -> str:
