@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess
 from solstice_orchestrator.domain.jobs import Outcome, StepSpec
 from solstice_orchestrator.git.command import GitPolicy
@@ -48,7 +49,23 @@ class ContainerJobs:
         """The control groups of containers that are there."""
         return groups_left(self.workspaces.directory.name, base=self.base)
 
-    async def run(
+    async def run(self, *runs: str | StepSpec, **changes: Any) -> Outcome:
+        """Run a job as `outcome_of` does, and check that nothing of it is left."""
+        try:
+            return await self.outcome_of(*runs, **changes)
+        finally:
+            assert self.podman.containers() == []
+            assert self.podman.volumes() == []
+            assert self.podman.mounts() == []
+            assert self.groups == []
+            assert self.left_in_workspaces == []
+
+    @property
+    def left_in_workspaces(self) -> list[str]:
+        """The names of what attempts left there."""
+        return [path.name for path in self.workspaces.directory.iterdir() if path.name != "git"]
+
+    async def outcome_of(
         self,
         *runs: str | StepSpec,
         stop: asyncio.Event | None = None,
@@ -62,14 +79,7 @@ class ContainerJobs:
 
         spec = job(*runs, **{"container": ContainerSpec(image=IMAGE), **changes})
         changed = self.request.model_copy(update=request or {})
-        try:
-            return await self.executor.run(execution(spec, changed), log, stop or asyncio.Event())
-        finally:
-            assert self.podman.containers() == []
-            assert self.podman.volumes() == []
-            assert self.podman.mounts() == []
-            assert self.groups == []
-            assert [path.name for path in self.workspaces.directory.iterdir() if path.name != "git"] == []
+        return await self.executor.run(execution(spec, changed), log, stop or asyncio.Event())
 
 
 @asynccontextmanager
@@ -78,11 +88,17 @@ async def container_jobs(
     folder: Path,
     rules: ContainerRules = RULES,
     disk: DiskWatch | None = None,
+    request: JobRequestV1 | None = None,
     **environment: str,
 ) -> AsyncIterator[ContainerJobs]:
-    """Open an executor with `environment` beside the variables of podman."""
-    repository = Repository(folder / "repository")
-    request = job_request(repo_url=repository.url, commit_sha=repository.commit({"hello.txt": "hello\n"}))
+    """Open an executor with `environment` beside the variables of podman.
+
+    Without a request, it is one for a repository of its own.
+    """
+    if request is None:
+        repository = Repository(folder / "repository")
+        sha = repository.commit({"hello.txt": "hello\n"})
+        request = job_request(repo_url=repository.url, commit_sha=sha)
     async with open_workspaces(folder / "work") as workspaces:
         launcher = await open_podman({**podman.environment, **environment}, rules)
         executor = ProcessExecutor(

@@ -1,0 +1,44 @@
+"""What a job tries in its container, to leave it or to get more."""
+
+from collections.abc import Iterator
+
+CONTROL = "write its own /tmp, as it may"
+ATTEMPTS = {
+    "be root": "test $(id -u) = 0",
+    "have a capability": "grep -E 'Cap(Inh|Prm|Eff|Bnd|Amb):.*[1-9a-f]' /proc/self/status",
+    "gain privileges": "grep 'NoNewPrivs:.*0' /proc/self/status",
+    "do without seccomp": "grep 'Seccomp:.*[01]$' /proc/self/status",
+    "write the root": "touch /x || touch /bin/x || touch /etc/x",
+    "mount": "mkdir /tmp/m && mount -t tmpfs none /tmp/m",
+    "mount in a namespace": "unshare -m mount -t tmpfs none /tmp",
+    "make a device": "mknod /tmp/d b 8 0 && cat /tmp/d",
+    "read a disk": "cat /dev/sda /dev/vda /dev/mem /dev/kmsg 2>/dev/null | head -c 1 | grep .",
+    "write the kernel's settings": "echo 0 > /proc/sys/kernel/randomize_va_space",
+    "write the kernel's devices": "echo x > /sys/kernel/uevent_helper",
+    "trigger the kernel": "echo c > /proc/sysrq-trigger",
+    "write a control group": "mkdir /sys/fs/cgroup/x || mkdir /sys/fs/cgroup/memory/x || echo 1 > /sys/fs/cgroup/memory/tasks",
+    "raise its memory": "echo -1 > /sys/fs/cgroup/memory/memory.limit_in_bytes || echo max > /sys/fs/cgroup/memory.max",
+    "find a socket of the runtime": "ls /run/podman /run/docker.sock /var/run/docker.sock /run/systemd",
+    "see processes of the machine": "test $(ls -d /proc/[0-9]* | wc -l) -gt 12",
+    "see the orchestrator's workspace": "grep -r planted /proc/[0-9]*/environ",
+    "read the memory of process 1 of the machine": "grep -a conmon /proc/1/cmdline",
+    "end the process that runs its steps": "kill -9 1; sleep 0.1; test ! -d /proc/1",
+    "reach the metadata address": "exec 3<>/dev/tcp/169.254.169.254/80",
+    "reach the machine by IPv6": "exec 3<>/dev/tcp/::1/22",
+    "reach a name server": "exec 3<>/dev/tcp/1.1.1.1/53",
+    "change its own scripts": "echo x >> /run/solstice/001.sh || rm -f /run/solstice/001.sh",
+    "write the pipes and facts of this side": "ls /run/solstice/../facts /workspace/../facts /workspace/../control",
+    CONTROL: "echo x > /tmp/written && grep x /tmp/written",
+    "set a bit that gives privileges": "cp /bin/id /tmp/s 2>/dev/null; chmod 4755 /nowhere /bin/id",
+}
+
+
+def tried() -> Iterator[str]:
+    """The scripts of steps, one for each attempt."""
+    for number, command in enumerate(ATTEMPTS.values()):
+        yield f"set +e; ( {command} ) >/dev/null 2>&1 && echo succeeded {number}; true"
+
+
+def succeeded(text: str) -> list[str]:
+    """The names of those that succeeded, by what the job wrote; CONTROL always does."""
+    return [name for number, name in enumerate(ATTEMPTS) if f"succeeded {number}\n" in text]
