@@ -176,3 +176,25 @@ async def test_a_dead_letter_reports_jobs_that_had_ended_before(store: JobStore,
     (dead_letter,) = [row for row in await store.outbox(100) if row.kind is OutboxKind.DEAD_LETTER]
     history = dead_letter.headers["x-solstice-history"].splitlines()
     assert [line.partition(" on ")[0] for line in history] == ["spoiled #1", "spoiled #2", "spoiled #3"]
+
+
+@pytest.mark.parametrize(
+    "outcome", [LOST, RELEASED, CHECKOUT_ERRORED, IN_CONTAINER], ids=["lost", "released", "errored", "failed"]
+)
+async def test_an_attempt_shows_its_image_from_its_beginning_and_when_it_was_interrupted(
+    store: JobStore, clock: ManualClock, outcome: Outcome
+) -> None:
+    job_id = await job_of(store)
+    key = await claimed_attempt(store, clock)
+    assert [attempt.image for attempt in await store.attempts(job_id)] == [""]
+    assert await store.record_image(key, IN_CONTAINER.image)
+    assert [attempt.image for attempt in await store.attempts(job_id)] == [IN_CONTAINER.image]
+    history = await ended(store, clock, key, outcome)
+    assert await store.attempts(job_id) == [replace(history, image=IN_CONTAINER.image)]
+    # Another attempt may get another image, and this one is over.
+    assert not await store.record_image(key, "late")
+    again = await claimed_attempt(store, clock)
+    assert [attempt.image for attempt in await store.attempts(job_id)] == [IN_CONTAINER.image, ""]
+    assert not await store.record_image(key, "late")
+    assert await store.finish(again, SUCCEEDED)
+    assert [attempt.image for attempt in await store.attempts(job_id)] == [IN_CONTAINER.image, ""]

@@ -66,13 +66,21 @@ def own_postgresql(*, synced: bool = False, settings: Mapping[str, str] | None =
     """
     if docker_answers():
         return PostgreSQLContainer(synced=synced, settings=settings)
+    return PostgreSQLCluster(installed_programs(), synced=synced, settings=settings)
+
+
+def installed_programs() -> Path:
+    """The folder of this machine's PostgreSQL, which is installed where there is none.
+
+    Raises RuntimeError that says what to install when there is no way.
+    """
     found = _installed()
     if found is None and apt_can_install():
         apt_install("postgresql")
         found = _installed()
     if found is None:
         raise RuntimeError(NOTHING_FOUND)
-    return PostgreSQLCluster(found, synced=synced, settings=settings)
+    return found
 
 
 def _installed() -> Path | None:

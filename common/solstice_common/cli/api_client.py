@@ -159,9 +159,9 @@ class OrchestratorClient:
         )
 
     def log_events(
-        self, job_id: str, *, attempt: int | None = None, after: str | None = None
+        self, job_id: str, *, attempt: int | None = None, after: str | None = None, service: str | None = None
     ) -> AsyncGenerator[ApiEvent, None]:
-        """Return the log from its beginning and as it grows.
+        """Return the log of a job or its service, as it grows.
 
         Events are `attempt`, `chunk`, `gap`, and one `end`, the last. It has the newest attempt and those
         that follow it, unless `after` names a position (`1.0`: all attempts).
@@ -169,6 +169,8 @@ class OrchestratorClient:
         parameters = {} if attempt is None else {"attempt": str(attempt)}
         if after is not None:
             parameters["after"] = after
+        if service is not None:
+            parameters["service"] = service
         return self._events(f"/api/v1/jobs/{job_id}/log/events", parameters)
 
     def run_events(self, run_id: str) -> AsyncGenerator[ApiEvent, None]:

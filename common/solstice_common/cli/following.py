@@ -66,24 +66,30 @@ async def follow_job(
     write: Write,
     *,
     attempt: int | None = None,
+    service: str | None = None,
     terminal: bool = False,
 ) -> Document:
-    """Write a job's log as it comes; return the data of its `end`.
+    """Write the log of a job or its service as it comes.
+
+    Return the data of its `end`.
 
     The data has `state`, `reason` and `exit_code`. Without `attempt` it writes the logs of all attempts, each
     but the first after a line such as `attempt 2`.
 
     With `terminal`, only text and colours are written, no other control sequences.
     """
-    return await _follow(api, job_id, LogWriter(write, terminal=terminal), attempt)
+    return await _follow(api, job_id, LogWriter(write, terminal=terminal), attempt, service)
 
 
 async def _follow(
-    api: OrchestratorClient, job_id: str, log: "LogWriter", attempt: int | None = None
+    api: OrchestratorClient,
+    job_id: str,
+    log: "LogWriter",
+    attempt: int | None = None,
+    service: str | None = None,
 ) -> Document:
-    async with aclosing(
-        api.log_events(job_id, attempt=attempt, after=FROM_THE_FIRST if attempt is None else None)
-    ) as events:
+    after = FROM_THE_FIRST if attempt is None else None
+    async with aclosing(api.log_events(job_id, attempt=attempt, after=after, service=service)) as events:
         async for event in events:
             if event.name == "chunk":
                 log.chunk(event.data)

@@ -101,7 +101,10 @@ async def test_an_orchestrator_without_containers_removes_those_of_a_killed_one_
         (job,) = await wait_for_jobs(store, lambda jobs: [job.state for job in jobs] == [JobState.RUNNING])
         await wait_for_log(store, job.job_id, b"begun")
         assert len(podman.containers()) == 1
+        digest = podman.run("image", "inspect", "--format", "{{.Digest}}", IMAGE).strip()
         killed.kill()
         await wait_until(lambda: podman.containers() == [])
         await wait_until(lambda: len(list(shared_files.workspaces.glob("*.lock"))) == 1)
+        (interrupted,) = [attempt for attempt in await store.attempts(job.job_id) if attempt.number == 1]
+        assert interrupted.image == f"{IMAGE}@{digest}"
     assert podman.mounts() == []

@@ -58,10 +58,10 @@ def logs(
         answers()
         if kind == "run" and attempt is not None:
             raise ConfigurationError("--attempt is for a job; a run's logs are those of its newest attempts")
-        if service is not None and (kind == "run" or follow):
-            raise ConfigurationError("--service is for a job, and its log is not followed")
+        if kind == "run" and service is not None:
+            raise ConfigurationError("--service is for a job; a run's logs are those of its jobs")
         if follow and not as_json:
-            return await _follow(api, kind, document, attempt)
+            return await _follow(api, kind, document, attempt, service)
         for job in [document] if kind == "job" else document["jobs"]:
             several = kind == "run" and len(document["jobs"]) > 1
             await _print_log(
@@ -83,7 +83,9 @@ def logs(
         raise typer.Exit(Exit.INTERRUPTED if code is None else code)
 
 
-async def _follow(api: OrchestratorClient, kind: str, document: Document, attempt: int | None) -> Exit:
+async def _follow(
+    api: OrchestratorClient, kind: str, document: Document, attempt: int | None, service: str | None
+) -> Exit:
     terminal = sys.stdout.isatty()
     name = f"run {document['run_id']}" if kind == "run" else str(document["name"])
     with note_when_slow(f"output of {name}, which is {document['state']}") as prints:
@@ -98,7 +100,11 @@ async def _follow(api: OrchestratorClient, kind: str, document: Document, attemp
                 api, document["run_id"], write, waits=waits, label=_label, terminal=terminal
             )
         else:
-            end = await follow_job(api, document["job_id"], write, attempt=attempt, terminal=terminal)
+            job_id = document["job_id"]
+            end = await follow_job(api, job_id, write, attempt=attempt, service=service, terminal=terminal)
+            if service is not None:
+                # Of a job that runs, each name may be one of a service; now it is known which were.
+                await api.log(job_id, attempt=attempt, limit=1, service=service)
     typer.echo(f"{name} {end['state']}", err=True)
     return Exit.OK if end["state"] == JobState.SUCCEEDED else Exit.FAILED
 
@@ -118,9 +124,8 @@ async def _print_log(
     As JSON and with `follow`, print event by event to the end.
     """
     if follow:
-        async for event in api.log_events(
-            job["job_id"], attempt=attempt, after=FROM_THE_FIRST if attempt is None else None
-        ):
+        place = FROM_THE_FIRST if attempt is None else None
+        async for event in api.log_events(job["job_id"], attempt=attempt, after=place, service=service):
             _write_json({"event": event.name, "job_id": job["job_id"], **event.data})
         return
     log, after = LogWriter(_write, label, terminal=sys.stdout.isatty(), whole_lines=True), 0

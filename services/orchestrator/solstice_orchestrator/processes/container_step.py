@@ -7,7 +7,7 @@ as a child of the supervisor. With `start` and a command in place of NUMBER and 
 * `DIRECTORY/control` is a pipe with a name, its standard input. The container runs what is written there;
 * `DIRECTORY/verdict` is its standard output. It gets one line when a step has ended, and no step inherits it;
 * its standard error is ours, the log pipe, and that of every step: their order is true;
-* `DIRECTORY/pid` names process 1 of the container;
+* `DIRECTORY/pid` names process 1 of the container, and `DIRECTORY/monitor` its monitor, podman's `conmon`;
 * `DIRECTORY/services/NAME/pid` that of a service, without which no step goes on.
 
 With `limits`, it checks that a container has the limits in `DIRECTORY/limits`.
@@ -35,6 +35,8 @@ BREAK_SECONDS: Final = 0.3
 GROUPS: Final = Path("/sys/fs/cgroup")
 SERVICES: Final = Path(__file__).with_name("container_services.py")
 VERDICT: Final = "solstice"
+EXIT_FILE: Final = "exit-file"
+"""The file in DIRECTORY that names the one in which the container's monitor would write how that ended."""
 PREPARE: Final = (
     "umask 022; trap 'while set -- /proc/[0-9]*; test $# -gt 1; do sleep 0.1 || break; done; exit 143' TERM; "
     "trap : INT HUP QUIT\n"
@@ -57,8 +59,21 @@ def main(directory: Path, what: str, *words: str) -> int:
 
 
 def _check(directory: Path) -> int:
+    _find_exit_file(directory)
     unlimited = _unlimited(directory)
     return _end(directory, 1, unlimited=unlimited) if unlimited else _end(directory, 0)
+
+
+def _find_exit_file(directory: Path) -> None:
+    """Note where the container's monitor will write how that ended.
+
+    Its command line says it: conmon(8).
+    """
+    with contextlib.suppress(OSError, ValueError):
+        monitor = int((directory / "monitor").read_text())
+        words = Path(f"/proc/{monitor}/cmdline").read_bytes().split(b"\0")
+        folder, container = (words[words.index(option) + 1] for option in (b"--exit-dir", b"-c"))
+        (directory / EXIT_FILE).write_bytes(folder + b"/" + container)
 
 
 def _run(directory: Path, number: str, script: str) -> int:

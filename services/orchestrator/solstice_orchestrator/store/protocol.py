@@ -244,6 +244,10 @@ class JobStore(JobQueries, WorkerRegistry, Protocol):
         """
         ...
 
+    async def record_image(self, key: AttemptKey, image: str) -> bool:
+        """Record the image, with its digest, in which the attempt will run. False when fenced."""
+        ...
+
     def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
         """Record how the attempt ended and what follows; safe to repeat. False when fenced.
 

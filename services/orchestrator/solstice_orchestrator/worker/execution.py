@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -76,6 +77,7 @@ async def execute(
         spec=claim.spec,
         request=claim.request,
         service_log=lambda service, data: services[service].write(data),
+        image_found=partial(_record_image, store, claim.key),
     )
     label = f"{claim.spec.name} #{claim.key.number}"
     running = asyncio.create_task(
@@ -107,6 +109,12 @@ async def execute(
     finally:
         running.cancel()
         await asyncio.wait([running])
+
+
+async def _record_image(store: JobStore, key: AttemptKey, image: str) -> None:
+    # The end of the attempt records it again, so a job need not wait for a store that is away.
+    with suppress(StoreUnavailable):
+        await store.record_image(key, image)
 
 
 def _close(log: LogBuffer, _: "asyncio.Task[Outcome]") -> None:

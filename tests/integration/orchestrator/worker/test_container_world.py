@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, PullPolicy
+from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, PullPolicy, ServiceSpec
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.processes.supervisor import process_ids
 from solstice_orchestrator.worker.executors.containers.container_plan import MIB
@@ -21,7 +21,7 @@ from solstice_orchestrator.worker.executors.containers.registry_logins import Lo
 from tests.container_jobs import MEMORY, PROCESSES, RULES, ContainerJobs, container_jobs
 from tests.executor_harness import AS_OTHER_USER, NEEDS_OTHER_USER
 from tests.servers.image_registry import ImageRegistry, image_registry
-from tests.servers.podman import IMAGE, PodmanStore, networks_can_be_made, podman_store
+from tests.servers.podman import IMAGE, SERVER, SHELL_ONLY, PodmanStore, networks_can_be_made, podman_store
 
 PASSWORD = "heron-otter-reed-7731"
 FREEBIND = 15
@@ -245,6 +245,36 @@ def test_without_root_and_a_group_of_its_own_no_orchestrator_runs_jobs_without_l
     assert "control group" in ran.stderr
 
 
+async def test_a_job_calls_podman_three_times_and_a_name_that_moved_once_more(
+    podman: PodmanStore, tmp_path: Path
+) -> None:
+    name, calls = "localhost/moving:1", tmp_path / "calls"
+    path = replaced_podman(tmp_path, f'echo "$*" >> {calls}; exec {{podman}} "$@"')
+    async with container_jobs(podman, tmp_path, PATH=path) as jobs:
+
+        async def calls_of(container: ContainerSpec) -> list[str]:
+            calls.write_text("")
+            await jobs.outcome_of("echo it is ${BASH_VERSION:-sh}", container=container)
+            return [line.split()[1] for line in calls.read_text().splitlines()]
+
+        podman.run("tag", IMAGE, name)
+        await calls_of(ContainerSpec(image=name))
+        # What it costs beyond `podman run` is the price of each of them.
+        assert await calls_of(ContainerSpec(image=name)) == ["create", "start", "rm"]
+        assert "it is sh\n" not in jobs.text
+        podman.run("tag", SHELL_ONLY, name)
+        assert await calls_of(ContainerSpec(image=name)) == ["image", "create", "cp", "start", "rm"]
+        assert "it is sh\n" in jobs.text
+        podman.run("rmi", name)
+        gone = ContainerSpec(image=name, pull=PullPolicy.NEVER)
+        assert await calls_of(gone) == ["image"]
+        service = with_service("exec sleep 1000")
+        await calls_of(service)
+        # One call removes both containers, though both monitors were killed.
+        assert await calls_of(service) == ["create", "create", "container", "start", "start", "rm"]
+        assert podman.containers() == []
+
+
 async def test_a_podman_that_is_gone_is_the_worlds_failure(podman: PodmanStore, tmp_path: Path) -> None:
     path = replaced_podman(tmp_path, 'exec {podman} "$@"').partition(":")[0]
     async with container_jobs(podman, tmp_path, PATH=path) as jobs:
@@ -275,6 +305,47 @@ async def test_a_runtime_that_is_gone_is_the_worlds_failure(podman: PodmanStore,
         outcome = await jobs.run("echo never")
         assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.PROVISION_FAILED)
         assert "never" not in jobs.text
+
+
+BREAKS = """#!/bin/sh
+# It makes the first container, and not that of the service.
+case " $* " in *" create "*) test ! -e {made} || exit 1; touch {made} ;; esac
+exec runc "$@"
+"""
+
+
+async def test_a_runtime_that_is_gone_when_a_service_starts_is_the_worlds_failure(
+    podman: PodmanStore, tmp_path: Path
+) -> None:
+    path = replaced_podman(tmp_path, 'exec {podman} --runtime "${0%podman}runtime" "$@"')
+    runtime = tmp_path / "bin" / "runtime"
+    runtime.write_text(BREAKS.format(made=tmp_path / "made"))
+    runtime.chmod(0o755)
+    async with container_jobs(podman, tmp_path, PATH=path) as jobs:
+        outcome = await jobs.run("echo never", container=with_service("sleep 1000"))
+        assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.PROVISION_FAILED)
+        assert "of the service 'db' did not start" in outcome.detail
+        assert "never" not in jobs.text
+
+
+async def test_a_service_that_fills_the_disk_of_the_store_fails_its_job_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    # Memory of this disk counts for the service that writes there.
+    rules = replace(RULES, memory_bytes=512 * MIB)
+    with small_disk(tmp_path / "disk") as disk, podman_store(disk / "store", (IMAGE, SERVER)) as store:
+        async with container_jobs(store, tmp_path, rules) as jobs:
+            fills = with_service("cat /dev/zero > /data/filling || exit 4")
+            outcome = await jobs.run("sleep 1000", container=fills)
+            assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.SERVICE_DIED)
+            # Podman has no space to note the exit code.
+            assert outcome.detail.startswith("the service 'db' ended ")
+            # It has freed what it took.
+            assert (await jobs.run("echo it runs")).state is JobState.SUCCEEDED
+
+
+def with_service(run: str) -> ContainerSpec:
+    return ContainerSpec(image=IMAGE, services=(ServiceSpec(name="db", image=SERVER, env={"RUN": run}),))
 
 
 async def test_a_store_without_space_is_the_worlds_failure(tmp_path: Path) -> None:

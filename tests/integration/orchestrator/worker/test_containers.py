@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from solstice_orchestrator.worker.executors.containers.container_groups import g
 from solstice_orchestrator.worker.executors.containers.left_containers import left_containers
 from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.container_jobs import ContainerJobs, container_jobs
+from tests.escapes import CONTROL, succeeded, tried
 from tests.polling import wait_until
 from tests.servers.podman import IMAGE, NO_SHELL, SHELL_ONLY, PodmanStore
 
@@ -90,8 +93,12 @@ async def test_a_job_without_enough_memory_fails_for_that(jobs: ContainerJobs) -
     assert (outcome.state, outcome.reason, outcome.step) == (JobState.FAILED, Reason.OUT_OF_MEMORY, "step 2")
     assert "64 MiB" in outcome.detail
     # Also where the program that was killed is a child, and what the job returns says nothing.
-    outcome = await jobs.run(f"bash -c '{GROWS}' || exit 3")
+    outcome = await jobs.outcome_of(f"bash -c '{GROWS}' || {{ echo killed $EPOCHREALTIME; exit 3; }}")
+    ended = time.time()
     assert (outcome.reason, outcome.exit_code) == (Reason.OUT_OF_MEMORY, 3)
+    (killed,) = re.findall(r"^killed (\S+)$", jobs.text, re.MULTILINE)
+    # With the removal of its container, before which no outcome is told.
+    assert ended - float(killed) < 2
 
 
 async def test_a_job_has_no_more_processes_than_it_may(jobs: ContainerJobs) -> None:
@@ -100,48 +107,10 @@ async def test_a_job_has_no_more_processes_than_it_may(jobs: ContainerJobs) -> N
     assert "fork" in jobs.text
 
 
-CONTROL = "write its own /tmp, as it may"
-ATTEMPTS = {
-    "be root": "test $(id -u) = 0",
-    "have a capability": "grep -E 'Cap(Inh|Prm|Eff|Bnd|Amb):.*[1-9a-f]' /proc/self/status",
-    "gain privileges": "grep 'NoNewPrivs:.*0' /proc/self/status",
-    "do without seccomp": "grep 'Seccomp:.*[01]$' /proc/self/status",
-    "write the root": "touch /x || touch /bin/x || touch /etc/x",
-    "mount": "mkdir /tmp/m && mount -t tmpfs none /tmp/m",
-    "mount in a namespace": "unshare -m mount -t tmpfs none /tmp",
-    "make a device": "mknod /tmp/d b 8 0 && cat /tmp/d",
-    "read a disk": "cat /dev/sda /dev/vda /dev/mem /dev/kmsg 2>/dev/null | head -c 1 | grep .",
-    "write the kernel's settings": "echo 0 > /proc/sys/kernel/randomize_va_space",
-    "write the kernel's devices": "echo x > /sys/kernel/uevent_helper",
-    "trigger the kernel": "echo c > /proc/sysrq-trigger",
-    "write a control group": "mkdir /sys/fs/cgroup/x || mkdir /sys/fs/cgroup/memory/x || echo 1 > /sys/fs/cgroup/memory/tasks",
-    "raise its memory": "echo -1 > /sys/fs/cgroup/memory/memory.limit_in_bytes || echo max > /sys/fs/cgroup/memory.max",
-    "find a socket of the runtime": "ls /run/podman /run/docker.sock /var/run/docker.sock /run/systemd",
-    "see processes of the machine": "test $(ls -d /proc/[0-9]* | wc -l) -gt 12",
-    "see the orchestrator's workspace": "grep -r planted /proc/[0-9]*/environ",
-    "read the memory of process 1 of the machine": "grep -a conmon /proc/1/cmdline",
-    "end the process that runs its steps": "kill -9 1; sleep 0.1; test ! -d /proc/1",
-    "reach the metadata address": "exec 3<>/dev/tcp/169.254.169.254/80",
-    "reach the machine by IPv6": "exec 3<>/dev/tcp/::1/22",
-    "reach a name server": "exec 3<>/dev/tcp/1.1.1.1/53",
-    "change its own scripts": "echo x >> /run/solstice/001.sh || rm -f /run/solstice/001.sh",
-    "write the pipes and facts of this side": "ls /run/solstice/../facts /workspace/../facts /workspace/../control",
-    CONTROL: "echo x > /tmp/written && grep x /tmp/written",
-    "set a bit that gives privileges": "cp /bin/id /tmp/s 2>/dev/null; chmod 4755 /nowhere /bin/id",
-}
-
-
 async def test_no_attempt_to_leave_the_container_succeeds(jobs: ContainerJobs) -> None:
-    tries = [
-        StepSpec(
-            name=f"try {number}",
-            run=f"set +e; ( {command} ) >/dev/null 2>&1 && echo succeeded {number}; true",
-        )
-        for number, command in enumerate(ATTEMPTS.values())
-    ]
+    tries = [StepSpec(name=f"try {number}", run=each) for number, each in enumerate(tried())]
     outcome = await jobs.run(*tries, container=ContainerSpec(image=IMAGE, network=NetworkAccess.NONE))
-    succeeded = [name for number, name in enumerate(ATTEMPTS) if f"succeeded {number}\n" in jobs.text]
-    assert succeeded == [CONTROL]
+    assert succeeded(jobs.text) == [CONTROL]
     assert outcome.state is JobState.SUCCEEDED
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from solstice_cli.demo.local_podman import storage_driver
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, PullPolicy, ServiceSpec
 from solstice_orchestrator.domain.jobs import Outcome, Reason, StepSpec
 from solstice_orchestrator.domain.log_marks import LogMark
+from solstice_orchestrator.worker.executors import disk
 from tests.builders import execution, job
 from tests.container_jobs import ContainerJobs, container_jobs
 from tests.polling import wait_until
@@ -214,6 +216,21 @@ async def test_a_hostile_service_is_bounded_and_forges_nothing(jobs: ContainerJo
     assert b"! the job was cancelled\n" not in marks
     outcome = await jobs.run("sleep 1000", container=beside(running("x=a; while :; do x=$x$x; done")))
     assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.SERVICE_DIED)
+
+
+@pytest.mark.parametrize("place", ["/filling", "/data/filling"], ids=["in its layer", "in its volume"])
+async def test_what_a_service_writes_counts_for_the_disk_space_of_its_job(
+    podman: PodmanStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    if storage_driver(podman.folder) == "vfs" and not place.startswith("/data"):
+        pytest.skip("not asked for: the folder of this test allows no overlays, and vfs keeps no layers")
+    monkeypatch.setattr(disk, "CHECK_SECONDS", 0.05)
+    watch = disk.DiskWatch(limit_bytes=8 * disk.MIB)
+    async with container_jobs(podman, tmp_path, disk=watch) as jobs:
+        fills = running(f"head -c 9M /dev/zero > {place}; exec sleep 1000")
+        outcome = await jobs.run("sleep 1000", container=beside(fills))
+        assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.OUT_OF_DISK)
+        assert "may use 8 MiB" in outcome.detail
 
 
 async def test_a_cancelled_job_and_one_out_of_time_leave_no_service(jobs: ContainerJobs) -> None:

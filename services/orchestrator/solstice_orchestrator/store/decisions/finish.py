@@ -71,6 +71,9 @@ def end_attempt(unit: UnitOfWork, job: Job, outcome: Outcome) -> Attempt:
     The caller settles the run.
     """
     outcome = as_requested(job, outcome)
+    if job.image and not outcome.image:
+        # It was recorded when the attempt began, and what interrupted that does not know it.
+        outcome = replace(outcome, image=job.image)
     if outcome.reason is _RELEASED:
         outcome = _if_in_time(unit, job, outcome)
     attempt = unit.close(job, outcome)

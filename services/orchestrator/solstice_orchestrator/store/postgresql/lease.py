@@ -1,4 +1,4 @@
-"""Renews leases and stores logs in the PostgreSQL store."""
+"""Renews leases, and stores logs and images of running attempts in the PostgreSQL store."""
 
 from collections.abc import Mapping, Sequence
 
@@ -70,3 +70,15 @@ async def append_log(
     )
     transaction.changed = True
     return True
+
+
+async def record_image(transaction: PostgreSQLTransaction, key: AttemptKey, image: str) -> bool:
+    """Record the image of a running attempt."""
+    updated = await transaction.connection.fetchval(
+        "UPDATE jobs SET image = $1 WHERE job_id = $2 AND attempt = $3 AND state = 'running' RETURNING true",
+        image,
+        key.job_id,
+        key.number,
+    )
+    transaction.changed = bool(updated)
+    return bool(updated)

@@ -129,6 +129,9 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
     async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk], service: str = "") -> bool:
         return await self._write(lambda transaction: lease.append_log(transaction, key, chunks, service))
 
+    async def record_image(self, key: AttemptKey, image: str) -> bool:
+        return await self._write(lambda transaction: lease.record_image(transaction, key, image))
+
     def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
         return self._finishing((key, outcome))
 

@@ -1,4 +1,4 @@
-"""Renews leases and stores logs in the SQLite store."""
+"""Renews leases, and stores logs and images of running attempts in the SQLite store."""
 
 from collections.abc import Sequence
 
@@ -62,3 +62,12 @@ def append_log(
         [(key.job_id, key.number, chunk.sequence, chunk.at, chunk.data) for chunk in chunks],
     )
     return True
+
+
+def record_image(transaction: SqliteTransaction, key: AttemptKey, image: str) -> bool:
+    """Record the image of a running attempt."""
+    updated = transaction.connection.execute(
+        "UPDATE jobs SET image = ? WHERE job_id = ? AND attempt = ? AND state = 'running'",
+        (image, key.job_id, key.number),
+    )
+    return updated.rowcount == 1

@@ -148,6 +148,11 @@ class SqliteStore(SqliteQueries, RunOperations):
             lambda transaction: lease.append_log(transaction, key, chunks, service), topics=StoreTopic.VIEWS
         )
 
+    async def record_image(self, key: AttemptKey, image: str) -> bool:
+        return await self._write(
+            lambda transaction: lease.record_image(transaction, key, image), topics=StoreTopic.VIEWS
+        )
+
     def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
         return self._finishing((key, outcome))
 

@@ -77,8 +77,9 @@ async def follow_log(
     *,
     start: LogPosition | None,
     pinned: int | None = None,
+    service: str = "",
 ) -> AsyncGenerator[LogUpdate, None]:
-    """Yield the log from `start` to the end of the job.
+    """Yield the log of a job or its service, from `start` to the job's end.
 
     Without `start`, it begins with the newest attempt.
 
@@ -97,7 +98,9 @@ async def follow_log(
             if position is None or position.attempt == 0:
                 position = LogPosition(newest, 0)
             while True:
-                page = await store.log(job_id, attempt=position.attempt, after=position.sequence, limit=BATCH)
+                page = await store.log(
+                    job_id, attempt=position.attempt, after=position.sequence, limit=BATCH, service=service
+                )
                 if position.attempt > 0 and page is not None and page.chunks:
                     yield LogPiece(attempt=position.attempt, after=position.sequence, chunks=page.chunks)
                     position = LogPosition(position.attempt, page.chunks[-1].sequence)

@@ -26,6 +26,7 @@ from solstice_orchestrator.web.formats.log_text import LogGap, LogText, pieces
 from solstice_orchestrator.web.formats.query_parameters import (
     AttemptQuery,
     LogQuery,
+    LogStreamQuery,
     PlainLogQuery,
     ServiceQuery,
     StreamQuery,
@@ -113,10 +114,13 @@ class LogApi:
 
         `gap` stands for missing chunks; `attempt` says that a new attempt begins.
         """
-        query = parse_query(request, StreamQuery)
+        query = parse_query(request, LogStreamQuery)
         job = await known_job(self._store, request)
         start, pinned = requested_position(request, query, job)
-        return stream(request, _log_events(self._store, self._streams, job.job_id, start, pinned))
+        # A service of a job that has not ended may write later.
+        service = await self._service(query, job) if job.state.final else query.service or ""
+        events = _log_events(self._store, self._streams, job.job_id, start, pinned, service=service)
+        return stream(request, events)
 
     async def _service(self, query: ServiceQuery, job: JobView) -> str:
         """Return the requested service; empty for the job itself."""
@@ -191,16 +195,30 @@ def requested_position(
 
 
 async def _log_events(
-    store: JobStore, streams: OpenStreams, job_id: str, start: LogPosition | None, pinned: int | None
+    store: JobStore,
+    streams: OpenStreams,
+    job_id: str,
+    start: LogPosition | None,
+    pinned: int | None,
+    *,
+    service: str,
 ) -> Events:
     text = LogText()
     if start is not None and start.sequence:
         behind = min(start.sequence, LONGEST_CHARACTER)
-        page = await store.log(job_id, attempt=start.attempt, after=start.sequence - behind, limit=behind)
+        page = await store.log(
+            job_id,
+            attempt=start.attempt,
+            after=start.sequence - behind,
+            limit=behind,
+            service=service,
+        )
         for chunk in page.chunks if page else ():
             if chunk.sequence <= start.sequence:
                 text.of(chunk)
-    async with aclosing(follow_log(store, streams, job_id, start=start, pinned=pinned)) as changes:
+    async with aclosing(
+        follow_log(store, streams, job_id, start=start, pinned=pinned, service=service)
+    ) as changes:
         async for what in changes:
             match what:
                 case LogPiece():

@@ -146,7 +146,7 @@ OPERATIONS: Final = (
         path="/jobs/{job_id}/log/events",
         serves=LogApi.events,
         gives=EVENTS,
-        query=query_parameters.StreamQuery,
+        query=query_parameters.LogStreamQuery,
         description=GAPS,
     ),
     Operation(name="whyapi_job", path="/jobs/{job_id}/why", serves=WhyApi.job, gives=api_models.WhyJob),

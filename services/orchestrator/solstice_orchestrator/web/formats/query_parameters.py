@@ -226,6 +226,10 @@ class StreamQuery(AttemptQuery):
     )
 
 
+class LogStreamQuery(StreamQuery, ServiceQuery):
+    """Where a stream of a log begins, and whose log it is."""
+
+
 class ScaleQuery(Query):
     """The label, and the target time of the demand."""
 

@@ -8,7 +8,7 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -33,6 +33,12 @@ class SpaceAndInodes(NamedTuple):
 
 
 NO_LIMIT: Final = SpaceAndInodes(1 << 62, 1 << 62)
+
+
+class _WatchedJob(NamedTuple):
+    to_end: "asyncio.Future[Outcome]"
+    directories: Sequence[Path]
+    """Its workspace, and then all others in which it writes."""
 
 
 def culprit(free: int, reserve: int, sizes: Mapping[Path, int]) -> Path | None:
@@ -79,22 +85,24 @@ class DiskWatch:
         """
         self._limit_bytes = limit_bytes
         self._reserve = SpaceAndInodes(reserve_bytes, reserve_bytes // BYTES_PER_INODE)
-        self._jobs: dict[Path, asyncio.Future[Outcome]] = {}
+        self._jobs: dict[Path, _WatchedJob] = {}
         self._checking = asyncio.Lock()
 
     @asynccontextmanager
-    async def watching(self, root: Path, supervisor: int) -> AsyncIterator["asyncio.Future[Outcome]"]:
-        """Watch a workspace, in which processes below `supervisor` write.
+    async def watching(
+        self, root: Path, supervisor: int, storage: Sequence[Path] = ()
+    ) -> AsyncIterator["asyncio.Future[Outcome]"]:
+        """Watch a workspace and other directories, in which processes below `supervisor` write.
 
         The future gets the outcome of its job when that must end.
         """
         job_to_end: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._jobs[root] = job_to_end
+        self._jobs[root] = job = _WatchedJob(job_to_end, (root, *storage))
         try:
             async with asyncio.TaskGroup() as tasks:
                 watchers = [
                     tasks.create_task(self._watch(root), name="job disk"),
-                    tasks.create_task(self._watch_size(root, supervisor), name="job size"),
+                    tasks.create_task(self._watch_size(job, supervisor), name="job size"),
                 ]
                 yield job_to_end
                 for watcher in watchers:
@@ -108,23 +116,22 @@ class DiskWatch:
             await asyncio.sleep(CHECK_SECONDS)
             async with self._checking:
                 # A job is being ended: the space that it frees may be enough.
-                if self._is_short(_free(root)) and not any(future.done() for future in self._jobs.values()):
+                if self._is_short(_free(root)) and not any(job.to_end.done() for job in self._jobs.values()):
                     await self._blame(root)
 
-    async def _watch_size(self, root: Path, supervisor: int) -> None:
+    async def _watch_size(self, job: _WatchedJob, supervisor: int) -> None:
         rest = CHECK_SECONDS
         while self._limit_bytes > 0:
             await asyncio.sleep(rest)
             begun = time.monotonic()
             try:
-                size = await asyncio.to_thread(_size_with_deleted, root, supervisor)
+                size = await asyncio.to_thread(_size_with_deleted, job.directories, supervisor)
             except RuntimeError:
                 # No thread could be started: a job has taken all processes. The next check may succeed.
                 continue
             rest = max(CHECK_SECONDS, REST * (time.monotonic() - begun))
-            future = self._jobs[root]
-            if size > self._limit_bytes and not future.done():
-                future.set_result(
+            if size > self._limit_bytes and not job.to_end.done():
+                job.to_end.set_result(
                     Outcome(
                         state=JobState.FAILED,
                         reason=Reason.OUT_OF_DISK,
@@ -137,16 +144,16 @@ class DiskWatch:
         return free.size_bytes < self._reserve.size_bytes or free.inodes < self._reserve.inodes
 
     async def _blame(self, root: Path) -> None:
-        roots = list(self._jobs)
+        directories = {each: job.directories for each, job in self._jobs.items()}
         try:
-            sizes = dict(zip(roots, await asyncio.to_thread(_sizes, roots), strict=True))
+            sizes = await asyncio.to_thread(_sizes_on_one_disk, directories)
         except RuntimeError:
             # No thread could be started: a job has taken all processes too. The next check may succeed.
             return
         guilty = outcome_of_culprit(_free(root), self._reserve, sizes)
-        future = None if guilty is None else self._jobs.get(guilty[0])
-        if guilty is not None and future is not None and not future.done():
-            future.set_result(guilty[1])
+        job = None if guilty is None else self._jobs.get(guilty[0])
+        if guilty is not None and job is not None and not job.to_end.done():
+            job.to_end.set_result(guilty[1])
 
 
 def _free(root: Path) -> SpaceAndInodes:
@@ -159,31 +166,45 @@ def _free(root: Path) -> SpaceAndInodes:
     return SpaceAndInodes(disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else NO_LIMIT.inodes)
 
 
-def _sizes(roots: list[Path]) -> list[SpaceAndInodes]:
-    return [size_of(root) for root in roots]
+def _sizes_on_one_disk(jobs: Mapping[Path, Sequence[Path]]) -> dict[Path, SpaceAndInodes]:
+    """Return what each job uses of the disk of its workspace."""
+    sizes = {}
+    for root, directories in jobs.items():
+        disks = [_disks([each]) for each in directories]
+        used = [size_of(each) for each, disk in zip(directories, disks, strict=True) if disk == disks[0]]
+        sizes[root] = SpaceAndInodes(*map(sum, zip(*used, strict=True)))
+    return sizes
 
 
-def _size_with_deleted(root: Path, supervisor: int) -> int:
-    return size_of(root).size_bytes + deleted_bytes(descendants(supervisor), root)
+def _size_with_deleted(directories: Sequence[Path], supervisor: int) -> int:
+    left = sum(size_of(each).size_bytes for each in directories)
+    return left + deleted_bytes(descendants(supervisor), directories)
 
 
-def deleted_bytes(pids: Iterable[int], root: Path) -> int:
+def deleted_bytes(pids: Iterable[int], directories: Sequence[Path]) -> int:
     """Return the size of deleted files that processes still have open.
 
-    Those on another disk than `root` do not count.
+    Those on other disks than the directories do not count.
     """
-    found: dict[int, int] = {}
-    with contextlib.suppress(OSError):
-        device = root.stat().st_dev
-        for pid in pids:
-            # The process, or the file in it, may be gone by now.
-            with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as opened:
-                for each in opened:
-                    with contextlib.suppress(OSError):
-                        file = os.stat(each.path)  # noqa: PTH116  not a path, but what it leads to
-                        if stat.S_ISREG(file.st_mode) and file.st_nlink == 0 and file.st_dev == device:
-                            found[file.st_ino] = file.st_blocks * 512
+    found: dict[tuple[int, int], int] = {}
+    disks = _disks(directories)
+    for pid in pids:
+        # The process, or the file in it, may be gone by now.
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as opened:
+            for each in opened:
+                with contextlib.suppress(OSError):
+                    file = os.stat(each.path)  # noqa: PTH116  not a path, but what it leads to
+                    if stat.S_ISREG(file.st_mode) and file.st_nlink == 0 and file.st_dev in disks:
+                        found[file.st_dev, file.st_ino] = file.st_blocks * 512
     return sum(found.values())
+
+
+def _disks(directories: Sequence[Path]) -> set[int]:
+    disks = set()
+    for each in directories:
+        with contextlib.suppress(OSError):
+            disks.add(each.stat().st_dev)
+    return disks
 
 
 def size_of(root: Path) -> SpaceAndInodes:

@@ -30,6 +30,8 @@ class Launch:
     """What the names of the steps' variables begin with in the commands' environment."""
     services: Mapping[str, ServiceOutput] = field(default_factory=dict)
     """The outputs of the servers that the setup starts, by name."""
+    storage: Sequence[Path] = ()
+    """The directories outside of the workspace in which those servers write."""
     notice: str = ""
     """Written into the log before the first step; the place where the steps run."""
     judged: Callable[[Outcome], Outcome] = lambda outcome: outcome

@@ -161,7 +161,7 @@ class ProcessExecutor:
             outcome = to_outcome(VANISHED, execution.spec, requested=CANCELLED if stop.is_set() else None)
             try:
                 async with (
-                    self.disk.watching(place.root, supervisor.pid) as filling,
+                    self.disk.watching(place.root, supervisor.pid, launch.storage) as filling,
                     self.crowding.watching(supervisor.pid) as crowding,
                 ):
                     outcome = await self._watched(

@@ -19,6 +19,14 @@ async def not_logged(_service: str, _data: bytes) -> None:
     """Take the output of a service whose log is of no interest."""
 
 
+ImageWriter = Callable[[str], Awaitable[None]]
+"""Takes the image, with its digest, in whose container an attempt is about to run."""
+
+
+async def not_recorded(_image: str) -> None:
+    """Take the image of an attempt whose image is of no interest."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     """One attempt, as an executor sees it."""
@@ -30,6 +38,7 @@ class Execution:
     secrets: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     """The secrets that the spec names, by name. The caller masks them in the output."""
     service_log: ServiceLogWriter = field(default=not_logged, repr=False)
+    image_found: ImageWriter = field(default=not_recorded, repr=False)
 
 
 class Executor(Protocol):

@@ -70,7 +70,7 @@ async def attempts(connection: "Connection", job_id: str) -> Sequence[AttemptVie
     rows = await connection.fetch(
         "SELECT number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail, image"  # noqa: S608  made of constants
         f" FROM {ENDED_ATTEMPTS} WHERE job_id = $1"
-        " UNION ALL SELECT attempt, worker_id, state, reason, started_at, NULL, NULL, NULL, '', ''"
+        " UNION ALL SELECT attempt, worker_id, state, reason, started_at, NULL, NULL, NULL, '', image"
         " FROM jobs WHERE job_id = $1 AND state = 'running' ORDER BY 1",
         job_id,
     )

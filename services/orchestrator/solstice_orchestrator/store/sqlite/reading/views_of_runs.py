@@ -97,7 +97,7 @@ def attempts(connection: sqlite3.Connection, job_id: str) -> Sequence[AttemptVie
     rows = connection.execute(
         "SELECT number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail, image"
         " FROM attempts WHERE job_id = ?1"
-        " UNION ALL SELECT attempt, worker_id, state, reason, started_at, NULL, NULL, NULL, '', ''"
+        " UNION ALL SELECT attempt, worker_id, state, reason, started_at, NULL, NULL, NULL, '', image"
         " FROM jobs WHERE job_id = ?1 AND state = 'running' ORDER BY 1",
         (job_id,),
     )

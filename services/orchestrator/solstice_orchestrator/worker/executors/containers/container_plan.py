@@ -183,11 +183,13 @@ def create_arguments(
     user: int | None,
     labels: Mapping[str, str],
     group: str,
-    pid_file: str,
+    directory: str,
     mounts: Mapping[str, str],
     rlimits: Mapping[str, str],
 ) -> Sequence[str]:
     """Return the arguments of `podman create`; `mounts` are directories by their place in the container.
+
+    Podman names processes in files of `directory`.
 
     Without a `user` the job is the user of the orchestrator, which is not root.
     """
@@ -197,7 +199,8 @@ def create_arguments(
     return (
         *("create", "--name", name, "--pull=never", "--log-driver", "passthrough", "--interactive"),
         *(f"--label={key}={value}" for key, value in labels.items()),
-        *("--pidfile", pid_file, "--cgroup-parent", group),
+        *("--pidfile", f"{directory}/pid", "--conmon-pidfile", f"{directory}/monitor"),
+        *("--cgroup-parent", group),
         *(("--userns", f"keep-id:uid={inside},gid={inside}") if user is None else ()),
         *("--user", f"{inside}:{inside}", "--cap-drop", "all", "--security-opt", "no-new-privileges"),
         *("--read-only", "--read-only-tmpfs=false", "--image-volume", "ignore", "--no-healthcheck"),
@@ -207,7 +210,7 @@ def create_arguments(
         *(("--sysctl", "net.ipv4.ip_unprivileged_port_start=0") if plan.services else ()),
         *(f"--add-host={service.spec.name}:{SERVICE_ADDRESS}" for service in plan.services),
         *limit_arguments(plan, rlimits),
-        *(f"--volume={directory}:{target}" for target, directory in mounts.items()),
+        *(f"--volume={path}:{target}" for target, path in mounts.items()),
         *("--workdir", SOURCE, "--entrypoint", '["/bin/sh", "-s"]', image_id),
     )
 

@@ -2,10 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import structlog
 
@@ -36,6 +36,9 @@ _NOT_FOUND: Final = re.compile(
 _NO_FILE: Final = re.compile(r"could not find|no such file", re.IGNORECASE)
 
 
+FileState: TypeAlias = tuple[int, int, int, int]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundImage:
     """An image on this machine."""
@@ -51,6 +54,10 @@ class Images:
     podman: Podman
     references: References
     """Of the passwords of logins."""
+    index: Path | None = None
+    """The file that podman replaces whenever an image or a name of one changes; None: there may be others beside it."""
+    _known: dict[str, tuple[FileState, FoundImage]] = field(default_factory=dict)
+    """What podman said about names, and the state of `index` before."""
     _pulling: dict[str, asyncio.Lock] = field(default_factory=dict)
     _with_shell: set[str] = field(default_factory=set)
     """The ids of images that have a /bin/sh."""
@@ -108,11 +115,38 @@ class Images:
 
         An outcome: podman was killed, or did not end.
         """
+        state = _state_of(self.index)
+        if state and (known := self._known.get(name)) and known[0] == state:
+            return known[1]
         form = "{{.Id}} {{.Digest}} {{range .RepoDigests}}{{.}} {{end}}"
         result = await self.podman.run("image", "inspect", "--format", form, name)
         if result.code < 0:
             return _broken(f"the image {name} could not be found: {result.problem}")
-        return None if result.code else _found(name, result.output.split())
+        found = None if result.code else _found(name, result.output.split())
+        if state and found:
+            self._known[name] = state, found
+        return found
+
+
+def index_of(store: Mapping[str, Any]) -> Path | None:
+    """Return the file that lists the images of a store.
+
+    `store` is what `podman info` says of it. None: it has images of other stores beside its own.
+    """
+    if any("imagestore" in option.lower() for option in store.get("graphOptions") or {}):
+        return None
+    return Path(store["graphRoot"], f"{store['graphDriverName']}-images", "images.json")
+
+
+def _state_of(file: Path | None) -> FileState | None:
+    """Return what differs once a file was replaced; None when there is none."""
+    if file is None:
+        return None
+    try:
+        state = file.stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 def _found(name: str, fields: Sequence[str]) -> FoundImage | None:

@@ -1,6 +1,7 @@
 """Launch the steps of an attempt in one container of podman."""
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -44,15 +45,16 @@ from solstice_orchestrator.worker.executors.containers.container_plan import (
     refused,
     user_of,
 )
-from solstice_orchestrator.worker.executors.containers.images import Images
+from solstice_orchestrator.worker.executors.containers.images import Images, index_of
 from solstice_orchestrator.worker.executors.containers.left_containers import BASE, CONTROL, REMOVALS
 from solstice_orchestrator.worker.executors.containers.podman import COMMAND, Podman, passed_on
-from solstice_orchestrator.worker.executors.containers.service_plan import container_of
+from solstice_orchestrator.worker.executors.containers.service_plan import SERVICES, container_of
 from solstice_orchestrator.worker.executors.containers.services import (
     JobImages,
     create_services,
     find_images,
     outputs_of,
+    storage_of,
     with_services,
 )
 from solstice_orchestrator.worker.executors.job_environment import variables_of
@@ -65,6 +67,7 @@ LOG = structlog.get_logger(__name__)
 SERVICE_PROCESSES: Final = 4096
 """Of one user in all services together; the control group of each service limits its own."""
 PIPES: Final = (CONTROL, "verdict")
+KILLED: Final = "137"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +98,8 @@ class PodmanLauncher:
         if isinstance(found, Outcome):
             yield found
             return
-        name = container_name(place)
+        name, image = container_name(place), f"{plan.image.partition('@')[0]}@{found.own.digest}"
+        await execution.image_found(image)
         try:
             failure = await self._create(plan, found, name, place)
             if failure:
@@ -108,11 +112,13 @@ class PodmanLauncher:
                 image=plan.image,
                 digest=found.own.digest,
             )
+            storage = await storage_of(self.podman, plan, name)
             with ExitStack() as pipes:
                 # Until the end: process 1 of the container ends when its standard input does.
                 for pipe in PIPES:
                     pipes.callback(os.close, os.open(place.root / pipe, os.O_RDWR | os.O_CLOEXEC))
-                yield self._launched(execution, place, plan, found)
+                launched = self._launched(execution, place, plan, found, image)
+                yield replace(launched, storage=storage)
         finally:
             names = [*(container_of(service, name) for service in plan.services), name]
             await run_to_completion(self._remove(names, place), f"removal of {name}")
@@ -141,7 +147,7 @@ class PodmanLauncher:
                 user=user,
                 labels={LABEL: str(place.root.parent)},
                 group=group,
-                pid_file=str(place.root / "pid"),
+                directory=str(place.root),
                 mounts={
                     **{inside: str(path) for inside, path in mounts.items()},
                     f"{SCRIPTS}:ro": str(place.scripts),
@@ -169,7 +175,7 @@ class PodmanLauncher:
         )
 
     def _launched(
-        self, execution: Execution, place: Workspace, plan: ContainerPlan, found: JobImages
+        self, execution: Execution, place: Workspace, plan: ContainerPlan, found: JobImages, image: str
     ) -> Launch:
         name = container_name(place)
         (place.root / "limits").write_text(json.dumps(limits_of(plan)), encoding="utf-8")
@@ -196,7 +202,7 @@ class PodmanLauncher:
             facts = read_facts(file.read_text() if file.exists() else "")
             tails = {service: output.tail.decode(errors="replace") for service, output in outputs.items()}
             ended = judged(outcome, facts, plan, tails)
-            return replace(ended, image=f"{plan.image.partition('@')[0]}@{found.own.digest}")
+            return replace(ended, image=image)
 
         return Launch(
             directory=Path("/"),
@@ -211,8 +217,14 @@ class PodmanLauncher:
         )
 
     async def _remove(self, names: Sequence[str], place: Workspace) -> None:
+        directories = (place.root, *place.root.glob(f"{SERVICES}/*"))
+        # With the job's container podman removes those that depend on it. Versions before 4.0 do not know that.
+        which: Sequence[str] = ("--depend", names[-1]) if names[1:] else names
         for _ in range(REMOVALS):
-            removed = await self.podman.run("rm", "--force", "--time=0", "--volumes", "--ignore", *names)
+            for directory in directories:
+                _note_end(directory)
+            removed = await self.podman.run("rm", "--force", "--time=0", "--volumes", "--ignore", *which)
+            which = names
             if not removed.code:
                 break
         else:
@@ -240,7 +252,8 @@ async def open_podman(environ: Mapping[str, str], rules: ContainerRules, logins:
         raise ConfigurationError(f"EXECUTOR=podman: podman could not be started: {error}") from None
     if info.code:
         raise ConfigurationError(f"EXECUTOR=podman: {info.problem}")
-    host = json.loads(info.output)["host"]
+    facts = json.loads(info.output)
+    host = facts["host"]
     missing = {"cpu", "memory", "pids"} - set(host.get("cgroupControllers") or ())
     if missing:
         raise ConfigurationError(
@@ -253,7 +266,7 @@ async def open_podman(environ: Mapping[str, str], rules: ContainerRules, logins:
         raise ConfigurationError(
             "EXECUTOR=podman: without root, the orchestrator's user needs users below it (subuid(5), subgid(5))"
         )
-    images = Images(podman=podman, references=_references(logins, environ))
+    images = Images(podman=podman, references=_references(logins, environ), index=index_of(facts["store"]))
     return PodmanLauncher(
         podman=podman,
         rules=rules,
@@ -290,6 +303,32 @@ def _rlimits(processes: int) -> dict[str, str]:
     files, tasks = (resource.getrlimit(each)[1] for each in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
     most = processes if tasks == resource.RLIM_INFINITY else min(processes, tasks)
     return {"nofile": f"{files}:{files}", "nproc": f"{most}:{most}"}
+
+
+def _note_end(directory: Path) -> None:
+    """Write in place of a killed monitor that its container has ended.
+
+    Otherwise podman would take it for running, and fail to stop it, in a call for each container before the one that
+    removes them all.
+    """
+    try:
+        file = Path((directory / container_step.EXIT_FILE).read_text())
+        running = Path(f"/proc/{(directory / 'pid').read_text()}").exists()
+    except OSError:
+        # It has not begun.
+        return
+    with contextlib.suppress(OSError):
+        # Empty: the monitor found no space for more, and podman would not remove a container with such a note.
+        if not running and (not file.exists() or file.stat().st_size == 0):
+            _write_whole(file, KILLED)
+
+
+def _write_whole(file: Path, text: str) -> None:
+    """Write a file, or remove it where there is no space."""
+    try:
+        file.write_text(text)
+    except OSError:
+        file.unlink(missing_ok=True)
 
 
 def _give(directory: Path, user: int) -> None:

@@ -1,6 +1,7 @@
 """Decide the arguments of podman that make the containers of services. Pure."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from solstice_orchestrator.domain.container_spec import NetworkAccess
@@ -25,14 +26,18 @@ def service_arguments(
     image_id: str,
     labels: Mapping[str, str],
     group: str,
-    pid_file: str,
+    directory: str,
     rlimits: Mapping[str, str],
 ) -> Sequence[str]:
-    """Return the arguments of `podman create` for a service in `network_of`, a container."""
+    """Return the arguments of `podman create` for a service in `network_of`, a container.
+
+    Podman names processes in files of `directory`.
+    """
     return (
         *("create", "--name", name, "--pull=never", "--log-driver", "passthrough"),
         *(f"--label={key}={value}" for key, value in labels.items()),
-        *("--pidfile", pid_file, "--cgroup-parent", group),
+        *("--pidfile", f"{directory}/pid", "--conmon-pidfile", f"{directory}/monitor"),
+        *("--cgroup-parent", group),
         *("--cap-drop", "all", f"--cap-add={','.join(CAPABILITIES)}", "--security-opt", "no-new-privileges"),
         *("--no-healthcheck", "--systemd=false", "--sdnotify=ignore", "--http-proxy=false", "--restart=no"),
         *("--network", f"container:{network_of}"),
@@ -64,3 +69,15 @@ def services_file(plan: ContainerPlan, job_container: str) -> dict[str, Any]:
             for service in plan.services
         ],
     }
+
+
+def storage_in(containers: Sequence[Mapping[str, Any]]) -> Sequence[Path]:
+    """Return the directories in which containers write, from what `podman container inspect` says of them.
+
+    With the storage driver `vfs` these are the volumes alone: it keeps no layers.
+    """
+    found = []
+    for container in containers:
+        found += [mount["Source"] for mount in container["Mounts"]]
+        found.append((container["GraphDriver"]["Data"] or {}).get("UpperDir"))
+    return tuple(Path(each) for each in found if each)

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
@@ -25,6 +26,7 @@ from solstice_orchestrator.worker.executors.containers.service_plan import (
     container_of,
     service_arguments,
     services_file,
+    storage_in,
 )
 from solstice_orchestrator.worker.executors.service_output import ServiceOutput
 from solstice_orchestrator.worker.workspaces import Workspace
@@ -96,7 +98,7 @@ async def create_services(
                 image_id=service.image.image_id,
                 labels={LABEL: str(place.root.parent)},
                 group=group_of(place.root.parent.name, place.root.name),
-                pid_file=str(directory / "pid"),
+                directory=str(directory),
                 rlimits=rlimits,
             )
         )
@@ -110,6 +112,20 @@ async def create_services(
             digest=service.image.digest,
         )
     return None
+
+
+async def storage_of(podman: Podman, plan: ContainerPlan, job_container: str) -> Sequence[Path]:
+    """Return the directories of this machine in which the services of a job write.
+
+    Raises RuntimeError when podman cannot tell them.
+    """
+    if not plan.services:
+        return ()
+    names = [container_of(service, job_container) for service in plan.services]
+    inspected = await podman.run("container", "inspect", *names)
+    if inspected.code:
+        raise RuntimeError(inspected.problem)
+    return storage_in(json.loads(inspected.output))
 
 
 def with_services(

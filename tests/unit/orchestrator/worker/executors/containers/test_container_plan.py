@@ -40,7 +40,7 @@ def arguments(plan: ContainerPlan | Outcome, user: int | None = 1_000_007) -> li
         user=user,
         labels={"solstice.place": "/w/1"},
         group="/g",
-        pid_file="/w/1/pid",
+        directory="/w/1",
         mounts={"/workspace": "/w/1/source"},
         rlimits={"nofile": "1:1"},
     )

@@ -1,6 +1,7 @@
 """Which containers services get, and whose failure it is when one has none."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from solstice_orchestrator.worker.executors.containers.service_plan import (
     CAPABILITIES,
     service_arguments,
     services_file,
+    storage_in,
 )
 from tests.builders import execution, job, job_request
 
@@ -49,7 +51,7 @@ def test_a_service_has_limits_of_its_own_and_few_capabilities() -> None:
         image_id="sha256:1",
         labels={"solstice.place": "/w/1"},
         group="/g",
-        pid_file="/w/1/services/db/pid",
+        directory="/w/1/services/db",
         rlimits={"nofile": "1:1"},
     )
     for option, value in (
@@ -140,3 +142,18 @@ def test_whose_failure_a_service_is(facts: ContainerFacts, tail: str, reason: Re
     assert outcome.reason is reason
     assert (outcome.state is JobState.ERRORED) == (reason is Reason.PROVISION_FAILED)
     assert "'db'" in outcome.detail or facts.unclosed
+
+
+def test_a_service_writes_in_its_volumes_and_in_its_layer_if_there_is_one() -> None:
+    volume = {"Type": "volume", "Source": "/store/volumes/1/_data", "Destination": "/data"}
+    layer = {
+        "Name": "overlay",
+        "Data": {"UpperDir": "/store/overlay/1/diff", "WorkDir": "/store/overlay/1/work"},
+    }
+    found = storage_in(
+        [
+            {"Mounts": [volume], "GraphDriver": layer},
+            {"Mounts": [], "GraphDriver": {"Name": "vfs", "Data": None}},
+        ]
+    )
+    assert found == (Path("/store/volumes/1/_data"), Path("/store/overlay/1/diff"))
