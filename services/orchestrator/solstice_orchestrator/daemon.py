@@ -295,6 +295,7 @@ async def _planning(components: Components) -> None:
         scratch=components.workspaces.scratch,
         governor=components.governor,
         hosts=components.hosts,
+        planned=components.planned,
         rules=PlanningRules(
             default_runs_on=settings.default_runs_on,
             run_untrusted=runs_untrusted(

@@ -33,6 +33,7 @@ from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.credentials.git_credentials import GitCredentials
 from solstice_orchestrator.git.credentials.proxy_choice import check_proxies
 from solstice_orchestrator.git.hosts import GitHosts
+from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
 from solstice_orchestrator.git.version import warn_of_unfit_git
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
@@ -83,6 +84,8 @@ class Components:
     governor: Governor
     starting: StartingJobs
     hosts: GitHosts
+    planned: PlannedCommits
+    """Small commits that planning has fetched, for their checkouts."""
     secret_rules: SecretRules
     metrics: Metrics
     rng: random.Random
@@ -129,7 +132,10 @@ async def open_components(
         total = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
         limits = parse_limits(settings.governor)
         starting, hosts = StartingJobs(), _git_hosts(total, limits)
-        executor = _executor(settings, workspaces, git, starting, hosts=hosts, launcher=launcher)
+        planned = PlannedCommits(git.cache_max_bytes)
+        executor = _executor(
+            settings, workspaces, git, starting, hosts=hosts, planned=planned, launcher=launcher
+        )
         governor = _governor(
             settings, total, limits, workspaces=workspaces, starting=starting, metrics=metrics
         )
@@ -160,6 +166,7 @@ async def open_components(
             governor=governor,
             starting=starting,
             hosts=hosts,
+            planned=planned,
             metrics=metrics,
             rng=rng,
             url=url,
@@ -181,6 +188,7 @@ def _executor(
     starting: StartingJobs,
     *,
     hosts: GitHosts,
+    planned: PlannedCommits,
     launcher: Launcher | None,
 ) -> Executor:
     return make_executor(
@@ -196,6 +204,7 @@ def _executor(
         starting=starting,
         hosts=hosts,
         launcher=launcher,
+        planned=planned,
     )
 
 

@@ -182,6 +182,8 @@ class Git:
             "GIT_LFS_SKIP_SMUDGE": "1",
             "GIT_LITERAL_PATHSPECS": "1",
             "GIT_OPTIONAL_LOCKS": "0",
+            # For git's own server; a client says what it speaks by itself.
+            "GIT_PROTOCOL": "version=2",
             "GIT_PROTOCOL_FROM_USER": "0",
             "GIT_SSH_COMMAND": SSH,
             "GIT_SSH_VARIANT": "ssh",

@@ -29,6 +29,7 @@ from solstice_orchestrator.git.commit_group import (
 from solstice_orchestrator.git.credentials.credential_rules import PROVEN_SECONDS, CredentialChoice
 from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.git.hosts import host_of
+from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
 from solstice_orchestrator.git.repository import object_format
 from solstice_orchestrator.log_events import LogEvent
 
@@ -76,6 +77,7 @@ class CommitFiles:
 
     Callers that ask for the same files at once share the answer, also a failure. `is_proven` tells of a repository's
     URL whether it has answered before, and has not failed lately. After PROVEN_SECONDS files are fetched again.
+    `planned` gets the small commits that were fetched.
     """
 
     def __init__(
@@ -84,8 +86,11 @@ class CommitFiles:
         policy: GitPolicy,
         scratch: Path,
         is_proven: Callable[[str], bool] = lambda _: True,
+        *,
         clock: Callable[[], float] = time.monotonic,
+        planned: PlannedCommits | None = None,
     ) -> None:
+        self._planned = planned
         self._tasks, self._policy, self._scratch = tasks, policy, scratch
         self._is_proven, self._clock = is_proven, clock
         self._sizes = RepositorySizes()
@@ -183,7 +188,13 @@ class CommitFiles:
 
     async def _fetch_group(self, lookups: Sequence[FilesRequest]) -> Sequence[FilesOrFailure | SingleFetch]:
         try:
-            return await fetch_group(lookups, policy=self._policy, scratch=self._scratch, sizes=self._sizes)
+            return await fetch_group(
+                lookups,
+                policy=self._policy,
+                scratch=self._scratch,
+                sizes=self._sizes,
+                planned=self._planned,
+            )
         except Exception as error:
             # A bug that one commit triggers must stop neither the other commits nor the loop.
             if is_machine(error):

@@ -1,15 +1,17 @@
 """Fetch files of many commits of one repository together.
 
 A group takes one fetch of the commits without their files, and one of the few wanted files (a server that cannot leave
-files out has sent them already). From repositories that are known to be small, small files come with the commits.
+files out has sent them already). From repositories that are known to be small, small files come with the commits, and
+mostly without a git process of ours (`objects/small_fetches.py`).
 
 A failure that every fetch of the repository would meet is the answer for all commits. After a failure that one commit
 may have caused, each commit is fetched singly, so that none fails the others.
 """
 
 import re
+import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -21,6 +23,11 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git import fetching
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy
 from solstice_orchestrator.git.credentials.credential_rules import CredentialChoice
+from solstice_orchestrator.git.objects.commit_checkout import plain_commit
+from solstice_orchestrator.git.objects.object_cache import CommitKey
+from solstice_orchestrator.git.objects.pack_file import LeftToGit, SmallPack
+from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
+from solstice_orchestrator.git.objects.small_fetches import fetch_small
 from solstice_orchestrator.git.objects.tree_entries import (
     Entries,
     TreeEntry,
@@ -41,6 +48,7 @@ MAX_DIRECTORY_BYTES: Final = 64 * 1024
 MAX_COMMIT_BYTES: Final = 256 * 1024
 """The most that they take with its small files."""
 MAX_REPOSITORIES: Final = 4096
+LEFT_TO_GIT_SECONDS: Final = 600.0
 _ABSENT: Final = re.compile(r"not our ref ([0-9a-f]{40,64})\b")
 
 
@@ -57,12 +65,25 @@ class FilesRequest:
 class RepositorySizes:
     """Knows the repositories of which commits with small files cost less than two fetches."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._small: OrderedDict[str, bool] = OrderedDict()
+        self._left_to_git: OrderedDict[str, float] = OrderedDict()
+        """Until when git fetches from these, small as they are."""
+        self._clock = clock
 
-    def filter_of(self, url: str) -> str:
-        """Return which files come with the commits of this repository."""
-        return SMALL_FILES if self._small.get(url) else NO_FILES
+    def is_small(self, url: str) -> bool:
+        return self._small.get(url, False)
+
+    def needs_git(self, url: str) -> bool:
+        """Return whether git must fetch: from an unknown or a large repository, and after `leave_to_git`."""
+        return not self.is_small(url) or self._left_to_git.get(url, 0.0) > self._clock()
+
+    def leave_to_git(self, url: str) -> None:
+        """Let git fetch from this repository for a while: it was needed once more."""
+        self._left_to_git.pop(url, None)
+        self._left_to_git[url] = self._clock() + LEFT_TO_GIT_SECONDS
+        if len(self._left_to_git) > MAX_REPOSITORIES:
+            self._left_to_git.popitem(last=False)
 
     def learn(self, url: str, bytes_of_commit: int) -> None:
         """Learn what a commit took that was fetched with this filter.
@@ -106,17 +127,19 @@ async def fetch_group(
     policy: GitPolicy,
     scratch: Path,
     sizes: RepositorySizes | None = None,
+    planned: PlannedCommits | None = None,
 ) -> Sequence[FilesOrFailure | SingleFetch]:
     """Return the answers for requests of one repository, in their order.
 
-    A group of one never gets the answer AGAIN. `scratch` is a directory for temporary ones.
+    A group of one never gets the answer AGAIN. `scratch` is a directory for temporary ones. `planned` gets the commits
+    of small repositories.
     """
     sizes = sizes or RepositorySizes()
     absent: frozenset[str] = frozenset()
     left = list(lookups)
     for _ in range(MAX_ROUNDS):
         try:
-            results = iter(await _in_one_fetch(left, policy, scratch, sizes))
+            results = iter(await _in_one_fetch(left, policy, scratch, sizes, planned))
             return [next(results) if lookup in left else SingleFetch.BY_REF for lookup in lookups]
         except _NotById as refused:
             named = refused.absent & {lookup.request.commit_sha for lookup in left}
@@ -166,29 +189,43 @@ async def fetch_single(
 
 
 async def _in_one_fetch(
-    lookups: Sequence[FilesRequest], policy: GitPolicy, scratch: Path, sizes: RepositorySizes
+    lookups: Sequence[FilesRequest],
+    policy: GitPolicy,
+    scratch: Path,
+    sizes: RepositorySizes,
+    planned: PlannedCommits | None,
 ) -> Sequence[FilesOrFailure | SingleFetch]:
     """Fetch the commits and their files together.
 
     Raises _NotById, and CheckoutFailed when one of the commits may have caused the failure of all.
     """
     request = lookups[0].request
+    is_small = sizes.is_small(request.repo_url)
+    shas = list(dict.fromkeys(lookup.request.commit_sha for lookup in lookups))
+    keep = partial(_keep, lookups, policy, planned)
+    if not sizes.needs_git(request.repo_url):
+        try:
+            pack = await fetch_small(request, shas, policy=policy, scratch=scratch)
+            answers = _answers_in(pack, lookups)
+        except LeftToGit:
+            sizes.leave_to_git(request.repo_url)
+        else:
+            keep(pack)
+            return answers
     async with fetching.temporary(scratch) as home:
         try:
             async with fetching.bounded(policy.planning_timeout_seconds, request) as limit:
                 git = await fetching.planning_git(request, home, policy)
-                shas = list(dict.fromkeys(lookup.request.commit_sha for lookup in lookups))
                 fetched = await fetch_paths(
                     git,
                     [
-                        *_partial_fetch(sizes.filter_of(request.repo_url)),
+                        *_partial_fetch(SMALL_FILES if is_small else NO_FILES),
                         *("--depth=1", "--end-of-options", "origin", *shas),
                     ],
                     shas,
                     list(dict.fromkeys(path for lookup in lookups for path in lookup.paths)),
                     partial(_needed, lookups),
-                    # Trees of several commits come as deltas of each other, which git reads.
-                    is_small=len(shas) == 1 and sizes.filter_of(request.repo_url) == SMALL_FILES,
+                    keep=keep if is_small else None,
                 )
                 if fetched.stdout is not None:
                     sizes.learn(request.repo_url, directory_bytes(git.git_dir / "objects") // len(shas))
@@ -204,6 +241,24 @@ async def _in_one_fetch(
     if failed.reason is Reason.MACHINE_FAILED or fetching.is_of_repository(fetched):
         return [failed] * len(lookups)
     raise failed
+
+
+def _keep(
+    lookups: Sequence[FilesRequest], policy: GitPolicy, planned: PlannedCommits | None, pack: SmallPack
+) -> None:
+    if planned is not None:
+        for lookup in lookups:
+            planned.keep(CommitKey.of(lookup.request, policy), pack)
+
+
+def _answers_in(pack: SmallPack, lookups: Sequence[FilesRequest]) -> Sequence[FilesOrFailure | SingleFetch]:
+    """Return the wanted files of commits that are in the pack; raises LeftToGit."""
+    answers = []
+    for lookup in lookups:
+        found = plain_commit(pack, lookup.request.commit_sha).entries
+        entries = {each.path: TreeEntry(mode=each.mode, blob=each.object.id) for each in found}
+        answers.append(_answer(lookup, entries, {each.object.id: each.object.content for each in found}))
+    return answers
 
 
 def _partial_fetch(files: str) -> Sequence[str]:

@@ -72,12 +72,17 @@ def write_repository(git_dir: Path, *, url: str, object_format: str, bare: bool)
     for below in ("objects", "refs"):
         (git_dir / below).mkdir(parents=True)
     (git_dir / "HEAD").write_text("ref: refs/heads/main\n", encoding="ascii")
+    config = repository_config(url=url, object_format=object_format, bare=bare)
+    (git_dir / "config").write_text(config, encoding="utf-8")
+
+
+def repository_config(*, url: str, object_format: str, bare: bool) -> str:
+    """Return the configuration of a repository whose remote `origin` is `url`."""
     sha256 = object_format == "sha256"
-    (git_dir / "config").write_text(
+    return (
         f"[core]\n\trepositoryformatversion = {int(sha256)}\n{_CORE[bare]}"
         + ("[extensions]\n\tobjectFormat = sha256\n" if sha256 else "")
-        + f'[remote "origin"]\n\turl = {quoted(url)}\n',
-        encoding="utf-8",
+        + f'[remote "origin"]\n\turl = {quoted(url)}\n'
     )
 
 

@@ -18,6 +18,7 @@ from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_ancestry import ask_repository
 from solstice_orchestrator.git.commit_files import CommitFiles
 from solstice_orchestrator.git.hosts import GitHosts
+from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.store.protocol import JobStore, PlanningTask
 from solstice_orchestrator.store.records.topics import StoreTopic
@@ -70,17 +71,19 @@ async def run_planning(
     concurrency: int = CONCURRENCY,
     governor: Governor | None = None,
     hosts: GitHosts | None = None,
+    planned: PlannedCommits | None = None,
 ) -> None:
     """Plan waiting runs until cancelled; then hand back those under way.
 
     `governor` says whether this machine can plan at all, and learns when it could not; without it, it always can.
-    `hosts` says which git hosts must be left alone, and learns how they answered.
+    `hosts` says which git hosts must be left alone, and learns how they answered. `planned` gets small commits, for their
+    checkouts.
     """
     places = asyncio.Semaphore(concurrency)
     # The outer group holds the plans under way: when the loop is cancelled they hand their runs back.
     async with store.changes(StoreTopic.PLANNING) as changed, asyncio.TaskGroup() as plans:
         hosts = hosts or GitHosts()
-        files = CommitFiles(plans, git, scratch, hosts.is_proven)
+        files = CommitFiles(plans, git, scratch, hosts.is_proven, planned=planned)
         push_order_lookup = _PushOrderLookup(git=git, scratch=scratch, at_once=asyncio.Semaphore(MAX_LOOKUPS))
         claimed_runs = _ClaimedRuns()
         rng = random.Random()  # noqa: S311  jitter is no secret

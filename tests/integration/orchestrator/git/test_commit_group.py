@@ -13,6 +13,7 @@ import pytest
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy, GitResult
 from solstice_orchestrator.git.commit_group import (
+    LEFT_TO_GIT_SECONDS,
     FilesOrFailure,
     FilesRequest,
     RepositorySizes,
@@ -43,7 +44,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     converse, run_then = Git.converse, Git.run_then
 
     def name(arguments: Sequence[str]) -> str:
-        return next(word for word in arguments if word in {"fetch", "ls-tree", "cat-file"})
+        return next(word for word in arguments if word in {"fetch", "ls-tree", "cat-file", "upload-pack"})
 
     async def counted(git: Git, *arguments: str, **options: Any) -> GitResult[Any]:
         seen.append(name(arguments))
@@ -167,8 +168,9 @@ async def test_commits_of_a_small_repository_come_with_their_small_files(
         assert answer == {PATH: (repository.path / PATH).read_bytes()}
         return sum("fetch" in command for command in commands)
 
-    assert [await fetches_of(), await fetches_of(), await fetches_of()] == [2, 1, 1]
-    # Large files are left out all the same.
+    # Twice for an unknown repository, then without a client of git.
+    assert [await fetches_of(), await fetches_of(), await fetches_of()] == [2, 0, 0]
+    # Large files are left out all the same, by git.
     assert await fetches_of(**{"large.bin": os.urandom(4_000_000)}) == 1
     assert await fetches_of() == 1
     # It has many small ones by now.
@@ -177,12 +179,15 @@ async def test_commits_of_a_small_repository_come_with_their_small_files(
 
 
 @pytest.mark.parametrize("object_format", ["sha1", "sha256"])
+@pytest.mark.parametrize("needs_git", [False, True], ids=["small fetch", "git fetch"])
 async def test_small_commits_are_read_without_a_second_git_as_it_would_read_them(
-    tmp_path: Path, commands: list[str], object_format: str
+    tmp_path: Path, commands: list[str], object_format: str, *, needs_git: bool
 ) -> None:
     repository = Repository(tmp_path / "harbour", object_format=object_format)
     sizes = RepositorySizes()
     sizes.learn(repository.url, 1)
+    if needs_git:
+        sizes.leave_to_git(repository.url)
     shas = [
         repository.commit({"README": "nothing to do"}),
         repository.commit({PATH: "one", "job.sh": "sh", "empty/.keep": ""}),
@@ -204,41 +209,40 @@ async def test_small_commits_are_read_without_a_second_git_as_it_would_read_them
         requests += file_requests(repository.url, sha, paths=["README/no", "empty/.keep", "job.sh"])
         commands.clear()
         answers = await fetch_group(requests, policy=POLICY, scratch=tmp_path / "scratch", sizes=sizes)
-        assert commands == ["fetch"]
+        assert commands == ["fetch" if needs_git else "upload-pack"]
         assert list(map(str, answers)) == list(map(str, await together(requests, tmp_path)))
         found += answers[:1]
     assert found[:5] == [{}, {PATH: b"one"}, {PATH: b""}, {PATH: b"x" * 60_000}, {"job.sh": b"sh"}]
 
 
-async def test_a_group_of_small_commits_is_read_by_the_git_that_follows_its_fetch(
-    repository: Repository, tmp_path: Path, commands: list[str]
+@pytest.mark.parametrize("needs_git", [False, True], ids=["small fetch", "git fetch"])
+async def test_a_group_of_small_commits_is_read_without_a_second_git(
+    repository: Repository, tmp_path: Path, commands: list[str], *, needs_git: bool
 ) -> None:
-    """Trees of several commits come as deltas of each other, which only git reads."""
+    """Trees of several commits come as deltas of each other."""
     sizes = RepositorySizes()
     sizes.learn(repository.url, 1)
-    shas = [repository.commit({PATH: str(number)}) for number in range(3)]
+    if needs_git:
+        sizes.leave_to_git(repository.url)
+    files = {f"{number}.txt": str(number) for number in range(50)}
+    shas = [repository.commit({PATH: str(number), **files}) for number in range(3)]
     answers = await fetch_group(
         file_requests(repository.url, *shas), policy=POLICY, scratch=tmp_path / "scratch", sizes=sizes
     )
     assert answers == [{PATH: b"0"}, {PATH: b"1"}, {PATH: b"2"}]
-    assert commands == ["fetch, cat-file"]
+    assert commands == ["fetch" if needs_git else "upload-pack"]
 
 
-@pytest.mark.parametrize("unusual", ["a delta", "a large file", "a tag"])
+@pytest.mark.parametrize("unusual", ["a large file", "a tag", "an odd name"])
 async def test_git_reads_what_is_unusual_in_a_small_commit(
     repository: Repository, tmp_path: Path, commands: list[str], unusual: str
 ) -> None:
-    sizes = RepositorySizes()
+    now, files = [100.0], {PATH: "x", "ü": "x"}
+    sizes = RepositorySizes(clock=lambda: now[0])
     sizes.learn(repository.url, 1)
-    content = os.urandom(10_000).hex()
-    files = {
-        "a delta": {PATH: content[:-100], "longer": content},
-        "a large file": {PATH: "x" * 70_000},
-        "a tag": {PATH: "x"},
-    }[unusual]
+    if unusual == "a large file":
+        files = {PATH: os.urandom(150_000).hex()}
     sha = repository.commit(files)
-    if unusual == "a delta":
-        repository.git("repack", "-adfq")
     if unusual == "a tag":
         repository.git("tag", "--annotate", "--message", "v1", "v1")
         sha = repository.git("rev-parse", "v1")
@@ -246,7 +250,11 @@ async def test_git_reads_what_is_unusual_in_a_small_commit(
         file_requests(repository.url, sha), policy=POLICY, scratch=tmp_path / "scratch", sizes=sizes
     )
     assert answer == {PATH: files[PATH].encode()}
-    assert commands == ["fetch", "cat-file"]
+    assert commands == ["upload-pack", "fetch", *([] if unusual == "an odd name" else ["cat-file"])]
+    # Other commits of the repository go to git at once, for a while.
+    assert sizes.needs_git(repository.url)
+    now[0] += LEFT_TO_GIT_SECONDS
+    assert not sizes.needs_git(repository.url)
 
 
 async def test_a_repository_of_many_files_is_not_small(

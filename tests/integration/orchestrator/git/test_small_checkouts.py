@@ -13,8 +13,9 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.credentials.credential_rules import CredentialRule, TokenAccess, Withheld
+from solstice_orchestrator.git.objects.checkout_copy import MAX_CHECKOUT_BYTES, MAX_ENTRIES
 from solstice_orchestrator.git.objects.object_cache import CommitKey
-from solstice_orchestrator.git.objects.small_checkouts import MAX_CHECKOUT_BYTES, MAX_ENTRIES, SmallCheckouts
+from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from tests.builders import job_request
 from tests.executor_harness import ExecutorHarness, replace_checkout
 from tests.repositories import GIT_ENVIRONMENT, Repository

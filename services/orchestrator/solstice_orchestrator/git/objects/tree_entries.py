@@ -14,9 +14,11 @@ from solstice_orchestrator.git.objects.pack_file import (
     DIRECTORY,
     GitObject,
     LeftToGit,
-    PackFile,
+    SmallPack,
+    read_pack_of,
     tree_entry,
 )
+from solstice_orchestrator.git.repository import object_format
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 """The most bytes read of a file; callers may have a lower limit."""
@@ -68,12 +70,13 @@ async def fetch_paths(
     paths: Sequence[str],
     needed: Callable[[str, Entries], Collection[str]],
     *,
-    is_small: bool = False,
+    keep: Callable[[SmallPack], None] | None = None,
 ) -> GitResult[Found | None]:
     """Fetch, and return each commit's entries with the contents of `needed` blobs.
 
     Blobs that are not here are left out. A fetch that fails has no output. A commit with a very large directory takes
-    a few more git processes. What comes from a repository that `is_small` is read without git where that is possible.
+    a few more git processes. With `keep`, which is for small repositories, what comes is read without git where that is
+    possible, and `keep` gets it.
     """
     paths = [path for path in paths if posixpath.normpath(path) == path]
     directories = dict.fromkeys(directory for path in paths for directory in _directories(path))
@@ -94,17 +97,18 @@ async def fetch_paths(
             add(sha, {name: await _next_object(stream) for name in names})
         return entries, contents
 
-    def read_here() -> Found:
-        pack = PackFile(git.git_dir, shas[0])
+    def read_here(keep: Callable[[SmallPack], None]) -> Found:
+        pack = read_pack_of(git.git_dir, object_format(shas[0]))
         for sha in shas:
             add(sha, pack.at_paths(sha, names))
+        keep(pack)
         return entries, contents
 
     requested = _lines(f"{sha}:{name}" for sha in shas for name in names)
-    if is_small:
-        fetched = await _fetch_small(git, fetch, requested, read, read_here)
-    else:
+    if keep is None:
         fetched = await git.run_then(fetch, _READ, input_bytes=requested, read=read)
+    else:
+        fetched = await _fetch_small(git, fetch, requested, read, partial(read_here, keep))
     if fetched.stdout is not None:
         _must(fetched)
         for sha in shas:

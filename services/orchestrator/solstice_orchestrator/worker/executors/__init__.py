@@ -11,6 +11,7 @@ from solstice_orchestrator.domain.jobs import Outcome
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.git.objects.object_cache import ObjectCache
+from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
 from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.worker.executors.disk import DiskWatch
@@ -39,10 +40,11 @@ def make_executor(
     starting: AbstractContextManager[None] | None = None,
     hosts: GitHosts | None = None,
     launcher: Launcher | None = None,
+    planned: PlannedCommits | None = None,
 ) -> Executor:
     """Make the executor of that kind, for the lifetime of its workspaces (`workspaces.open_workspaces`).
 
-    `launcher` is for executors other than `process`.
+    `launcher` is for executors other than `process`. `planned` has commits that need no fetch.
     """
     if kind == "scripted":
         return ScriptedExecutor(no_output_seconds=no_output_seconds)
@@ -55,6 +57,7 @@ def make_executor(
             hosts=hosts or GitHosts(),
             objects=ObjectCache(workspaces.scratch / "objects", git.cache_max_bytes),
             small_checkouts=SmallCheckouts(git.cache_max_bytes),
+            planned=planned,
         ),
         launcher=launcher or HostLauncher(path=path),
         grace_seconds=grace_seconds,

@@ -14,6 +14,7 @@ from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.git.objects.object_cache import CommitKey, FetchPlace, ObjectCache
+from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
 from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from solstice_orchestrator.git.repository import directory_bytes
 from solstice_orchestrator.git.visits import SILENT_SECONDS, Visit
@@ -41,6 +42,8 @@ class SourceCheckout:
     """Objects of fetched commits, for further checkouts."""
     small_checkouts: SmallCheckouts | None = None
     """Small checkouts, for further ones of the same commits."""
+    planned: PlannedCommits | None = None
+    """Small commits that planning has fetched."""
 
     async def bring(
         self, execution: Execution, place: Workspace, log: LimitedLog, stop: asyncio.Event
@@ -64,6 +67,8 @@ class SourceCheckout:
         await log.mark(LogMark.of("$ checkout"))
         await log.write(f"{request.commit_sha} of {request.repo_url}\n".encode())
         if await self._written_again(key, place):
+            return None
+        if self.planned and await self.planned.write(key, place.source):
             return None
         pause = self.hosts.pause_of(request.repo_url, holds_slot=True)
         if pause is not None:

@@ -1,0 +1,114 @@
+"""Fetches commits of a small repository without a git process of ours.
+
+A fetch by git takes three or four processes, and two requests to the host. This one takes none and one request. It only
+has to succeed: whatever is unusual in the repository, the way to it or the answer is left to git, which fetches again
+and knows what to say about a failure.
+
+It connects as git's gateway does: to checked addresses, through the environment's proxy, with a verified certificate and
+the repository's credential, and follows no redirect.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.git import fetching
+from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy
+from solstice_orchestrator.git.credentials.git_credentials import HttpCredential
+from solstice_orchestrator.git.credentials.http_heads import joined, read_answer
+from solstice_orchestrator.git.credentials.ssh_agent import SshCredential
+from solstice_orchestrator.git.credentials.upstream import NoConnection, Upstream
+from solstice_orchestrator.git.objects.fetch_messages import MAX_ANSWER_BYTES, fetch_request, pack_in
+from solstice_orchestrator.git.objects.pack_file import LeftToGit, SmallPack, read_pack
+from solstice_orchestrator.git.repository import object_format
+
+FETCH_SECONDS: Final = 5.0
+"""The time limit; then git tries."""
+PIECE_BYTES: Final = 64 * 1024
+OK: Final = 200
+_END: Final = b"\r\n\r\n"
+_RESULT: Final = "application/x-git-upload-pack-result"
+_FIELDS: Final = (
+    ("User-Agent", "git/2 (Solstice CI)"),
+    ("Accept", _RESULT),
+    ("Content-Type", "application/x-git-upload-pack-request"),
+    ("Git-Protocol", "version=2"),
+)
+_DIRECTORY_URL: Final = re.compile(r"file://(/[A-Za-z0-9._/-]+)")
+_HOST_URL: Final = re.compile(r"https?://[^/?#@]+(/[!-~]+)")
+
+
+async def fetch_small(
+    request: JobRequestV1, shas: Sequence[str], *, policy: GitPolicy, scratch: Path
+) -> SmallPack:
+    """Return the objects of these commits of the request's repository; raises LeftToGit."""
+    try:
+        async with asyncio.timeout(FETCH_SECONDS):
+            fetching.check_protocol(request.repo_url, policy)
+            if here := _DIRECTORY_URL.fullmatch(request.repo_url):
+                answer = await _from_directory(here[1], fetch_request(shas), policy, scratch)
+            else:
+                answer = await _from_host(request, fetch_request(shas), policy)
+        pack = pack_in(answer)
+        return await asyncio.to_thread(read_pack, pack, object_format(shas[0]))
+    except (
+        CheckoutFailed,
+        NoConnection,
+        TimeoutError,
+        OSError,
+        EOFError,
+        ValueError,
+        asyncio.LimitOverrunError,
+    ) as error:
+        raise LeftToGit from error
+
+
+async def _from_directory(path: str, message: bytes, policy: GitPolicy, scratch: Path) -> bytes:
+    """Ask git's own server, as git does for a repository of this machine."""
+    async with fetching.temporary(scratch) as home:
+        git = Git(policy, home / "bare.git", home, policy.planning_max_bytes, bare=True)
+        served = await git.run(
+            "upload-pack", "--stateless-rpc", path, input_bytes=message, max_output=MAX_ANSWER_BYTES + 1
+        )
+    if served.returncode != 0 or len(served.stdout) > MAX_ANSWER_BYTES:
+        raise LeftToGit
+    return served.stdout
+
+
+async def _from_host(request: JobRequestV1, message: bytes, policy: GitPolicy) -> bytes:
+    matched = _HOST_URL.fullmatch(request.repo_url)
+    if matched is None:
+        raise LeftToGit
+    addresses = (await fetching.pin(request, policy)).addresses
+    credential = await fetching.read_credential(request, policy.credentials.choice(request), policy)
+    if isinstance(credential, SshCredential):
+        raise LeftToGit
+    upstream = Upstream(repo_url=request.repo_url, addresses=addresses, environment=policy.environment)
+    from_host, to_host = await upstream.connect()
+    with contextlib.closing(to_host):
+        # To an older client a server sends the body as it is, up to the end of the connection.
+        line = f"POST {matched[1]}/git-upload-pack HTTP/1.0"
+        fields = [("Host", upstream.parts.netloc), *_FIELDS, ("Content-Length", str(len(message)))]
+        to_host.write(joined(line, [*fields, *_authorization(credential)]) + message)
+        return await _body(from_host)
+
+
+def _authorization(credential: HttpCredential | None) -> Sequence[tuple[str, str]]:
+    return [("Authorization", credential.authorization)] if credential else []
+
+
+async def _body(from_host: asyncio.StreamReader) -> bytes:
+    answer, body = read_answer(await from_host.readuntil(_END)), bytearray()
+    fields = {name.lower(): value for name, value in answer.fields}
+    is_encoded = "transfer-encoding" in fields or "content-encoding" in fields
+    if answer.status != OK or fields.get("content-type") != _RESULT or is_encoded:
+        raise LeftToGit
+    while piece := await from_host.read(PIECE_BYTES):
+        body += piece
+        if len(body) > MAX_ANSWER_BYTES:
+            raise LeftToGit
+    return bytes(body)
