@@ -4,6 +4,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
+from socksio.exceptions import SOCKSError
 
 from solstice_common.addresses.broker_urls import ESCAPES
 from solstice_common.errors import ConfigurationError
@@ -18,14 +19,19 @@ def http_client(url: str, **options: Any) -> httpx2.AsyncClient:
     """
     try:
         # A proxy of the environment is for other machines, never for this one.
-        return httpx2.AsyncClient(trust_env=urlsplit(url).hostname not in LOOPBACK, **options)
-    except ImportError:
-        raise ConfigurationError(
-            "the API of a server is called through proxies with http:// or https:// alone, and one of HTTPS_PROXY, HTTP_PROXY "
-            "and ALL_PROXY is a SOCKS proxy"
-        ) from None
+        return _Client(trust_env=urlsplit(url).hostname not in LOOPBACK, **options)
     except (httpx2.InvalidURL, ValueError):
         # The library's words may hold a part of a password.
         raise ConfigurationError(
             f"the URL of a server, or of a proxy (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY), cannot be used; {ESCAPES}"
         ) from None
+
+
+class _Client(httpx2.AsyncClient):
+    """Reports a SOCKS proxy that answers nonsense as any other one that cannot be used."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        try:
+            return await super().send(request, **options)
+        except SOCKSError as error:
+            raise httpx2.ConnectError(f"the SOCKS proxy: {error}", request=request) from None

@@ -10,10 +10,12 @@ from solstice_common.messages import Source
 from solstice_orchestrator.git.credentials.installation_tokens import (
     InstallationTokens,
     NoToken,
+    NoTokenForNow,
     RateLimitReached,
     api_of,
 )
 from tests.servers.forge_api import ForgeApi, Reply, Reset, Trouble, Truncated, forge_api
+from tests.servers.socks_proxy import socks_proxy
 
 NOW = 1_800_000_000.0
 URL = "https://github.com/river/otter.git"
@@ -206,3 +208,17 @@ async def test_a_clock_by_which_no_sign_in_is_valid_is_named(
 )
 def test_the_api_is_that_of_the_repositorys_host(url: str, api: str) -> None:
     assert api_of(url) == api
+
+
+async def test_a_token_is_asked_for_through_a_socks_proxy(
+    github: ForgeApi, tokens: InstallationTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = f"{github.url}/api/v3".replace("127.0.0.1", "github.invalid")
+    with socks_proxy() as proxy:
+        proxy.hosts["github.invalid"] = "127.0.0.1"
+        monkeypatch.setenv("ALL_PROXY", f"socks5h://{proxy.name}")
+        assert await tokens.token(github.app_id, github.app_pem, api, URL) in github.tokens
+        proxy.manner = "garbage"
+        with pytest.raises(NoTokenForNow):
+            await tokens.token(github.app_id, github.app_pem, api, URL.replace("otter", "pike"))
+    assert {target.partition(":")[0] for target in proxy.targets} == {"github.invalid"}

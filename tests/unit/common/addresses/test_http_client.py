@@ -44,9 +44,3 @@ async def test_proxy_is_not_for_this_machine(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("HTTP_PROXY", PROXIES[0])
     async with http_client("http://127.0.0.1:9") as client:
         assert not client.trust_env
-
-
-def test_a_socks_proxy_is_named_as_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALL_PROXY", "socks5h://quay.example:1080")
-    with pytest.raises(ConfigurationError, match=r"and ALL_PROXY is a SOCKS proxy$"):
-        http_client("https://api.forge.example")
