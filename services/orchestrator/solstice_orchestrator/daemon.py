@@ -219,7 +219,13 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
 
     def intake(of: Broker) -> Intake:
         return Intake(
-            broker=of, store=store, metrics=metrics, rng=rng, backlog=backlog, signatures=signatures
+            broker=of,
+            store=store,
+            metrics=metrics,
+            rng=rng,
+            backlog=backlog,
+            signatures=signatures,
+            early=components.early,
         )
 
     requests = intake(broker)
@@ -296,6 +302,7 @@ async def _planning(components: Components) -> None:
         governor=components.governor,
         hosts=components.hosts,
         planned=components.planned,
+        early=components.early,
         rules=PlanningRules(
             default_runs_on=settings.default_runs_on,
             run_untrusted=runs_untrusted(

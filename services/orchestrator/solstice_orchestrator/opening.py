@@ -44,6 +44,7 @@ from solstice_orchestrator.scheduling.governor import MachineLimits, parse_limit
 from solstice_orchestrator.scheduling.workers import WorkerRegistration
 from solstice_orchestrator.settings import OrchestratorSettings, split
 from solstice_orchestrator.stages.cancel_intake import CancelIntake
+from solstice_orchestrator.stages.early_fetches import EarlyFetches
 from solstice_orchestrator.stages.intake import Intake, SignatureRules
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.web.app import create_app, serving
@@ -86,6 +87,7 @@ class Components:
     hosts: GitHosts
     planned: PlannedCommits
     """Small commits that planning has fetched, for their checkouts."""
+    early: EarlyFetches
     secret_rules: SecretRules
     metrics: Metrics
     rng: random.Random
@@ -167,6 +169,7 @@ async def open_components(
             starting=starting,
             hosts=hosts,
             planned=planned,
+            early=EarlyFetches(),
             metrics=metrics,
             rng=rng,
             url=url,

@@ -21,6 +21,7 @@ from solstice_orchestrator.domain.signed_admission import SignedExaminer
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.stages.backlog import JobBacklog
+from solstice_orchestrator.stages.early_fetches import EarlyFetches
 from solstice_orchestrator.store.protocol import Admission, Admitted, JobStore
 
 log = structlog.get_logger(__name__)
@@ -63,15 +64,21 @@ class Intake(Receiver[JobRequestV1, Admission]):
         rng: random.Random,
         backlog: JobBacklog | None = None,
         signatures: SignatureRules | None = None,
+        early: EarlyFetches | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`backlog` says when intake is paused; without it, intake is never paused.
 
-        Without `signatures`, a request need not be signed.
+        Without `signatures`, a request need not be signed. `early` learns of requests before they are stored.
         """
         backlog = backlog or JobBacklog(store=store, most=0, metrics=metrics)
         handler = _RequestHandler(
-            store=store, metrics=metrics, backlog=backlog, signatures=signatures, clock=clock
+            store=store,
+            metrics=metrics,
+            backlog=backlog,
+            signatures=signatures,
+            early=early or EarlyFetches(),
+            clock=clock,
         )
         super().__init__(handler, broker=broker, rng=rng, gate=backlog)
 
@@ -84,6 +91,7 @@ class _RequestHandler:
     metrics: Metrics
     backlog: JobBacklog
     signatures: SignatureRules | None
+    early: EarlyFetches
     clock: Callable[[], float]
 
     def examiner(self) -> Callable[[Delivery], JobRequestV1 | Refuse]:
@@ -96,6 +104,7 @@ class _RequestHandler:
     async def save(
         self, messages: Sequence[JobRequestV1], deliveries: Sequence[Delivery]
     ) -> Sequence[Admission]:
+        self.early.begin(messages)
         bodies = [delivery.body for delivery in deliveries]
         if self.signatures is None:
             return await self.store.admit(messages, bodies)

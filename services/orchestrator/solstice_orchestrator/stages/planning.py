@@ -20,6 +20,7 @@ from solstice_orchestrator.git.commit_files import CommitFiles
 from solstice_orchestrator.git.hosts import GitHosts
 from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
 from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.stages.early_fetches import EarlyFetches
 from solstice_orchestrator.store.protocol import JobStore, PlanningTask
 from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.superseding.push_order import OrderQuestion, PushOrder, answer
@@ -72,12 +73,13 @@ async def run_planning(
     governor: Governor | None = None,
     hosts: GitHosts | None = None,
     planned: PlannedCommits | None = None,
+    early: EarlyFetches | None = None,
 ) -> None:
     """Plan waiting runs until cancelled; then hand back those under way.
 
     `governor` says whether this machine can plan at all, and learns when it could not; without it, it always can.
     `hosts` says which git hosts must be left alone, and learns how they answered. `planned` gets small commits, for their
-    checkouts.
+    checkouts. `early` names requests that will most likely be planned here.
     """
     places = asyncio.Semaphore(concurrency)
     # The outer group holds the plans under way: when the loop is cancelled they hand their runs back.
@@ -113,14 +115,35 @@ async def run_planning(
             # Fewer than could be claimed: no further one waits.
             return 0.0 if len(claimed) == limit else await _until_next(store)
 
-        await on_notification(
-            claim_runs,
-            notified=changed,
-            retry_seconds=POLL_SECONDS,
-            rng=rng,
-            log=LOG,
-            failed=LogEvent.PLANNING_PAUSED,
-        )
+        under_way = set[asyncio.Task[None]]()
+
+        def fetch_early(request: JobRequestV1) -> None:
+            is_fit = governor is None or governor.plannable(concurrency) == concurrency
+            has_place = not places.locked() and len(under_way) < concurrency
+            # Not from a repository that has not answered yet: `hosts` limits how many of those are visited.
+            is_safe = hosts.is_proven(request.repo_url) and hosts.pause_of(request.repo_url) is None
+            if is_fit and has_place and is_safe and untrusted(request, rules) is None:
+                task = plans.create_task(
+                    _fetch_early(request, files), name=f"fetch {request.commit_sha[:10]}"
+                )
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
+
+        with (early or EarlyFetches()).through(fetch_early):
+            await on_notification(
+                claim_runs,
+                notified=changed,
+                retry_seconds=POLL_SECONDS,
+                rng=rng,
+                log=LOG,
+                failed=LogEvent.PLANNING_PAUSED,
+            )
+
+
+async def _fetch_early(request: JobRequestV1, files: CommitFiles) -> None:
+    """Let the files come; planning asks for them again, and then learns of a failure."""
+    with contextlib.suppress(CheckoutFailed):
+        await files.of(request, workflow_paths(request))
 
 
 async def _until_next(store: JobStore) -> float:

@@ -20,6 +20,7 @@ from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.stages.backlog import JobBacklog
+from solstice_orchestrator.stages.early_fetches import EarlyFetches
 from solstice_orchestrator.stages.intake import Intake
 from solstice_orchestrator.stages.outbox_relay import OutboxRelay
 from solstice_orchestrator.store.protocol import Admission
@@ -86,10 +87,17 @@ async def running_intake(
     *,
     prefetch: int = 64,
     backlog: JobBacklog | None = None,
+    early: EarlyFetches | None = None,
     clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[None]:
     intake = Intake(
-        broker=broker, store=store, metrics=Metrics(), rng=random.Random(1), backlog=backlog, clock=clock
+        broker=broker,
+        store=store,
+        metrics=Metrics(),
+        rng=random.Random(1),
+        backlog=backlog,
+        early=early,
+        clock=clock,
     )
     run = intake.run(jobs, full_topology(settings), prefetch=prefetch)
     async with task_of(asyncio.create_task(run, name="intake")):
@@ -152,6 +160,21 @@ async def emptied(broker: Broker, queue: str) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
         while (depth := await broker.depth(queue)) is None or depth.ready:  # noqa: ASYNC110  the broker sends no notification
             await asyncio.sleep(0.05)
+
+
+async def test_planning_learns_of_requests_before_they_are_stored(
+    broker: Broker, store: FailingStore, jobs: Route, broker_settings: BrokerSettings
+) -> None:
+    store.away, early, seen = True, EarlyFetches(), set[str]()
+    request = job_request()
+    later = job_request(not_before=format_seconds(time.time() + 3600))
+    with early.through(lambda each: seen.add(each.request_id)):
+        await publish(broker, jobs, request.encode(), later.encode())
+        async with running_intake(broker, store, jobs, broker_settings, early=early):
+            await until(store, lambda: bool(seen), runs=0)
+            store.away = False
+            await until(store, lambda: True, runs=2)
+    assert seen == {request.request_id}
 
 
 async def test_poison_goes_to_the_dead_letters_and_the_next_message_goes_on(

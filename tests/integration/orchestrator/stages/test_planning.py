@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,9 +17,12 @@ from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import DEFAULT_RUN_SPEC, JobSpec, Reason, RunSpec
+from solstice_orchestrator.git import commit_files
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.commit_group import FilesOrFailure, FilesRequest, SingleFetch, fetch_group
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.stages import planning
+from solstice_orchestrator.stages.early_fetches import EarlyFetches
 from solstice_orchestrator.stages.planning import run_planning
 from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.store.protocol import Admitted, PlanningTask
@@ -27,6 +30,7 @@ from solstice_orchestrator.store.views import RunView
 from solstice_orchestrator.superseding.push_order import CommitAncestry, OrderAnswers, OrderQuestion
 from solstice_orchestrator.worker.execution import execute
 from solstice_orchestrator.worker.executors import make_executor
+from solstice_orchestrator.worker.pressure import Governor
 from solstice_orchestrator.worker.workspaces import open_workspaces
 from solstice_orchestrator.workflow.job_plan import PlanningRules, plan_jobs
 from tests.builders import job_request
@@ -424,3 +428,84 @@ async def test_one_that_is_always_overtaken_is_planned_in_the_end(
     run_id = await setup.admit(setup.commit({".solstice/job.sh": "x"}))
     async with setup.planning(store=Busy(setup.store, failures=0)):
         assert (await setup.planned(run_id)).state is RunState.WAITING
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commits whose files have come."""
+    seen: list[str] = []
+
+    async def counted(
+        lookups: Sequence[FilesRequest], **options: Any
+    ) -> Sequence[FilesOrFailure | SingleFetch]:
+        answers = await fetch_group(lookups, **options)
+        seen.extend(lookup.request.commit_sha for lookup in lookups)
+        return answers
+
+    monkeypatch.setattr(commit_files, "fetch_group", counted)
+    return seen
+
+
+async def test_files_are_fetched_while_their_request_is_being_stored(
+    setup: PlanningSetup, fetched: list[str]
+) -> None:
+    early = EarlyFetches()
+    async with setup.planning(early=early):
+        await setup.planned(await setup.admit(setup.commit({".solstice/job.sh": "x"})))
+        request = setup.commit({".solstice/job.sh": "y"})
+        early.begin([request])
+        await wait_until(lambda: request.commit_sha in fetched)
+        setup.repository.path.rename(setup.repository.path.with_name("gone"))
+        assert (await setup.planned(await setup.admit(request))).state is RunState.WAITING
+    assert len(fetched) == 2
+    # Without planning, nothing is fetched.
+    early.begin([request.model_copy(update={"commit_sha": "1" * 40})])
+    assert len(fetched) == 2
+
+
+async def test_an_early_fetch_that_fails_is_tried_again_by_planning(
+    setup: PlanningSetup, fetched: list[str]
+) -> None:
+    early, moved = EarlyFetches(), setup.repository.path.with_name("moved")
+    async with setup.planning(early=early):
+        await setup.planned(await setup.admit(setup.commit({".solstice/job.sh": "x"})))
+        request = setup.commit({".solstice/job.sh": "y"})
+        setup.repository.path.rename(moved)
+        early.begin([request])
+        await wait_until(lambda: request.commit_sha in fetched)
+        moved.rename(setup.repository.path)
+        assert (await setup.planned(await setup.admit(request))).state is RunState.WAITING
+
+
+@pytest.mark.parametrize("kind", ["another repository", "untrusted", "delayed", "unfit machine"])
+async def test_what_may_not_be_planned_now_is_not_fetched_early(
+    kind: str, setup: PlanningSetup, fetched: list[str], tmp_path: Path
+) -> None:
+    class OneAtATime:
+        """A governor after a failure of its machine."""
+
+        def plannable(self, _most: int) -> int:
+            return 1
+
+        def machine_worked(self) -> None:
+            pass
+
+    early, other = EarlyFetches(), Repository(tmp_path / "other")
+    governor = cast("Governor", OneAtATime()) if kind == "unfit machine" else None
+    async with setup.planning(early=early, governor=governor):
+        first = setup.commit({".solstice/job.sh": "x"})
+        await setup.planned(await setup.admit(first))
+        request = setup.commit({".solstice/job.sh": "y"})
+        match kind:
+            case "another repository":
+                sha = other.commit({".solstice/job.sh": "z"})
+                request = job_request(repo_url=other.url, commit_sha=sha)
+            case "untrusted":
+                request = request.model_copy(update={"trusted": False})
+            case "delayed":
+                request = request.model_copy(update={"not_before": "2999-01-31T12:00:00Z"})
+        early.begin([request])
+        # A fetch that had begun would be the first of these two.
+        later = setup.commit({".solstice/job.sh": "last"})
+        await setup.planned(await setup.admit(later))
+    assert request.commit_sha not in fetched
