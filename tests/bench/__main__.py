@@ -86,6 +86,9 @@ def of_checkouts(beside: Path | None) -> Mapping[str, Measure]:
         "latency": lambda server, quick: latency.measure(
             server, count=100 if quick else 1_000, beside=beside
         ),
+        "builds": lambda server, quick: latency.measure_builds(
+            server, count=40 if quick else 400, beside=beside
+        ),
     }
 
 

@@ -1,6 +1,6 @@
-"""Measures from the webhook to its job's start, at 50 a second.
+"""Measures from the webhook to its job's start, and to the end of a real job, at a steady rate.
 
-Every push has its own commit, which git fetches.
+Every push has its own commit, which is fetched.
 """
 
 import asyncio
@@ -21,6 +21,8 @@ from tests.bench.services import Services, services
 from tests.servers.rabbitmq import RabbitMQServer
 
 PER_SECOND = 50.0
+BUILDS_PER_SECOND = 20.0
+"""For real jobs, which take processor time beside it all."""
 SLOTS = 32
 WARM_UP = 50
 TIMEOUT_SECONDS = 120.0
@@ -31,6 +33,9 @@ WORKFLOW = b'job "build" {\n    step "nothing" run="exit 0"\n}\n'
 class Latency:
     """The latencies in milliseconds."""
 
+    to: str
+    """What it took until."""
+    per_second: float
     count: int
     p50: float
     p99: float
@@ -42,7 +47,7 @@ class Latency:
     def summary(self) -> str:
         """The figures, for people."""
         return (
-            f"webhook to job start at {PER_SECOND:.0f}/s, {self.count} pushes, each its own commit fetched by git: "
+            f"webhook to {self.to} at {self.per_second:.0f}/s, {self.count} pushes, each its own commit: "
             f"p50 {self.p50:.0f} ms, p99 {self.p99:.0f} ms, worst {self.worst:.0f} ms"
             + (f"\nthe other checkout, {self.beside.summary}" if self.beside else "")
         )
@@ -57,28 +62,57 @@ async def measure(server: RabbitMQServer, *, count: int, beside: Path | None) ->
     return replace(await _measure(server, count, Path(sys.executable)), beside=other)
 
 
+async def measure_builds(server: RabbitMQServer, *, count: int, beside: Path | None) -> Latency:
+    """As `measure`, up to the end of a real job of one step that does nothing."""
+    other = await _measure_builds(server, count, python_of(beside)) if beside else None
+    return replace(await _measure_builds(server, count, Path(sys.executable)), beside=other)
+
+
 async def _measure(server: RabbitMQServer, count: int, python: Path) -> Latency:
+    waits = await _waits(server, count, python, PER_SECOND, moment="started_at", executor="scripted")
+    return _latency("job start", PER_SECOND, waits)
+
+
+async def _measure_builds(server: RabbitMQServer, count: int, python: Path) -> Latency:
+    waits = await _waits(server, count, python, BUILDS_PER_SECOND, moment="finished_at", executor="process")
+    return _latency("the end of a real job", BUILDS_PER_SECOND, waits)
+
+
+def _latency(to: str, per_second: float, waits: Sequence[float]) -> Latency:
+    return Latency(
+        to=to,
+        per_second=per_second,
+        count=len(waits),
+        p50=statistics.median(waits),
+        p99=waits[round(0.99 * (len(waits) - 1))],
+        worst=waits[-1],
+    )
+
+
+async def _waits(
+    server: RabbitMQServer, count: int, python: Path, per_second: float, *, moment: str, executor: str
+) -> Sequence[float]:
+    """Return the milliseconds from each webhook's due moment to this moment of its run, in their order."""
     with server.vhost() as vhost, tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         commits = repository(directory / "otter.git", count + WARM_UP)
         bodies = [
             load.push_of(commit, f"file://{directory}/otter.git", ref="refs/heads/main") for commit in commits
         ]
-        async with services(vhost.url, directory / "state", slots=SLOTS, python=python) as running:
+        async with services(
+            vhost.url, directory / "state", slots=SLOTS, python=python, EXECUTOR=executor
+        ) as running:
             sent = await load.at_rate(
-                running.forge_port, [load.request_bytes(body) for body in bodies], per_second=PER_SECOND
+                running.forge_port, [load.request_bytes(body) for body in bodies], per_second=per_second
             )
-            started = await starts(running, len(commits))
-    waits = sorted(
-        1000 * (started[commit] - at) for commit, at in list(zip(commits, sent, strict=True))[WARM_UP:]
-    )
-    return Latency(
-        count=count, p50=statistics.median(waits), p99=waits[round(0.99 * (len(waits) - 1))], worst=waits[-1]
+            reached = await moments(running, len(commits), moment)
+    return sorted(
+        1000 * (reached[commit] - at) for commit, at in list(zip(commits, sent, strict=True))[WARM_UP:]
     )
 
 
-async def starts(running: Services, count: int) -> dict[str, float]:
-    """When each commit's job started, in seconds since the epoch, after all have."""
+async def moments(running: Services, count: int, moment: str) -> dict[str, float]:
+    """When each commit's run came to this moment, in seconds since the epoch, after all have."""
     async with (
         httpx2.AsyncClient(base_url=running.orchestrator_url) as client,
         asyncio.timeout(TIMEOUT_SECONDS),
@@ -91,9 +125,7 @@ async def starts(running: Services, count: int) -> dict[str, float]:
                 )
                 page = answer.raise_for_status().json()
                 after = page["next"]
-                found.update(
-                    {run["commit_sha"]: run["started_at"] for run in page["runs"] if run["started_at"]}
-                )
+                found.update({run["commit_sha"]: run[moment] for run in page["runs"] if run[moment]})
             if len(found) == count:
                 return {commit: parse_timestamp(at).timestamp() for commit, at in found.items()}
             await asyncio.sleep(1)

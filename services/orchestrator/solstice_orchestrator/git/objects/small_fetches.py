@@ -28,6 +28,8 @@ from solstice_orchestrator.git.repository import object_format
 
 FETCH_SECONDS: Final = 5.0
 """The time limit; then git tries."""
+READ_AT_ONCE_BYTES: Final = 16 * 1024
+"""A smaller pack is read without a thread, which would take longer."""
 PIECE_BYTES: Final = 64 * 1024
 OK: Final = 200
 _END: Final = b"\r\n\r\n"
@@ -53,8 +55,10 @@ async def fetch_small(
                 answer = await _from_directory(here[1], fetch_request(shas), policy, scratch)
             else:
                 answer = await _from_host(request, fetch_request(shas), policy)
-        pack = pack_in(answer)
-        return await asyncio.to_thread(read_pack, pack, object_format(shas[0]))
+        pack, digest = pack_in(answer), object_format(shas[0])
+        if len(pack) <= READ_AT_ONCE_BYTES:
+            return read_pack(pack, digest)
+        return await asyncio.to_thread(read_pack, pack, digest)
     except (
         CheckoutFailed,
         NoConnection,
