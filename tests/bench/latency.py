@@ -1,4 +1,4 @@
-"""Measures from the webhook to its job's start, and to the end of a real job, at a steady rate.
+"""Measures from the webhook to its job's start, and to a real job's end.
 
 Every push has its own commit, which is fetched.
 """
@@ -63,7 +63,7 @@ async def measure(server: RabbitMQServer, *, count: int, beside: Path | None) ->
 
 
 async def measure_builds(server: RabbitMQServer, *, count: int, beside: Path | None) -> Latency:
-    """As `measure`, up to the end of a real job of one step that does nothing."""
+    """As `measure`, up to the end of a real job."""
     other = await _measure_builds(server, count, python_of(beside)) if beside else None
     return replace(await _measure_builds(server, count, Path(sys.executable)), beside=other)
 
@@ -92,7 +92,7 @@ def _latency(to: str, per_second: float, waits: Sequence[float]) -> Latency:
 async def _waits(
     server: RabbitMQServer, count: int, python: Path, per_second: float, *, moment: str, executor: str
 ) -> Sequence[float]:
-    """Return the milliseconds from each webhook's due moment to this moment of its run, in their order."""
+    """Return the milliseconds from each webhook to this moment of its run, sorted."""
     with server.vhost() as vhost, tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         commits = repository(directory / "otter.git", count + WARM_UP)
@@ -112,7 +112,7 @@ async def _waits(
 
 
 async def moments(running: Services, count: int, moment: str) -> dict[str, float]:
-    """When each commit's run came to this moment, in seconds since the epoch, after all have."""
+    """When each commit's run came to this moment, after all have."""
     async with (
         httpx2.AsyncClient(base_url=running.orchestrator_url) as client,
         asyncio.timeout(TIMEOUT_SECONDS),

@@ -23,7 +23,7 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git import fetching
 from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy
 from solstice_orchestrator.git.credentials.credential_rules import CredentialChoice
-from solstice_orchestrator.git.objects.commit_checkout import plain_commit
+from solstice_orchestrator.git.objects.commit_checkout import whole_commit
 from solstice_orchestrator.git.objects.object_cache import CommitKey
 from solstice_orchestrator.git.objects.pack_file import LeftToGit, SmallPack
 from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
@@ -255,7 +255,7 @@ def _answers_in(pack: SmallPack, lookups: Sequence[FilesRequest]) -> Sequence[Fi
     """Return the wanted files of commits that are in the pack; raises LeftToGit."""
     answers = []
     for lookup in lookups:
-        found = plain_commit(pack, lookup.request.commit_sha).entries
+        found = whole_commit(pack, lookup.request.commit_sha).entries
         entries = {each.path: TreeEntry(mode=each.mode, blob=each.object.id) for each in found}
         answers.append(_answer(lookup, entries, {each.object.id: each.object.content for each in found}))
     return answers

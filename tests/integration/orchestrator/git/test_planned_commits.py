@@ -26,7 +26,7 @@ from solstice_orchestrator.git.credentials.credential_rules import (
     Withheld,
 )
 from solstice_orchestrator.git.objects.checkout_copy import MAX_ENTRIES
-from solstice_orchestrator.git.objects.commit_checkout import plain_commit
+from solstice_orchestrator.git.objects.commit_checkout import whole_commit
 from solstice_orchestrator.git.objects.object_cache import CommitKey
 from solstice_orchestrator.git.objects.pack_file import (
     MAX_OBJECT_BYTES,
@@ -85,7 +85,7 @@ class Harbour:
 
 
 def files_of(place: Path) -> dict[str, tuple[int, bytes]]:
-    """The mode and content of all below, without what differs: packs, the index and the reflog."""
+    """Mode and content of all below, but for packs, the index and the reflog."""
     return {
         name: (
             path.lstat().st_mode,
@@ -150,14 +150,13 @@ async def test_commits_of_one_fetch_are_written_as_git_checks_them_out(
         ).count("\n")
 
 
-async def test_a_first_commit_is_not_shallow(tmp_path: Path) -> None:
+async def test_a_first_commit_is_written_as_git_does(tmp_path: Path) -> None:
     harbour = Harbour(tmp_path)
     sha = harbour.repository.git("rev-parse", "HEAD")
     await harbour.plan(sha)
     copy = await harbour.written(sha)
     assert copy is not None
     assert files_of(copy) == files_of(await harbour.by_git(sha))
-    assert git(copy, "rev-parse", "--is-shallow-repository") == "false\n"
 
 
 @pytest.mark.parametrize(
@@ -237,15 +236,12 @@ async def test_the_commits_planned_last_stay_below_the_limit(tmp_path: Path) -> 
 
 
 async def test_a_changed_pack_has_no_object_of_that_name(tmp_path: Path) -> None:
-    """A job of the same user may change what git has fetched before it is read."""
+    """A job of the same user may change what git has fetched."""
     harbour = Harbour(tmp_path)
     sha = harbour.repository.commit({"a": "ahoy\n"})
-    blob, tree = (harbour.repository.git("rev-parse", f"{sha}{each}") for each in (":a", "^{tree}"))
+    objects = objects_of(harbour.repository, sha)
+    blob = harbour.repository.git("rev-parse", f"{sha}:a")
     for content in (b"ahoy\n", b"poison\n"):
-        objects = {
-            each: PackedObject(kind, raw_object(harbour.repository, kind, each))
-            for kind, each in (("commit", sha), ("tree", tree))
-        }
         _, pack, _ = written_pack({**objects, blob: PackedObject("blob", content)}, "sha1")
         harbour.planned.keep(harbour.key(sha), read_pack(pack, "sha1"))
         place = tmp_path / f"place of {len(content)}"
@@ -255,7 +251,18 @@ async def test_a_changed_pack_has_no_object_of_that_name(tmp_path: Path) -> None
         assert (place / "a").exists() is is_true
 
 
-def raw_object(repository: Repository, kind: str, object_id: str) -> bytes:
+def objects_of(repository: Repository, sha: str) -> dict[str, PackedObject]:
+    """All objects of a commit without directories."""
+    listed = repository.git("rev-list", "--objects", "--no-walk", sha)
+    ids = [line.split()[0] for line in listed.splitlines()]
+    return {
+        each: PackedObject(repository.git("cat-file", "-t", each), raw_object(repository, each))
+        for each in ids
+    }
+
+
+def raw_object(repository: Repository, object_id: str) -> bytes:
+    kind = repository.git("cat-file", "-t", object_id)
     return subprocess.run(
         ["git", "cat-file", kind, object_id],
         cwd=repository.path,
@@ -354,21 +361,17 @@ async def test_a_commit_in_which_git_might_find_an_error_is_left_to_git(
 ) -> None:
     harbour = Harbour(tmp_path)
     sha = harbour.repository.commit({"a": "ahoy\n"})
-    tree, blob = (harbour.repository.git("rev-parse", f"{sha}{each}") for each in ("^{tree}", ":a"))
-    commit = raw_object(harbour.repository, "commit", sha)
-    rest = {
-        each: PackedObject(kind, raw_object(harbour.repository, kind, each))
-        for kind, each in (("tree", tree), ("blob", blob))
-    }
+    rest = objects_of(harbour.repository, sha)
+    commit = rest.pop(sha).content
     for content in (commit, change(commit)):
         own = PackedObject("commit", content)
         pack = read_pack(written_pack({"0" * 40: own, **rest}, "sha1")[1], "sha1")
         (name,) = [each for each, found in pack.objects.items() if found.kind == "commit"]
         if content == commit:
-            assert [each.path for each in plain_commit(pack, name).entries] == ["a"]
+            assert [each.path for each in whole_commit(pack, name).entries] == ["a", "first.txt"]
         else:
             with pytest.raises(LeftToGit):
-                plain_commit(pack, name)
+                whole_commit(pack, name)
 
 
 @pytest.mark.parametrize(
@@ -403,7 +406,7 @@ def test_a_tree_in_which_git_might_find_an_error_is_left_to_git(entries: bytes) 
     found = _read_written(commit, tree, blob)
     (sha,) = [each for each, one in found.items() if one.kind == "commit"]
     with pytest.raises(LeftToGit):
-        plain_commit(SmallPack(found, 0), sha)
+        whole_commit(SmallPack(found, 0), sha)
 
 
 def _read_written(*objects: PackedObject) -> Mapping[str, PackedObject]:

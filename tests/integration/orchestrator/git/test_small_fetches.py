@@ -15,7 +15,7 @@ from solstice_orchestrator.git import addresses
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.commit_files import CommitFiles
 from solstice_orchestrator.git.objects import small_fetches
-from solstice_orchestrator.git.objects.commit_checkout import plain_commit
+from solstice_orchestrator.git.objects.commit_checkout import whole_commit
 from solstice_orchestrator.git.objects.fetch_messages import MAX_ANSWER_BYTES, fetch_request, pack_in
 from solstice_orchestrator.git.objects.pack_file import LeftToGit, SmallPack
 from solstice_orchestrator.git.objects.small_fetches import fetch_small
@@ -56,7 +56,7 @@ async def fetched(forge: PrivateForge, policy: GitPolicy | None = None, **change
 
 
 def workflow(pack: SmallPack, sha: str) -> bytes:
-    (entry,) = [each for each in plain_commit(pack, sha).entries if each.path == PATHS[0]]
+    (entry,) = [each for each in whole_commit(pack, sha).entries if each.path == PATHS[0]]
     return entry.object.content
 
 
@@ -105,7 +105,9 @@ async def test_planning_fetches_further_commits_with_one_request_each(forge: Pri
 
 
 @pytest.mark.parametrize("trouble", ["untrusted", "other token", "no file", "foreign certificate"])
-async def test_the_token_goes_to_nobody_else(trouble: str, forge: PrivateForge, tmp_path: Path) -> None:
+async def test_the_token_is_sent_to_no_other_host_and_for_no_other_run(
+    trouble: str, forge: PrivateForge, tmp_path: Path
+) -> None:
     policy, changes = forge.policy(), dict[str, Any]()
     match trouble:
         case "untrusted":
@@ -181,22 +183,27 @@ async def test_every_answer_of_a_hostile_host_is_left_to_git(
             await from_url(url, "1" * 40, tmp_path, policy)
 
 
-def sending(head: bytes, piece: bytes, *, times: int = 1, pause: float = 0.0) -> Any:
-    """A server that answers with these bytes, over and over."""
+class Sending:
+    """A server that answers with these bytes, the piece over and over."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, head: bytes, piece: bytes, times: int, pause: float) -> None:
+        self._head, self._piece, self._times, self._pause = head, piece, times, pause
+        self.ended = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"0009done\n0000")
-        writer.write(head)
+        writer.write(self._head)
         with contextlib.suppress(OSError):
-            for _ in range(times):
+            for _ in range(self._times):
                 if reader.at_eof():
                     break
-                writer.write(piece)
+                writer.write(self._piece)
                 await writer.drain()
-                await asyncio.sleep(pause)
+                await asyncio.sleep(self._pause)
         writer.close()
-
-    return serve
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        self.ended.set()
 
 
 TYPE = b"Content-Type: application/x-git-upload-pack-result\r\n"
@@ -243,13 +250,14 @@ async def test_a_strange_answer_is_left_to_git_in_bounded_time_and_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(small_fetches, "FETCH_SECONDS", 1.0)
-    serve = sending(head, piece, times=times, pause=pause)
+    sending = Sending(head, piece, times, pause)
     async with asyncio.timeout(20):
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(sending.serve, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
             with pytest.raises(LeftToGit):
                 await from_url(f"http://127.0.0.1:{port}/x.git", "1" * 40, tmp_path, policy)
+            await sending.ended.wait()
 
 
 @pytest.mark.parametrize(
@@ -319,7 +327,7 @@ def test_only_a_whole_answer_has_a_pack(change: Callable[[bytes], bytes]) -> Non
 
 def test_a_request_names_each_commit_and_no_history() -> None:
     request = fetch_request(["1" * 40, "2" * 40])
-    assert request.startswith(b"0012command=fetch\n001aobject-format=sha1\n0001")
+    assert request.startswith(b"0012command=fetch\n0017object-format=sha1\n0001")
     assert request.endswith(
         b"000ddeepen 1\n0032want " + b"1" * 40 + b"\n0032want " + b"2" * 40 + b"\n0009done\n0000"
     )

@@ -1,4 +1,4 @@
-"""The files of a small checkout as values, and how they are written into an empty directory.
+"""Holds the files of a small checkout, and writes them into an empty directory.
 
 Git's index names the inode and the times of each file, and is corrected in each copy: commands that trust the index,
 such as `git diff-index`, would take all files for changed ones.

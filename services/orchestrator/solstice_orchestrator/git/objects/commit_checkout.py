@@ -52,13 +52,12 @@ _MODES: Final = {
 _LONGEST_IN_FLAGS: Final = 0xFFF
 _PERSON: Final = rb"[^<>\n\0]+ <[^<>\n\0]*> [1-9]\d{0,10} [+-]\d{4}\n"
 _COMMIT: Final = re.compile(
-    rb"tree [0-9a-f]+\n(?P<parents>(?:parent [0-9a-f]+\n)*)author %s" % _PERSON
-    + rb"committer %s[^\0]*\Z" % _PERSON
+    rb"tree [0-9a-f]+\n(?:parent [0-9a-f]+\n)*author %s" % _PERSON + rb"committer %s[^\0]*\Z" % _PERSON
 )
 """A commit in which git's checks find nothing (fsck.c)."""
 
 
-class PlainEntry(NamedTuple):
+class CommitEntry(NamedTuple):
     """A file, link or directory of a commit."""
 
     path: str
@@ -67,30 +66,28 @@ class PlainEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PlainCommit:
+class WholeCommit:
     """A commit that is here whole, with all that is in it."""
 
     commit: GitObject
     root: GitObject
-    has_parents: bool
-    entries: Sequence[PlainEntry]
+    entries: Sequence[CommitEntry]
     """Each directory before what is in it."""
 
 
-def plain_commit(pack: SmallPack, commit_sha: str) -> PlainCommit:
+def whole_commit(pack: SmallPack, commit_sha: str) -> WholeCommit:
     """Return a commit whose objects are all in the pack; raises LeftToGit.
 
     It has no more than a small checkout has, and nothing that git's checks of fetched objects could refuse.
     """
     commit = pack.object(commit_sha, "commit")
-    matched = _COMMIT.match(commit.content)
-    if matched is None:
+    if _COMMIT.match(commit.content) is None:
         raise LeftToGit
     root = pack.object(pack.tree_of(commit_sha), "tree")
-    return PlainCommit(commit, root, bool(matched["parents"]), tuple(_entries(pack, root)))
+    return WholeCommit(commit, root, tuple(_entries(pack, root)))
 
 
-def _entries(pack: SmallPack, root: GitObject) -> Iterator[PlainEntry]:
+def _entries(pack: SmallPack, root: GitObject) -> Iterator[CommitEntry]:
     todo, left, size_bytes = [("", root)], MAX_ENTRIES, 0
     while todo:
         above, tree = todo.pop()
@@ -109,7 +106,7 @@ def _entries(pack: SmallPack, root: GitObject) -> Iterator[PlainEntry]:
                 raise LeftToGit
             if mode == _LINK and not _is_plain_target(found.content):
                 raise LeftToGit
-            yield PlainEntry(above + name, mode, found)
+            yield CommitEntry(above + name, mode, found)
             if is_directory:
                 todo.append((f"{above}{name}/", found))
         if not names:
@@ -128,7 +125,7 @@ def _is_plain_target(content: bytes) -> bool:
 
 def composed_checkout(pack: SmallPack, repo_url: str, commit_sha: str) -> CheckoutCopy:
     """Return the checkout of a commit whose objects are all in the pack; raises LeftToGit."""
-    digest, found = object_format(commit_sha), plain_commit(pack, commit_sha)
+    digest, found = object_format(commit_sha), whole_commit(pack, commit_sha)
     index, places = _index([each for each in found.entries if each.mode != DIRECTORY], digest)
     files = (
         *_repository(found, repo_url, digest),
@@ -143,7 +140,7 @@ def composed_checkout(pack: SmallPack, repo_url: str, commit_sha: str) -> Checko
     return CheckoutCopy(files, index, _MODES[_FILE], places, digest, size_bytes)
 
 
-def _repository(found: PlainCommit, repo_url: str, digest: str) -> Sequence[CheckoutFile]:
+def _repository(found: WholeCommit, repo_url: str, digest: str) -> Sequence[CheckoutFile]:
     """Return the files of the job's repository, without the index."""
     commit, root = found.commit, found.root
     objects = {commit.id: PackedObject("commit", commit.content), root.id: PackedObject("tree", root.content)}
@@ -154,7 +151,6 @@ def _repository(found: PlainCommit, repo_url: str, digest: str) -> Sequence[Chec
     config = repository_config(url=repo_url, object_format=digest, bare=False)
     directory, file, read_only = _MODES[DIRECTORY], _MODES[_FILE], stat.S_IFREG | 0o444
     head = f"{commit.id}\n".encode()
-    shallow = [CheckoutFile(".git/shallow", file, head)] if found.has_parents else []
     return (
         CheckoutFile(".git", directory),
         CheckoutFile(".git/refs", directory),
@@ -164,12 +160,12 @@ def _repository(found: PlainCommit, repo_url: str, digest: str) -> Sequence[Chec
         CheckoutFile(f".git/objects/pack/pack-{name}.idx", read_only, index),
         CheckoutFile(".git/config", file, config.encode()),
         CheckoutFile(".git/HEAD", file, head),
-        *shallow,
+        CheckoutFile(".git/shallow", file, head),
     )
 
 
-def _index(entries: Sequence[PlainEntry], digest: str) -> tuple[bytes, Sequence[tuple[int, str]]]:
-    """Return an index of these files without their times and inodes, and where each of them stands in it."""
+def _index(entries: Sequence[CommitEntry], digest: str) -> tuple[bytes, Sequence[tuple[int, str]]]:
+    """Return an index without times and inodes, and where in it each file stands."""
     index = bytearray(INDEX_HEADER.pack(b"DIRC", 2, len(entries)))
     places = list[tuple[int, str]]()
     for entry in sorted(entries, key=lambda each: each.path.encode()):

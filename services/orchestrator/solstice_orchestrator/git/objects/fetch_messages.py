@@ -3,6 +3,7 @@
 Version 2 of git's protocol (git-scm.com/docs/protocol-v2, "fetch"), as far as it is needed for that.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -14,6 +15,7 @@ MAX_ANSWER_BYTES: Final = MAX_PACK_BYTES + 64 * 1024
 _FLUSH: Final = b"0000"
 _DELIMITER: Final = b"0001"
 _LENGTH_BYTES: Final = 4
+_DIGITS: Final = re.compile(rb"[0-9a-f]{4}")
 _PACK: Final = 1
 _PROGRESS: Final = 2
 
@@ -49,7 +51,7 @@ def pack_in(answer: bytes) -> bytes:
 
 
 def _lines(answer: bytes) -> Iterator[bytes]:
-    """Yield each line of the answer, and an empty one for each delimiter, up to the answer's end."""
+    """Yield each line of a whole answer, and an empty one for each delimiter."""
     at = 0
     while (length := answer[at : at + _LENGTH_BYTES]) != _FLUSH:
         end = at + (_LENGTH_BYTES if length == _DELIMITER else _length(length))
@@ -62,7 +64,7 @@ def _lines(answer: bytes) -> Iterator[bytes]:
 
 
 def _length(digits: bytes) -> int:
-    length = int(digits, 16) if digits.isalnum() and len(digits) == _LENGTH_BYTES else 0
+    length = int(digits, 16) if _DIGITS.fullmatch(digits) else 0
     if length <= _LENGTH_BYTES:
         raise LeftToGit
     return length

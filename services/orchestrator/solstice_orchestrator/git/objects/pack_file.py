@@ -121,7 +121,10 @@ class SmallPack:
 
 
 def read_pack_of(git_dir: Path, digest: str) -> SmallPack:
-    """Read the only pack of a bare repository; raises LeftToGit. `digest` is the name of the repository's hash."""
+    """Read the only pack of a bare repository; raises LeftToGit.
+
+    `digest` is the name of the repository's hash.
+    """
     try:
         (pack,) = (git_dir / "objects" / "pack").glob("*.pack")
         if pack.stat().st_size > MAX_PACK_BYTES:
@@ -170,7 +173,10 @@ def _id_of(found: PackedObject, digest: str) -> str:
 def _next_object(
     pack: memoryview, offset: int, before: Mapping[int, PackedObject]
 ) -> tuple[PackedObject, int]:
-    """Return the object at this place, and where the next one is. `before` are those at earlier places."""
+    """Return the object at this place, and where the next one is.
+
+    `before` are those at earlier places.
+    """
     at, number, size = _head(pack, offset)
     if number == _OFFSET_DELTA:
         at, distance = _distance(pack, at)
@@ -182,7 +188,7 @@ def _next_object(
 
 
 def _head(pack: memoryview, at: int) -> tuple[int, int, int]:
-    """Return where an entry's data begins, the number of its kind, and the size of the data."""
+    """Return where an entry's data begins, the number of its kind, and its size."""
     byte = pack[at]
     number, size, shift = byte >> 4 & 7, byte & 15, 4
     while byte & 0x80:
@@ -219,7 +225,9 @@ def _inflated(pack: memoryview, at: int, size: int) -> tuple[bytes, int]:
 
 
 def with_delta(base: bytes, delta: bytes) -> bytes:
-    """Return the content that a delta makes of its base; raises LeftToGit, or IndexError for a cut one.
+    """Return the content that a delta makes of its base.
+
+    Raises LeftToGit, or IndexError for a cut one.
 
     The format: git-scm.com/docs/gitformat-pack, "Deltified representation".
     """
@@ -238,12 +246,14 @@ def with_delta(base: bytes, delta: bytes) -> bytes:
                     numbers[place] = delta[at]
                     at += 1
             begin, length = int.from_bytes(numbers[:4], "little"), int.from_bytes(numbers[4:], "little")
-            piece = base[begin : begin + (length or _COPIED_AT_MOST)]
+            length = length or _COPIED_AT_MOST
+            piece = base[begin : begin + length]
         else:
-            piece = delta[at : at + instruction]
-            at += instruction
+            length = instruction
+            piece = delta[at : at + length]
+            at += length
         content += piece
-        if not piece or len(content) > size:
+        if not length or len(piece) != length or len(content) > size:
             raise LeftToGit
     if len(content) != size:
         raise LeftToGit

@@ -17,9 +17,9 @@ FASTEST: Final = 1
 
 
 def written_pack(objects: Mapping[str, PackedObject], digest: str) -> tuple[str, bytes, bytes]:
-    """Return the name, the pack and the index of these objects, which stand by their ids.
+    """Return the name, the pack and the index of these objects.
 
-    `digest` is the name of the repository's hash.
+    They stand by their ids. `digest` is the name of the repository's hash.
     """
     pack = bytearray(struct.pack(">4sII", b"PACK", 2, len(objects)))
     places = dict[str, tuple[int, int]]()
@@ -45,7 +45,10 @@ def _head(number: int, size: int) -> bytes:
 
 
 def _index(places: Mapping[str, tuple[int, int]], checksum: bytes, digest: str) -> bytes:
-    """Return an index of version 2; `places` has the CRC and the offset of each entry by its object's id."""
+    """Return an index of version 2.
+
+    `places` has the CRC and the offset of each entry, by its object's id.
+    """
     ids = sorted(places)
     firsts = [int(each[:2], 16) for each in ids]
     fanout = [sum(first <= byte for first in firsts) for byte in range(256)]

@@ -31,9 +31,9 @@ class _Planned(NamedTuple):
 
 
 class PlannedCommits:
-    """The commits that were planned or used last, with at most a small part of `cache_max_bytes`.
+    """The commits that were planned or used last.
 
-    A commit counts as proven for PROVEN_SECONDS: the right to read it may end.
+    They have at most a small part of `cache_max_bytes`. A commit counts as proven for PROVEN_SECONDS: the right to read it may end.
     """
 
     def __init__(self, cache_max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,7 +1,7 @@
 """Fetches commits of a small repository without a git process of ours.
 
 A fetch by git takes three or four processes, and two requests to the host. This one takes none and one request. It only
-has to succeed: whatever is unusual in the repository, the way to it or the answer is left to git, which fetches again
+has to succeed: all that is unusual in the repository, the way to it or the answer is left to git, which fetches again
 and knows what to say about a failure.
 
 It connects as git's gateway does: to checked addresses, through the environment's proxy, with a verified certificate and
