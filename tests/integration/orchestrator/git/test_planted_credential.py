@@ -44,8 +44,13 @@ for part in {parts}; do
 done
 """
 """Reads all that it can, while the orchestrator fetches each part of a checkout for another job."""
-PARTS = {"repository": "/river/", "large-file": "/info/lfs/", "submodule": "/pike/"}
-"""The path of each part's requests."""
+PARTS = {
+    "small-fetch": "/river/.git/git-upload-pack",
+    "repository": "/river/.git/info/refs",
+    "large-file": "/info/lfs/",
+    "submodule": "/pike/",
+}
+"""The path of the first request of each part, in their order: planning asks without git at first."""
 WORKFLOW = """
 job "search" {
     checkout submodules=#true lfs=#true
@@ -99,7 +104,7 @@ async def test_a_planted_credential_is_found_nowhere_by_a_job_that_runs_meanwhil
 
     def hold(path: str) -> None:
         for part in [part for part, begin in PARTS.items() if begin in path and (loot / "ready").exists()]:
-            if not (loot / f"fetching-{part}").exists() and (part != "repository" or "/lfs/" not in path):
+            if not (loot / f"fetching-{part}").exists():
                 (loot / f"fetching-{part}").touch()
                 asyncio.run(wait_until((loot / f"done-{part}").exists))
 
@@ -133,6 +138,7 @@ async def test_a_planted_credential_is_found_nowhere_by_a_job_that_runs_meanwhil
     assert [view.state for view in views] == [JobState.SUCCEEDED] * 2
     for part in ("repository", "submodule"):
         assert b"GIT_CONFIG_VALUE_1=Authorization: Basic" in (loot / f"processes-{part}").read_bytes()
+    assert b"Authorization" not in (loot / "processes-small-fetch").read_bytes()
     assert b"=lfs.url" in (loot / "processes-large-file").read_bytes()
     assert {given for _, given in asking.requests} == {asking.authorization}
     forms = (TOKEN.encode(), asking.authorization.removeprefix("Basic ").encode())
