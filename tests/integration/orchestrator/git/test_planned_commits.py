@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,13 +39,18 @@ from solstice_orchestrator.git.objects.pack_file import (
 )
 from solstice_orchestrator.git.objects.pack_writing import written_pack
 from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
+from solstice_orchestrator.store import open_store
+from solstice_orchestrator.store.views import JobView
 from tests.builders import job_request
 from tests.executor_harness import open_harness, replace_checkout
+from tests.gated_jobs import Commit, all_ended, publish_requests, wait_for_jobs
 from tests.repositories import GIT_ENVIRONMENT, Repository
+from tests.servers.orchestrator import SharedFiles, orchestrator
 
 POLICY = GitPolicy(protocols=("file",))
 LIMIT = 1024**3
 PATHS = (".solstice/workflow.kdl",)
+GIT_WORDS = {"upload-pack", "fetch", "cat-file", "checkout", "rev-list", "ls-tree", "pack-refs"}
 
 
 class Harbour:
@@ -430,3 +436,33 @@ async def test_a_job_of_a_planned_commit_needs_no_git_host(tmp_path: Path) -> No
         assert harness.text.count("hello from the commit") == 2
         replace_checkout(harness, planned=PlannedCommits(0))
         assert (await harness.run("true")).reason is Reason.COMMIT_NOT_FOUND
+
+
+def _have_ended(count: int, views: Sequence[JobView]) -> bool:
+    return len(views) == count and all_ended(views)
+
+
+async def test_a_further_push_to_a_small_repository_needs_no_git_but_the_servers(tmp_path: Path) -> None:
+    """In a whole orchestrator, whose planning and jobs share what was fetched."""
+    program, called = tmp_path / "bin" / "git", tmp_path / "called"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >> {called}\nPATH="{os.environ["PATH"]}" exec git "$@"\n')
+    program.chmod(0o755)
+    (tmp_path / "service").mkdir()
+    shared, repository = SharedFiles(directory=tmp_path / "service"), Repository(tmp_path / "harbour")
+    async with open_store(shared.database_url) as store:
+        with orchestrator(shared, PATH=f"{program.parent}:{os.environ['PATH']}"):
+            for count in (1, 2):
+                called.write_text("")
+                sha = repository.commit(
+                    {".solstice/job.sh": "test $(git rev-list --count HEAD) = 1\n", "n": str(count)}
+                )
+                await publish_requests(shared, Commit(repository, sha))
+                await wait_for_jobs(store, partial(_have_ended, count))
+            views = await store.jobs(limit=9)
+    assert [view.state for view in views] == [JobState.SUCCEEDED] * 2
+    words = [
+        next(word for word in line.split() if word in GIT_WORDS) for line in called.read_text().splitlines()
+    ]
+    # The job's own commands find another git.
+    assert words == ["upload-pack"]
