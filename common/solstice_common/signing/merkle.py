@@ -10,7 +10,7 @@ so a step has no free bit, and the end of a path is the path of the node above.
 
 import re
 from base64 import urlsafe_b64encode
-from binascii import a2b_base64
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Final
@@ -24,9 +24,10 @@ MAX_PATH_CHARACTERS: Final = MAX_LEVELS * STEP_CHARACTERS
 _PATH: Final = re.compile(rf"([A-Za-z0-9_-]{{{STEP_CHARACTERS}}}){{1,{MAX_LEVELS}}}")
 _OF_BODY: Final = b"\x00"
 _OF_NODE: Final = b"\x01"
-_LEFT: Final = b"\x00"
-_RIGHT: Final = b"\x01"
-_PLACES: Final = (_LEFT, _RIGHT)
+_LEFT: Final = 0
+_RIGHT: Final = 1
+_PLACES: Final = (b"\x00", b"\x01")
+_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 
 
 def grow_tree(bodies: Sequence[bytes]) -> tuple[bytes, Sequence[str]]:
@@ -61,50 +62,51 @@ class ProvenTree:
 
     def __init__(self, is_root: Callable[[bytes], bool]) -> None:
         self._is_root = is_root
-        self._digests: dict[bytes, bytes] = {}
-        """The digest of each proven node, by the steps of its path."""
+        self._digests: dict[str, bytes] = {}
+        """The digest of each proven node, by its path."""
 
     def proves(self, body: bytes, path: str) -> bool:
         """Whether the path leads from this body to the root."""
-        steps = _read_steps(path)
-        if not steps:
+        if not path:
             return False
         digest = sha256(_OF_BODY + body).digest()
-        known = self._digests.get(steps)
-        return digest == known if known is not None else self._leads_to_root(digest, steps)
+        known = self._digests.get(path)
+        return digest == known if known is not None else self._leads_to_root(digest, path)
 
-    def _leads_to_root(self, digest: bytes, steps: bytes) -> bool:
+    def _leads_to_root(self, digest: bytes, path: str) -> bool:
+        if len(path) > MAX_PATH_CHARACTERS or len(path) % STEP_CHARACTERS:
+            return False
         known: bytes | None = None
-        passed: dict[bytes, bytes] = {}
-        while steps and known is None:
-            place, neighbour, steps = steps[:1], steps[1:_STEP_BYTES], steps[_STEP_BYTES:]
-            if place == _RIGHT:
-                passed[_LEFT + digest + steps] = neighbour
-                digest = _parent(digest, neighbour)
-            elif place == _LEFT:
-                passed[_RIGHT + digest + steps] = neighbour
-                digest = _parent(neighbour, digest)
-            else:
+        passed: dict[str, bytes] = {}
+        while path and known is None:
+            step = _read_step(path[:STEP_CHARACTERS])
+            if step is None:
                 return False
-            passed[steps] = digest
-            known = self._digests.get(steps)
+            neighbour, path = step[1:], path[STEP_CHARACTERS:]
+            if step[0] == _RIGHT:
+                passed[_step(_LEFT, digest) + path] = neighbour
+                digest = _parent(digest, neighbour)
+            else:
+                passed[_step(_RIGHT, digest) + path] = neighbour
+                digest = _parent(neighbour, digest)
+            passed[path] = digest
+            known = self._digests.get(path)
         if digest != known and (known is not None or not self._is_root(digest)):
             return False
         self._digests.update(passed)
         return True
 
 
-def _read_steps(path: str) -> bytes:
-    """Return the steps' bytes; none for a text that is no path."""
-    size = len(path)
-    if size > MAX_PATH_CHARACTERS or size % STEP_CHARACTERS or "+" in path or "/" in path:
-        return b""
+def _read_step(text: str) -> bytes | None:
+    """Return a step's bytes: the place and the neighbour's digest. None for what is none."""
+    if "+" in text or "/" in text:
+        return None
     try:
-        steps = a2b_base64(path.replace("-", "+").replace("_", "/"), strict_mode=True)
+        step = a2b_base64(text.replace("-", "+").replace("_", "/"))
     except ValueError:
-        return b""
-    # A text with padding has fewer.
-    return steps if 4 * len(steps) == 3 * size else b""
+        return None
+    # What is no letter of base64 was skipped.
+    return step if len(step) == _STEP_BYTES and step[0] <= _RIGHT else None
 
 
 def _parent(left: bytes, right: bytes) -> bytes:
@@ -117,3 +119,9 @@ def _steps(level: Sequence[bytes]) -> Sequence[str]:
     data = b"".join([_PLACES[at % 2] + digest for at, digest in enumerate(level)])
     text = urlsafe_b64encode(data).decode()
     return [text[start : start + STEP_CHARACTERS] for start in range(0, len(text), STEP_CHARACTERS)]
+
+
+def _step(place: int, digest: bytes) -> str:
+    """How a path names a neighbour."""
+    # As `urlsafe_b64encode`, without its two calls.
+    return b2a_base64(_PLACES[place] + digest, newline=False).translate(_URL_SAFE).decode()
