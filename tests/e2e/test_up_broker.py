@@ -1,18 +1,23 @@
 """`solstice up --broker URL` on each broker, on none, and on a wrong one."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx2
 import pytest
 
+from solstice_common.settings import BrokerSettings
+from solstice_common.topology import full_topology
 from tests.brokers import broker_url, pytest_generate_tests
 from tests.servers.ports import free_ports
 from tests.servers.solstice_up import clean_environment, repository, solstice_up
 
 __all__ = ["broker_url", "pytest_generate_tests"]
 
+TRANSPORTS = {"sqlite": "embedded", "redis": "redis", "nats": "nats", "amqp": "rabbitmq"}
 WORKFLOW = 'job "hello" { step "say" run="echo hello over $SOLSTICE_SOURCE"; }'
 
 
@@ -30,6 +35,17 @@ def test_job_runs_over_the_broker_that_up_was_given(broker_url: str, tmp_path: P
         assert "hello over manual\n" in followed.stdout
         (run,) = up.json("runs")["runs"]
         assert run["state"] == "succeeded"
+        transport = httpx2.get(f"{up.page}/healthz", trust_env=False).json()["broker"]
+        shown = httpx2.get(f"{up.page}/metrics", trust_env=False).text
+        assert transport == TRANSPORTS[broker_url.partition(":")[0]]
+        series = re.findall(
+            r'^solstice_queue_(\w+){queue="([^"]+)",transport="([^"]+)"} [\d.]+$', shown, re.MULTILINE
+        )
+        queues = {queue.name for queue in full_topology(BrokerSettings()).queues}
+        assert {(queue, name) for measure, queue, name in series if measure == "depth"} == {
+            (queue, transport) for queue in queues
+        }
+        assert {queue for _, queue, _ in series} == queues, "no more series than queues, whatever runs"
 
 
 @pytest.mark.parametrize("scheme", ["amqp", "redis", "nats"])
