@@ -25,6 +25,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "alert certificate unknown": "have our certificate (certfile) signed by an authority that the server knows",
     "wrong_version_number": "the server speaks no TLS at that port: name its port for TLS",
     "record layer failure": "the server speaks no TLS at that port: name its port for TLS",
+    "expected connection.start": "the server may speak TLS at that port: write amqps://, or name its port without TLS",
 }
 """What to do about an error of OpenSSL; the first text that the error contains counts."""
 _HUNG_UP: Final = (

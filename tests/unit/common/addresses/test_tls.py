@@ -158,6 +158,7 @@ def test_another_failure_is_not_explained_by_certificates() -> None:
         ("[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]", "the server demands a client certificate"),
         ("[SSL: WRONG_VERSION_NUMBER].", "name its port for TLS"),
         ("tlsv1 alert unknown ca", "have our certificate (certfile) signed"),
+        ("Expected Connection.Start, got <Heartbeat>", "write amqps://"),
     ],
 )
 def test_a_failure_of_tls_comes_with_what_to_do(text: str, remedy: str) -> None:
