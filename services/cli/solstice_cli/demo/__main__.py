@@ -2,7 +2,7 @@
 
 Everything happens on this machine, in a temporary folder: `solstice up` as a process of its own, a repository made from
 this checkout, a signed Forgejo webhook, the job's log, the status message, the page. `./just demo-containers` does so
-with the project of `examples/guestbook`, in containers.
+with the project of `docs/examples/guestbook`, in containers.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ from solstice_cli.demo.local_podman import local_podman, oci_runtime
 from solstice_cli.demo.stops import Stops, Unexpected
 from solstice_common.cli.local_repository import git_environment
 
-EXAMPLE: Final = Path(__file__).resolve().parents[4] / "examples" / "guestbook"
+EXAMPLE: Final = Path(__file__).resolve().parents[4] / "docs" / "examples" / "guestbook"
 PACKAGES: Final = ("podman", "runc", "uidmap", "containernetworking-plugins")
 INSTALL: Final = ("apt-get", "install", "-q", "-y", "--no-install-recommends", *PACKAGES)
 PROGRAMS: Final = ("sh", "bash", "env", "cat", "ls", "mkdir", "rm", "sleep")
