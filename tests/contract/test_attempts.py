@@ -31,7 +31,7 @@ from tests.stores import (
 TIMED_OUT: Final = Outcome(state=JobState.TIMED_OUT, reason=Reason.JOB_TIMEOUT)
 LOST: Final = Outcome(state=JobState.ERRORED, reason=Reason.AGENT_LOST, detail=f"held by {WORKER}")
 """The holder reports nothing; the lease runs out."""
-IN_CONTAINER: Final = replace(FAILED, image="localhost/build:1@sha256:" + "a" * 64)
+IN_CONTAINER: Final = replace(FAILED, image="localhost/build:1@sha256:" + "a" * 64, provisioning_seconds=1.5)
 CANCEL: Final = "cancel"
 """A person cancels the job; this is no attempt."""
 Step = Outcome | str
@@ -94,6 +94,7 @@ async def ended(store: JobStore, clock: ManualClock, key: AttemptKey, outcome: O
         step=outcome.step,
         detail=detail_of(outcome),
         image=outcome.image,
+        provisioning_seconds=outcome.provisioning_seconds,
     )
 
 
@@ -198,3 +199,39 @@ async def test_an_attempt_shows_its_image_from_its_beginning_and_when_it_was_int
     assert not await store.record_image(key, "late")
     assert await store.finish(again, SUCCEEDED)
     assert [attempt.image for attempt in await store.attempts(job_id)] == [IN_CONTAINER.image, ""]
+
+
+async def test_an_attempt_shows_how_long_its_container_or_vm_is_prepared(
+    store: JobStore, clock: ManualClock
+) -> None:
+    job_id = await job_of(store)
+    key = await claimed_attempt(store, clock)
+    clock.forward(5.0)
+    assert await store.provisioning(key, 4.0, done=False)
+    clock.forward(2.0)
+    facts = await store.waiting(job_id)
+    assert facts is not None
+    assert facts.provisioning_since == pytest.approx(clock() - 6.0)
+    assert await store.provisioning(key, 6.5, done=True)
+    facts = await store.waiting(job_id)
+    assert facts is not None
+    assert facts.provisioning_since is None
+    (attempt,) = await store.attempts(job_id)
+    assert attempt.provisioning_seconds == 6.5
+    assert await store.finish(key, RELEASED)
+    assert not await store.provisioning(key, 9.0, done=False)
+
+
+async def test_what_an_earlier_attempt_left_is_no_preparation_of_the_next(
+    store: JobStore, clock: ManualClock
+) -> None:
+    job_id = await job_of(store)
+    key = await claimed_attempt(store, clock)
+    clock.forward(5.0)
+    assert await store.provisioning(key, 4.0, done=False)
+    assert await store.finish(key, RELEASED)
+    await claimed_attempt(store, clock)
+    facts = await store.waiting(job_id)
+    assert facts is not None
+    assert facts.provisioning_since is None
+    assert (await store.attempts(job_id))[-1].provisioning_seconds is None

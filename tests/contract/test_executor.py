@@ -16,10 +16,13 @@ from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.worker.executors import Executor, make_executor
 from solstice_orchestrator.worker.executors.containers.container_plan import ContainerRules
 from solstice_orchestrator.worker.executors.containers.podman_launcher import open_podman
+from solstice_orchestrator.worker.executors.vms.qemu_launcher import open_qemu
 from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.builders import execution, job, job_request
 from tests.repositories import Repository
 from tests.servers.podman import IMAGE, SERVER, PodmanStore, podman_store
+from tests.servers.vm_image import vm_image, why_no_vm
+from tests.vm_jobs import vm_rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,12 @@ class ExecutorSetup:
     request: JobRequestV1
     say: Callable[[str], str]
     hang: str
+    moment: float = 0.5
+    """Seconds within which a job that does not hang says something."""
+    prepares: bool = False
+    """Whether it makes a container or VM first."""
+    beside: int = 5
+    """How many jobs run at once in a test."""
 
     async def run(
         self,
@@ -51,9 +60,13 @@ class ExecutorSetup:
         return outcome, b"".join(output).decode()
 
 
+Backend = PodmanStore | Path | None
+"""What an executor needs: a store of podman, or the image of a VM."""
+
+
 @asynccontextmanager
 async def open_executor(
-    kind: str, directory: Path, podman: PodmanStore | None, no_output_seconds: float = 0.0
+    kind: str, directory: Path, backend: Backend, no_output_seconds: float = 0.0
 ) -> AsyncIterator[ExecutorSetup]:
     repository = Repository(directory / "repository")
     request = job_request(repo_url=repository.url, commit_sha=repository.commit({"file": "x"}))
@@ -61,17 +74,41 @@ async def open_executor(
     async with open_workspaces(directory / "work") as workspaces:
         match kind:
             case "podman":
-                assert podman is not None
+                assert isinstance(backend, PodmanStore)
                 executor = make_executor(
                     "podman",
                     workspaces=workspaces,
                     git=policy,
                     grace_seconds=0.2,
                     no_output_seconds=no_output_seconds,
-                    launcher=await open_podman(podman.environment, CONTAINERS),
+                    launcher=await open_podman(backend.environment, CONTAINERS),
                 )
                 yield ExecutorSetup(
-                    executor=executor, request=request, say=lambda text: f"echo {text}", hang="sleep 1000"
+                    executor=executor,
+                    request=request,
+                    say=lambda text: f"echo {text}",
+                    hang="sleep 1000",
+                    prepares=True,
+                )
+            case "qemu":
+                assert isinstance(backend, Path)
+                executor = make_executor(
+                    "qemu",
+                    workspaces=workspaces,
+                    git=policy,
+                    grace_seconds=0.2,
+                    no_output_seconds=no_output_seconds,
+                    launcher=await open_qemu(vm_rules(backend), "tcg"),
+                )
+                yield ExecutorSetup(
+                    executor=executor,
+                    request=request,
+                    say=lambda text: f"echo {text}",
+                    hang="sleep 1000",
+                    prepares=True,
+                    # Its processors are simulated.
+                    moment=3.0,
+                    beside=2,
                 )
             case "process":
                 executor = make_executor(
@@ -94,7 +131,7 @@ async def open_executor(
 
 
 CONTAINERS = ContainerRules(default_image=IMAGE, network=NetworkAccess.NONE)
-KINDS = ["process", "podman", "scripted"]
+KINDS = ["process", "podman", "qemu", "scripted"]
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +140,22 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodmanStore]:
         yield store
 
 
-def store_for(kind: str, request: pytest.FixtureRequest) -> PodmanStore | None:
-    return request.getfixturevalue("podman") if kind == "podman" else None
+@pytest.fixture(scope="module")
+def image_of_vms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # On Debian as root it is made, so that CI runs this.
+    if missing := why_no_vm():
+        pytest.skip(f"not asked for: there is no VM, since {missing}")
+    return vm_image(tmp_path_factory.mktemp("vm") / "image")
+
+
+def backend_for(kind: str, request: pytest.FixtureRequest) -> Backend:
+    fixtures = {"podman": "podman", "qemu": "image_of_vms"}
+    return request.getfixturevalue(fixtures[kind]) if kind in fixtures else None
 
 
 @pytest.fixture(params=KINDS)
 async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ExecutorSetup]:
-    async with open_executor(request.param, tmp_path, store_for(request.param, request)) as opened:
+    async with open_executor(request.param, tmp_path, backend_for(request.param, request)) as opened:
         yield opened
 
 
@@ -120,6 +166,7 @@ async def test_steps_run_in_order_and_their_output_is_logged(subject: ExecutorSe
         output,
     )
     assert "$ step 1\none\n$ step 2\ntwo\n" in output
+    assert (outcome.provisioning_seconds is not None) == subject.prepares
 
 
 async def test_a_failed_step_ends_the_job(subject: ExecutorSetup) -> None:
@@ -155,9 +202,9 @@ async def test_a_step_that_takes_too_long_times_out(subject: ExecutorSetup) -> N
 
 
 async def test_a_job_that_writes_nothing_for_too_long_times_out(subject: ExecutorSetup) -> None:
-    outcome, output = await subject.run(subject.say("one"), subject.hang, quiet=0.5)
+    outcome, output = await subject.run(subject.say("one"), subject.hang, quiet=subject.moment)
     assert (outcome.state, outcome.reason) == (JobState.TIMED_OUT, Reason.NO_OUTPUT)
-    assert "wrote nothing for 0.5 s" in outcome.detail
+    assert f"wrote nothing for {subject.moment:g} s" in outcome.detail
     assert "one" in output
 
 
@@ -165,8 +212,8 @@ async def test_a_job_that_writes_nothing_for_too_long_times_out(subject: Executo
 async def test_the_operator_says_how_long_jobs_may_write_nothing_that_do_not_say_so(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    store = store_for(kind, request)
-    async with open_executor(kind, tmp_path, store, no_output_seconds=0.5) as subject:
+    backend = backend_for(kind, request)
+    async with open_executor(kind, tmp_path, backend, no_output_seconds=0.5) as subject:
         assert (await subject.run(subject.hang))[0].reason is Reason.NO_OUTPUT
         outcome, _ = await subject.run(subject.hang, quiet=1000, seconds=0.9)
         assert outcome.reason is Reason.JOB_TIMEOUT
@@ -180,10 +227,10 @@ async def test_a_log_that_is_slow_is_no_silence(subject: ExecutorSetup) -> None:
             is_running.set()
             await free.wait()
 
-    spec = job(subject.say("begun"), no_output_seconds=0.3)
+    spec = job(subject.say("begun"), no_output_seconds=subject.moment)
     task = asyncio.ensure_future(subject.executor.run(execution(spec, subject.request), log, asyncio.Event()))
     await is_running.wait()
-    done, _ = await asyncio.wait([task], timeout=1.0)
+    done, _ = await asyncio.wait([task], timeout=subject.moment + 0.5)
     assert not done
     free.set()
     assert (await task).state is JobState.SUCCEEDED
@@ -260,8 +307,10 @@ async def test_a_log_that_is_slow_loses_nothing(subject: ExecutorSetup) -> None:
 async def test_jobs_run_beside_each_other(subject: ExecutorSetup) -> None:
     stop = asyncio.Event()
     waiting = asyncio.ensure_future(subject.run(subject.hang, stop=stop))
-    ends = await asyncio.gather(*(subject.run(subject.say(f"number {n}"), f"exit {n}") for n in range(5)))
-    assert [outcome.exit_code for outcome, _ in ends] == [0, 1, 2, 3, 4]
+    ends = await asyncio.gather(
+        *(subject.run(subject.say(f"number {n}"), f"exit {n}") for n in range(subject.beside))
+    )
+    assert [outcome.exit_code for outcome, _ in ends] == list(range(subject.beside))
     assert all(f"number {n}\n" in output for n, (_, output) in enumerate(ends))
     assert not waiting.done()
     stop.set()

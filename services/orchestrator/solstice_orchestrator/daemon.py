@@ -308,6 +308,7 @@ async def _planning(components: Components) -> None:
             run_untrusted=runs_untrusted(
                 settings.untrusted_runs, settings.executor, isolates=components.executor.isolates
             ),
+            isolates=components.isolates if settings.untrusted_runs == "isolated" else lambda _label: True,
             run_approved=settings.untrusted_runs == "approved",
             v1_trust=parse_sources(settings.v1_trust),
         ),

@@ -93,6 +93,12 @@ class Metrics(MetricsTable):
         labels=("label", "state"),
         buckets=SECONDS,
     )
+    _provisioning = histogram(
+        "solstice_job_provisioning_seconds",
+        "Time from an attempt's checkout until its container or VM is ready, or is given up.",
+        labels=("label", "state"),
+        buckets=SECONDS,
+    )
     _renewals = counter("solstice_lease_renewals_total", "Leases of running attempts that were prolonged.")
     _lost = counter("solstice_leases_lost_total", "Attempts that were no longer ours at their renewal.")
     _outbox = counter(
@@ -233,6 +239,8 @@ class Metrics(MetricsTable):
         """Record the end of an attempt, and the time since its claim."""
         self._attempts_finished.labels(outcome.state.value, outcome.reason.value).inc()
         self._run.labels(label, outcome.state.value).observe(max(0.0, run_seconds))
+        if outcome.provisioning_seconds is not None:
+            self._provisioning.labels(label, outcome.state.value).observe(outcome.provisioning_seconds)
 
     def started_as_expected(self, check: ForecastCheck) -> None:
         """Record the start of a job with a forecast."""

@@ -52,11 +52,9 @@ from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.worker import sensors
 from solstice_orchestrator.worker.executors import Executor, MeteredExecutor, make_executor
-from solstice_orchestrator.worker.executors.containers.container_plan import ContainerRules
-from solstice_orchestrator.worker.executors.containers.images import read_login_rules
 from solstice_orchestrator.worker.executors.containers.left_containers import left_containers
-from solstice_orchestrator.worker.executors.containers.podman_launcher import PodmanLauncher, open_podman
 from solstice_orchestrator.worker.executors.launcher import Launcher
+from solstice_orchestrator.worker.launchers import open_launchers
 from solstice_orchestrator.worker.pressure import Governor, StartingJobs
 from solstice_orchestrator.worker.secret_rules import SecretRules, read_secret_rules
 from solstice_orchestrator.worker.workspaces import EndLeft, Workspaces, open_workspaces
@@ -82,6 +80,8 @@ class Components:
     end_left: EndLeft
     git: GitPolicy
     executor: MeteredExecutor
+    isolates: Callable[[str], bool]
+    """Whether jobs of a label are isolated."""
     governor: Governor
     starting: StartingJobs
     hosts: GitHosts
@@ -128,7 +128,7 @@ async def open_components(
         )
         broker = await stack.enter_async_context(open_own_broker(settings, metrics))
         adopt()
-        launcher = await _open_launcher(settings, environ, v1_trust)
+        launcher = await open_launchers(settings, environ, v1_trust)
         end_left = left_containers(environ).remove
         workspaces = await stack.enter_async_context(open_workspaces(settings.workspaces, end_left))
         total = capacity(parse_slots(settings.capacity_map), settings.max_concurrency)
@@ -165,6 +165,7 @@ async def open_components(
             executor=MeteredExecutor(
                 executor=executor, metrics=metrics, isolates=executor.isolates, ended=governor.ended
             ),
+            isolates=lambda label: launcher.of(label).isolates,
             governor=governor,
             starting=starting,
             hosts=hosts,
@@ -192,7 +193,7 @@ def _executor(
     *,
     hosts: GitHosts,
     planned: PlannedCommits,
-    launcher: Launcher | None,
+    launcher: Launcher,
 ) -> Executor:
     return make_executor(
         settings.executor,
@@ -209,28 +210,6 @@ def _executor(
         launcher=launcher,
         planned=planned,
     )
-
-
-async def _open_launcher(
-    settings: OrchestratorSettings, environ: Mapping[str, str], v1_trust: frozenset[Source]
-) -> PodmanLauncher | None:
-    """Return the launcher of containers where they are asked for."""
-    if settings.executor != "podman":
-        return None
-    rules = ContainerRules(
-        default_image=settings.default_image,
-        allowed=split(settings.allowed_images),
-        logins=read_login_rules(settings.registry_logins),
-        pull=settings.image_pull,
-        network=settings.container_network,
-        memory_bytes=settings.container_memory_mib * MIB,
-        cpus=settings.container_cpus,
-        processes=settings.container_processes,
-        services=settings.container_services,
-        ready_seconds=settings.service_ready_seconds,
-        v1_trust=v1_trust,
-    )
-    return await open_podman(environ, rules, settings.registry_logins)
 
 
 def _governor(

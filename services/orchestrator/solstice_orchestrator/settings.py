@@ -3,10 +3,11 @@
 import os
 import re
 import socket
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from solstice_common.runtime.hidden_secrets import SecretUrl
 from solstice_common.settings import (
@@ -23,6 +24,7 @@ from solstice_common.settings import (
 from solstice_common.values.repo_urls import REPO_URL_SCHEMES
 from solstice_orchestrator.domain.container_spec import NetworkAccess, PullPolicy
 from solstice_orchestrator.domain.image_names import is_image_name
+from solstice_orchestrator.domain.label_map import parse_executors, parse_image_folders
 from solstice_orchestrator.domain.trust import parse_sources
 from solstice_orchestrator.scheduling.capacity import parse_slots
 from solstice_orchestrator.scheduling.caps import parse_caps
@@ -33,6 +35,18 @@ from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
 from solstice_orchestrator.superseding.policy import SupersedeRule
 
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  the ones that lead nowhere as a link
+
+
+_READERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "capacity_map": parse_slots,
+    "executor_map": parse_executors,
+    "vm_images": parse_image_folders,
+    **dict.fromkeys(("repository_caps", "owner_caps", "owner_starts_per_hour"), parse_caps),
+    **dict.fromkeys(("label_start_rates", "repository_start_rates"), parse_rates),
+    "governor": parse_limits,
+    "v1_trust": parse_sources,
+}
+"""What reads a setting, and says what is wrong with it (ValueError)."""
 
 
 def _default_database_url() -> str:
@@ -90,14 +104,32 @@ class OrchestratorSettings(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
         description="Label of jobs that name none.",
     )
-    executor: Literal["process", "podman", "scripted"] = Field(
+    executor: Literal["process", "podman", "qemu", "scripted"] = Field(
         default="process",
-        description="What runs jobs: process (on this machine, not isolated), podman (each in a container), or scripted "
-        "(simulates them, for trials).",
+        description="What runs jobs: process (on this machine, not isolated), podman (each in a container), qemu (each in a "
+        "virtual machine, VM), or scripted (simulates them, for trials).",
+    )
+    executor_map: str = Field(
+        default="", description="Executors of labels that have another one: linux=podman,illumos=qemu."
+    )
+    vm_images: str = Field(
+        default="", description="EXECUTOR=qemu: folder of the image of each label: linux=/srv/images/debian."
+    )
+    vm_acceleration: Literal["auto", "kvm", "tcg"] = Field(
+        default="auto", description="EXECUTOR=qemu: kvm, tcg (slow), or auto: kvm where a VM starts with it."
+    )
+    vm_network: Literal["none", "default"] = Field(
+        default="none", description="EXECUTOR=qemu: none, or default: all that the worker's machine reaches."
+    )
+    vm_memory_mib: int = Field(
+        default=2048, ge=64, description="EXECUTOR=qemu: memory of a job, and the most that it may ask for."
+    )
+    vm_cpus: int = Field(default=2, ge=1, description="EXECUTOR=qemu: processors of a job, and its most.")
+    vm_start_seconds: float = Field(
+        default=120.0, gt=0, description="EXECUTOR=qemu: how long a VM may take until it is ready."
     )
     default_image: str = Field(
-        default="",
-        description="EXECUTOR=podman: image of jobs that name none. Empty: they fail.",
+        default="", description="EXECUTOR=podman: image of jobs that name none. Empty: they fail."
     )
     allowed_images: str = Field(
         default="*",
@@ -143,7 +175,7 @@ class OrchestratorSettings(
     untrusted_runs: Literal["refuse", "approved", "isolated", "run"] = Field(
         default="refuse",
         description="Strangers' code (a fork's change): refuse it, run what was approved, run all of it where jobs are "
-        "isolated (EXECUTOR=podman), or run all of it everywhere.",
+        "isolated (EXECUTOR=podman or qemu), or run all of it everywhere.",
     )
     v1_trust: str = Field(
         default="manual",
@@ -299,22 +331,10 @@ class OrchestratorSettings(
         default=90.0, ge=0, description="Runs that ended longer ago are removed, with their logs; 0: never."
     )
 
-    @field_validator("capacity_map")
+    @field_validator(*_READERS)
     @classmethod
-    def _readable(cls, text: str) -> str:
-        parse_slots(text)
-        return text
-
-    @field_validator("repository_caps", "owner_caps", "owner_starts_per_hour")
-    @classmethod
-    def _readable_caps(cls, text: str) -> str:
-        parse_caps(text)
-        return text
-
-    @field_validator("label_start_rates", "repository_start_rates")
-    @classmethod
-    def _readable_rates(cls, text: str) -> str:
-        parse_rates(text)
+    def _readable(cls, text: str, field: ValidationInfo) -> str:
+        _READERS[field.field_name or ""](text)
         return text
 
     @field_validator("default_image")
@@ -322,18 +342,6 @@ class OrchestratorSettings(
     def _image(cls, text: str) -> str:
         if text and not is_image_name(text):
             raise ValueError(f"must name an image, as python:3.12 does; not {text!r}")
-        return text
-
-    @field_validator("governor")
-    @classmethod
-    def _readable_limits(cls, text: str) -> str:
-        parse_limits(text)
-        return text
-
-    @field_validator("v1_trust")
-    @classmethod
-    def _known_sources(cls, text: str) -> str:
-        parse_sources(text)
         return text
 
     @field_validator("git_protocols")
@@ -350,6 +358,12 @@ class OrchestratorSettings(
     def _renewed_in_time(self) -> "OrchestratorSettings":
         if self.renew_seconds * 2 > self.lease_seconds:
             raise ValueError("RENEW_SECONDS must be at most half of LEASE_SECONDS")
+        return self
+
+    @model_validator(mode="after")
+    def _executors_that_run_jobs(self) -> "OrchestratorSettings":
+        if self.executor == "scripted" and self.executor_map:
+            raise ValueError("EXECUTOR_MAP cannot be used with EXECUTOR=scripted, which simulates all jobs")
         return self
 
     @property

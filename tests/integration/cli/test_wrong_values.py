@@ -32,7 +32,7 @@ WRONG = "none of these"
 CHECKED_TEXT = {
     *("--older-than", "--since", "--expires", "--delay", "--not-before", "--at", "--event", "--over"),
     *("--slots", "--labels", "--repository-caps", "--owner-caps", "--owner-starts-per-hour"),
-    *("--label-start-rates", "--repository-start-rates", "--to", "--source"),
+    *("--label-start-rates", "--repository-start-rates", "--to", "--source", "--vm-images"),
 }
 """Options of free text that commands read themselves."""
 GOOD = {

@@ -16,6 +16,7 @@ from solstice_common.cli.output import AsJson, print_json
 from solstice_common.messages import Priority
 from solstice_common.messages.states import FINAL, JobState, RunState
 from solstice_common.settings import ClientSettings, without_password
+from solstice_common.values.times import duration
 
 PAGE: Final = 100
 
@@ -231,6 +232,8 @@ def _show_job(job: Document, url: str) -> None:
     )
     for attempt in job.get("attempts", []):
         image = f" in {attempt['image']}" if attempt.get("image") else ""
+        if attempt.get("provisioning_seconds") is not None:
+            image += f", prepared in {duration(attempt['provisioning_seconds'])}"
         detail = f": {attempt['detail']}" if attempt.get("detail") else ""
         typer.echo(
             f"attempt {attempt['number']}  {attempt['state']} ({attempt['reason']}) on {attempt['worker_id']}{image}{detail}"

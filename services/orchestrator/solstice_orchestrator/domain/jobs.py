@@ -233,6 +233,8 @@ class Outcome:
     detail: str = ""
     image: str = ""
     """The image of its container, with the digest that ran; empty when it had none."""
+    provisioning_seconds: float | None = None
+    """How long it took until its container or VM was ready, or was given up; None: it had none."""
 
 
 def run_state(states: Collection[JobState]) -> RunState:

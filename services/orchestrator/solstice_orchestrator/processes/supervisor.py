@@ -5,8 +5,8 @@ session of its own:
 
 * GROUP is the directory of the job's control group, which the supervisor joins, and thereby all that it starts;
 * standard input is the control pipe: one line of JSON with the plan, `go` for each step that may begin, and `stop` to
-  end the job with grace. When the pipe closes, the orchestrator is gone or wants an end at once: all processes are
-  killed;
+  end the job with grace. With `setup` in the plan, the first step has so many seconds, and the job's time begins after
+  it. When the pipe closes, the orchestrator is gone or wants an end at once: all processes are killed;
 * standard output is the verdict pipe, one JSON object per line: `ready`, a `step` before each step, which then waits
   for its `go` (all earlier output is in the log by then), and one `end`. No step inherits this pipe. It has no words
   for an infrastructure failure, so a job that forged it could only say how the job itself ended;
@@ -161,13 +161,15 @@ class _Job:
 
     def __init__(self, plan: dict[str, Any], control: _Control, signals: _Signals, groups: list[int]) -> None:
         self._plan, self._control, self._signals, self._groups = plan, control, signals, groups
-        self._deadline = time.monotonic() + float(plan["timeout"])
+        self._deadline = time.monotonic() + float(plan["timeout"]) + float(plan.get("setup", 0))
 
     def run(self) -> dict[str, Any]:
         for number, step in enumerate(self._plan["steps"]):
             end = self._allowed(number) or self._step(step)
             if end is not None:
                 return {"step": number, **end}
+            if number == 0 and self._plan.get("setup"):
+                self._deadline = time.monotonic() + float(self._plan["timeout"])
         return {"how": "completed"}
 
     def _allowed(self, number: int) -> dict[str, Any] | None:

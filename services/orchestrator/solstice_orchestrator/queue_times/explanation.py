@@ -3,10 +3,11 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from solstice_common.messages.states import JobState
 from solstice_common.values.quantities import quantity
-from solstice_common.values.times import ago, format_seconds
+from solstice_common.values.times import ago, duration, format_seconds
 from solstice_orchestrator.queue_times.forecast import Forecast
 from solstice_orchestrator.queue_times.job_forecast import bounds, forecast_start
 from solstice_orchestrator.queue_times.waits import (
@@ -22,7 +23,7 @@ from solstice_orchestrator.scheduling.workers import WorkerState, WorkerView, fr
 
 
 def explain(facts: WaitFacts) -> WaitExplanation | None:
-    """Return why the job waits; None for one that runs or has ended."""
+    """Return why the job waits; None for one whose steps run, or that has ended."""
     match facts.state:
         case None:
             return _not_planned(facts)
@@ -40,7 +41,15 @@ def explain(facts: WaitFacts) -> WaitExplanation | None:
         case JobState.WAITING:
             return _in_line(facts)
         case _:
-            return None
+            return _provisioning(facts)
+
+
+def _provisioning(facts: WaitFacts) -> WaitExplanation | None:
+    since = facts.provisioning_since
+    if since is None:
+        return None
+    detail = f"It has a slot, and its worker prepares its container or VM, for {duration(facts.now - since)}."
+    return _why(replace(facts, since=since), WaitReason.PROVISIONING, detail)
 
 
 def _not_planned(facts: WaitFacts) -> WaitExplanation:

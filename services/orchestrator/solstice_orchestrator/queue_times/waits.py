@@ -48,6 +48,8 @@ class WaitReason(StrEnum):
     """Its label, repository or owner has reached its rate or quota of starts."""
     GOVERNOR = "governor"
     """Every worker with a slot for it lacks something: load, disk, memory, or too many jobs are starting."""
+    PROVISIONING = "provisioning"
+    """It has a slot, and its worker prepares the container or VM for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,8 @@ class WaitFacts:
     """Facts about the holder's unfinished jobs, to estimate its end."""
     started_at: float | None = None
     """The start of a running job."""
+    provisioning_since: float | None = None
+    """Since when a running job has waited for its container or VM; None: it does not."""
     cap: int | None = None
     """The cap of its repository."""
     running_of_repository: Sequence[Holder] = ()

@@ -248,6 +248,13 @@ class JobStore(JobQueries, WorkerRegistry, Protocol):
         """Record the image, with its digest, in which the attempt will run. False when fenced."""
         ...
 
+    async def provisioning(self, key: AttemptKey, seconds: float, *, done: bool) -> bool:
+        """Record for how long an attempt has prepared its container or VM.
+
+        `done`: it is ready. False when fenced.
+        """
+        ...
+
     def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
         """Record how the attempt ended and what follows; safe to repeat. False when fenced.
 

@@ -23,6 +23,8 @@ class AttemptView:
     detail: str
     image: str = ""
     """Of its container, with the digest that ran; empty when it had none, and while it runs."""
+    provisioning_seconds: float | None = None
+    """How long it took until its container or VM was ready; None: it had none, or is not ready yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

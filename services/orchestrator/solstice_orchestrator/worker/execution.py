@@ -1,6 +1,7 @@
 """Run one claimed attempt, and store its log and its outcome."""
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,6 +34,9 @@ LOG = structlog.get_logger(__name__)
 
 CANCELLED_SECONDS: Final = 10.0
 """How long a cancelled execution tries to hand its job back. Later its lease runs out."""
+
+PROVISIONING_SHOWN_SECONDS: Final = 1.0
+"""Shorter preparations are recorded at the end of the attempt alone, with its outcome."""
 
 HANDED_BACK: Final = "this worker gave the job back; it starts over as soon as another worker has a free slot"
 
@@ -85,6 +89,9 @@ async def execute(
     )
     for each in logs:
         running.add_done_callback(partial(_close, each))
+    preparing = asyncio.create_task(
+        _record_provisioning(execution, claim.key, store), name=f"provisioning {label}"
+    )
     try:
         async with asyncio.TaskGroup() as tasks:
             sending = [
@@ -108,7 +115,22 @@ async def execute(
         raise
     finally:
         running.cancel()
-        await asyncio.wait([running])
+        preparing.cancel()
+        await asyncio.wait([running, preparing])
+
+
+async def _record_provisioning(execution: Execution, key: AttemptKey, store: JobStore) -> None:
+    """Record for how long a container or VM is prepared, unless that is short."""
+    provisioning = execution.provisioning
+    await provisioning.begun.wait()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(provisioning.done.wait(), PROVISIONING_SHOWN_SECONDS)
+        return
+    # What is shown meanwhile may be lost; the outcome of the attempt has the time in any case.
+    with contextlib.suppress(StoreUnavailable):
+        await store.provisioning(key, provisioning.seconds or 0.0, done=False)
+        await provisioning.done.wait()
+        await store.provisioning(key, provisioning.seconds or 0.0, done=True)
 
 
 async def _record_image(store: JobStore, key: AttemptKey, image: str) -> None:

@@ -1,6 +1,6 @@
 """Plan the jobs of a request from its commit's files, or refuse them. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -34,6 +34,10 @@ class PlanRefused:
     """Whether the git host gave no answer, or failed itself."""
 
 
+def _any_label(_label: str) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningRules:
     """The operator's settings for planning."""
@@ -42,6 +46,8 @@ class PlanningRules:
     """The label of jobs for which neither the workflow nor the request names one."""
     run_untrusted: bool = False
     """Whether untrusted code may run here (`runs_untrusted`)."""
+    isolates: Callable[[str], bool] = _any_label
+    """Whether jobs of a label are isolated, where untrusted code needs that."""
     run_approved: bool = False
     """Whether untrusted code may run that a person approved."""
     v1_trust: frozenset[Source] = V1_TRUST
@@ -99,6 +105,14 @@ def plan_jobs(
         )
     except InvalidWorkflow as error:
         return PlanRefused(reason=Reason.INVALID_WORKFLOW, detail=f"{path}: {error}")
+    if not is_trusted(request, rules.v1_trust):
+        open_label = next((job.runs_on for job in workflow.jobs if not rules.isolates(job.runs_on)), None)
+        if open_label is not None:
+            return PlanRefused(
+                reason=Reason.NOT_TRUSTED,
+                detail=f"the author of this code may not push to the repository, and jobs of the label {open_label} are not "
+                "isolated (EXECUTOR_MAP)",
+            )
     priority = request.priority or Priority.DEFAULT
     return PlannedJobs(jobs=tuple(replace(job, priority=priority) for job in workflow.jobs), run=workflow.run)
 

@@ -100,6 +100,12 @@ def facts(**changes: object) -> WaitFacts:
             id="not planned yet",
         ),
         pytest.param(
+            {"state": JobState.RUNNING, "provisioning_since": 988.0},
+            WaitReason.PROVISIONING,
+            "It has a slot, and its worker prepares its container or VM, for 12 s.",
+            id="its VM is being prepared",
+        ),
+        pytest.param(
             {"state": None, "until": 1030.0, "detail": "the forge did not answer"},
             WaitReason.BACKOFF,
             "Its workflow could not be read, and is tried again: the forge did not answer.",

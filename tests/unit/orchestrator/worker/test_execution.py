@@ -37,10 +37,11 @@ DOWN = StoreUnavailable("test", "it is down")
 
 @dataclass
 class RecordingStore:
-    """The two methods of a store that an execution uses, with what went through them."""
+    """The methods of a store that an execution uses, with what went through them."""
 
     chunks: list[LogChunk] = field(default_factory=list)
     services: dict[str, bytes] = field(default_factory=dict)
+    provisioned: list[bool] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     failures: int = 0
     """How many of the next calls fail."""
@@ -61,6 +62,12 @@ class RecordingStore:
         if not self.lost_lease:
             known = {chunk.sequence for chunk in self.chunks}
             self.chunks.extend(chunk for chunk in chunks if chunk.sequence not in known)
+        return not self.lost_lease
+
+    async def provisioning(self, key: AttemptKey, seconds: float, *, done: bool) -> bool:
+        await self._answer(key)
+        assert seconds > 0
+        self.provisioned.append(done)
         return not self.lost_lease
 
     async def finish(self, key: AttemptKey, outcome: Outcome) -> bool:
@@ -114,7 +121,7 @@ def running(
     store: RecordingStore,
     *runs: str,
     stop: asyncio.Event | None = None,
-    executor: CallingExecutor | None = None,
+    executor: CallingExecutor | ScriptedExecutor | None = None,
     notice: asyncio.Future[str] | None = None,
     secret_rules: SecretRules | None = None,
     retry_limit: StoreRetryLimit = DEFAULT_RETRY_LIMIT,
@@ -543,3 +550,37 @@ async def _talk_and_hang(log: LogWriter) -> Outcome:
     await log(b"talk\n")
     await asyncio.Event().wait()
     return SUCCESS
+
+
+@pytest.mark.parametrize(("seconds", "recorded"), [(0.0, []), (0.3, [False, True])])
+async def test_preparations_are_recorded_while_they_last_unless_they_are_short(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, recorded: list[bool]
+) -> None:
+    class PreparingExecutor(ScriptedExecutor):
+        async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
+            execution.provisioning.begin()
+            await asyncio.sleep(seconds)
+            execution.provisioning.end()
+            await asyncio.sleep(0.05)
+            return await super().run(execution, log, stop)
+
+    monkeypatch.setattr(execution, "PROVISIONING_SHOWN_SECONDS", 0.1)
+    store = RecordingStore()
+    await running(store, "say hello", executor=PreparingExecutor())
+    assert store.provisioned == recorded
+    assert store.outcomes[0].state is JobState.SUCCEEDED
+
+
+async def test_an_end_amid_preparations_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    class GivingUpExecutor(ScriptedExecutor):
+        async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
+            execution.provisioning.begin()
+            await asyncio.sleep(0.1)
+            return Outcome(state=JobState.ERRORED, reason=Reason.PROVISION_FAILED)
+
+    monkeypatch.setattr(execution, "PROVISIONING_SHOWN_SECONDS", 0.01)
+    store = RecordingStore()
+    await running(store, "say hello", executor=GivingUpExecutor())
+    assert store.provisioned == [False]
+    assert store.outcomes[0].reason is Reason.PROVISION_FAILED
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("provisioning")]

@@ -185,3 +185,15 @@ def test_strangers_run_by_the_operators_word_alone_also_where_jobs_are_isolated(
     setting: str, executor: str, *, isolates: bool, expected: bool
 ) -> None:
     assert runs_untrusted(setting, executor, isolates=isolates) is expected
+
+
+def test_strangers_run_only_on_labels_where_jobs_are_isolated() -> None:
+    rules = PlanningRules(run_untrusted=True, isolates=lambda label: label == "illumos")
+    stranger = job_request(trusted=False)
+    decision = plan_jobs(stranger, BOTH, rules)
+    assert isinstance(decision, PlanRefused)
+    assert decision.reason is Reason.NOT_TRUSTED
+    assert "jobs of the label linux are not isolated" in decision.detail
+    isolated = {".solstice/workflow.kdl": b"job a runs-on=illumos { step run=a }"}
+    assert isinstance(plan_jobs(stranger, isolated, rules), PlannedJobs)
+    assert isinstance(plan_jobs(job_request(trusted=True), BOTH, rules), PlannedJobs)

@@ -124,6 +124,7 @@ def _assign_job(unit: UnitOfWork, worker_id: str, job_id: str, spec: bytes) -> C
         exit_code=None,
         step=None,
         image="",
+        provisioning_seconds=None,
     )
     unit.move(claimed, _RUNNING, _CLAIMED)
     return Claim(

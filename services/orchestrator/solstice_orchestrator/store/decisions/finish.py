@@ -85,7 +85,12 @@ def end_attempt(unit: UnitOfWork, job: Job, outcome: Outcome) -> Attempt:
         failed_by_us = False
         detail = detail_of(outcome)
     left = structs.replace(
-        job, lease_until=None, exit_code=outcome.exit_code, step=outcome.step, image=outcome.image
+        job,
+        lease_until=None,
+        exit_code=outcome.exit_code,
+        step=outcome.step,
+        image=outcome.image,
+        provisioning_seconds=outcome.provisioning_seconds,
     )
     if outcome.reason is _RELEASED:
         unit.move(structs.replace(left, worker_id=None), JobState.WAITING, _RELEASED)

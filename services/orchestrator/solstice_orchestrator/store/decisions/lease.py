@@ -1,4 +1,4 @@
-"""Decides the answer to a holder that renews its leases. Pure."""
+"""Decides the answer to a holder that renews its leases or records progress. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -32,3 +32,8 @@ def renewal(
         quarantined_until=worker.quarantined_until,
         registered=worker.name != "",
     )
+
+
+def progress(now: float, seconds: float, *, done: bool) -> tuple[float | None, float | None]:
+    """Return since when an attempt prepares; once done, how long that took."""
+    return (None, seconds) if done else (now - seconds, None)

@@ -178,6 +178,7 @@ class UnitOfWork:
             outcome.step,
             detail_of(outcome),
             outcome.image,
+            outcome.provisioning_seconds,
         )
         self._ended.append(attempt)
         return attempt

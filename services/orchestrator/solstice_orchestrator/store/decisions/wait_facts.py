@@ -61,9 +61,16 @@ def job_facts(job: DatabaseRow, now: float) -> WaitFacts:
         runs_on=job["runs_on"],
         since=job["created_at"] if job["waiting_since"] is None else job["waiting_since"],
         started_at=job["started_at"] if state is JobState.RUNNING else None,
+        provisioning_since=_provisioning_since(job) if state is JobState.RUNNING else None,
         until=job["retry_at"] if state is JobState.BACKOFF else None,
         detail=job["detail"],
     )
+
+
+def _provisioning_since(job: DatabaseRow) -> float | None:
+    """Return since when the running attempt prepares; what an earlier one left counts for nothing."""
+    since: float | None = job["provisioning_since"]
+    return None if since is None or since < job["started_at"] else since
 
 
 def group_of(job: DatabaseRow, run: DatabaseRow) -> tuple[bytes, str] | None:

@@ -1,9 +1,9 @@
-"""Renews leases, and stores logs and images of running attempts in the PostgreSQL store."""
+"""Renews leases, and stores logs, images and the progress of attempts, in the PostgreSQL store."""
 
 from collections.abc import Mapping, Sequence
 
 from solstice_orchestrator.store.decisions.finish import by_key
-from solstice_orchestrator.store.decisions.lease import renewal
+from solstice_orchestrator.store.decisions.lease import progress, renewal
 from solstice_orchestrator.store.postgresql.tables import worker_table
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, attempts_of
 from solstice_orchestrator.store.protocol import AttemptKey, Renewal
@@ -82,3 +82,18 @@ async def record_image(transaction: PostgreSQLTransaction, key: AttemptKey, imag
     )
     transaction.changed = bool(updated)
     return bool(updated)
+
+
+async def provisioning(
+    transaction: PostgreSQLTransaction, key: AttemptKey, seconds: float, *, done: bool
+) -> bool:
+    """Record for how long an attempt has prepared its container or VM."""
+    changed = await transaction.connection.fetchval(
+        "UPDATE jobs SET provisioning_since = $3, provisioning_seconds = $4"
+        " WHERE job_id = $1 AND attempt = $2 AND state = 'running' RETURNING true",
+        key.job_id,
+        key.number,
+        *progress(await transaction.now(), seconds, done=done),
+    )
+    transaction.changed = transaction.changed or bool(changed)
+    return bool(changed)

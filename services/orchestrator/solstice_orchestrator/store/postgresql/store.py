@@ -132,6 +132,9 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
     async def record_image(self, key: AttemptKey, image: str) -> bool:
         return await self._write(lambda transaction: lease.record_image(transaction, key, image))
 
+    async def provisioning(self, key: AttemptKey, seconds: float, *, done: bool) -> bool:
+        return await self._write(lambda transaction: lease.provisioning(transaction, key, seconds, done=done))
+
     def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
         return self._finishing((key, outcome))
 

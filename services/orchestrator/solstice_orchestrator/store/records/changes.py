@@ -83,6 +83,8 @@ class Job(Struct, frozen=True, gc=False):
     step: str | None = None
     image: str = ""
     """Of its last attempt."""
+    provisioning_seconds: float | None = None
+    """The same."""
     worker_id: str | None = None
     lease_until: float | None = None
     cancel_requested: bool = False
@@ -130,6 +132,7 @@ class Attempt(NamedTuple):
     step: str | None
     detail: str
     image: str = ""
+    provisioning_seconds: float | None = None
 
 
 class RefRun(NamedTuple):
@@ -194,6 +197,7 @@ JOB_CHANGES: Final = (
     "exit_code",
     "step",
     "image",
+    "provisioning_seconds",
     "worker_id",
     "lease_until",
     "cancel_requested",

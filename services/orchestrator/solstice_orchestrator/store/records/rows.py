@@ -300,4 +300,5 @@ def attempt_view(row: DatabaseRow) -> AttemptView:
         step=row["step"],
         detail=row["detail"],
         image=row["image"],
+        provisioning_seconds=row["provisioning_seconds"],
     )

@@ -1,9 +1,9 @@
-"""Renews leases, and stores logs and images of running attempts in the SQLite store."""
+"""Renews leases, and stores logs, images and the progress of attempts, in the SQLite store."""
 
 from collections.abc import Sequence
 
 from solstice_orchestrator.store.decisions.finish import by_key
-from solstice_orchestrator.store.decisions.lease import renewal
+from solstice_orchestrator.store.decisions.lease import progress, renewal
 from solstice_orchestrator.store.protocol import AttemptKey, Renewal
 from solstice_orchestrator.store.records.rows import kind_column
 from solstice_orchestrator.store.sqlite.tables import worker_table
@@ -71,3 +71,13 @@ def record_image(transaction: SqliteTransaction, key: AttemptKey, image: str) ->
         (image, key.job_id, key.number),
     )
     return updated.rowcount == 1
+
+
+def provisioning(transaction: SqliteTransaction, key: AttemptKey, seconds: float, *, done: bool) -> bool:
+    """Record for how long an attempt has prepared its container or VM."""
+    changed = transaction.connection.execute(
+        "UPDATE jobs SET provisioning_since = ?, provisioning_seconds = ?"
+        " WHERE job_id = ? AND attempt = ? AND state = 'running'",
+        (*progress(transaction.now, seconds, done=done), key.job_id, key.number),
+    )
+    return changed.rowcount == 1

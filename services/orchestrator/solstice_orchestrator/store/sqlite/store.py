@@ -153,6 +153,12 @@ class SqliteStore(SqliteQueries, RunOperations):
             lambda transaction: lease.record_image(transaction, key, image), topics=StoreTopic.VIEWS
         )
 
+    async def provisioning(self, key: AttemptKey, seconds: float, *, done: bool) -> bool:
+        return await self._write(
+            lambda transaction: lease.provisioning(transaction, key, seconds, done=done),
+            topics=StoreTopic.VIEWS,
+        )
+
     def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
         return self._finishing((key, outcome))
 

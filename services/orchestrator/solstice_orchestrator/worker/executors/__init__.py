@@ -27,7 +27,7 @@ __all__ = ["Execution", "Executor", "LogWriter", "MeteredExecutor", "make_execut
 
 
 def make_executor(
-    kind: Literal["process", "podman", "scripted"],
+    kind: Literal["process", "podman", "qemu", "scripted"],
     *,
     workspaces: Workspaces,
     git: GitPolicy,

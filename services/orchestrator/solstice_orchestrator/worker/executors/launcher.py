@@ -24,6 +24,8 @@ class Launch:
     """One for each step. It ends as its step does."""
     setup: Sequence[str] = ()
     """A command that has to end well before the first step. While it runs, the job is not silent."""
+    setup_seconds: float = 0.0
+    """The most that it may take, before the job's own time begins; 0: it is a part of the job's time."""
     own_environment: Mapping[str, str] = field(default_factory=dict)
     """Of the commands themselves, where the environment of steps is handed on by them."""
     prefix: str = ""
@@ -32,8 +34,11 @@ class Launch:
     """The outputs of the servers that the setup starts, by name."""
     storage: Sequence[Path] = ()
     """The directories outside of the workspace in which those servers write."""
+    isolates: bool = False
+    """Whether the steps cannot reach their supervisor."""
+    title: str = "$ container"
     notice: str = ""
-    """Written into the log before the first step; the place where the steps run."""
+    """Written into the log before the first step, after the title; the place where the steps run."""
     judged: Callable[[Outcome], Outcome] = lambda outcome: outcome
     """Return the outcome of the attempt, once its supervisor has ended with this one."""
 
@@ -45,7 +50,7 @@ class Launch:
 class Launcher(Protocol):
     """Prepares attempts; any number may be under way at once.
 
-    `launch` is entered after the checkout. Leaving ends what it has set up, also for a cancelled caller. It raises
+    `launch` is entered after the checkout; it begins `execution.provisioning` where there is something to prepare. Leaving ends what it has set up, also for a cancelled caller. It raises
     nothing but OSError or RuntimeError, which count as failures of the machine.
     """
 
@@ -57,3 +62,22 @@ class Launcher(Protocol):
     def launch(self, execution: Execution, place: Workspace) -> AbstractAsyncContextManager[Launch | Outcome]:
         """Prepare an attempt; an outcome says how it ends without one."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchersByLabel:
+    """Launches each job as its label says."""
+
+    default: Launcher
+    by_label: Mapping[str, Launcher]
+
+    @property
+    def isolates(self) -> bool:
+        """Whether jobs of some label are isolated."""
+        return any(launcher.isolates for launcher in (self.default, *self.by_label.values()))
+
+    def of(self, label: str) -> Launcher:
+        return self.by_label.get(label, self.default)
+
+    def launch(self, execution: Execution, place: Workspace) -> AbstractAsyncContextManager[Launch | Outcome]:
+        return self.of(execution.spec.runs_on).launch(execution, place)

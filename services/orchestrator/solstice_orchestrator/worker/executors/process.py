@@ -13,7 +13,7 @@ from typing import Any, Final
 import structlog
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.log_events import LogEvent
@@ -87,6 +87,8 @@ class ProcessExecutor:
                 reason=Reason.MACHINE_FAILED if is_machine(error) else Reason.PROVISION_FAILED,
                 detail=f"the attempt could not be set up in {self.workspaces.directory}: {error}",
             )
+        execution.provisioning.end()
+        outcome = replace(outcome, provisioning_seconds=execution.provisioning.seconds)
         await limited.end()
         if outcome.state is JobState.CANCELLED:
             await limited.remark("the job was asked to end")
@@ -102,8 +104,13 @@ class ProcessExecutor:
             "env": {**launch.own_environment, **launch.handed(launch.environment)},
             "grace": self.grace_seconds,
             "timeout": spec.timeout_seconds,
+            "setup": launch.setup_seconds,
             "steps": [
-                *([{"argv": list(launch.setup), "env": {}, "timeout": None}] if launch.setup else []),
+                *(
+                    [{"argv": list(launch.setup), "env": {}, "timeout": launch.setup_seconds or None}]
+                    if launch.setup
+                    else []
+                ),
                 *(
                     {
                         "argv": list(command),
@@ -125,7 +132,7 @@ class ProcessExecutor:
         self, execution: Execution, place: Workspace, launch: Launch, log: LimitedLog, stop: asyncio.Event
     ) -> Outcome:
         if launch.notice:
-            await log.mark(LogMark.of("$ container"))
+            await log.mark(LogMark.of(launch.title))
             await log.write(f"{launch.notice}\n".encode())
         logs = {
             name: LimitedLog(partial(execution.service_log, name), self.max_log_bytes)
@@ -165,12 +172,12 @@ class ProcessExecutor:
                     self.crowding.watching(supervisor.pid) as crowding,
                 ):
                     outcome = await self._watched(
-                        execution.spec,
+                        execution,
                         supervisor,
                         log,
                         stop,
                         greedy=(filling, crowding),
-                        has_setup=bool(launch.setup),
+                        launch=launch,
                     )
             except* Exception as errors:  # noqa: BLE001  no error here may pass for an infrastructure failure
                 LOG.warning(
@@ -183,19 +190,20 @@ class ProcessExecutor:
 
     async def _watched(
         self,
-        spec: JobSpec,
+        execution: Execution,
         supervisor: SupervisorHandle,
         log: LimitedLog,
         stop: asyncio.Event,
         *,
         greedy: Sequence[asyncio.Future[Outcome]],
-        has_setup: bool,
+        launch: Launch,
     ) -> Outcome:
         """Pass on output until the job ends, and return the outcome.
 
         The job is asked to end when it is cancelled, silent for too long, or `greedy` has its outcome.
         """
-        limit = spec.timeout_seconds + self.grace_seconds + SLACK_SECONDS
+        spec, has_setup = execution.spec, bool(launch.setup)
+        limit = launch.setup_seconds + spec.timeout_seconds + self.grace_seconds + SLACK_SECONDS
         quiet, silence = (
             spec.no_output_seconds or self.no_output_seconds,
             OutputSilence(begun=not has_setup),
@@ -206,7 +214,9 @@ class ProcessExecutor:
                 *([None] if has_setup else []),
                 *(LogMark.of(f"$ {step.name}") for step in spec.steps),
             ]
-            beginning = tasks.create_task(supervisor.let_steps_begin(marks, log, silence), name="job steps")
+            beginning = tasks.create_task(
+                supervisor.let_steps_begin(marks, log, silence, execution.provisioning.end), name="job steps"
+            )
             stopping = tasks.create_task(stop.wait(), name="job stop")
             hearing = tasks.create_task(silence.lasts(quiet), name="job silence")
             asking = tasks.create_task(
@@ -242,7 +252,7 @@ class ProcessExecutor:
             written.cancel()
         if has_setup and verdict.step is not None:
             verdict = replace(verdict, step=verdict.step - 1 if verdict.step else None)
-        return to_outcome(verdict, spec, requested=requested, isolated=self.isolates)
+        return to_outcome(verdict, spec, requested=requested, isolated=launch.isolates)
 
     async def _request_end(
         self, supervisor: SupervisorHandle, reasons: Sequence[asyncio.Future[Any]]

@@ -1,6 +1,7 @@
 """The protocol of executors: an executor runs one attempt and returns its outcome."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -27,6 +28,33 @@ async def not_recorded(_image: str) -> None:
     """Take the image of an attempt whose image is of no interest."""
 
 
+class Provisioning:
+    """The time in which an executor prepares the container or VM of an attempt."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._begun_at: float | None = None
+        self._seconds: float | None = None
+        self.begun, self.done = asyncio.Event(), asyncio.Event()
+
+    def begin(self) -> None:
+        self._begun_at = self._clock()
+        self.begun.set()
+
+    def end(self) -> None:
+        """The container or VM is ready, or was given up; safe to repeat."""
+        if self._begun_at is not None and self._seconds is None:
+            self._seconds = self._clock() - self._begun_at
+            self.done.set()
+
+    @property
+    def seconds(self) -> float | None:
+        """Return how long it has taken; None: it has not begun."""
+        if self._seconds is None and self._begun_at is not None:
+            return self._clock() - self._begun_at
+        return self._seconds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     """One attempt, as an executor sees it."""
@@ -39,6 +67,7 @@ class Execution:
     """The secrets that the spec names, by name. The caller masks them in the output."""
     service_log: ServiceLogWriter = field(default=not_logged, repr=False)
     image_found: ImageWriter = field(default=not_recorded, repr=False)
+    provisioning: Provisioning = field(default_factory=Provisioning, repr=False)
 
 
 class Executor(Protocol):

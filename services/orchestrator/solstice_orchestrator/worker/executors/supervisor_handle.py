@@ -111,17 +111,22 @@ class SupervisorHandle:
             await self._catch_up(written)
 
     async def let_steps_begin(
-        self, marks: Sequence[LogMark | None], log: LimitedLog, silence: OutputSilence
+        self,
+        marks: Sequence[LogMark | None],
+        log: LimitedLog,
+        silence: OutputSilence,
+        provisioned: Callable[[], None],
     ) -> None:
         """Let each step begin once earlier output and its mark are in the log.
 
-        A step without a mark begins at once.
+        A step without a mark begins at once. Before the first with one, `provisioned` is called.
 
         The job cannot influence this: the supervisor announces steps on a pipe that the job does not have.
         """
         for mark in marks:
             await self._announced.get()
             if mark is not None:
+                provisioned()
                 with silence.broken():
                     async with self._moving:
                         await self._catch_up(self._pipes.output.arrived)

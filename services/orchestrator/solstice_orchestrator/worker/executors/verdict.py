@@ -102,7 +102,7 @@ def to_outcome(
             return Outcome(
                 state=JobState.ERRORED,
                 reason=Reason.EXECUTOR_FAILED,
-                detail="the supervisor of the job's container was killed",
+                detail="the supervisor of the job was killed",
             )
         case _:
             state, reason, code = JobState.FAILED, Reason.STEP_FAILED, None

@@ -25,6 +25,7 @@ ATTEMPT = Attempt(
     step="test",
     detail="so it goes",
     image="localhost/build:1",
+    provisioning_seconds=2.5,
 )
 JOB = Job(
     state=JobState.FAILED,
@@ -45,6 +46,7 @@ JOB = Job(
     exit_code=3,
     step="test",
     image="localhost/build:1",
+    provisioning_seconds=2.5,
     worker_id="w",
 )
 OTHERWISE: dict[str, Any] = {
@@ -58,6 +60,7 @@ OTHERWISE: dict[str, Any] = {
     "step": "build",
     "detail": "",
     "image": "",
+    "provisioning_seconds": None,
 }
 
 

@@ -104,7 +104,12 @@ def test_a_job_is_shown_with_all_that_its_row_says() -> None:
 
 def test_an_attempt_is_shown_with_all_that_its_row_says() -> None:
     names = ("worker_id", "state", "reason", "started_at", "finished_at", "exit_code", "step", "detail")
-    row = {"number": 4, "image": "debian:12", **{name: JOB_ROW[name] for name in names}}
+    row = {
+        "number": 4,
+        "image": "debian:12",
+        "provisioning_seconds": 1.5,
+        **{name: JOB_ROW[name] for name in names},
+    }
     assert asdict(attempt_view(row)) == row
     assert isinstance(attempt_view(row).reason, Reason)
 

@@ -68,9 +68,11 @@ async def job(connection: "Connection", job_id: str) -> JobView | None:
 async def attempts(connection: "Connection", job_id: str) -> Sequence[AttemptView]:
     """Return the ended attempts and the running one, which is in its job's row."""
     rows = await connection.fetch(
-        "SELECT number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail, image"  # noqa: S608  made of constants
+        "SELECT number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail, image,"  # noqa: S608  made of constants
+        " provisioning_seconds"
         f" FROM {ENDED_ATTEMPTS} WHERE job_id = $1"
-        " UNION ALL SELECT attempt, worker_id, state, reason, started_at, NULL, NULL, NULL, '', image"
+        " UNION ALL SELECT attempt, worker_id, state, reason, started_at, NULL, NULL, NULL, '', image,"
+        " provisioning_seconds"
         " FROM jobs WHERE job_id = $1 AND state = 'running' ORDER BY 1",
         job_id,
     )

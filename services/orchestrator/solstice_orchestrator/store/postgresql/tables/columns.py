@@ -38,6 +38,7 @@ _TYPES: Final[Mapping[str, str]] = {
             "plan_at",
             "timeout_at",
             "requested_at",
+            "provisioning_seconds",
         ),
         "double precision",
     ),

@@ -95,9 +95,11 @@ def job(connection: sqlite3.Connection, job_id: str) -> JobView | None:
 def attempts(connection: sqlite3.Connection, job_id: str) -> Sequence[AttemptView]:
     """Return the ended attempts and the running one, which is in its job's row."""
     rows = connection.execute(
-        "SELECT number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail, image"
+        "SELECT number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail, image,"
+        " provisioning_seconds"
         " FROM attempts WHERE job_id = ?1"
-        " UNION ALL SELECT attempt, worker_id, state, reason, started_at, NULL, NULL, NULL, '', image"
+        " UNION ALL SELECT attempt, worker_id, state, reason, started_at, NULL, NULL, NULL, '', image,"
+        " provisioning_seconds"
         " FROM jobs WHERE job_id = ?1 AND state = 'running' ORDER BY 1",
         (job_id,),
     )

@@ -94,6 +94,7 @@ class PodmanLauncher:
                 "the job has services, and this worker runs without root: let it run where a worker is root"
             )
             return
+        execution.provisioning.begin()
         found = await find_images(plan, self.images)
         if isinstance(found, Outcome):
             yield found
@@ -211,6 +212,7 @@ class PodmanLauncher:
             setup=with_services(plan, name, place, (*step_command, "start", *COMMAND, "start", name)),
             own_environment=self.podman.environment,
             prefix=container_step.PREFIX,
+            isolates=True,
             services=outputs,
             notice="\n".join([f"{plan.image} {found.own.digest}", *(each.notice for each in found.services)]),
             judged=judged_by_facts,

@@ -1,0 +1,228 @@
+"""Jobs in VMs of a real QEMU: what they can do, and how they end."""
+
+import asyncio
+import hashlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.container_spec import ContainerSpec
+from solstice_orchestrator.domain.jobs import Reason, StepSpec
+from solstice_orchestrator.processes.supervisor import descendants, process_ids
+from solstice_orchestrator.worker.executors.disk import DiskWatch
+from solstice_orchestrator.worker.executors.vms import qemu_launcher
+from solstice_orchestrator.worker.executors.vms.vm_images import INITRAMFS
+from solstice_orchestrator.worker.executors.vms.vm_plan import MIB, qemu_command
+from solstice_orchestrator.worker.workspaces import open_workspaces
+from tests.polling import wait_until
+from tests.servers.vm_image import vm_image, why_no_vm
+from tests.vm_jobs import VmJobs, vm_jobs, vm_pids, vm_rules
+
+SECRET = "planted-'in\nthe VM"
+ORDER = "for i in $(seq 100); do echo out-$i; echo err-$i >&2; done"
+FACTS = """
+cat hello.txt; pwd; echo $SOLSTICE_STEP; id -u; echo "path $PATH"
+echo "interfaces $(ls /sys/class/net | tr '\\n' ' ')"; echo "processors $(nproc)"
+grep MemTotal /proc/meminfo
+echo by name >/dev/stderr
+trap 'echo interrupted' INT; kill -INT $$
+mkdir -p /tmp/kept; (sleep 1000 &)
+"""
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if missing := why_no_vm():
+        pytest.skip(f"not asked for: there is no VM, since {missing}")
+    return vm_image(tmp_path_factory.mktemp("vm") / "image")
+
+
+@pytest.fixture(scope="module")
+def image_with_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if missing := why_no_vm():
+        pytest.skip(f"not asked for: there is no VM, since {missing}")
+    return vm_image(tmp_path_factory.mktemp("vm") / "image", disk=True)
+
+
+@pytest.fixture
+async def jobs(image: Path, tmp_path: Path) -> AsyncIterator[VmJobs]:
+    async with vm_jobs(image, tmp_path) as opened:
+        yield opened
+
+
+async def test_steps_share_one_vm_with_the_commit_and_one_log_in_order(jobs: VmJobs) -> None:
+    outcome = await jobs.run(
+        FACTS,
+        StepSpec(
+            name="it's",
+            run=f'ls /tmp\n{ORDER}\nprintf "<%s>\\n" "$QUOTED" "$TOKEN"\nprintf "no end"',
+            env={"QUOTED": "a'b\"c\n$(id)`id` é", "LD_PRELOAD": "/nowhere.so"},
+            secrets=("TOKEN",),
+        ),
+        'ps | grep -c "[s]leep 1000"; [ -z "${TOKEN-}" ] && echo no secret; false\necho never',
+        secrets={"TOKEN": SECRET},
+        container=ContainerSpec(memory_bytes=96 * MIB),
+    )
+    lines = jobs.text.splitlines()
+    assert (outcome.state, outcome.exit_code, outcome.step) == (JobState.FAILED, 1, "step 3"), jobs.text
+    assert {"hello", "/workspace", "step 1", "0", "interfaces lo ", "processors 1", "by name"} <= set(lines)
+    assert {"interrupted", "kept", "1", "no secret"} <= set(lines)
+    assert "never" not in lines
+    (memory,) = (int(line.split()[1]) for line in lines if line.startswith("MemTotal"))
+    assert memory < 96 * 1024
+    wrote = [line for line in lines if line.startswith(("out-", "err-"))]
+    assert wrote == [f"{kind}-{number}" for number in range(1, 101) for kind in ("out", "err")]
+    assert f"<a'b\"c\n$(id)`id` é>\n<{SECRET}>\nno end\n$ step 3" in jobs.text
+    assert "$ vm\nimage (tcg, 1 processors, 96 MiB)\n" in jobs.text
+    assert outcome.image == "image"
+
+
+async def test_a_job_changes_its_own_copy_of_the_images_disk_and_that_is_bounded(
+    image_with_disk: Path, tmp_path: Path
+) -> None:
+    disk = image_with_disk / "disk.raw"
+    before = hashlib.sha256(disk.read_bytes()).digest()
+    watch = DiskWatch(limit_bytes=24 * MIB)
+    async with vm_jobs(image_with_disk, tmp_path, disk=watch) as jobs:
+        outcome = await jobs.run(
+            "cat /etc/image hello.txt; echo changed >/etc/image; sync; grep ' / ext4 rw' /proc/mounts",
+            "cat /etc/image; dd if=/dev/urandom of=/big bs=1M || echo full; sync; sleep 1000",
+        )
+    assert "of the image\nhello\n/dev/vda / ext4 rw" in jobs.text
+    assert "changed\n" in jobs.text
+    assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.OUT_OF_DISK), jobs.text
+    assert hashlib.sha256(disk.read_bytes()).digest() == before
+
+
+async def test_the_end_of_a_long_log_that_is_read_slowly_is_not_lost(jobs: VmJobs) -> None:
+    jobs.pause_seconds = 0.02
+    outcome = await jobs.run("seq 100000; echo the last words")
+    assert outcome.state is JobState.SUCCEEDED
+    lines = jobs.text.splitlines()
+    assert lines[-1] == "the last words"
+    assert [line for line in lines if line.isdigit()] == [str(number) for number in range(1, 100001)]
+
+
+@pytest.mark.parametrize("ends", ["poweroff -f", "echo c >/proc/sysrq-trigger"], ids=["power off", "panic"])
+async def test_a_job_that_ends_its_vm_has_failed_and_its_log_is_there(jobs: VmJobs, ends: str) -> None:
+    outcome = await jobs.run(f"seq 20000; echo the last words; sleep 1; {ends}; sleep 1000")
+    assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED), outcome
+    assert outcome.exit_code is None
+    assert "the job ended its own VM" in outcome.detail
+    assert "20000\nthe last words\n" in jobs.text
+
+
+async def test_a_job_that_stops_what_carries_its_log_hurts_itself_alone(jobs: VmJobs) -> None:
+    outcome = await jobs.run("echo heard", "kill -STOP $(pidof cat); echo lost")
+    assert outcome.state is JobState.SUCCEEDED
+    assert "heard" in jobs.text
+    assert "lost" not in jobs.text
+
+
+async def test_a_job_that_silences_its_whole_vm_runs_out_of_time(jobs: VmJobs) -> None:
+    # The agent hears nothing any more, also not that all should end.
+    outcome = await jobs.run("echo begun; kill -STOP -1; sleep 1000", timeout_seconds=2.0)
+    assert (outcome.state, outcome.reason) == (JobState.TIMED_OUT, Reason.JOB_TIMEOUT)
+
+
+async def test_all_processes_of_a_job_that_is_stopped_hear_it_and_may_end(jobs: VmJobs) -> None:
+    stop = asyncio.Event()
+    late = "trap 'sleep 0.5; echo behind ended; exit' TERM; while :; do sleep 0.1; done"
+    running = asyncio.ensure_future(
+        jobs.run(
+            f"({late}) &\ntrap 'echo ahead ended; exit 1' TERM; echo begun; while :; do sleep 0.1; done",
+            stop=stop,
+        )
+    )
+    await jobs.wrote("begun\n")
+    stop.set()
+    outcome = await running
+    assert (outcome.state, outcome.reason) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED)
+    assert "ahead ended\n" in jobs.text
+    assert "behind ended\n" in jobs.text
+
+
+async def test_a_job_that_needs_too_much_memory_fails_for_that(jobs: VmJobs) -> None:
+    outcome = await jobs.run("x=a; while :; do x=$x$x; done")
+    assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.OUT_OF_MEMORY), jobs.text
+    assert "128 MiB" in outcome.detail
+
+
+@pytest.mark.parametrize("part", ["qemu", "host", "supervisor"])
+async def test_a_killed_part_of_a_vm_is_the_worlds_failure(jobs: VmJobs, part: str) -> None:
+    running = asyncio.ensure_future(jobs.run("echo begun; sleep 1000"))
+    await jobs.wrote("begun\n")
+    (vm,) = jobs.vms
+    victims = {
+        "qemu": vm,
+        "host": parent(vm),
+        "supervisor": parent(parent(vm)),
+    }
+    os.kill(victims[part], signal.SIGKILL)
+    outcome = await running
+    assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.EXECUTOR_FAILED), outcome
+
+
+def parent(pid: int) -> int:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+async def test_a_vm_that_does_not_start_is_the_worlds_failure(image: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "vmlinuz").symlink_to(image / "vmlinuz")
+    (broken / INITRAMFS).write_bytes(b"")
+    # Without a shell the kernel cannot start our agent, and panics.
+    async with vm_jobs(broken, tmp_path / "one") as jobs:
+        outcome = await jobs.run("echo never")
+    assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.PROVISION_FAILED)
+    assert "panic" in outcome.detail
+    async with vm_jobs(image, tmp_path / "two", start_seconds=0.3) as jobs:
+        outcome = await jobs.run("echo never", timeout_seconds=0.1)
+    assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.PROVISION_FAILED)
+    assert "not ready within 0.3 s" in outcome.detail
+
+
+async def test_kvm_is_used_only_where_a_vm_starts_with_it(
+    image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A QEMU that hangs, as with a KVM that can be opened and runs nothing.
+    monkeypatch.setattr(qemu_launcher, "KVM", Path("/dev/null"))
+    monkeypatch.setattr(qemu_launcher, "TRIAL_SECONDS", 0.5)
+    monkeypatch.setattr(qemu_launcher, "qemu_command", lambda *_: ("sh", "-c", "sleep 1000"))
+    assert (await qemu_launcher.open_qemu(vm_rules(image), "auto")).accelerator == "tcg"
+    monkeypatch.undo()
+    monkeypatch.setattr(qemu_launcher, "KVM", Path("/dev/null"))
+    monkeypatch.setattr(qemu_launcher, "qemu_command", lambda plan, _: qemu_command(plan, "tcg"))
+    assert (await qemu_launcher.open_qemu(vm_rules(image), "auto")).accelerator == "kvm"
+    assert vm_pids(Path("/tmp")) == []
+
+
+async def test_a_killed_orchestrator_leaves_no_vm_behind(jobs: VmJobs, image: Path, tmp_path: Path) -> None:
+    work = tmp_path / "other"
+    peer = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.integration.orchestrator.worker.vm_peer"),
+        *(str(work), str(image), jobs.request.repo_url, jobs.request.commit_sha),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert peer.stdout is not None
+    while b"begun" not in await peer.stdout.readline():
+        pass
+    (vm,) = vm_pids(work)
+    host, supervisor = parent(vm), parent(parent(vm))
+    # With its supervisor, which would have ended the VM.
+    for pid in (peer.pid, supervisor, host):
+        os.kill(pid, signal.SIGKILL)
+    await peer.wait()
+    assert vm_pids(work) == [vm]
+    # As every start does, with any executor.
+    async with open_workspaces(work) as workspaces:
+        await wait_until(lambda: vm not in process_ids())
+        assert [path for path in work.iterdir() if path.is_dir()] == [workspaces.directory]
+    assert descendants(os.getpid()) == set()

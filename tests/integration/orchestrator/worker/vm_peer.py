@@ -1,0 +1,32 @@
+"""An executor of VMs in a process to be killed: `vm_peer WORK IMAGE URL SHA`."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.processes.orphans import adopt
+from solstice_orchestrator.worker.executors import make_executor
+from solstice_orchestrator.worker.executors.vms.qemu_launcher import open_qemu
+from solstice_orchestrator.worker.workspaces import open_workspaces
+from tests.builders import execution, job, job_request
+from tests.vm_jobs import vm_rules
+
+
+async def main(work: str, image: str, url: str, sha: str) -> None:
+    async def log(data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    adopt()
+    launcher = await open_qemu(vm_rules(Path(image)), "tcg")
+    async with open_workspaces(Path(work)) as workspaces:
+        executor = make_executor(
+            "qemu", workspaces=workspaces, git=GitPolicy(protocols=("file",)), launcher=launcher
+        )
+        spec = job("echo begun; sleep 1000")
+        await executor.run(execution(spec, job_request(repo_url=url, commit_sha=sha)), log, asyncio.Event())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

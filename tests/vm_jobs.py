@@ -1,0 +1,110 @@
+"""Runs jobs in VMs of a real QEMU, and checks that each leaves nothing behind."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from solstice_orchestrator.domain.jobs import Outcome, StepSpec
+from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.processes.supervisor import process_ids
+from solstice_orchestrator.worker.executors import Executor
+from solstice_orchestrator.worker.executors.disk import DiskWatch
+from solstice_orchestrator.worker.executors.process import ProcessExecutor
+from solstice_orchestrator.worker.executors.source_checkout import SourceCheckout
+from solstice_orchestrator.worker.executors.vms.qemu_launcher import open_qemu
+from solstice_orchestrator.worker.executors.vms.vm_images import read_vm_images
+from solstice_orchestrator.worker.executors.vms.vm_plan import MIB, VmRules
+from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
+from tests.builders import execution, job, job_request
+from tests.repositories import Repository
+
+LABEL = "linux"
+MEMORY = 128 * MIB
+
+
+def vm_rules(image: Path, **changes: Any) -> VmRules:
+    """Rules of small VMs from an image."""
+    rules: dict[str, Any] = {"memory_bytes": MEMORY, "cpus": 1, "start_seconds": 100.0, **changes}
+    return VmRules(images=read_vm_images(f"{LABEL}={image}"), **rules)
+
+
+def vm_pids(directory: Path) -> list[int]:
+    """The QEMUs whose attempts are in a directory, by what they were started with."""
+    return [pid for pid in process_ids() if is_vm(pid, directory)]
+
+
+def is_vm(pid: int, directory: Path) -> bool:
+    try:
+        program = Path(f"/proc/{pid}/exe").readlink().name
+        variables = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return "qemu-system" in program and f"={directory}".encode() in variables
+
+
+@dataclass(kw_only=True)
+class VmJobs:
+    """Runs jobs in VMs, and shows what they wrote."""
+
+    executor: Executor
+    workspaces: Workspaces
+    request: Any
+    output: list[bytes] = field(default_factory=list)
+    pause_seconds: float = 0.0
+    """How long each piece of output takes to be written down."""
+
+    @property
+    def text(self) -> str:
+        return b"".join(self.output).decode(errors="replace")
+
+    @property
+    def vms(self) -> list[int]:
+        return vm_pids(self.workspaces.directory)
+
+    async def run(
+        self,
+        *runs: str | StepSpec,
+        stop: asyncio.Event | None = None,
+        request: dict[str, Any] | None = None,
+        secrets: dict[str, str] | None = None,
+        **changes: Any,
+    ) -> Outcome:
+        """Run a job; `request` and `changes` are fields of its request and its spec."""
+
+        async def log(data: bytes) -> None:
+            await asyncio.sleep(self.pause_seconds)
+            self.output.append(data)
+
+        changed = self.request.model_copy(update=request or {})
+        attempt = replace(execution(job(*runs, **changes), changed), secrets=secrets or {})
+        try:
+            return await self.executor.run(attempt, log, stop or asyncio.Event())
+        finally:
+            assert self.vms == []
+            assert [path.name for path in self.workspaces.directory.iterdir() if path.name != "git"] == []
+
+    async def wrote(self, words: str) -> None:
+        """Wait until a job has written something."""
+        while words not in self.text:  # noqa: ASYNC110  the job is a stranger to this loop
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def vm_jobs(
+    image: Path, folder: Path, disk: DiskWatch | None = None, **rules: Any
+) -> AsyncIterator[VmJobs]:
+    """Open an executor of VMs from an image."""
+    repository = Repository(folder / "repository")
+    request = job_request(repo_url=repository.url, commit_sha=repository.commit({"hello.txt": "hello\n"}))
+    async with open_workspaces(folder / "work") as workspaces:
+        executor = ProcessExecutor(
+            workspaces=workspaces,
+            checkout=SourceCheckout(git=GitPolicy(protocols=("file",)), scratch=workspaces.scratch),
+            grace_seconds=5.0,
+            launcher=await open_qemu(vm_rules(image, **rules), "tcg"),
+            disk=disk or DiskWatch(),
+        )
+        yield VmJobs(executor=executor, workspaces=workspaces, request=request)
