@@ -227,6 +227,11 @@ DASHBOARDS: Final = (
                 queries=quantiles("solstice_job_run_seconds", "label"),
             ),
             Panel(
+                title="Preparing a container or VM, by label",
+                unit="s",
+                queries=quantiles("solstice_job_provisioning_seconds", "label"),
+            ),
+            Panel(
                 title="Retries by label and class",
                 unit="ops",
                 queries={"{{label}} {{priority}}": rate("solstice_retries_total", "label", "priority")},

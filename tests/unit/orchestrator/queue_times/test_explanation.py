@@ -100,12 +100,6 @@ def facts(**changes: object) -> WaitFacts:
             id="not planned yet",
         ),
         pytest.param(
-            {"state": JobState.RUNNING, "provisioning_since": 988.0},
-            WaitReason.PROVISIONING,
-            "It has a slot, and its worker prepares its container or VM, for 12 s.",
-            id="its VM is being prepared",
-        ),
-        pytest.param(
             {"state": None, "until": 1030.0, "detail": "the forge did not answer"},
             WaitReason.BACKOFF,
             "Its workflow could not be read, and is tried again: the forge did not answer.",
@@ -391,6 +385,13 @@ def test_why_a_job_waits(changes: dict[str, object], reason: WaitReason, detail:
     assert why is not None
     assert (why.reason, why.detail) == (reason, detail)
     assert why.since == 990.0
+
+
+def test_a_job_whose_vm_is_being_prepared_waits_since_that_began() -> None:
+    why = explain(facts(state=JobState.RUNNING, provisioning_since=988.0))
+    assert why is not None
+    assert (why.reason, why.since) == (WaitReason.PROVISIONING, 988.0)
+    assert why.detail == "It has a slot, and its worker prepares its container or VM, for 12 s."
 
 
 @pytest.mark.parametrize(

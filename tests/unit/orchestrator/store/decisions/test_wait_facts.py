@@ -55,6 +55,7 @@ JOB: dict[str, Any] = {
     "waiting_since": 950.0,
     "started_at": 960.0,
     "retry_at": NOW + 5,
+    "provisioning_since": NOW - 3,
     "detail": "x",
     "group_key": b"g",
     "needs": '["a", "b", "c"]',
@@ -101,8 +102,8 @@ def test_a_job_waits_since_it_last_began_to() -> None:
 
 def test_only_a_running_job_has_begun_and_only_a_backoff_has_an_end() -> None:
     running, backoff = (job_facts(JOB | {"state": state}, NOW) for state in ("running", "backoff"))
-    assert (running.started_at, running.until) == (960.0, None)
-    assert (backoff.started_at, backoff.until) == (None, NOW + 5)
+    assert (running.started_at, running.until, running.provisioning_since) == (960.0, None, NOW - 3)
+    assert (backoff.started_at, backoff.until, backoff.provisioning_since) == (None, NOW + 5, None)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ def row(job_id: str, state: str, needs: str = "[]") -> dict[str, Any]:
         "waiting_since": None,
         "started_at": 960.0,
         "retry_at": None,
+        "provisioning_since": None,
         "detail": "",
         "group_key": None,
         "needs": needs,
