@@ -40,6 +40,7 @@ job "reed" {{ step run="{STEP}" }}
 
 @pytest.mark.timeout(240 + 20 * KILLS)
 async def test_no_job_fails_for_a_killed_part_of_its_vm_and_nothing_is_left(tmp_path: Path) -> None:
+    # On Debian as root QEMU is installed, so that CI runs this; elsewhere a machine may have none.
     if missing := why_no_vm():
         pytest.skip(f"not asked for: there is no VM, since {missing}")
     shared_files = SharedFiles(directory=tmp_path)

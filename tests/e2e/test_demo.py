@@ -111,6 +111,7 @@ CONTAINER_STOPS = STOPS + 2
 
 @pytest.mark.timeout(300)
 def test_a_project_is_built_in_containers_with_a_matrix_and_a_service(environment: dict[str, str]) -> None:
+    # On Debian as root podman is installed, so that CI runs this.
     if not podman_is_there():
         pytest.skip("not asked for: this is not root on Debian with the right to mount")
     # Ten seconds on a quiet machine, and a minute beside other tests.

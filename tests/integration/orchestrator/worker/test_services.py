@@ -222,6 +222,7 @@ async def test_a_hostile_service_is_bounded_and_forges_nothing(jobs: ContainerJo
 async def test_what_a_service_writes_counts_for_the_disk_space_of_its_job(
     podman: PodmanStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
+    # Only overlays keep a layer of each container, whose size can be measured.
     if storage_driver(podman.folder) == "vfs" and not place.startswith("/data"):
         pytest.skip("not asked for: the folder of this test allows no overlays, and vfs keeps no layers")
     monkeypatch.setattr(disk, "CHECK_SECONDS", 0.05)

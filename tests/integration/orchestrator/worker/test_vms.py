@@ -38,6 +38,7 @@ mkdir -p /tmp/kept; (sleep 1000 &)
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # On Debian as root QEMU is installed, so that CI runs this; elsewhere a machine may have none.
     if missing := why_no_vm():
         pytest.skip(f"not asked for: there is no VM, since {missing}")
     return vm_image(tmp_path_factory.mktemp("vm") / "image")
@@ -45,6 +46,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def image_with_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # On Debian as root QEMU is installed, so that CI runs this; elsewhere a machine may have none.
     if missing := why_no_vm():
         pytest.skip(f"not asked for: there is no VM, since {missing}")
     return vm_image(tmp_path_factory.mktemp("vm") / "image", disk=True)
