@@ -136,6 +136,12 @@ COMMANDS: Final = (
     ),
     _deferred(
         SET_UP,
+        "load",
+        "solstice_cli.load.load_command:load",
+        "Send a mix of requests to a running system, and report what became of them.",
+    ),
+    _deferred(
+        SET_UP,
         "token",
         "solstice_cli.commands.token:app",
         "Access tokens: create, list, revoke.",

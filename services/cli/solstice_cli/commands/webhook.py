@@ -74,9 +74,36 @@ def send(
 
     Exit 0 when it was taken.
     """
+    secret = webhook_secret(source, secret)
+    delivery = signed_delivery(
+        source,
+        _event(event),
+        _change(repo_url, ref, sha, repo_full_name),
+        secret=secret,
+        delivery_id=delivery_id or str(uuid.uuid4()),
+        now=time.time(),
+    )
+    target = webhook_target(url, source)
+    with note_when_slow(f"forge-integration at {without_password(target)}"):
+        response = asyncio.run(_post(target, delivery))
+    answer = _answer(response)
+    if as_json:
+        print_json({"status": response.status_code, "answer": answer})
+    else:
+        typer.echo(f"{response.status_code} {response.reason_phrase}")
+        for name, value in answer.items():
+            typer.echo(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
+    raise typer.Exit(Exit.OK if response.is_success else Exit.FAILED)
+
+
+def webhook_secret(source: Source, given: str | None) -> str:
+    """Return the secret that signs deliveries of a source.
+
+    Without a given one it is that of `solstice up`. ConfigurationError says what is wrong, never the secret.
+    """
     if source is Source.MANUAL:
         raise ConfigurationError("--source manual is no forge: choose github, forgejo, gitea or gitlab")
-    secret = secret or stored_secret(source)
+    secret = given or stored_secret(source)
     if not secret:
         raise ConfigurationError(
             f"no secret for {source.value}: give --secret, the one that forge-integration was started with"
@@ -91,28 +118,12 @@ def send(
             "--secret: begins or ends with a space, or has characters that cannot be sent: give it without line breaks, "
             "and to GitLab in ASCII"
         )
-    delivery = signed_delivery(
-        source,
-        _event(event),
-        _change(repo_url, ref, sha, repo_full_name),
-        secret=secret,
-        delivery_id=delivery_id or str(uuid.uuid4()),
-        now=time.time(),
-    )
-    target = _target(url or _running_here(), source)
-    with note_when_slow(f"forge-integration at {without_password(target)}"):
-        response = asyncio.run(_post(target, delivery))
-    answer = _answer(response)
-    if as_json:
-        print_json({"status": response.status_code, "answer": answer})
-    else:
-        typer.echo(f"{response.status_code} {response.reason_phrase}")
-        for name, value in answer.items():
-            typer.echo(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
-    raise typer.Exit(Exit.OK if response.is_success else Exit.FAILED)
+    return secret
 
 
-def _target(url: str, source: Source) -> str:
+def webhook_target(url: str | None, source: Source) -> str:
+    """Return the address of a source's webhook; without a URL, at the running `solstice up`."""
+    url = url or _running_here()
     try:
         parts = urlsplit(url)
     except ValueError:

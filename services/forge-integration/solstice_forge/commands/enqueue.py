@@ -46,6 +46,8 @@ class EnqueueInput:
 
     repo_url: str
     commit_sha: str
+    repo_full_name: str | None = None
+    """None: what the URL says."""
     runs_on: str | None = None
     workflow_path: str | None = None
     workflow_job_id: str | None = None
@@ -74,7 +76,7 @@ def job_request(request_input: EnqueueInput, *, now: datetime, new_id: uuid.UUID
         "request_id": derive_request_id("manual", key),
         "source": "manual",
         "repo_url": url,
-        "repo_full_name": full_name_of(url),
+        "repo_full_name": request_input.repo_full_name or full_name_of(url),
         "commit_sha": request_input.commit_sha.lower(),
         "submitted_at": format_timestamp(now),
         "event": "manual",
