@@ -156,9 +156,14 @@ async def fault_proxy(amqp_url: str, *, tls: ssl.SSLContext | None = None) -> As
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def ended(task: "asyncio.Task[None]") -> None:
+            # A task that is cancelled before its first step runs nothing of its own.
+            tasks.discard(task)
+            writer.transport.abort()
+
         task = asyncio.create_task(proxy.serve(reader, writer), name="proxy-connection")
         tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        task.add_done_callback(ended)
 
     server = await asyncio.start_server(accept, "127.0.0.1", proxy.port, ssl=tls)
     try:

@@ -1,11 +1,10 @@
 """Serves the connections of a small server for one command of git."""
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
 
-Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 
 class LoopbackConnections:
@@ -17,23 +16,27 @@ class LoopbackConnections:
     def __init__(self, serve: Serve, name: str, limit: int | None = None) -> None:
         self._serve, self._name, self._limit = serve, name, limit
         self._tasks = set[asyncio.Task[None]]()
+        self._ended = False
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a new connection, or close it."""
-        if self._limit is not None and len(self._tasks) >= self._limit:
+        if self._ended or (self._limit is not None and len(self._tasks) >= self._limit):
             writer.close()
             return
-        task = asyncio.create_task(self._run(reader, writer), name=self._name)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            # Here, since a task that is cancelled before its first step runs nothing of its own.
+            self._tasks.discard(task)
+            writer.close()
+
+        task = asyncio.create_task(self._serve(reader, writer), name=self._name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(ended)
 
     async def end(self) -> None:
-        """End all connections."""
+        """End all connections, and close those that are still to come."""
+        self._ended = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.closing(writer):
-            await self._serve(reader, writer)
