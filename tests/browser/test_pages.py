@@ -144,6 +144,46 @@ async def test_next_attempt_replaces_the_log(web: WebServer, browser: Browser) -
         await expect(page.locator("#live")).to_be_hidden()
 
 
+async def test_the_log_of_a_service_is_followed_like_that_of_its_job(
+    web: WebServer, browser: Browser
+) -> None:
+    key, path = await job_page(web, pieces=("of the job\n",))
+    live, lines = "#live", ".t"
+    async with tab(browser, web, errors=100) as page:
+        await page.goto(path)
+        await expect(page.locator(live)).to_have_text("Live")
+        await expect(page.locator("#log-tabs a")).to_have_count(0)
+        # Its first words make the link appear.
+        await web.prints(key, "\x1b[32mready\n", "acc", service="db")
+        await page.get_by_role("link", name="Service db").click()
+        await expect(page.get_by_role("heading", name="Log of service db")).to_be_visible()
+        await expect(page.locator(live)).to_have_text("Live")
+        await web.prints(key, "more of the job\n")
+        await web.prints(key, "epts\n", "<b>bold</b>\n", service="db")
+        await expect(page.locator(lines)).to_have_text(["ready", "accepts", "<b>bold</b>"])
+        web.streams.close()
+        await expect(page.locator(live)).to_have_text("Reconnecting …")
+        await web.prints(key, "goes on\n", service="db")
+        web.streams.closed = False
+        await expect(page.locator("#L4 .f2")).to_have_text("goes on")
+        await web.finish(key, LOST)
+        await web.store.rescue()
+        again = await web.claim(key.job_id)
+        await web.prints(again, "second try\n", service="db")
+        await expect(page.locator(lines)).to_have_text(["second try"])
+        await expect(page.locator(".attempts a[aria-current]")).to_have_text("Attempt 2")
+        await web.finish(again, LOST)
+        await web.store.rescue()
+        await web.finish(await web.claim(key.job_id))
+        await expect(page.locator(live)).to_be_hidden()
+        await expect(page.locator(".pill").first).to_have_text("Succeeded")
+        await expect(page.locator("#no-log")).to_have_text("This service printed nothing in this attempt.")
+        await page.get_by_role("link", name="Attempt 1").click()
+        await expect(page.locator(lines)).to_have_text(["of the job", "more of the job"])
+        await page.get_by_role("link", name="Service db").click()
+        await expect(page.locator(lines)).to_have_text(["ready", "accepts", "<b>bold</b>", "goes on"])
+
+
 async def test_gap_in_the_log_is_shown(web: WebServer, browser: Browser) -> None:
     key, path = await job_page(web, pieces=("before\n",))
     async with tab(browser, web) as page:
@@ -458,13 +498,16 @@ async def every_page(web: WebServer) -> list[str]:
         sender="s" * 200,
         repo_full_name=f"{'owner' * 20}/{'name' * 20}",
     )
+    await web.prints(key, "y" * 3000 + "\n", service="s" * 63)
     job = await web.store.job(key.job_id)
     assert job is not None
     bad = await web.admit()
     (task,) = await web.store.claim_planning("worker-1", 10)
     assert task.run_id == bad.run_id
     await web.store.not_planned(task, Reason.INVALID_WORKFLOW, "workflow.kdl:1:1: " + "unbroken" * 60)
-    return ["/", f"/runs/{job.run_id}", job_path, f"/runs/{bad.run_id}", "/?repository=none", "/nowhere"]
+    of_service = f"{job_path}?service={'s' * 63}"
+    of_run = f"/runs/{job.run_id}"
+    return ["/", of_run, job_path, of_service, f"/runs/{bad.run_id}", "/?repository=none", "/nowhere"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

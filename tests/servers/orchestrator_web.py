@@ -48,7 +48,7 @@ class WebServer:
     streams: OpenStreams
     metrics: Metrics
     _random: random.Random = field(default_factory=lambda: random.Random(7))
-    _sequences: dict[AttemptKey, int] = field(default_factory=dict)
+    _sequences: dict[tuple[AttemptKey, str], int] = field(default_factory=dict)
     broker: BrokerHealth = field(default_factory=lambda: BrokerHealth(connected=True))
 
     async def admit(self, **fields: object) -> RunView:
@@ -95,18 +95,26 @@ class WebServer:
         return await self.claim(ids[specs[0].name])
 
     async def prints(
-        self, key: AttemptKey, *pieces: str | bytes, skip: int = 0, kind: ChunkKind = ChunkKind.OUTPUT
+        self,
+        key: AttemptKey,
+        *pieces: str | bytes,
+        skip: int = 0,
+        kind: ChunkKind = ChunkKind.OUTPUT,
+        service: str = "",
     ) -> None:
-        """Write chunks to the job's log, one per piece. `skip` leaves a gap before them."""
-        last = self._sequences.get(key, 0) + skip
+        """Write chunks to the log of the job or its service, one per piece.
+
+        `skip` leaves a gap before them.
+        """
+        last = self._sequences.get((key, service), 0) + skip
         chunks = [
             LogChunk(
                 sequence=last + index, at=time.time(), data=p.encode() if isinstance(p, str) else p, kind=kind
             )
             for index, p in enumerate(pieces, 1)
         ]
-        assert await self.store.append_log(key, chunks)
-        self._sequences[key] = last + len(chunks)
+        assert await self.store.append_log(key, chunks, service)
+        self._sequences[key, service] = last + len(chunks)
 
     async def finish(self, key: AttemptKey, outcome: Outcome = SUCCEEDED) -> None:
         assert await self.store.finish(key, outcome)

@@ -84,9 +84,15 @@ class RenderedLog:
 
 
 async def render_log(
-    store: JobStore, job_id: str, attempt: int, *, ended: bool, line: int | None = None
+    store: JobStore,
+    job_id: str,
+    attempt: int,
+    *,
+    ended: bool,
+    line: int | None = None,
+    service: str = "",
 ) -> RenderedLog:
-    """Return the rows that a page first shows of an attempt's log.
+    """Return the rows of a job's or service's log that a page first shows.
 
     They are the log's end, or the rows around a line.
     """
@@ -94,7 +100,7 @@ async def render_log(
     total = 0
     last = None if line is None else line + MAX_ROWS // 2
     async with aclosing(
-        _updates(store, log, job_id, attempt, ended=ended, all_rows=line is not None)
+        _updates(store, log, job_id, attempt, ended=ended, all_rows=line is not None, service=service)
     ) as updates:
         async for update in updates:
             while rows and total > update.first:
@@ -115,12 +121,19 @@ async def render_log(
 
 
 async def _updates(
-    store: JobStore, log: LogRows, job_id: str, attempt: int, *, ended: bool, all_rows: bool
+    store: JobStore,
+    log: LogRows,
+    job_id: str,
+    attempt: int,
+    *,
+    ended: bool,
+    all_rows: bool,
+    service: str,
 ) -> AsyncGenerator[RowsUpdate, None]:
     """Yield the changes by each chunk alone: it may hold very many rows."""
     newest = None if all_rows else MAX_ROWS
     while attempt:
-        page = await store.log(job_id, attempt=attempt, after=log.sequence, limit=BATCH)
+        page = await store.log(job_id, attempt=attempt, after=log.sequence, limit=BATCH, service=service)
         if not page or not page.chunks:
             break
         for chunk in page.chunks:

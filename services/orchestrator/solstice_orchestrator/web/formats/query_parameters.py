@@ -187,18 +187,18 @@ class AttemptQuery(Query):
     ] = None
 
 
-class LinePageQuery(AttemptQuery):
-    """Which part of a log the page of a job shows."""
-
-    line: Annotated[int | None, Field(ge=1, le=LARGEST)] = None
-
-
 class ServiceQuery(AttemptQuery):
     """The log of a job, or of a service of it."""
 
     service: Annotated[
         str | None, Field(description="Of this service; without it, of the job itself.", max_length=63)
     ] = None
+
+
+class LinePageQuery(ServiceQuery):
+    """Which part of which log the page of a job shows."""
+
+    line: Annotated[int | None, Field(ge=1, le=LARGEST)] = None
 
 
 class LogQuery(ServiceQuery):

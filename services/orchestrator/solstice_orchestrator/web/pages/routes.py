@@ -5,7 +5,7 @@ The pages are complete without JavaScript; `static/app.js` updates them.
 
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -38,11 +38,11 @@ from solstice_orchestrator.web.formats.ansi import RowsUpdate, palette_css
 from solstice_orchestrator.web.formats.api_json import document, rfc3339
 from solstice_orchestrator.web.formats.query_parameters import (
     LinePageQuery,
+    LogStreamQuery,
     NoParameters,
     PageQuery,
     RerunQuery,
     SchedulesPageQuery,
-    StreamQuery,
     parse_query,
 )
 from solstice_orchestrator.web.formats.refusals import not_found
@@ -151,18 +151,22 @@ class Pages:
         return RedirectResponse(f"/runs/{run.run_id}", 303)
 
     async def job(self, request: Request) -> Response:
-        """One job with the newest rows of its log."""
+        """One job with the newest rows of its log, or of that of a service."""
         job = await known_job(self._store, request)
         run = await self._store.run(job.run_id)
         if run is None:
             raise not_found("run", job.run_id)
         query = parse_query(request, LinePageQuery, others=True)
-        pinned = requested_attempt(query, job)
+        # It may have written nothing in this attempt, and something in another one.
+        pinned, service = requested_attempt(query, job), query.service or ""
         attempts = await self._store.attempts(job.job_id)
         shown = pinned or job.attempt
         is_over = job.state.final or shown < job.attempt
         # The rows around one line are not live: the newest rows are elsewhere.
-        log = await render_log(self._store, job.job_id, shown, ended=is_over, line=query.line)
+        log = await render_log(
+            self._store, job.job_id, shown, ended=is_over, line=query.line, service=service
+        )
+        services = await self._store.logged_services(job.job_id, attempt=shown)
         return self._page(
             "job.html",
             run=run,
@@ -170,12 +174,13 @@ class Pages:
             siblings=await self._store.jobs(run_id=run.run_id, limit=MAX_JOBS),
             attempts=attempts,
             shown=shown,
-            services=await self._store.logged_services(job.job_id, attempt=shown),
+            services=services,
+            service=service,
             log=log,
             hidden=_hidden_before(log),
             line=query.line,
-            stream=None if is_over or query.line else _stream_url(job, log, pinned),
-            version_of_job=_version(job),
+            stream=None if is_over or query.line else _stream_url(job, log, pinned, service),
+            version_of_job=_version(job, services),
             why=await why_job(self._store, job.job_id),
             asked=request.query_params.get("asked"),
         )
@@ -183,8 +188,10 @@ class Pages:
     async def log_events(self, request: Request) -> Response:
         """The log as rows of safe HTML, as they come and change."""
         job = await known_job(self._store, request)
-        start, pinned = requested_position(request, parse_query(request, StreamQuery, others=True), job)
-        return stream(request, _html_events(self._store, self._streams, job.job_id, start, pinned))
+        query = parse_query(request, LogStreamQuery, others=True)
+        start, pinned = requested_position(request, query, job)
+        events = _html_events(self._store, self._streams, job, start, pinned, service=query.service or "")
+        return stream(request, events)
 
     async def cancel_job(self, request: Request) -> Response:
         """Cancel a job by a button without JavaScript, then show the page again."""
@@ -268,12 +275,20 @@ class Pages:
 
 
 async def _html_events(
-    store: JobStore, streams: OpenStreams, job_id: str, start: LogPosition | None, pinned: int | None
+    store: JobStore,
+    streams: OpenStreams,
+    job: JobView,
+    start: LogPosition | None,
+    pinned: int | None,
+    *,
+    service: str,
 ) -> Events:
-    log = LogRows()
+    log, known = LogRows(), ""
     if start is not None:
-        await _catch_up(store, job_id, log, start)
-    async with aclosing(follow_log(store, streams, job_id, start=start, pinned=pinned)) as changes:
+        await _catch_up(store, job.job_id, log, start, service)
+    async with aclosing(
+        follow_log(store, streams, job.job_id, start=start, pinned=pinned, service=service)
+    ) as changes:
         async for what in changes:
             match what:
                 case LogPiece():
@@ -284,15 +299,18 @@ async def _html_events(
                 case NewAttempt():
                     log = LogRows()
                     yield Event(name="attempt", id=f"{what.attempt}.0", data={"attempt": what.attempt})
-                case JobView():
-                    yield Event(name="job", data={"version": _version(what)})
                 case LogEnded():
                     yield Event(name="end", data=ended_document(what))
-                case None:
-                    yield None
+                case JobView() | None:
+                    job = what or job
+                    # A service that writes for the first time changes the page, and not the job.
+                    services = await store.logged_services(job.job_id, attempt=pinned or job.attempt)
+                    version = _version(job, services)
+                    yield Event(name="job", data={"version": version}) if version != known else None
+                    known = version
 
 
-async def _catch_up(store: JobStore, job_id: str, log: LogRows, start: LogPosition) -> None:
+async def _catch_up(store: JobStore, job_id: str, log: LogRows, start: LogPosition, service: str) -> None:
     """Feed `log` up to the client's position.
 
     Colours and line numbers depend on all earlier output.
@@ -303,6 +321,7 @@ async def _catch_up(store: JobStore, job_id: str, log: LogRows, start: LogPositi
             attempt=start.attempt,
             after=log.sequence,
             limit=min(BATCH, start.sequence - log.sequence),
+            service=service,
         )
         known = [chunk for chunk in page.chunks if chunk.sequence <= start.sequence] if page else []
         if not known:
@@ -322,11 +341,12 @@ def _hidden_before(log: RenderedLog) -> int:
     return next((row.number - 1 for row in log.rows if row.number is not None), 0)
 
 
-def _stream_url(job: JobView, log: RenderedLog, pinned: int | None) -> str:
-    query: Mapping[str, object] = {"after": log.position} | ({"attempt": pinned} if pinned else {})
-    return f"/jobs/{job.job_id}/log/html-events?{urlencode(query)}"
+def _stream_url(job: JobView, log: RenderedLog, pinned: int | None, service: str) -> str:
+    query = {"after": log.position, "attempt": pinned, "service": service}
+    given = {name: value for name, value in query.items() if value}
+    return f"/jobs/{job.job_id}/log/html-events?{urlencode(given)}"
 
 
-def _version(job: JobView) -> str:
+def _version(job: JobView, services: Sequence[str]) -> str:
     """Return a version that changes with everything that a page shows about a job."""
-    return format(zlib.crc32(orjson.dumps(document(job))), "08x")
+    return format(zlib.crc32(orjson.dumps([document(job), *services])), "08x")

@@ -11,6 +11,7 @@ from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
 from solstice_orchestrator.store.postgresql.tables.columns import BEGUN_AT
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, job_state
 from solstice_orchestrator.store.records.attempts import ENDED_ATTEMPTS
+from solstice_orchestrator.store.records.job_listing import logged_services_query
 from solstice_orchestrator.store.records.rows import attempt_view, chunk_of, job_view, key, run_view
 from solstice_orchestrator.store.views import (
     AttemptView,
@@ -118,11 +119,7 @@ async def log(
 
 async def logged_services(connection: "Connection", job_id: str, *, attempt: int) -> Sequence[str]:
     """Return the names of the services that have a log."""
-    rows = await connection.fetch(
-        "SELECT DISTINCT service FROM service_log_chunks WHERE job_id = $1 AND attempt = $2 ORDER BY service",
-        job_id,
-        attempt,
-    )
+    rows = await connection.fetch(logged_services_query("$"), job_id, attempt)
     return [row["service"] for row in rows]
 
 

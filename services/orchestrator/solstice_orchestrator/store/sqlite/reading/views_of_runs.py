@@ -8,7 +8,7 @@ from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.queue_times.waits import WaitingClass
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER, rank
-from solstice_orchestrator.store.records.job_listing import jobs_query, where_clause
+from solstice_orchestrator.store.records.job_listing import jobs_query, logged_services_query, where_clause
 from solstice_orchestrator.store.records.rows import attempt_view, chunk_of, job_view, key, run_view
 from solstice_orchestrator.store.sqlite.tables.transaction import REQUEST
 from solstice_orchestrator.store.views import (
@@ -141,10 +141,7 @@ def log(
 
 def logged_services(connection: sqlite3.Connection, job_id: str, *, attempt: int) -> Sequence[str]:
     """Return the names of the services that have a log."""
-    rows = connection.execute(
-        "SELECT DISTINCT service FROM service_log_chunks WHERE job_id = ? AND attempt = ? ORDER BY service",
-        (job_id, attempt),
-    )
+    rows = connection.execute(logged_services_query("?"), (job_id, attempt))
     return [row["service"] for row in rows]
 
 
