@@ -317,7 +317,7 @@ def _of_permissions(topology: Topology, permissions: Permissions | None) -> Iter
 def missing_permissions(
     permissions: Permissions, names: Sequence[str], *, also_write: Sequence[str] = ()
 ) -> Iterator[TopologyDifference]:
-    """The permissions for the objects of these names that the user lacks."""
+    """Yield the permissions for the objects of these names that the user lacks."""
     for kind, pattern, objects in (
         ("configure", permissions.configure, names),
         ("write", permissions.write, [*names, *also_write]),

@@ -280,7 +280,7 @@ class OrchestratorClient:
         return _document(response, self.url)
 
     async def _events(self, path: str, parameters: dict[str, str]) -> AsyncGenerator[ApiEvent, None]:
-        """Every event once, in order, through lost connections, until the stream ends."""
+        """Yield every event once, in order, through lost connections, until the stream ends."""
         last_id, pause_seconds, answered = "", 0.1, False
         lost_at: float | None = None
         while True:

@@ -135,7 +135,7 @@ def _publishing(*queues: str) -> tuple[Grant, ...]:
 
 
 def _reading(*queues: str) -> tuple[Grant, ...]:
-    """Entries, the leases of consumers, and the sign that wakes a reader."""
+    """Return entries, the leases of consumers, and the sign that wakes a reader."""
     return (
         Grant(READ, queues),
         Grant(("zadd", "zrangebyscore", "zrem", "zscore"), tuple(f"{name}:consumers" for name in queues)),

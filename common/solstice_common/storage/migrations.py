@@ -86,7 +86,7 @@ def applied_to(connection: sqlite3.Connection) -> Mapping[int, str]:
 
 
 def statements(script: str) -> Iterator[str]:
-    """The statements of a script, one or more whole lines each.
+    """Yield the statements of a script, one or more whole lines each.
 
     `executescript` would end the transaction around it.
     """

@@ -124,7 +124,7 @@ def _scheme(url: str) -> str:
 
 
 def _place(scheme: str, parts: SplitResult) -> str:
-    """User, host and port; nothing for a file."""
+    """Return user, host and port; nothing for a file."""
     if parts.password is not None or (parts.username is not None and scheme in {"http", "https"}):
         raise ValueError("must not hold credentials: they would stand in messages and logs")
     if scheme == "file":

@@ -23,17 +23,17 @@ Request = Callable[[OrchestratorClient], Awaitable[Found]]
 
 
 def runs(context: typer.Context, incomplete: str) -> Found:
-    """The newest runs."""
+    """Return the newest runs."""
     return _ids(incomplete, _answer(context, _runs))
 
 
 def jobs(context: typer.Context, incomplete: str) -> Found:
-    """The newest jobs."""
+    """Return the newest jobs."""
     return _ids(incomplete, _answer(context, _jobs))
 
 
 def runs_and_jobs(context: typer.Context, incomplete: str) -> Found:
-    """The newest runs, and then the newest jobs."""
+    """Return the newest runs, and then the newest jobs."""
 
     async def both(api: OrchestratorClient) -> Found:
         return [*await _runs(api), *await _jobs(api)]
@@ -42,7 +42,7 @@ def runs_and_jobs(context: typer.Context, incomplete: str) -> Found:
 
 
 def unfinished(context: typer.Context, incomplete: str) -> Found:
-    """The newest runs and jobs that have not ended."""
+    """Return the newest runs and jobs that have not ended."""
 
     async def both(api: OrchestratorClient) -> Found:
         return [*await _runs(api, ended=False), *await _jobs(api, ended=False)]
@@ -51,7 +51,7 @@ def unfinished(context: typer.Context, incomplete: str) -> Found:
 
 
 def dead_letters(context: typer.Context, incomplete: str) -> Found:
-    """The oldest dead letters."""
+    """Return the oldest dead letters."""
 
     async def request(api: OrchestratorClient) -> Found:
         return [
@@ -63,7 +63,7 @@ def dead_letters(context: typer.Context, incomplete: str) -> Found:
 
 
 def workers(context: typer.Context) -> Found:
-    """The names of workers."""
+    """Return the names of workers."""
 
     async def request(api: OrchestratorClient) -> Found:
         return [(each["name"], f"{each['state']} on {each['host']}") for each in await api.workers()]
@@ -72,7 +72,7 @@ def workers(context: typer.Context) -> Found:
 
 
 def schedules(context: typer.Context) -> Found:
-    """The names of schedules."""
+    """Return the names of schedules."""
 
     async def request(api: OrchestratorClient) -> Found:
         page = await api.schedules(limit=NEWEST)
@@ -85,7 +85,7 @@ def schedules(context: typer.Context) -> Found:
 
 
 def labels(context: typer.Context) -> Found:
-    """The labels that have work or slots."""
+    """Return the labels that have work or slots."""
 
     async def request(api: OrchestratorClient) -> Found:
         return [(label, "") for label in (await api.scale())["labels"]]
@@ -94,7 +94,7 @@ def labels(context: typer.Context) -> Found:
 
 
 def repositories(context: typer.Context) -> Found:
-    """The repositories of the newest runs."""
+    """Return the repositories of the newest runs."""
 
     async def request(api: OrchestratorClient) -> Found:
         page = await api.runs(limit=NEWEST)
@@ -104,7 +104,7 @@ def repositories(context: typer.Context) -> Found:
 
 
 def branches(context: typer.Context) -> Found:
-    """The branches of the newest runs, of the chosen repository if there is one."""
+    """Return the branches of the newest runs, of the chosen repository if there is one."""
 
     async def request(api: OrchestratorClient) -> Found:
         page = await api.runs(limit=NEWEST, repository=context.params.get("repository"))
@@ -131,7 +131,7 @@ async def _jobs(api: OrchestratorClient, *, ended: bool = True) -> Found:
 
 
 def _ids(incomplete: str, found: Found) -> Found:
-    """The ends of ids, which lists show and which differ.
+    """Return the ends of ids, which lists show and which differ.
 
     For a long beginning also the whole ids.
     """

@@ -6,12 +6,12 @@ from solstice_common.settings import state_directory
 
 
 def local_broker_url() -> str:
-    """The embedded broker that `solstice up` serves."""
+    """Return the embedded broker that `solstice up` serves."""
     return sqlite_url("broker.sqlite")
 
 
 def sqlite_url(name: str) -> str:
-    """The URL of a SQLite file in the state directory."""
+    """Return the URL of a SQLite file in the state directory."""
     return f"sqlite:///{state_directory() / name}"
 
 

@@ -22,7 +22,7 @@ SECRET_BYTES: Final = 24
 
 
 def stored_secrets() -> dict[Source, str]:
-    """One secret per forge, made and written the first time."""
+    """Return one secret per forge, made and written the first time."""
     path = secrets_file()
     by_forge = _read(path)
     if missing := [forge for forge in FORGES if not by_forge.get(forge)]:
@@ -32,7 +32,7 @@ def stored_secrets() -> dict[Source, str]:
 
 
 def stored_secret(source: Source) -> str | None:
-    """The secret of a forge, if there is one."""
+    """Return the secret of a forge, if there is one."""
     return _read(secrets_file()).get(source)
 
 

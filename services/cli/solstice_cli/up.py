@@ -160,12 +160,12 @@ async def _missing_broker(page: str) -> str | None:
 
 
 def _absolute(path: str) -> str:
-    """The path as any working directory understands it; empty stays empty."""
+    """Return the path as any working directory understands it; empty stays empty."""
     return str(Path(path).expanduser().absolute()) if path else ""
 
 
 def _deliveries_url(settings: UpSettings) -> str:
-    """The URL of forge-integration's pages; empty while its port is unknown."""
+    """Return the URL of forge-integration's pages; empty while its port is unknown."""
     host = settings.forge_host
     if settings.forge_port == 0 or host in EVERY_ADDRESS:
         return ""
@@ -219,7 +219,7 @@ def _lock(file: IO[str]) -> None:
 
 
 def _with_secrets(settings: UpSettings, secrets: dict[Source, str]) -> UpSettings:
-    """The settings with a secret for every forge that has none."""
+    """Return the settings with a secret for every forge that has none."""
     fields = {f"{forge.value}_webhook_secret": forge for forge in FORGES}
     missing = {
         field: SecretStr(secrets[forge])

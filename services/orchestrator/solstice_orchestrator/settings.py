@@ -62,7 +62,7 @@ def _default_workspaces() -> Path:
 
 
 def split(text: str) -> tuple[str, ...]:
-    """The parts of a list by commas, without the white space around them."""
+    """Return the parts of a list by commas, without the white space around them."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 

@@ -48,7 +48,7 @@ class Counting:
         self._ages[_age(found, self._now)] += 1
 
     def read(self) -> Counts:
-        """The numbers so far."""
+        """Return the numbers so far."""
         ages = self._ages
         return Counts(
             total=self._queues.total(),

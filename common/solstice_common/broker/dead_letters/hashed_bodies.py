@@ -59,7 +59,7 @@ class HashedBody:
 
 
 def in_groups(items: Iterable[T], size: Callable[[T], int]) -> Iterator[Sequence[T]]:
-    """The items in groups that fit into memory; a large item is alone."""
+    """Yield the items in groups that fit into memory; a large item is alone."""
     group: list[T] = []
     group_bytes = 0
     for item in items:

@@ -181,7 +181,7 @@ class Replay:
         return gone
 
     def _left(self) -> float:
-        """How many more may be published."""
+        """Return how many more may be published."""
         return self._most - len(self.report.sent) - len(self.report.failed)
 
     def _is_over(self) -> bool:

@@ -61,7 +61,7 @@ class DeclaredTopologies(Generic[C]):
         self._mismatches = mismatches
 
     def queues(self) -> Iterator[Queue]:
-        """All queues that were declared."""
+        """Yield all queues that were declared."""
         for topology in self._topologies:
             yield from topology.queues
 

@@ -177,7 +177,7 @@ def _text_among_plain_values(header: bytes, name: str) -> str | None:
 
 
 def _values(data: bytes, wanted: str | None = None) -> Iterator[tuple[str, Any]]:
-    """The readable fields of a table, in order; with `wanted`, those of that name."""
+    """Yield the readable fields of a table, in order; with `wanted`, those of that name."""
     left = [MAX_FIELDS]
     for name, start, end in _fields(data):
         left[0] -= 1
@@ -192,7 +192,7 @@ def _values(data: bytes, wanted: str | None = None) -> Iterator[tuple[str, Any]]
 
 
 def _fields(table: bytes) -> Iterator[tuple[str, int, int]]:
-    """The name, start and end of each value, including its type's letter."""
+    """Yield the name, start and end of each value, including its type's letter."""
     at, size = 0, len(table)
     while at < size:
         start = at + 1 + table[at]

@@ -185,7 +185,7 @@ class RedisDeadLetterQueue:
                 return CONFIRMED
 
     async def _next(self, start: bytes, most: int) -> tuple[list[StoredEntry], bytes]:
-        """Some entries that no consumer holds, from `start` on, and the next start."""
+        """Return some entries that no consumer holds, from `start` on, and the next start."""
         with _reported(self._address.shown):
             entries, last = await self._wire.call(
                 *(BROWSE, self._prefix, self.name, self._lease_ms, start),

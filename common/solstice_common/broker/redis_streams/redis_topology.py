@@ -103,7 +103,7 @@ async def _queue_drifts(wire: RedisWire, key: str, queue: str) -> Sequence[Topol
 
 
 async def _group_drifts(wire: RedisWire, key: str, label: str) -> AsyncIterator[TopologyDifference]:
-    """The differences of a stream's consumer groups."""
+    """Yield the differences of a stream's consumer groups."""
     stream = _fields(await wire.command("XINFO", "STREAM", key))
     groups = {
         each["name"].decode(): each for each in map(_fields, await wire.command("XINFO", "GROUPS", key))

@@ -122,7 +122,7 @@ def jobs(
 async def _pages(
     fetch: Callable[[int, str | None], Awaitable[Document]], what: str, limit: int | None
 ) -> tuple[list[Document], bool]:
-    """The first `limit` (None: all) of a list, and whether there are more."""
+    """Return the first `limit` (None: all) of a list, and whether there are more."""
     documents: list[Document] = []
     after: str | None = None
     while limit is None or len(documents) < limit:
@@ -201,7 +201,7 @@ def _show_run(run: Document, url: str, now: datetime) -> None:
 
 
 def _without_jobs(state: str) -> str:
-    """Why a run in that state has no jobs."""
+    """Return why a run in that state has no jobs."""
     if state in FINAL:
         return "No jobs: the run ended before it had any."
     return (

@@ -176,7 +176,7 @@ def _event(typed: str) -> EventName:
 
 
 def _change(repo_url: str, ref: str | None, sha: str | None, full_name: str | None) -> Change:
-    """The event to send, completed from the folder of a repository on this machine."""
+    """Return the event to send, completed from the folder of a repository on this machine."""
     repo_url = from_scp(repo_url) or repo_url if not Path(repo_url).is_dir() else repo_url
     folder = Path(repo_url).resolve() if "://" not in repo_url else None
     if folder is not None:

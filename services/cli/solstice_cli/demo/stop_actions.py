@@ -48,7 +48,7 @@ class Up:
 
 
 def environment_of_up(environ: Mapping[str, str], state: Path) -> dict[str, str]:
-    """The environment without this person's settings for real services."""
+    """Return the environment without this person's settings for real services."""
     settings = {name.upper() for name in UpSettings.model_fields}
     own = {name: value for name, value in environ.items() if name.upper() not in settings}
     # A person watches: the jobs start even when this machine is busy.
@@ -82,7 +82,7 @@ async def solstice_up(folder: Path, settings: Mapping[str, str]) -> AsyncIterato
 
 
 async def _ready_message(process: Process, output: asyncio.StreamReader) -> Up:
-    """The line of JSON that `solstice up` prints once it is ready."""
+    """Return the line of JSON that `solstice up` prints once it is ready."""
     line = await output.readline()
     if not line:
         raise Unexpected(f"it ended at once, with exit code {await exit_code(process)}")
@@ -107,7 +107,7 @@ async def _end(process: Process) -> int:
 
 
 async def make_repository(checkout: Path, bare: Path) -> Change:
-    """A bare repository whose branch `main` is the newest commit of the checkout."""
+    """Return a bare repository whose branch `main` is the newest commit of the checkout."""
     bare.parent.mkdir(parents=True)
     sha = await _git("-C", str(checkout), "rev-parse", "--verify", "HEAD")
     try:
@@ -155,7 +155,7 @@ async def push(up: Up, change: Change) -> str:
 
 
 async def unfinished(api: OrchestratorClient, run_id: str) -> str:
-    """The unfinished jobs of a run, and why they wait."""
+    """Return the unfinished jobs of a run, and why they wait."""
     jobs = [job for job in (await api.run(run_id))["jobs"] if job["finished_at"] is None]
     reasons = [(job["name"], (await api.why_job(job["job_id"]))["why"]) for job in jobs]
     return "; ".join(

@@ -67,7 +67,7 @@ class LinesToImport:
         self._lines = lines
 
     def read(self, queue_for: Callable[[str], str]) -> Iterator[tuple[str, DeadLetter]]:
-        """The dead letters, one by one, each with the queue that it goes to.
+        """Yield the dead letters, one by one, each with the queue that it goes to.
 
         ConfigurationError names the first wrong line, also one whose queue `queue_for` refuses.
         """

@@ -24,7 +24,7 @@ SHOWN_DETAIL: Final = 120
 
 
 def print_dead_letters(found: Sequence[DeadLetterFacts], counted: Counts, *, now: datetime) -> None:
-    """One line per dead letter; on a terminal also the counts, of all."""
+    """Print one line per dead letter; on a terminal also the counts, of all."""
     print_rows(
         ("ID", "AGE", "QUEUE", "REASON", "REPOSITORY", "PRIORITY", "REQUEST", "DETAIL"),
         [

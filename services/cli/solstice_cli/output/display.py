@@ -80,7 +80,7 @@ MORE: Final = "There are more: --all, or --limit N"
 
 
 def print_runs(runs: Sequence[Document], *, now: datetime, more: bool = False) -> None:
-    """One line per run, newest first."""
+    """Print one line per run, newest first."""
     print_rows(
         ("RUN", "STATE", "REPOSITORY", "COMMIT", "REF", "EVENT", "AGE", "TOOK"),
         [
@@ -105,7 +105,7 @@ def print_runs(runs: Sequence[Document], *, now: datetime, more: bool = False) -
 def print_jobs(
     jobs: Sequence[Document], *, now: datetime, nothing: str = "No jobs.", more: bool = False
 ) -> None:
-    """One line per job, in the order given."""
+    """Print one line per job, in the order given."""
     print_rows(
         ("JOB", "STATE", "NAME", "RUN", "RUNS ON", "ATTEMPT", "REASON", "AGE", "TOOK"),
         [
@@ -129,7 +129,7 @@ def print_jobs(
 
 
 def print_attempts(attempts: Sequence[Document], *, now: datetime, state: str) -> None:
-    """One line per attempt, in the order given, of a job in that state.
+    """Print one line per attempt, in the order given, of a job in that state.
 
     Images are shown where there are any.
     """
@@ -162,7 +162,7 @@ def print_attempts(attempts: Sequence[Document], *, now: datetime, state: str) -
 
 
 def print_schedules(schedules: Sequence[Document], *, now: datetime) -> None:
-    """One line per schedule, in the order given."""
+    """Print one line per schedule, in the order given."""
     print_rows(
         ("SCHEDULE", "STATE", "CRON", "ZONE", "REPOSITORY", "BRANCH", "NEXT", "LAST", "RUN"),
         [
@@ -185,7 +185,7 @@ def print_schedules(schedules: Sequence[Document], *, now: datetime) -> None:
 
 
 def print_ticks(ticks: Sequence[Document], *, now: datetime) -> None:
-    """One line per tick, in the order given."""
+    """Print one line per tick, in the order given."""
     print_rows(
         ("TICK", "STATE", "REASON", "TICKS", "RUN", "COMMIT", "DETAIL"),
         [
@@ -206,12 +206,12 @@ def print_ticks(ticks: Sequence[Document], *, now: datetime) -> None:
 
 
 def _of_tick(tick: Document | None) -> str:
-    """The state of its run, once it has one."""
+    """Return the state of its run, once it has one."""
     return "" if tick is None else str(tick["run_state"] or tick["state"])
 
 
 def print_tokens(tokens: Sequence[Document], *, now: datetime) -> None:
-    """One line per token, in the order given."""
+    """Print one line per token, in the order given."""
     print_rows(
         ("TOKEN", "SCOPES", "AGE", "EXPIRES"),
         [
@@ -224,7 +224,7 @@ def print_tokens(tokens: Sequence[Document], *, now: datetime) -> None:
 
 
 def print_keys(keys: Sequence[Document], *, now: datetime) -> None:
-    """One line per key, in the order given."""
+    """Print one line per key, in the order given."""
     print_rows(
         ("KEY", "SOURCES", "REPOSITORIES", "RIGHTS", "AGE"),
         [
@@ -256,13 +256,13 @@ def print_facts(facts: Sequence[tuple[str, object]]) -> None:
 
 
 def styled_state(state: str) -> str:
-    """The state in its colour, as rich's markup."""
+    """Return the state in its colour, as rich's markup."""
     style = STATE_STYLE.get(state)
     return f"[{style}]{state}[/{style}]" if style else escape(state)
 
 
 def now_utc() -> datetime:
-    """The clock of these commands."""
+    """Return the clock of these commands."""
     return datetime.now(UTC)
 
 
@@ -303,7 +303,7 @@ def print_rows(
 
 
 def _cell(column: str, value: str, now: datetime) -> str:
-    """A value as a person wants to read it, as rich's markup."""
+    """Return a value as a person wants to read it, as rich's markup."""
     match column:
         case "RUN" | "JOB":
             return escape(value[-SHORT_ID:])
@@ -323,7 +323,7 @@ def _cell(column: str, value: str, now: datetime) -> str:
 
 
 def _ahead(moment: str, now: datetime, *, over: str) -> str:
-    """The time until then, or `over`; anything that is no time unchanged."""
+    """Return the time until then, or `over`; anything that is no time unchanged."""
     try:
         left = (parse_timestamp(moment) - now).total_seconds()
     except ValueError:

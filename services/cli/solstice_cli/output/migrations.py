@@ -69,7 +69,7 @@ def print_nothing(transport: str, where: str, *, as_json: bool) -> None:
 
 
 def plan_document(plans: Sequence[tuple[QueueMigration, Planned]]) -> list[dict[str, Any]]:
-    """Every plan, as JSON."""
+    """Return every plan, as JSON."""
     return [
         {
             "from": migration.source,
@@ -99,7 +99,7 @@ def print_plans(plans: Sequence[tuple[QueueMigration, Planned]], where: str) -> 
 
 
 def done_document(done: Sequence[tuple[QueueMigration, Migrated]]) -> list[dict[str, Any]]:
-    """The results, as JSON."""
+    """Return the results, as JSON."""
     return [
         {
             "from": migration.source,

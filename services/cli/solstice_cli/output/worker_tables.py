@@ -8,7 +8,7 @@ from solstice_common.cli.api_client import Document
 
 
 def print_workers(workers: Sequence[Document], *, now: datetime) -> None:
-    """One line per worker, in the order given."""
+    """Print one line per worker, in the order given."""
     print_rows(
         ("WORKER", "STATE", "RUNS", "SLOTS", "HOST", "VERSION", "SEEN", "PRESSURE"),
         [
@@ -30,7 +30,7 @@ def print_workers(workers: Sequence[Document], *, now: datetime) -> None:
 
 
 def print_scale(labels: Mapping[str, Document], *, now: datetime) -> None:
-    """One line per label."""
+    """Print one line per label."""
     print_rows(
         ("LABEL", "WAITING", "RUNNING", "SLOTS", "WANTED", "WORK", "OLDEST", "HELD BACK", "DELAYED"),
         [
@@ -53,12 +53,12 @@ def print_scale(labels: Mapping[str, Document], *, now: datetime) -> None:
 
 
 def limited_by(demand: Document) -> str:
-    """The jobs that more slots would not help: `blocked=3,approval=1`; empty for none."""
+    """Return the jobs that more slots would not help: `blocked=3,approval=1`; empty for none."""
     return ",".join(f"{why}={count}" for why, count in demand["held_back"].items() if count)
 
 
 def worker_state(worker: Document) -> str:
-    """The state or presence of a worker: `active`, `quarantined`, `lost`."""
+    """Return the state or presence of a worker: `active`, `quarantined`, `lost`."""
     return str(worker["state"] if worker["presence"] == "alive" else worker["presence"])
 
 

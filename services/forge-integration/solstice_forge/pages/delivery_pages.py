@@ -105,7 +105,7 @@ class DeliveryPages:
         return RedirectResponse("/deliveries", 303)
 
     async def deliveries(self, request: Request) -> Response:
-        """Deliveries, newest first."""
+        """Return deliveries, newest first."""
         parameters = {
             # PostgreSQL's texts hold no zero byte.
             name: (request.query_params.get(name) or "").replace("\0", "").strip()[:MAX_TEXT]

@@ -221,7 +221,7 @@ def _read(parse: Callable[[str], T], option: str, text: str) -> T:
 
 
 def _runs(trace: Path, report: ReportProgress) -> Iterator[TraceRun]:
-    """The trace from its beginning; lines are read on demand."""
+    """Yield the trace from its beginning; lines are read on demand."""
 
     def lines(file: BinaryIO, size: int) -> Iterator[bytes]:
         for number, line in enumerate(file, start=1):

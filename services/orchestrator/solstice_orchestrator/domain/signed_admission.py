@@ -154,7 +154,7 @@ class SignedExaminer:
 
 
 def _claims_of(key_name: str, request: JobRequestV1) -> tuple[object, ...]:
-    """All of a request that decides whether its key may sign it."""
+    """Return all of a request that decides whether its key may sign it."""
     return (
         key_name,
         request.source,

@@ -73,7 +73,7 @@ class Timing:
         return None if tick is None else float(tick)
 
     def between(self, after: float, until: float) -> Iterator[float]:
-        """Every tick after `after` and not after `until`."""
+        """Yield every tick after `after` and not after `until`."""
         tick = self.after(after)
         while tick is not None and tick <= until:
             yield tick

@@ -138,7 +138,7 @@ class ClaimExclusions(Value, frozen=True, kw_only=True):
     """Ids."""
 
     def and_(self, others: "ClaimExclusions") -> "ClaimExclusions":
-        """Both exclusions together."""
+        """Return both exclusions together."""
         return ClaimExclusions(
             repositories=self.repositories | others.repositories,
             owners=self.owners | others.owners,

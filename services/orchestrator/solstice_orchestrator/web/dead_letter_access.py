@@ -76,14 +76,14 @@ class DeadLetterAccess:
             self._lock.release()
 
     async def browse(self, routes: Iterable[DeadLetterRoute], selection: Selection) -> list[DeadLetterFacts]:
-        """The selected dead letters in brief, by queue and age.
+        """Return the selected dead letters in brief, by queue and age.
 
         Changes nothing. Raises HttpRefusal 503.
         """
         return await self._browse(routes, selection, DeadLetterFacts.brief)
 
     async def find(self, routes: Iterable[DeadLetterRoute], dead_letter_id: str) -> DeadLetterFacts | None:
-        """The only dead letter whose id begins so; None for none or several.
+        """Return the only dead letter whose id begins so; None for none or several.
 
         Changes nothing. Raises HttpRefusal 503.
         """

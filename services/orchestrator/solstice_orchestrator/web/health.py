@@ -17,7 +17,7 @@ QueueDepths = Callable[[], Awaitable[Mapping[str, QueueDepth]]]
 
 
 async def no_depths() -> Mapping[str, QueueDepth]:
-    """The depths without a broker."""
+    """Return the depths without a broker."""
     return {}
 
 

@@ -60,7 +60,7 @@ NO_MATRIX: Final = MatrixCombination()
 
 
 def combinations(node: KdlNode) -> Sequence[MatrixCombination]:
-    """Every combination of a `matrix` node's values, the last axis changing first."""
+    """Return every combination of a `matrix` node's values, the last axis changing first."""
     expect_arguments(node, 0, 'matrix takes a block: matrix { os "linux" "illumos" }')
     properties(node, ())
     axes: dict[str, Sequence[str]] = {}

@@ -35,7 +35,7 @@ _EDITS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def stream_drifts(queue: Queue, found: StreamConfig) -> Iterator[TopologyDifference]:
-    """The differences between a queue's stream and what the queue needs."""
+    """Yield the differences between a queue's stream and what the queue needs."""
     stream, label = stream_of(queue.name), f"stream {stream_of(queue.name)}"
     edit = f"nats stream edit {stream} "
     recreate = f"let it run empty, stop the services, nats stream rm {stream}, then: {DECLARE}"
@@ -62,7 +62,7 @@ def stream_drifts(queue: Queue, found: StreamConfig) -> Iterator[TopologyDiffere
 
 
 def consumer_drifts(queue: Queue, consumers: Iterable[ConsumerConfig]) -> Iterator[TopologyDifference]:
-    """The differences of the consumers of a queue's stream; ours may be missing."""
+    """Yield the differences of the consumers of a queue's stream; ours may be missing."""
     stream, own_is_there = stream_of(queue.name), False
     for found in consumers:
         name = found.durable_name or found.name or ""
@@ -93,7 +93,7 @@ def subject_drift(queue: Queue, taken_by: str) -> TopologyDifference:
 
 
 def bucket_drifts(found: StreamConfig) -> Iterator[TopologyDifference]:
-    """The differences of the bucket with the exchanges and bindings."""
+    """Yield the differences of the bucket with the exchanges and bindings."""
     recreate = f"nats kv rm {TOPOLOGY_BUCKET}, then: {DECLARE}"
     if found.max_age:
         yield TopologyDifference(
@@ -110,7 +110,7 @@ def bucket_drifts(found: StreamConfig) -> Iterator[TopologyDifference]:
 
 
 def _costs(found: ConsumerConfig) -> Iterator[str]:
-    """The properties that a service accepts, and what they cost."""
+    """Yield the properties that a service accepts, and what they cost."""
     if found.ack_wait is not None and found.ack_wait < LEAST_ACK_WAIT_SECONDS:
         yield f"ack_wait={found.ack_wait:g} s: after a stall that long a message is delivered twice"
     if found.backoff:

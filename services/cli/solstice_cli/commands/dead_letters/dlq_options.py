@@ -76,7 +76,7 @@ class Chosen:
     selection: Selection
 
     def routes(self, settings: BrokerSettings) -> Sequence[DeadLetterRoute]:
-        """The chosen dead-letter queues; ConfigurationError for an unknown queue."""
+        """Return the chosen dead-letter queues; ConfigurationError for an unknown queue."""
         return chosen_routes(settings, self.queues)
 
 

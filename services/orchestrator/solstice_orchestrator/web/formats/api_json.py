@@ -30,32 +30,32 @@ def document(
     | ScheduleView
     | TickView,
 ) -> Document:
-    """One view as a JSON object."""
+    """Return one view as a JSON object."""
     return {field.name: _value(field.name, getattr(view, field.name)) for field in fields(view)}
 
 
 def run_document(run: RunView, jobs: Iterable[JobView]) -> Document:
-    """A run with its `jobs`."""
+    """Return a run with its `jobs`."""
     return document(run) | {"jobs": [document(job) for job in jobs]}
 
 
 def job_document(job: JobView, attempts: Iterable[AttemptView]) -> Document:
-    """A job with its `attempts`."""
+    """Return a job with its `attempts`."""
     return document(job) | {"attempts": [document(attempt) for attempt in attempts]}
 
 
 def worker_document(worker: WorkerView) -> Document:
-    """A worker with its running `jobs`, and `name` beside the id of its process."""
+    """Return a worker with its running `jobs`, and `name` beside the id of its process."""
     return document(worker) | {"slots": dict(worker.slots), "jobs": [document(job) for job in worker.jobs]}
 
 
 def schedule_document(schedule: ScheduleView) -> Document:
-    """A schedule with its `last` tick."""
+    """Return a schedule with its `last` tick."""
     return document(schedule) | {"last": None if schedule.last is None else tick_document(schedule.last)}
 
 
 def tick_document(tick: TickView) -> Document:
-    """A tick with its result."""
+    """Return a tick with its result."""
     return document(tick)
 
 
@@ -77,7 +77,7 @@ def why_document(why: WaitExplanation) -> Document:
 def scale_document(
     now: float, target_seconds: float, together: Demand, labels: Mapping[str, Demand]
 ) -> Document:
-    """The demand of all `labels` together, and of each."""
+    """Return the demand of all `labels` together, and of each."""
     return {
         "at": rfc3339(now),
         "target_seconds": target_seconds,
@@ -87,7 +87,7 @@ def scale_document(
 
 
 def demand_document(demand: Demand) -> Document:
-    """The demand as numbers for programs, with seconds to the millisecond."""
+    """Return the demand as numbers for programs, with seconds to the millisecond."""
     fields = document(demand)
     seconds = {name: round(value, 3) for name, value in fields.items() if name.endswith("_seconds")}
     return fields | seconds | {"held_back": dict(demand.held_back)}
@@ -99,7 +99,7 @@ def chunk_document(chunk: LogChunk, text: str) -> Document:
 
 
 def gap_document(gap: LogGap) -> Document:
-    """A range of missing chunks of a log."""
+    """Return a range of missing chunks of a log."""
     return {"first": gap.first, "last": gap.last}
 
 

@@ -38,7 +38,7 @@ class _Described(_Answer):
 
 
 def _of_view(name: str, view: type, description: str, /, **others: Any) -> Model:
-    """The model of a view.
+    """Return the model of a view.
 
     `others` are fields that are shown in another form.
     """

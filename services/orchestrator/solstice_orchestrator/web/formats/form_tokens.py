@@ -25,7 +25,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def form_token(request: Request) -> str:
-    """The token for a form: that of the browser's cookie, else a new one."""
+    """Return the token for a form: that of the browser's cookie, else a new one."""
     known = request.cookies.get(COOKIE, "")
     return known if _TOKEN.fullmatch(known) else secrets.token_urlsafe(32)
 
@@ -39,7 +39,7 @@ def remember(response: Response, token: str, *, path: str) -> None:
 
 
 async def submitted(request: Request) -> Mapping[str, str]:
-    """The fields of a form that has the right token.
+    """Return the fields of a form that has the right token.
 
     HttpRefusal 403 without it, 413 and 400 for anything but our own forms.
     """

@@ -52,7 +52,7 @@ class ShownText:
 
 
 def masked(text: str) -> str:
-    """The text with `***` instead of everything that looks like a secret."""
+    """Return the text with `***` instead of everything that looks like a secret."""
     text = _PRIVATE_KEY.sub(MASK, text)
     text = _URL_PASSWORD.sub(rf"\1:{MASK}", text)
     text = _URL_TOKEN.sub(MASK, text)
@@ -62,7 +62,7 @@ def masked(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with invisible characters written as escapes."""
+    """Return the text with invisible characters written as escapes."""
     return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -77,7 +77,7 @@ def shown_body(body: bytes) -> ShownText:
 
 
 def shown_header(name: str, value: Any) -> ShownText:
-    """A header's value for a page."""
+    """Return a header's value for a page."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     text = MASK if _NAMED.fullmatch(name) else visible(masked(text[:READ_BYTES]))
     return ShownText(text=text[:SHOWN_OF_HEADER], left_out=len(text) > SHOWN_OF_HEADER)

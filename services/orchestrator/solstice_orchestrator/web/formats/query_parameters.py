@@ -107,7 +107,7 @@ class DeadLettersQuery(Query):
     ] = None
 
     def filters(self) -> Mapping[str, object]:
-        """Every filter by name."""
+        """Return every filter by name."""
         return self.model_dump(exclude={"limit", "after"})
 
 
@@ -130,12 +130,12 @@ class DeadLetterPageQuery(Query):
         return [self.queue] if self.queue else []
 
     def filters(self) -> dict[str, str]:
-        """Every filter by name, empty where it matches everything."""
+        """Return every filter by name, empty where it matches everything."""
         values = self.model_dump(exclude={"after"}, exclude_none=True)
         return {name: str(values.get(name, "")) for name in type(self).model_fields if name != "after"}
 
     def selection(self, now: datetime) -> Selection:
-        """The filters as a Selection."""
+        """Return the filters as a Selection."""
         return Selection(
             ids=(self.id,) if self.id else (),
             reason=self.reason,
