@@ -9,7 +9,7 @@ import pytest
 from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.store import JobStore
-from solstice_orchestrator.store.views import JobView, LogChunk, LogPlace, RunView
+from solstice_orchestrator.store.views import JobView, LogChunk, LogByte, RunView
 from tests.builders import job, job_request
 from tests.stores import FAILED, SUCCEEDED, ManualClock, admitted, claimed, planned, running
 
@@ -166,23 +166,23 @@ async def test_a_page_goes_on_behind_what_is_gone(populated: JobStore, clock: Ma
 @pytest.mark.parametrize(
     ("byte", "expected"),
     [
-        (0, LogPlace(total=9, start=0, sequence=1, begins=0)),
-        (3, LogPlace(total=9, start=3, sequence=1, begins=0)),
-        (4, LogPlace(total=9, start=4, sequence=2, begins=4)),
-        (6, LogPlace(total=9, start=6, sequence=5, begins=6)),
-        (8, LogPlace(total=9, start=8, sequence=5, begins=6)),
-        (9, LogPlace(total=9, start=9, sequence=1, begins=0)),
-        (-3, LogPlace(total=9, start=6, sequence=5, begins=6)),
-        (-9, LogPlace(total=9, start=0, sequence=1, begins=0)),
-        (-100, LogPlace(total=9, start=0, sequence=1, begins=0)),
+        (0, LogByte(total=9, start=0, sequence=1, begins=0)),
+        (3, LogByte(total=9, start=3, sequence=1, begins=0)),
+        (4, LogByte(total=9, start=4, sequence=2, begins=4)),
+        (6, LogByte(total=9, start=6, sequence=5, begins=6)),
+        (8, LogByte(total=9, start=8, sequence=5, begins=6)),
+        (9, LogByte(total=9, start=9, sequence=1, begins=0)),
+        (-3, LogByte(total=9, start=6, sequence=5, begins=6)),
+        (-9, LogByte(total=9, start=0, sequence=1, begins=0)),
+        (-100, LogByte(total=9, start=0, sequence=1, begins=0)),
     ],
 )
-async def test_a_byte_of_a_log_is_found_in_its_chunk(store: JobStore, byte: int, expected: LogPlace) -> None:
+async def test_a_byte_of_a_log_is_found_in_its_chunk(store: JobStore, byte: int, expected: LogByte) -> None:
     key = (await running(store)).key
     pieces = {1: b"four", 2: b"\xff\x00", 5: b"end"}
     await store.append_log(
         key, [LogChunk(sequence=sequence, at=1.0, data=data) for sequence, data in pieces.items()]
     )
-    assert await store.log_place(key.job_id, attempt=1, byte=byte) == expected
-    nothing = await store.log_place(key.job_id, attempt=2, byte=byte)
-    assert nothing == LogPlace(total=0, start=max(byte, 0), sequence=1, begins=0)
+    assert await store.log_byte(key.job_id, attempt=1, byte=byte) == expected
+    nothing = await store.log_byte(key.job_id, attempt=2, byte=byte)
+    assert nothing == LogByte(total=0, start=max(byte, 0), sequence=1, begins=0)

@@ -13,17 +13,17 @@ from solstice_common.cli.program import Commands, in_plain_text, silence_logs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deferred:
-    """A subcommand: its name, its help's first sentence, and its place."""
+    """A subcommand: its name, its help's first sentence, and what it imports."""
 
     name: str
     help: str
     panel: str
-    place: str
+    target: str
     """`package.module:attribute`, a function with Typer's annotations or a `typer.Typer`."""
 
     def load(self) -> Any:
         """Import the command, and return it."""
-        module, _, attribute = self.place.partition(":")
+        module, _, attribute = self.target.partition(":")
         loaded = getattr(import_module(module), attribute)
         group = typer.Typer(add_completion=False)
         if isinstance(loaded, typer.Typer):

@@ -67,11 +67,11 @@ def commit_of(folder: Path, revision: str | None) -> Commit:
 
 def check_ref(commit: Commit, ref: str) -> None:
     """ConfigurationError when neither the repository nor a remote has such a branch or tag."""
-    places = [ref] if ref.startswith("refs/") else [f"refs/heads/{ref}", f"refs/tags/{ref}"]
+    candidates = [ref] if ref.startswith("refs/") else [f"refs/heads/{ref}", f"refs/tags/{ref}"]
     names = (_git(commit.folder, "remote") or "").splitlines()
     branch = ref.removeprefix("refs/heads/")
-    places += [f"refs/remotes/{name}/{branch}" for name in names]
-    if all(_git(commit.folder, "show-ref", "--verify", "--quiet", "--", place) is None for place in places):
+    candidates += [f"refs/remotes/{name}/{branch}" for name in names]
+    if all(_git(commit.folder, "show-ref", "--verify", "--quiet", "--", candidate) is None for candidate in candidates):
         raise ConfigurationError(
             f"--ref {ref!r}: {commit.folder} has no such branch or tag; 'git branch' and 'git tag' list those there are"
         )

@@ -36,20 +36,20 @@ def print_table(
     Rows are in rich's markup.
     """
     widths = [
-        max(len(column), *(Text.from_markup(row[place]).cell_len for row in rows))
-        for place, column in enumerate(columns)
+        max(len(column), *(Text.from_markup(row[index]).cell_len for row in rows))
+        for index, column in enumerate(columns)
     ]
     shown = fitting(columns, widths, console.width, layout)
     fits = _needed(columns, widths, shown, layout) <= console.width
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for place in shown:
+    for index in shown:
         table.add_column(
-            columns[place], no_wrap=fits and columns[place] not in layout.folded, overflow="fold"
+            columns[index], no_wrap=fits and columns[index] not in layout.folded, overflow="fold"
         )
     for row in rows:
-        table.add_row(*(row[place] for place in shown))
+        table.add_row(*(row[index] for index in shown))
     console.print(table)
-    left_out = [column for place, column in enumerate(columns) if place not in shown]
+    left_out = [column for index, column in enumerate(columns) if index not in shown]
     if left_out:
         console.print(
             f"Not enough width for {', '.join(left_out)}: widen the terminal, or use --json",
@@ -66,12 +66,12 @@ def fitting(
     for column in layout.dropped_first:
         if _needed(columns, widths, shown, layout) <= columns_left:
             break
-        shown = [place for place in shown if columns[place] != column or place == 0]
+        shown = [index for index in shown if columns[index] != column or index == 0]
     return shown
 
 
 def _needed(columns: Sequence[str], widths: Sequence[int], shown: Sequence[int], layout: Layout) -> int:
     return sum(
-        min(widths[place], FOLDED_WIDTH) if columns[place] in layout.folded else widths[place]
-        for place in shown
+        min(widths[index], FOLDED_WIDTH) if columns[index] in layout.folded else widths[index]
+        for index in shown
     ) + _GAP * (len(shown) - 1)

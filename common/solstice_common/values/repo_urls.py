@@ -25,7 +25,7 @@ _HOST: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[
 _NUMBER: Final = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _SCP: Final = re.compile(
-    r"(?P<place>(?:[^\s@/:]+@)?(?:[^\s@/:\[\]-][^\s@/:\[\]]*|\[[0-9A-Fa-f:]+\])):(?P<path>[^:\s]\S*)"
+    r"(?P<authority>(?:[^\s@/:]+@)?(?:[^\s@/:\[\]-][^\s@/:\[\]]*|\[[0-9A-Fa-f:]+\])):(?P<path>[^:\s]\S*)"
 )
 _WRONG_ADDRESS: Final = "must write an address as 192.0.2.1 or [2001:db8::1]"
 _LONGEST_NAME: Final = 255
@@ -49,7 +49,7 @@ def canonical(url: str) -> str:
         raise ValueError(_WRONG_ADDRESS) from None
     if parts.query or parts.fragment or "?" in url or "#" in url:
         raise ValueError("must not hold '?' or '#': no repository is named by what follows them")
-    return f"{scheme}://{_place(scheme, parts)}{_path(parts.path)}"
+    return f"{scheme}://{_authority(scheme, parts)}{_path(parts.path)}"
 
 
 def name_of(repo_url: str) -> str:
@@ -59,8 +59,8 @@ def name_of(repo_url: str) -> str:
     and `.git`. ValueError as of `canonical`.
     """
     _, _, rest = canonical(repo_url).partition("://")
-    place, slash, path = rest.partition("/")
-    return place.rpartition("@")[2] + (slash + path).removesuffix(".git").removesuffix("/")
+    authority, slash, path = rest.partition("/")
+    return authority.rpartition("@")[2] + (slash + path).removesuffix(".git").removesuffix("/")
 
 
 def full_name_of(repo_url: str) -> str | None:
@@ -81,7 +81,7 @@ def full_name_of(repo_url: str) -> str | None:
 def from_scp(text: str) -> str | None:
     """Return the ssh:// URL of git's `git@host:path` or `host:path`. None for anything else."""
     match = None if "://" in text else _SCP.fullmatch(text)
-    return match and f"ssh://{match['place']}/{match['path'].lstrip('/')}"
+    return match and f"ssh://{match['authority']}/{match['path'].lstrip('/')}"
 
 
 def without_user(url: str) -> str:
@@ -89,8 +89,8 @@ def without_user(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if scheme not in {"http", "https"} or not separator:
         return url
-    place, slash, path = rest.partition("/")
-    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"
 
 
 def spelled(url: str) -> str:
@@ -123,7 +123,7 @@ def _scheme(url: str) -> str:
     return scheme
 
 
-def _place(scheme: str, parts: SplitResult) -> str:
+def _authority(scheme: str, parts: SplitResult) -> str:
     """Return user, host and port; nothing for a file."""
     if parts.password is not None or (parts.username is not None and scheme in {"http", "https"}):
         raise ValueError("must not hold credentials: they would stand in messages and logs")

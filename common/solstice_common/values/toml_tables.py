@@ -66,9 +66,9 @@ def parse_toml(
 
 def _is_echo(problem: ErrorDetails, problems: Sequence[ErrorDetails]) -> bool:
     """Whether a list is reported as empty only because its items are wrong."""
-    place = problem["loc"]
+    location = problem["loc"]
     return problem["type"] == "too_short" and any(
-        len(other["loc"]) > len(place) and other["loc"][: len(place)] == place for other in problems
+        len(other["loc"]) > len(location) and other["loc"][: len(location)] == location for other in problems
     )
 
 

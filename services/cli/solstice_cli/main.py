@@ -15,8 +15,8 @@ INSPECT: Final = "Look and steer"
 SET_UP: Final = "Set up and try"
 
 
-def _deferred(panel: str, name: str, place: str, sentence: str) -> Deferred:
-    return Deferred(name=name, help=sentence, panel=panel, place=place)
+def _deferred(panel: str, name: str, target: str, sentence: str) -> Deferred:
+    return Deferred(name=name, help=sentence, panel=panel, target=target)
 
 
 COMMANDS: Final = (

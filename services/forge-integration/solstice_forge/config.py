@@ -126,9 +126,9 @@ class _RuleTable(_Table):
     runs_on: Label | None = None
     forks: Forks = Forks.APPROVE
 
-    def rule(self, place: int) -> Rule:
+    def rule(self, number: int) -> Rule:
         return Rule(
-            name=self.name or f"rule {place}",
+            name=self.name or f"rule {number}",
             repositories=self.repositories,
             events=self.events,
             branches=self.branches,
@@ -176,7 +176,7 @@ class _SourceTable(_Table):
             url=self.url or PUBLIC_URLS.get(self.forge),
             token=self.token,
             app=None if self.app is None else SourceApp(id=self.app.id, private_key=self.app.private_key),
-            rules=tuple(rule.rule(place) for place, rule in enumerate(self.rules, start=1)),
+            rules=tuple(rule.rule(number) for number, rule in enumerate(self.rules, start=1)),
         )
 
 

@@ -36,17 +36,17 @@ def _install(context: typer.Context, requested: bool) -> None:  # noqa: FBT001  
     home = Path.home()
     match shell:
         case "bash":
-            place = home / ".bash_completions" / f"{program}.sh"
-            _add_line(home / ".bashrc", f"source '{place}'")
+            target = home / ".bash_completions" / f"{program}.sh"
+            _add_line(home / ".bashrc", f"source '{target}'")
         case "zsh":
-            place = home / ".zfunc" / f"_{program}"
+            target = home / ".zfunc" / f"_{program}"
             _add_line(Path(os.environ.get("ZDOTDIR") or home) / ".zshrc", _ZSH_LINES)
         case _:
             settings = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
-            place = settings / "fish" / "completions" / f"{program}.fish"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(script(shell, program))
-    typer.echo(f"completion of {program} for {shell} is in {place}: open a new terminal to use it")
+            target = settings / "fish" / "completions" / f"{program}.fish"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(script(shell, program))
+    typer.echo(f"completion of {program} for {shell} is in {target}: open a new terminal to use it")
     raise typer.Exit
 
 

@@ -124,8 +124,8 @@ async def _print_log(
     As JSON and with `follow`, print event by event to the end.
     """
     if follow:
-        place = FROM_THE_FIRST if attempt is None else None
-        async for event in api.log_events(job["job_id"], attempt=attempt, after=place, service=service):
+        start_after = FROM_THE_FIRST if attempt is None else None
+        async for event in api.log_events(job["job_id"], attempt=attempt, after=start_after, service=service):
             _write_json({"event": event.name, "job_id": job["job_id"], **event.data})
         return
     log, after = LogWriter(_write, label, terminal=sys.stdout.isatty(), whole_lines=True), 0

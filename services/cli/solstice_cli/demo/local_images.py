@@ -37,9 +37,9 @@ def pack(
         _copy(Path(found).resolve(), root / "bin" / program)
         binaries.append(root / "bin" / program)
     for file in files:
-        place = root / file.relative_to("/")
-        _copy(file, place)
-        binaries += place.rglob("*.so") if file.is_dir() else [place]
+        target = root / file.relative_to("/")
+        _copy(file, target)
+        binaries += target.rglob("*.so") if file.is_dir() else [target]
     for name, file in added.items():
         _copy(file, root / name)
         binaries.append(root / name)
@@ -49,13 +49,13 @@ def pack(
     shutil.rmtree(root)
 
 
-def _copy(file: Path, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
+def _copy(file: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
     if file.is_dir():
         ignored = shutil.ignore_patterns(*LEFT_OUT)
-        shutil.copytree(file, place, ignore=ignored, ignore_dangling_symlinks=True)
-    elif not place.exists():
-        shutil.copy2(file, place)
+        shutil.copytree(file, target, ignore=ignored, ignore_dangling_symlinks=True)
+    elif not target.exists():
+        shutil.copy2(file, target)
 
 
 def _libraries(binaries: Iterable[Path]) -> set[Path]:

@@ -17,7 +17,7 @@ from solstice_common.errors import ConfigurationError
 STANDARD_STREAM: Final = Path("-")
 """Stands for standard output of an export, and for standard input of an import."""
 
-Place = tuple[int, int]
+LineSpan = tuple[int, int]
 """Where a line begins, and its length."""
 
 
@@ -30,7 +30,7 @@ class LinesToExport:
     def __init__(self, lines: IO[bytes]) -> None:
         self._lines = lines
 
-    def add(self, found: DeadLetterFacts) -> Place:
+    def add(self, found: DeadLetterFacts) -> LineSpan:
         """Write a dead letter; return where."""
         start = self._lines.tell()
         try:
@@ -41,9 +41,9 @@ class LinesToExport:
             raise
         return start, self._lines.tell() - start
 
-    def copy(self, places: list[Place], to: IO[bytes]) -> None:
+    def copy(self, line_spans: list[LineSpan], to: IO[bytes]) -> None:
         """Write the lines in this order."""
-        for start, length in places:
+        for start, length in line_spans:
             self._lines.seek(start)
             to.write(self._lines.read(length))
 

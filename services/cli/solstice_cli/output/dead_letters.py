@@ -78,7 +78,7 @@ def print_dead_letter(found: DeadLetterFacts) -> None:
             ("repository", one_line(found.repository)),
             ("priority", found.priority),
             ("attempt", found.attempt),
-            *(("history" if place == 0 else "", one_line(line)) for place, line in enumerate(found.history)),
+            *(("history" if index == 0 else "", one_line(line)) for index, line in enumerate(found.history)),
             *(
                 (one_line(name), one_line(str(value)))
                 for name, value in sorted(dead_letter.headers.items())

@@ -92,8 +92,8 @@ def print_plans(plans: Sequence[tuple[QueueMigration, Planned]], where: str) -> 
             typer.echo(f"refused: {reason.object} {reason.difference}\n  -> {reason.remedy}", err=True)
         if plan.steps:
             typer.echo(f"{migration.source} on {where}:")
-            for place, step in enumerate(plan.steps, start=1):
-                typer.echo(f"  {place}. {step.sentence}")
+            for number, step in enumerate(plan.steps, start=1):
+                typer.echo(f"  {number}. {step.sentence}")
     if not any(plan.steps or plan.refusals for _, plan in plans):
         typer.echo(f"nothing to migrate on {where}: {quantity(len(plans), 'queue')} as they must be")
 

@@ -29,14 +29,14 @@ def lockstep(many: Sequence[Steps[T]]) -> list[T | Exception]:
     left = list(enumerate(many))
     while left:
         going = []
-        for place, steps in left:
+        for index, steps in left:
             try:
                 next(steps)
             except StopIteration as end:
-                outcomes[place] = end.value
+                outcomes[index] = end.value
             except Exception as error:  # noqa: BLE001  its own; the others go on
-                outcomes[place] = error
+                outcomes[index] = error
             else:
-                going.append((place, steps))
+                going.append((index, steps))
         left = going
-    return [outcomes[place] for place in range(len(many))]
+    return [outcomes[index] for index in range(len(many))]

@@ -17,14 +17,14 @@ def compressed(bodies: Sequence[bytes]) -> list[bytes]:
     Compression takes less time than writing the saved bytes. All bodies take one call: each call releases the
     interpreter, and must wait for a busy event loop to get it back.
     """
-    places = [place for place, body in enumerate(bodies) if body]
-    if not places:
+    indexes = [index for index, body in enumerate(bodies) if body]
+    if not indexes:
         return list(bodies)
     frames = ZstdCompressor(compression_params=_COMPRESSION).multi_compress_to_buffer(
-        [bodies[place] for place in places], threads=1
+        [bodies[index] for index in indexes], threads=1
     )
-    packed = {place: frames[number].tobytes() for number, place in enumerate(places)}
-    return [packed.get(place, b"") for place in range(len(bodies))]
+    packed = {index: frames[number].tobytes() for number, index in enumerate(indexes)}
+    return [packed.get(index, b"") for index in range(len(bodies))]
 
 
 def decompressed(frame: bytes) -> bytes:

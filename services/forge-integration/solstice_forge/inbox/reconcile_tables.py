@@ -144,7 +144,7 @@ class ReconcileTables:
                 " ON CONFLICT DO NOTHING",
                 *kind,
             )
-        await self._know([(*place, *news) for place, news in sorted(heads.items())])
+        await self._store_heads([(*head_key, *newest) for head_key, newest in sorted(heads.items())])
 
     async def repositories(self, source: str) -> Sequence[str]:
         rows = await self._read(
@@ -173,7 +173,7 @@ class ReconcileTables:
     async def remember(
         self, source: str, repository: str, kind: str, heads: Mapping[str, str], at: float
     ) -> None:
-        await self._know([(source, repository, ref, sha, at) for ref, sha in sorted(heads.items())])
+        await self._store_heads([(source, repository, ref, sha, at) for ref, sha in sorted(heads.items())])
         await self._write(
             "INSERT INTO {reconcile_kinds} (source_name, repo_full_name, kind, compared) VALUES ($1, $2, $3, 1)"
             " ON CONFLICT (source_name, repo_full_name, kind) DO UPDATE SET compared = 1",
@@ -182,7 +182,7 @@ class ReconcileTables:
             kind,
         )
 
-    async def _know(self, heads: Sequence[tuple[str, str, str, str, float]]) -> None:
+    async def _store_heads(self, heads: Sequence[tuple[str, str, str, str, float]]) -> None:
         """Store the source, repository, ref, commit and time of each head.
 
         One call takes many, so that they are one commit.

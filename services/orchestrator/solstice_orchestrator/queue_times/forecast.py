@@ -251,7 +251,7 @@ def _simulate_queue(slots: int, left: Iterable[float], ahead: Iterable[float]) -
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
     """Return the quantile of ordered values, interpolated between the two nearest."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
+    rank = share * (len(ordered) - 1)
+    below = int(rank)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)

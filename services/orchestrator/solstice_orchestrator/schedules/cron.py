@@ -198,9 +198,9 @@ def _sentence(error: str, fields: list[str]) -> str:
         return error
     if name == "day-of-month" and _is_day(fields[-3]):
         return f"{' '.join(fields)!r} never comes: no such month has such a day"
-    place = [*_FIELDS][-len(fields) :].index(name)
+    index = [*_FIELDS][-len(fields) :].index(name)
     return (
-        f"the {_ORDINALS[place]} field, {name}, is {fields[place][:40]!r}: write {_FIELDS[name]}; lists (1,2), ranges"
+        f"the {_ORDINALS[index]} field, {name}, is {fields[index][:40]!r}: write {_FIELDS[name]}; lists (1,2), ranges"
         " (1-5) and steps (*/15) of these"
     )
 

@@ -160,12 +160,12 @@ def in_order(candidates: Iterable[Candidate], overdue_before: float = -math.inf)
     Jobs that wait since before `overdue_before` are overdue.
     """
 
-    def place(each: Candidate) -> tuple[float, ...]:
+    def order_key(each: Candidate) -> tuple[float, ...]:
         if each.waiting_since < overdue_before:
             return (0, each.waiting_since, each.age, 0)
         return (1, rank(each.priority), each.start_tag, each.age)
 
-    return sorted(candidates, key=place)
+    return sorted(candidates, key=order_key)
 
 
 def assign(

@@ -126,8 +126,8 @@ class JobBlocking:
             step = RunConsequences()
             for holder in settled.superseded:
                 self._cancel_superseded(*holders[holder], step)
-            if settled.let_go is not None:
-                self._give_group(*holders[settled.let_go], step)
+            if settled.new_holder is not None:
+                self._give_group(*holders[settled.new_holder], step)
             steps.append(step)
         return steps
 

@@ -63,16 +63,16 @@ def generate(traffic: Traffic, rng: random.Random) -> Iterator[TraceJob]:
     )
     label, priority = _drawing(traffic.labels, rng), _drawing(CLASSES, rng)
     hours = list(accumulate(busy(hour) for hour in range(math.ceil(traffic.over_seconds / HOUR))))
-    place, left, run = 0.0, traffic.jobs, 0
+    arrived, left, run = 0.0, traffic.jobs, 0
     while left:
         size = min(rng.choice(RUN_SIZES), left)
         # The next of the remaining jobs, spread uniformly over the remaining time (order statistics of the uniform).
-        place += (1.0 - place) * (1.0 - rng.random() ** (size / left))
+        arrived += (1.0 - arrived) * (1.0 - rng.random() ** (size / left))
         from_, class_ = repository(), priority()
         is_chain = size > 1 and rng.random() < traffic.chained
         for position in range(size):
             yield TraceJob(
-                at=round(_when(place, hours) * traffic.over_seconds, 3),
+                at=round(_when(arrived, hours) * traffic.over_seconds, 3),
                 repository=from_,
                 label=label(),
                 seconds=round(rng.lognormvariate(math.log(traffic.median_seconds), SPREAD), 3),
@@ -104,12 +104,12 @@ def _drawing(weights: Mapping[Kind, float], rng: random.Random) -> Callable[[], 
     return lambda: kinds[bisect(reached, rng.random() * reached[-1], hi=len(kinds) - 1)]
 
 
-def _when(place: float, hours: Sequence[float]) -> float:
-    """The share of the time by which the share `place` of all jobs has come.
+def _when(arrived: float, hours: Sequence[float]) -> float:
+    """The share of the time by which the share `arrived` of all jobs has come.
 
     `hours` holds cumulated loads.
     """
-    share = place * hours[-1]
+    share = arrived * hours[-1]
     hour = bisect(hours, share, hi=len(hours) - 1)
     before = hours[hour - 1] if hour else 0.0
     return (hour + (share - before) / (hours[hour] - before)) / len(hours)

@@ -12,7 +12,7 @@ from solstice_orchestrator.store.views import (
     JobFilters,
     JobView,
     LogPage,
-    LogPlace,
+    LogByte,
     Page,
     RunFilters,
     RunView,
@@ -71,7 +71,7 @@ class JobQueries(Protocol):
         """Return the names of the services that have a log of this attempt."""
         ...
 
-    async def log_place(self, job_id: str, *, attempt: int, byte: int) -> LogPlace:
+    async def log_byte(self, job_id: str, *, attempt: int, byte: int) -> LogByte:
         """Return where in an attempt's log this byte is.
 
         A negative offset counts from the end, and stops at the first byte.

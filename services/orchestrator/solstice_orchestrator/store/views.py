@@ -155,7 +155,7 @@ class LogPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogPlace:
+class LogByte:
     """The position of a byte in a log."""
 
     total: int

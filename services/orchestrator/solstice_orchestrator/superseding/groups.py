@@ -46,7 +46,7 @@ class GroupMember:
 class GroupDecision:
     """The changes to a group now; none, when both fields are empty."""
 
-    let_go: str | None
+    new_holder: str | None
     """The new holder."""
     superseded: Mapping[str, str]
     """The members to cancel, each with the run that replaces it.
@@ -82,9 +82,9 @@ def settle_group(members: Sequence[GroupMember]) -> GroupDecision:
         member.holds and (member.running or member.holder not in superseded) for member in members
     )
     waiting = [member for member in members if not member.holds and member.holder not in superseded]
-    first = min(waiting, key=_place, default=None)
+    first = min(waiting, key=_order_key, default=None)
     return GroupDecision(
-        let_go=None if has_holder or first is None else first.holder, superseded=MappingProxyType(superseded)
+        new_holder=None if has_holder or first is None else first.holder, superseded=MappingProxyType(superseded)
     )
 
 
@@ -94,9 +94,9 @@ def ahead_in_group(holder: str, members: Iterable[GroupMember]) -> Sequence[Grou
     own = next((member for member in members if member.holder == holder), None)
     if own is None or own.holds:
         return ()
-    before = [each for each in members if each.holds or _place(each) < _place(own)]
+    before = [each for each in members if each.holds or _order_key(each) < _order_key(own)]
     return sorted(
-        (each for each in before if each.holder != holder), key=lambda each: (not each.holds, _place(each))
+        (each for each in before if each.holder != holder), key=lambda each: (not each.holds, _order_key(each))
     )
 
 
@@ -108,5 +108,5 @@ def _takes_the_place_of(member: GroupMember, cancelling: Iterable[GroupMember]) 
     return max(newer, key=lambda each: each.seniority, default=None)
 
 
-def _place(member: GroupMember) -> tuple[Seniority, int, str]:
+def _order_key(member: GroupMember) -> tuple[Seniority, int, str]:
     return member.seniority, member.position, member.holder

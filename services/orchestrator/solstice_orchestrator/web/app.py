@@ -187,14 +187,14 @@ async def serving(
     the server cannot listen on the address.
     """
     listening = listen(host, port, named="ORCHESTRATOR_HOST, ORCHESTRATOR_PORT")
-    place = f"[{host}]" if ":" in host else host
+    shown_host = f"[{host}]" if ":" in host else host
     server = http_server(app, bounds, grace_seconds=GRACE_SECONDS, refused=refused)
     # Not a TaskGroup: an exception of the caller's block must leave it unchanged, not in an exception group.
     task = asyncio.create_task(server.serve([listening]), name="web-server")
     try:
         await server.serving.wait()
         if not task.done():
-            yield f"http://{place}:{listening.getsockname()[1]}"
+            yield f"http://{shown_host}:{listening.getsockname()[1]}"
     finally:
         streams.close()
         server.should_exit = True

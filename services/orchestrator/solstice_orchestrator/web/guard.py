@@ -83,12 +83,12 @@ class Guard:
         return name is not None and (name in self._allowed or _is_loopback(name))
 
     def _is_same(self, origin: str, host: str) -> bool:
-        scheme, separator, place = origin.partition("://")
+        scheme, separator, authority = origin.partition("://")
         # Behind a proxy, Host may be ours and Origin the public one, which is then among the allowed hosts.
         return (
             bool(separator)
             and scheme in {"http", "https"}
-            and (place.lower() == host.lower() or _hostname(place) in self._allowed)
+            and (authority.lower() == host.lower() or _hostname(authority) in self._allowed)
         )
 
 

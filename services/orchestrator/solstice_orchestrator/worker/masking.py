@@ -75,11 +75,11 @@ class Masking:
         for start, end in spans:
             if start < cut < end:
                 cut = start
-        place = text.place(cut) if cut < len(text.flat) else text.end
-        if len(data) - place > max(_MOST_PENDING, self._longest):
-            cut, place = len(text.flat), text.end
-        self._pending = data[place:]
-        return _without(data[:place], [text.span(span) for span in spans if span[1] <= cut])
+        position = text.position(cut) if cut < len(text.flat) else text.end
+        if len(data) - position > max(_MOST_PENDING, self._longest):
+            cut, position = len(text.flat), text.end
+        self._pending = data[position:]
+        return _without(data[:position], [text.span(span) for span in spans if span[1] <= cut])
 
     def end(self) -> bytes:
         """Return the held back output, with whole secrets masked."""
@@ -100,7 +100,7 @@ class Masking:
         spans = [
             (start, start + len(needle.lower))
             for needle in self._plain
-            for start in _places(lower, needle.lower)
+            for start in _positions(lower, needle.lower)
             if needle.has_case_of(data, start)
         ]
         if self._encoded:
@@ -115,12 +115,12 @@ class Masking:
 
     def _spans_across_breaks(self, data: bytes) -> Sequence[tuple[int, int]]:
         flat = data.translate(None, _BREAKS)
-        spans = [(start, start + len(needle)) for needle in self._encoded for start in _places(flat, needle)]
+        spans = [(start, start + len(needle)) for needle in self._encoded for start in _positions(flat, needle)]
         if not spans or len(flat) == len(data):
             return spans
         # The position of each byte of the flat text in the whole one.
-        places = [place for place, byte in enumerate(data) if byte not in _BREAKS]
-        return [(places[start], places[end - 1] + 1) for start, end in spans]
+        positions = [position for position, byte in enumerate(data) if byte not in _BREAKS]
+        return [(positions[start], positions[end - 1] + 1) for start, end in spans]
 
     def _open(self, data: bytes) -> int:
         """Return from where on the end of `data` may begin a secret."""
@@ -148,20 +148,20 @@ class _Text:
         unfinished = _UNFINISHED.search(data, max(0, len(data) - 80)) if b"\x1b" in data else None
         self.end = unfinished.start() if unfinished else len(data)
         """Where an unfinished escape sequence begins."""
-        self._begins, self._places, pieces, done, length = [0], [0], [], 0, 0
+        self._begins, self._positions, pieces, done, length = [0], [0], [], 0, 0
         for escape in _ESCAPE.finditer(data, 0, self.end) if b"\x1b" in data else ():
             pieces.append(data[done : escape.start()])
             length, done = length + escape.start() - done, escape.end()
             self._begins.append(length)
-            self._places.append(done)
+            self._positions.append(done)
         self.flat = b"".join((*pieces, data[done : self.end])) if pieces or unfinished else data
 
-    def place(self, at: int) -> int:
+    def position(self, at: int) -> int:
         piece = bisect_right(self._begins, at) - 1
-        return self._places[piece] + at - self._begins[piece]
+        return self._positions[piece] + at - self._begins[piece]
 
     def span(self, span: tuple[int, int]) -> tuple[int, int]:
-        return self.place(span[0]), self.place(span[1] - 1) + 1
+        return self.position(span[0]), self.position(span[1] - 1) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class _Needle:
     def of(cls, form: str, digits: "re.Pattern[bytes]" = _NO_DIGITS) -> "_Needle":
         """Make the needle of a form; the first group of `digits` matches either case."""
         data = form.encode()
-        free = {place for match in digits.finditer(data) for place in range(*match.span(1))}
+        free = {position for match in digits.finditer(data) for position in range(*match.span(1))}
         cased = tuple(
             (at, byte) for at, byte in enumerate(data) if at not in free and chr(byte) in ascii_letters
         )
@@ -243,7 +243,7 @@ def _encoded(secret: str) -> Iterable[bytes]:
                 yield needle
 
 
-def _places(data: bytes, needle: bytes) -> Iterable[int]:
+def _positions(data: bytes, needle: bytes) -> Iterable[int]:
     """Yield each position of the needle, overlapping ones too."""
     start = data.find(needle)
     while start >= 0:

@@ -72,16 +72,16 @@ class SecretRules:
         if not is_trusted(request, self.v1_trust):
             return WithheldSecrets(detail="this is code of an author who may not push, which gets no secrets")
         try:
-            place = name_of(request.repo_url)
+            repository = name_of(request.repo_url)
         except ValueError as error:
             return WithheldSecrets(
                 detail=f"the repository's URL {error}, and no secret is given to such a one"
             )
-        known = {name: self._reference(name, place) for name in names}
+        known = {name: self._reference(name, repository) for name in names}
         missing = sorted(name for name, reference in known.items() if reference is None)
         if missing:
             return WithheldSecrets(
-                detail=f"there is no secret {', '.join(missing)} for {place}: the operator gives it in SECRETS_CONFIG"
+                detail=f"there is no secret {', '.join(missing)} for {repository}: the operator gives it in SECRETS_CONFIG"
             )
         values = {}
         for name, reference in known.items():
@@ -93,12 +93,12 @@ class SecretRules:
                 )
         return GivenSecrets(MappingProxyType(values))
 
-    def _reference(self, name: str, place: str) -> str | None:
+    def _reference(self, name: str, repository: str) -> str | None:
         return next(
             (
                 rule.references[name]
                 for rule in self.rules
-                if name in rule.references and fits(place, rule.repositories)
+                if name in rule.references and fits(repository, rule.repositories)
             ),
             None,
         )

@@ -87,7 +87,7 @@ class Workspaces:
         Raises OSError when there is no room.
         """
         root = self.directory / f"{name}-{secrets.token_hex(4)}"
-        place = Workspace(
+        workspace = Workspace(
             root=root,
             source=root / "source",
             home=root / "home",
@@ -99,11 +99,11 @@ class Workspaces:
         # A job runs as our user, and may have removed or closed it.
         restore_private_directory(self.directory, above=1)
         try:
-            for path in (place.root, place.source, place.home, place.temporary, place.scripts):
+            for path in (workspace.root, workspace.source, workspace.home, workspace.temporary, workspace.scripts):
                 path.mkdir(mode=0o700)
-            yield place
+            yield workspace
         finally:
-            await run_to_completion(_remove(place), f"remove {root.name}")
+            await run_to_completion(_remove(workspace), f"remove {root.name}")
 
 
 @asynccontextmanager
@@ -264,23 +264,23 @@ def _environment(pid: int) -> bytes:
     return b""
 
 
-async def _remove(place: Workspace) -> None:
+async def _remove(workspace: Workspace) -> None:
     """Remove an attempt's control group and its directories.
 
     One thread does both if nothing runs in the group and the tree is small.
     """
     with contextlib.suppress(RuntimeError):
         # RuntimeError: a job has used up all threads.
-        if await asyncio.to_thread(_remove_unused, place):
+        if await asyncio.to_thread(_remove_unused, workspace):
             return
-    if place.group and not await place.group.end():
-        LOG.error(LogEvent.PROCESSES_NOT_ENDED, directory=str(place.group.path), count=None)
-    await _remove_tree(place.root)
+    if workspace.group and not await workspace.group.end():
+        LOG.error(LogEvent.PROCESSES_NOT_ENDED, directory=str(workspace.group.path), count=None)
+    await _remove_tree(workspace.root)
 
 
-def _remove_unused(place: Workspace) -> bool:
+def _remove_unused(workspace: Workspace) -> bool:
     """Remove a group without processes, and a small tree; False: something is left."""
-    return (place.group is None or place.group.remove()) and _remove_small_tree(place.root)
+    return (workspace.group is None or workspace.group.remove()) and _remove_small_tree(workspace.root)
 
 
 async def remove_tree(path: Path) -> None:

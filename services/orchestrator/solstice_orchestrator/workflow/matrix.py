@@ -21,7 +21,7 @@ MAX_AXES: Final = 8
 MAX_COMBINATIONS: Final = 256
 
 _AXIS: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
-_PLACE: Final = re.compile(r"\{matrix\.([^{}\s]*)\}")
+_REFERENCE: Final = re.compile(r"\{matrix\.([^{}\s]*)\}")
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -43,17 +43,17 @@ class MatrixCombination:
     def fill(self, written: str, position: SourcePosition) -> str:
         """`written` with each `{matrix.AXIS}` replaced by its value."""
 
-        def value(place: re.Match[str]) -> str:
-            axis = place[1]
+        def value(match: re.Match[str]) -> str:
+            axis = match[1]
             if axis in self.values:
                 return self.values[axis]
             known = (
                 f"{did_you_mean(axis, self.values)}; known: {', '.join(self.values)}" if self.values else ""
             )
             problem = "this matrix has no axis" if self.values else "there is no matrix here, so there is no"
-            raise position.problem(f"{place[0]}: {problem} {axis!r}{known}")
+            raise position.problem(f"{match[0]}: {problem} {axis!r}{known}")
 
-        return _PLACE.sub(value, written)
+        return _REFERENCE.sub(value, written)
 
 
 NO_MATRIX: Final = MatrixCombination()

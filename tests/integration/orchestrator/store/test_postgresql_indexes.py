@@ -56,7 +56,7 @@ async def live(store: JobStore) -> None:
     ):
         await store.jobs(limit=9, **filters)
     await store.jobs(limit=9)
-    await store.log_place(claim.key.job_id, attempt=1, byte=0)
+    await store.log_byte(claim.key.job_id, attempt=1, byte=0)
     await store.waiting(claim.key.job_id)
     await store.admit([job_request(not_before="2999-01-01T00:00:00Z")])
     await store.claim_planning(WORKER, 9)

@@ -42,7 +42,7 @@ def member(
 
 
 @pytest.mark.parametrize(
-    ("members", "let_go", "superseded"),
+    ("members", "new_holder", "superseded"),
     [
         pytest.param([], None, {}, id="nobody"),
         pytest.param([member(1)], "run-1", {}, id="the first gets it"),
@@ -94,9 +94,9 @@ def member(
     ],
 )
 def test_what_follows_from_who_is_there(
-    members: list[GroupMember], let_go: str | None, superseded: dict[str, str]
+    members: list[GroupMember], new_holder: str | None, superseded: dict[str, str]
 ) -> None:
-    assert settle_group(members) == GroupDecision(let_go=let_go, superseded=superseded)
+    assert settle_group(members) == GroupDecision(new_holder=new_holder, superseded=superseded)
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ class Groups(RuleBasedStateMachine):
         for holder in settled.superseded:
             if not self.members[holder].running:
                 del self.members[holder]
-        if settled.let_go is not None:
-            self.members[settled.let_go] = replace(self.members[settled.let_go], holds=True)
+        if settled.new_holder is not None:
+            self.members[settled.new_holder] = replace(self.members[settled.new_holder], holds=True)
 
     @invariant()
     def there_is_never_a_second_holder(self) -> None:
@@ -201,7 +201,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def settling_again_changes_nothing(self) -> None:
         settled = settle_group(list(self.members.values()))
-        assert settled.let_go is None
+        assert settled.new_holder is None
         assert all(self.members[holder].running for holder in settled.superseded)
 
 

@@ -337,11 +337,11 @@ def _with_different_ids(group: Sequence[AbstractIncomingMessage]) -> list[list[A
     parts: list[list[AbstractIncomingMessage]] = []
     times: dict[str, int] = {}
     for message in group:
-        place = 0
+        occurrence = 0
         if message.message_id is not None:
-            place = times.get(message.message_id, 0)
-            times[message.message_id] = place + 1
-        if place == len(parts):
+            occurrence = times.get(message.message_id, 0)
+            times[message.message_id] = occurrence + 1
+        if occurrence == len(parts):
             parts.append([])
-        parts[place].append(message)
+        parts[occurrence].append(message)
     return parts

@@ -212,14 +212,14 @@ def export(
 ) -> None:
     """Write dead letters to a file, one line of JSON each; all stay."""
     with lines_to_export() as lines:
-        places = found_dead_letters(settings, chosen, lines.add, whole=True, as_json=as_json)
+        line_spans = found_dead_letters(settings, chosen, lines.add, whole=True, as_json=as_json)
         if file == STANDARD_STREAM:
-            lines.copy(places, sys.stdout.buffer)
+            lines.copy(line_spans, sys.stdout.buffer)
             return
         # For its owner alone, as the queue is: it names private repositories and people.
         with written_whole(file) as written:
-            lines.copy(places, written)
-    shown.print_exported(file, len(places), as_json=as_json)
+            lines.copy(line_spans, written)
+    shown.print_exported(file, len(line_spans), as_json=as_json)
 
 
 @app.command("import")
@@ -240,10 +240,10 @@ def import_(
             return into or import_queue(settings, named)
 
         def of(name: str) -> Iterator[DeadLetter]:
-            return (each for place, each in lines.read(queue_for) if place == name)
+            return (each for into_queue, each in lines.read(queue_for) if into_queue == name)
 
         # All are read once before any is added: nothing is added of a file with a wrong line.
-        numbers = Counter(place for place, _ in lines.read(queue_for))
+        numbers = Counter(into_queue for into_queue, _ in lines.read(queue_for))
         if dry_run:
             read = {name: {"read": number} for name, number in numbers.items()}
             shown.print_imported(read, as_json=as_json)

@@ -43,8 +43,8 @@ def _path_on(parent: SplitResult, written: str) -> str:
     own = urlsplit(canonical(without_user(from_scp(written) or written)))
     is_other_port = own.scheme == parent.scheme and own.port != parent.port
     if own.hostname != parent.hostname or is_other_port:
-        place = own.netloc.rpartition("@")[2]
+        own_host = own.netloc.rpartition("@")[2]
         raise ValueError(
-            f"is of {place or 'this machine'}; submodules come from the repository's own host alone"
+            f"is of {own_host or 'this machine'}; submodules come from the repository's own host alone"
         )
     return own.path

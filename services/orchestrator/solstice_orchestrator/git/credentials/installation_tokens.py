@@ -106,8 +106,8 @@ class InstallationTokens:
 
 def api_of(repo_url: str) -> str:
     """Return the URL of the API at a repository's host."""
-    place = urlsplit(repo_url).netloc.rpartition("@")[2]
-    return "https://api.github.com" if place == "github.com" else f"https://{place}/api/v3"
+    host = urlsplit(repo_url).netloc.rpartition("@")[2]
+    return "https://api.github.com" if host == "github.com" else f"https://{host}/api/v3"
 
 
 async def _issued(url: str, repository: str, bearer: str, now: float) -> AppToken:

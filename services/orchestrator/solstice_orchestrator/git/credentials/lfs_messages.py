@@ -118,7 +118,7 @@ def _lfs_object(fields: Mapping[str, Any]) -> LfsObject:
 
 def _download(action: Mapping[str, Any], repo_url: str) -> LfsDownload:
     parts, own = urlsplit(str(action.get("href"))), urlsplit(repo_url)
-    place, home = [
+    there, home = [
         (each.scheme, each.hostname, each.port or _PORTS.get(each.scheme)) for each in (parts, own)
     ]
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -129,7 +129,7 @@ def _download(action: Mapping[str, Any], repo_url: str) -> LfsDownload:
         if not _FIELD_NAME.fullmatch(name) or not value.isprintable() or not value.isascii():
             raise ValueError("no header field")
     passed = tuple((name, value) for name, value in fields if name.lower() not in _FRAMING)
-    return LfsDownload(target, passed, "" if place == home else _origin(*place))
+    return LfsDownload(target, passed, "" if there == home else _origin(*there))
 
 
 def _origin(scheme: str, host: str | None, port: int | None) -> str:

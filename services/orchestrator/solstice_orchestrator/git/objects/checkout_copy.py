@@ -48,7 +48,7 @@ class CheckoutCopy:
     """Each directory before what is in it; without the index."""
     index: bytes
     index_mode: int
-    places: Sequence[tuple[int, str]]
+    index_entries: Sequence[tuple[int, str]]
     """Where in the index each file stands."""
     digest: str
     """The name of the hash at the index's end."""
@@ -76,14 +76,14 @@ def write_copy(copy: CheckoutCopy, directory: str) -> None:
 def _index(copy: CheckoutCopy, written: Mapping[str, os.stat_result]) -> bytes:
     """Return the index of a copy whose files have these properties."""
     index = bytearray(copy.index)
-    for offset, name in copy.places:
+    for offset, name in copy.index_entries:
         now = written[name]
         times = (*divmod(now.st_ctime_ns, 10**9), *divmod(now.st_mtime_ns, 10**9))
-        for layout, place, numbers in (
+        for layout, at_byte, numbers in (
             (_TIMES_AND_INODE, offset, (*times, now.st_dev, now.st_ino)),
             (_OWNER_AND_SIZE, offset + _OWNER_OFFSET, (now.st_uid, now.st_gid, now.st_size)),
         ):
-            layout.pack_into(index, place, *(number & _LOW_BITS for number in numbers))
+            layout.pack_into(index, at_byte, *(number & _LOW_BITS for number in numbers))
     digest = hashlib.new(copy.digest, usedforsecurity=False)
     digest.update(index[: -digest.digest_size])
     index[-digest.digest_size :] = digest.digest()

@@ -126,7 +126,7 @@ def _is_plain_target(content: bytes) -> bool:
 def composed_checkout(pack: SmallPack, repo_url: str, commit_sha: str) -> CheckoutCopy:
     """Return the checkout of a commit whose objects are all in the pack; raises LeftToGit."""
     digest, found = object_format(commit_sha), whole_commit(pack, commit_sha)
-    index, places = _index([each for each in found.entries if each.mode != DIRECTORY], digest)
+    index, index_entries = _index([each for each in found.entries if each.mode != DIRECTORY], digest)
     files = (
         *_repository(found, repo_url, digest),
         *(
@@ -137,7 +137,7 @@ def composed_checkout(pack: SmallPack, repo_url: str, commit_sha: str) -> Checko
     size_bytes = sum(ENTRY_BYTES + len(file.content) for file in files) + len(index)
     if size_bytes > MAX_CHECKOUT_BYTES or len(files) > MAX_ENTRIES:
         raise LeftToGit
-    return CheckoutCopy(files, index, _MODES[_FILE], places, digest, size_bytes)
+    return CheckoutCopy(files, index, _MODES[_FILE], index_entries, digest, size_bytes)
 
 
 def _repository(found: WholeCommit, repo_url: str, digest: str) -> Sequence[CheckoutFile]:
@@ -167,12 +167,12 @@ def _repository(found: WholeCommit, repo_url: str, digest: str) -> Sequence[Chec
 def _index(entries: Sequence[CommitEntry], digest: str) -> tuple[bytes, Sequence[tuple[int, str]]]:
     """Return an index without times and inodes, and where in it each file stands."""
     index = bytearray(INDEX_HEADER.pack(b"DIRC", 2, len(entries)))
-    places = list[tuple[int, str]]()
+    index_entries = list[tuple[int, str]]()
     for entry in sorted(entries, key=lambda each: each.path.encode()):
         at, path = len(index), entry.path.encode()
-        places.append((at, entry.path))
+        index_entries.append((at, entry.path))
         index += bytes(INDEX_ID_OFFSET) + bytes.fromhex(entry.object.id)
         struct.pack_into(">I", index, at + 24, int(entry.mode, 8))
         index += struct.pack(">H", min(len(path), _LONGEST_IN_FLAGS)) + path
         index += bytes(next_entry_at(at, len(index)) - len(index))
-    return bytes(index) + bytes(hashlib.new(digest).digest_size), places
+    return bytes(index) + bytes(hashlib.new(digest).digest_size), index_entries

@@ -81,7 +81,7 @@ class CommitKey(NamedTuple):
         return not self.spec.may_change and self._replace(commit_sha=other.commit_sha) == other
 
 
-class FetchPlace(NamedTuple):
+class FetchTarget(NamedTuple):
     """The repository into which a commit is fetched, and what it had before."""
 
     git_dir: Path
@@ -117,7 +117,7 @@ class ObjectCache:
         self._requested_at: dict[CommitKey, float] = {}
         """When each commit was requested from its host."""
         self._fetching: WeakValueDictionary[CommitKey, asyncio.Lock] = WeakValueDictionary()
-        self._places: dict[CommitKey, FetchPlace] = {}
+        self._targets: dict[CommitKey, FetchTarget] = {}
 
     async def provide(self, key: CommitKey, git_dir: Path, fetch: Callable[[], Awaitable[None]]) -> None:
         """Put the commit's objects into an empty repository.
@@ -133,7 +133,7 @@ class ObjectCache:
             if await self._copied_proven(key, git_dir):
                 return None
             base = await self._copied_base(key, git_dir)
-            self._places[key] = FetchPlace(git_dir, directory_bytes(git_dir / "objects"))
+            self._targets[key] = FetchTarget(git_dir, directory_bytes(git_dir / "objects"))
             requested_at = self._clock()
             if base is not None and key.spec.depth == 0:
                 # git asks no host for a commit that is in the history of the base.
@@ -141,7 +141,7 @@ class ObjectCache:
             try:
                 await (fetch() if base is None else self._fetch_on(base, git_dir, fetch))
             finally:
-                del self._places[key]
+                del self._targets[key]
             await self._save(key, git_dir, base, requested_at)
         return None
 
@@ -149,9 +149,9 @@ class ObjectCache:
         """Return whether the commit is here, and was fetched a short time ago."""
         return key in self._commits and self._clock() - self._requested_at[key] < PROVEN_SECONDS
 
-    def fetched_into(self, key: CommitKey, git_dir: Path) -> FetchPlace:
-        """Return where the commit is being fetched for `git_dir`, mostly there."""
-        return self._places.get(key, FetchPlace(git_dir))
+    def fetched_into(self, key: CommitKey, git_dir: Path) -> FetchTarget:
+        """Return the repository into which the commit is fetched now; `git_dir` when none is."""
+        return self._targets.get(key, FetchTarget(git_dir))
 
     async def _copied_base(self, key: CommitKey, git_dir: Path) -> CommitKey | None:
         """Copy a commit on which the fetch of this one can build; return that."""

@@ -241,9 +241,9 @@ def with_delta(base: bytes, delta: bytes) -> bytes:
         at += 1
         if instruction & _COPY:
             numbers = bytearray(7)
-            for place in range(7):
-                if instruction >> place & 1:
-                    numbers[place] = delta[at]
+            for bit in range(7):
+                if instruction >> bit & 1:
+                    numbers[bit] = delta[at]
                     at += 1
             begin, length = int.from_bytes(numbers[:4], "little"), int.from_bytes(numbers[4:], "little")
             length = length or _COPIED_AT_MOST

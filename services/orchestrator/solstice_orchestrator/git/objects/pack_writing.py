@@ -22,14 +22,14 @@ def written_pack(objects: Mapping[str, PackedObject], digest: str) -> tuple[str,
     They stand by their ids. `digest` is the name of the repository's hash.
     """
     pack = bytearray(struct.pack(">4sII", b"PACK", 2, len(objects)))
-    places = dict[str, tuple[int, int]]()
+    crcs_and_offsets = dict[str, tuple[int, int]]()
     for object_id, (kind, content) in objects.items():
         entry = _head(KIND_NUMBERS[kind], len(content)) + zlib.compress(content, FASTEST)
-        places[object_id] = zlib.crc32(entry), len(pack)
+        crcs_and_offsets[object_id] = zlib.crc32(entry), len(pack)
         pack += entry
     checksum = hashlib.new(digest, pack, usedforsecurity=False)
     pack += checksum.digest()
-    return checksum.hexdigest(), bytes(pack), _index(places, checksum.digest(), digest)
+    return checksum.hexdigest(), bytes(pack), _index(crcs_and_offsets, checksum.digest(), digest)
 
 
 def _head(number: int, size: int) -> bytes:
@@ -44,12 +44,12 @@ def _head(number: int, size: int) -> bytes:
     return bytes(head)
 
 
-def _index(places: Mapping[str, tuple[int, int]], checksum: bytes, digest: str) -> bytes:
+def _index(crcs_and_offsets: Mapping[str, tuple[int, int]], checksum: bytes, digest: str) -> bytes:
     """Return an index of version 2.
 
-    `places` has the CRC and the offset of each entry, by its object's id.
+    `crcs_and_offsets` has the CRC and the offset of each entry, by its object's id.
     """
-    ids = sorted(places)
+    ids = sorted(crcs_and_offsets)
     firsts = [int(each[:2], 16) for each in ids]
     fanout = [sum(first <= byte for first in firsts) for byte in range(256)]
     index = b"".join(
@@ -57,7 +57,7 @@ def _index(places: Mapping[str, tuple[int, int]], checksum: bytes, digest: str) 
             b"\xfftOc\0\0\0\x02",
             struct.pack(">256I", *fanout),
             *(bytes.fromhex(each) for each in ids),
-            *(struct.pack(">I", places[each][number]) for number in range(2) for each in ids),
+            *(struct.pack(">I", crcs_and_offsets[each][number]) for number in range(2) for each in ids),
             checksum,
         )
     )

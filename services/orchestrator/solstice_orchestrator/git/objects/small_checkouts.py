@@ -90,10 +90,10 @@ def _read(directory: str, digest: str) -> CheckoutCopy:
             index = file
         else:
             files.append(file)
-    places = list(_places(index.content, hashlib.new(digest).digest_size))
-    if not {name for _, name in places} <= {file.name for file in files if not stat.S_ISDIR(file.mode)}:
+    index_entries = list(_entries_of(index.content, hashlib.new(digest).digest_size))
+    if not {name for _, name in index_entries} <= {file.name for file in files if not stat.S_ISDIR(file.mode)}:
         raise _NotSmall
-    return CheckoutCopy(tuple(files), index.content, index.mode, places, digest, size_bytes)
+    return CheckoutCopy(tuple(files), index.content, index.mode, index_entries, digest, size_bytes)
 
 
 def _files(directory: str) -> Iterator[CheckoutFile]:
@@ -121,7 +121,7 @@ def _content(path: str) -> bytes:
         return file.read(MAX_CHECKOUT_BYTES + 1)
 
 
-def _places(index: bytes, digest_bytes: int) -> Iterator[tuple[int, str]]:
+def _entries_of(index: bytes, digest_bytes: int) -> Iterator[tuple[int, str]]:
     """Yield the offset and the name of each entry of an index."""
     signature, version, count = INDEX_HEADER.unpack_from(index)
     if signature != b"DIRC" or version not in _VERSIONS:

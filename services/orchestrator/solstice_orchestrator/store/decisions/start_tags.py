@@ -38,21 +38,21 @@ class ArrangedChanges:
     next_tags: Mapping[RepositoryQueueKey, int]
 
 
-def queue_places(changes: RowChanges) -> Mapping[RepositoryQueueKey, Sequence[str]]:
+def jobs_by_queue(changes: RowChanges) -> Mapping[RepositoryQueueKey, Sequence[str]]:
     """Return the queues that jobs join or leave, with the ids of joining jobs.
 
     They are sorted, so that all transactions take locks in one order.
     """
-    places: dict[RepositoryQueueKey, list[str]] = {
+    by_queue: dict[RepositoryQueueKey, list[str]] = {
         repository_queue: [] for repository_queue in _left(changes)
     }
     jobs = {job.job_id: job for job in _all(changes)}
     for job_id in changes.arrivals:
         job = jobs[job_id]
-        places.setdefault(RepositoryQueueKey(QueueKey(job.runs_on, job.priority), job.repository), []).append(
+        by_queue.setdefault(RepositoryQueueKey(QueueKey(job.runs_on, job.priority), job.repository), []).append(
             job_id
         )
-    return dict(sorted(places.items()))
+    return dict(sorted(by_queue.items()))
 
 
 def still_running(running: Mapping[str, int], changes: RowChanges) -> Mapping[str, int]:
@@ -81,7 +81,7 @@ def arrange(
     tag_of: dict[str, int] = {}
     following: dict[RepositoryQueueKey, int] = {}
     left = _left(changes)
-    for repository_queue, job_ids in queue_places(changes).items():
+    for repository_queue, job_ids in jobs_by_queue(changes).items():
         gone = left.get(repository_queue, ())
         known = next_tags.get(repository_queue)
         if known is not None and gone:

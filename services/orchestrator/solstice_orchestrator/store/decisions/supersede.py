@@ -87,7 +87,7 @@ def members(rows: Iterable[GroupMemberRow]) -> Sequence[GroupMember]:
 def runs_concerned(rows: Sequence[GroupMemberRow]) -> Sequence[str]:
     """Return the ids of the runs that `settle` changes; it needs all their jobs."""
     settled = settle_group(members(rows))
-    holders = {*settled.superseded, settled.let_go}
+    holders = {*settled.superseded, settled.new_holder}
     return list(dict.fromkeys(row.run_id for row in rows if (row.job_id or row.run_id) in holders))
 
 
@@ -99,8 +99,8 @@ def settle(unit: UnitOfWork, rows: Sequence[GroupMemberRow]) -> None:
     settled = settle_group(members(rows))
     for holder, run_id in settled.superseded.items():
         _cancel_superseded(unit, holder, f"superseded by {run_id}")
-    if settled.let_go is not None:
-        _give_group(unit, settled.let_go)
+    if settled.new_holder is not None:
+        _give_group(unit, settled.new_holder)
 
 
 class RefHistory(NamedTuple):

@@ -22,7 +22,7 @@ MESSAGES_PER_BATCH: Final = 64
 STATUSES: Final = "statuses"
 """The kind of a row that is a batch; every other row has the kind of its message."""
 
-_PLACES: Final = 1 << 8
+_INDEXES: Final = 1 << 8
 _COMPRESSION: Final = ZstdCompressionParameters.from_level(1, min_match=7)
 _idle: Final[list[ZstdCompressor]] = []
 """Idle compressors. One thread at a time uses each; making one takes half as long as using it. The list grows to the
@@ -32,7 +32,7 @@ _LARGEST: Final = 1 << 28
 """Far above the size of any batch; limits what a damaged row could expand to."""
 
 _Contents = list[tuple[int, str, bytes]]
-"""Place, request id and body of each status."""
+"""Index, request id and body of each status."""
 _encode: Final = msgpack.Encoder().encode
 _decode: Final = msgpack.Decoder(_Contents).decode
 
@@ -64,11 +64,11 @@ def unpack(row_id: int, batch: OutboxBatch) -> Sequence[OutboxMessage]:
 
     Their numbers grow within the row, and from row to row.
     """
-    first = row_id * _PLACES
+    first = row_id * _INDEXES
     if batch.kind == STATUSES:
         return [
-            OutboxMessage(number=first + place, request_id=request_id, body=body)
-            for place, request_id, body in _contents(batch)
+            OutboxMessage(number=first + index, request_id=request_id, body=body)
+            for index, request_id, body in _contents(batch)
         ]
     return [
         OutboxMessage(
@@ -82,19 +82,19 @@ def unpack(row_id: int, batch: OutboxBatch) -> Sequence[OutboxMessage]:
 
 
 def by_row(numbers: Iterable[int]) -> Mapping[int, Collection[int]]:
-    """Return the places in each row that these message numbers mean."""
-    places = defaultdict[int, set[int]](set)
+    """Return the indexes in each row that these message numbers mean."""
+    indexes = defaultdict[int, set[int]](set)
     for number in numbers:
-        row_id, place = divmod(number, _PLACES)
-        places[row_id].add(place)
-    return places
+        row_id, index = divmod(number, _INDEXES)
+        indexes[row_id].add(index)
+    return indexes
 
 
-def without(batch: OutboxBatch, places: Collection[int]) -> OutboxBatch | None:
-    """Return the row without the messages at these places; None when none is left."""
+def without(batch: OutboxBatch, indexes: Collection[int]) -> OutboxBatch | None:
+    """Return the row without the messages at these indexes; None when none is left."""
     if batch.kind != STATUSES:
-        return None if 0 in places else batch
-    left = [status for status in _contents(batch) if status[0] not in places]
+        return None if 0 in indexes else batch
+    left = [status for status in _contents(batch) if status[0] not in indexes]
     return _packed(left) if left else None
 
 
@@ -102,7 +102,7 @@ def _statuses(group: Sequence[Status]) -> OutboxBatch:
     """Return one row of statuses; a single status stays readable in the database."""
     if len(group) == 1:
         return OutboxBatch(OutboxKind.STATUS.value, group[0].request_id, encode_status(group[0]))
-    return _packed([(place, each.request_id, encode_status(each)) for place, each in enumerate(group)])
+    return _packed([(index, each.request_id, encode_status(each)) for index, each in enumerate(group)])
 
 
 def _dead_letter(dead_letter: RequestDeadLetter) -> OutboxBatch:

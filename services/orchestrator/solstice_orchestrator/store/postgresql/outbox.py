@@ -50,9 +50,9 @@ async def oldest_messages(transaction: PostgreSQLTransaction, limit: int) -> Seq
 
 async def forget_published(transaction: PostgreSQLTransaction, numbers: Sequence[int]) -> None:
     """Delete the confirmed messages; with none left, any store may publish next."""
-    published_places = by_row(numbers)
-    batches = await _batches(transaction, _THESE, list(published_places))
-    left = {row_id: without(batch, published_places[row_id]) for row_id, batch in batches.items()}
+    published_indexes = by_row(numbers)
+    batches = await _batches(transaction, _THESE, list(published_indexes))
+    left = {row_id: without(batch, published_indexes[row_id]) for row_id, batch in batches.items()}
     execute = transaction.connection.execute
     await execute(
         "DELETE FROM outbox WHERE row_id = ANY($1)",

@@ -56,9 +56,9 @@ def oldest_messages(transaction: SqliteTransaction, limit: int) -> Sequence[Outb
 
 def forget_published(transaction: SqliteTransaction, numbers: Sequence[int]) -> None:
     """Delete the confirmed messages; with none left, any store may publish next."""
-    connection, published_places = transaction.connection, by_row(numbers)
-    for row_id, batch in _batches(transaction, _THESE, json.dumps(list(published_places))).items():
-        left = without(batch, published_places[row_id])
+    connection, published_indexes = transaction.connection, by_row(numbers)
+    for row_id, batch in _batches(transaction, _THESE, json.dumps(list(published_indexes))).items():
+        left = without(batch, published_indexes[row_id])
         if left is None:
             connection.execute("DELETE FROM outbox WHERE row_id = ?", (row_id,))
         else:

@@ -15,14 +15,14 @@ from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFact
 from solstice_common.broker.dead_letters.selection import Selection, condition, died_since
 from solstice_common.values.times import format_timestamp
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess, DeadLetterWork
-from solstice_orchestrator.web.formats.cursors import text_cursor_of, text_place_of
+from solstice_orchestrator.web.formats.cursors import text_cursor_of, text_position_of
 from solstice_orchestrator.web.formats.query_parameters import DeadLettersQuery, NoParameters, parse_query
 from solstice_orchestrator.web.formats.refusals import HttpRefusal, invalid_cursor, not_found
 
 DEAD_LETTERS: Final = "dead letters"
-Place = tuple[int, str, str]
-"""The place of a dead letter in the list: the number of its queue, since when it is dead, and its id."""
-BEGINNING: Final[Place] = (-1, "", "")
+ListPosition = tuple[int, str, str]
+"""The position of a dead letter in the list: the number of its queue, since when it is dead, and its id."""
+BEGINNING: Final[ListPosition] = (-1, "", "")
 
 
 class DeadLettersApi:
@@ -49,10 +49,10 @@ class DeadLettersApi:
         access = self._available()
         routes = access.routes([query.queue] if query.queue else [])
         queues = [each.dlq for each in routes]
-        after = BEGINNING if query.after is None else _place_of(query.after, queues, filters)
+        after = BEGINNING if query.after is None else _position_in(query.after, queues, filters)
         found = await access.browse(routes, selection)
-        places = sorted((_place(each, queues), number) for number, each in enumerate(found))
-        behind = [found[number] for place, number in places if place > after]
+        positions = sorted((_position(each, queues), number) for number, each in enumerate(found))
+        behind = [found[number] for position, number in positions if position > after]
         shown = behind[: query.limit]
         return _answer(
             {
@@ -135,7 +135,7 @@ def _refuse_unsent(work: DeadLetterWork, dead_letter_id: str) -> None:
             )
 
 
-def _place(found: DeadLetterFacts, queues: Sequence[str]) -> Place:
+def _position(found: DeadLetterFacts, queues: Sequence[str]) -> ListPosition:
     return queues.index(found.dead_letter.queue), _since(found), found.id
 
 
@@ -143,8 +143,8 @@ def _cursor(found: DeadLetterFacts, filters: Mapping[str, object]) -> str:
     return text_cursor_of(f"{found.dead_letter.queue} {_since(found)} {found.id}", DEAD_LETTERS, filters)
 
 
-def _place_of(cursor: str, queues: Sequence[str], filters: Mapping[str, object]) -> Place:
-    match (text_place_of(cursor, DEAD_LETTERS, filters) or "").rsplit(" ", 2):
+def _position_in(cursor: str, queues: Sequence[str], filters: Mapping[str, object]) -> ListPosition:
+    match (text_position_of(cursor, DEAD_LETTERS, filters) or "").rsplit(" ", 2):
         case [queue, since, dead_letter_id] if queue in queues:
             return queues.index(queue), since, dead_letter_id
     raise invalid_cursor()

@@ -138,27 +138,27 @@ class LogApi:
         return query.service
 
     async def _part(self, job: JobView, attempt: int, byte_span: ByteRange) -> Response:
-        place = await self._store.log_place(job.job_id, attempt=attempt, byte=byte_span.first)
-        last = place.total - 1 if byte_span.last is None else min(byte_span.last, place.total - 1)
-        if place.start > last:
+        first = await self._store.log_byte(job.job_id, attempt=attempt, byte=byte_span.first)
+        last = first.total - 1 if byte_span.last is None else min(byte_span.last, first.total - 1)
+        if first.start > last:
             raise HttpRefusal(
                 416,
                 "no_such_range",
-                f"The log has {place.total} bytes so far.",
-                {"Content-Range": f"bytes */{place.total}"},
+                f"The log has {first.total} bytes so far.",
+                {"Content-Range": f"bytes */{first.total}"},
             )
         # The final length is unknown while the log is written.
-        total = place.total if job.state.final or attempt < job.attempt else "*"
-        size = last - place.start + 1
+        total = first.total if job.state.final or attempt < job.attempt else "*"
+        size = last - first.start + 1
         return StreamingResponse(
             _cut(
-                _raw(self._store, job.job_id, attempt, place.sequence - 1), place.start - place.begins, size
+                _raw(self._store, job.job_id, attempt, first.sequence - 1), first.start - first.begins, size
             ),
             206,
             media_type=TEXT,
             headers={
                 "Accept-Ranges": "bytes",
-                "Content-Range": f"bytes {place.start}-{last}/{total}",
+                "Content-Range": f"bytes {first.start}-{last}/{total}",
                 "Content-Length": str(size),
             },
         )

@@ -14,7 +14,7 @@ from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.views import JobFilters, JobView, RunFilters, RunView
 from solstice_orchestrator.web.api.following import MAX_JOBS, follow_run, follow_runs
 from solstice_orchestrator.web.formats.api_json import document, job_document, run_document
-from solstice_orchestrator.web.formats.cursors import cursor_of, place_of
+from solstice_orchestrator.web.formats.cursors import cursor_of, position_of
 from solstice_orchestrator.web.formats.query_parameters import (
     JobsQuery,
     NoParameters,
@@ -70,7 +70,7 @@ class RunsApi:
             label=query.label,
             priority=query.priority,
         )
-        page = await self._store.runs(limit=query.limit, after=_place(query.after, RUNS, filters), **filters)
+        page = await self._store.runs(limit=query.limit, after=_position(query.after, RUNS, filters), **filters)
         following = page.next and cursor_of(page.next, RUNS, filters)
         return answer({"runs": [document(run) for run in page.runs], "next": following})
 
@@ -103,7 +103,7 @@ class RunsApi:
         )
         of = f"{JOBS} of {query.run_id}"
         jobs = await self._store.jobs(
-            limit=query.limit + 1, run_id=query.run_id, after=_place(query.after, of, filters), **filters
+            limit=query.limit + 1, run_id=query.run_id, after=_position(query.after, of, filters), **filters
         )
         shown = jobs[: query.limit]
         following = cursor_of(shown[-1].job_id, of, filters) if len(jobs) > len(shown) else None
@@ -190,14 +190,14 @@ class RunsApi:
         return answer(run_document(run, jobs), status=status)
 
 
-def _place(cursor: str | None, of: str, filters: Mapping[str, object]) -> str | None:
+def _position(cursor: str | None, of: str, filters: Mapping[str, object]) -> str | None:
     """The id after which the requested page begins."""
     if cursor is None:
         return None
-    place = place_of(cursor, of, filters)
-    if place is None:
+    position = position_of(cursor, of, filters)
+    if position is None:
         raise invalid_cursor()
-    return place
+    return position
 
 
 def answer(content: object, *, status: int = 200) -> Response:

@@ -25,7 +25,7 @@ from solstice_orchestrator.web.api.following import follow_schedules
 from solstice_orchestrator.web.api.runs import answer, stream
 from solstice_orchestrator.web.api.schedule_requests import ScheduleEdit, ScheduleInput
 from solstice_orchestrator.web.formats.api_json import rfc3339, schedule_document, tick_document
-from solstice_orchestrator.web.formats.cursors import cursor_of, place_of
+from solstice_orchestrator.web.formats.cursors import cursor_of, position_of
 from solstice_orchestrator.web.formats.query_parameters import (
     NextQuery,
     NoParameters,
@@ -66,7 +66,7 @@ class SchedulesApi:
         """One page of schedules, in the order in which they were added."""
         query = parse_query(request, SchedulesQuery)
         filters = ScheduleFilters(repository=query.repository, ref=query.ref)
-        after = None if query.after is None else place_of(query.after, SCHEDULES, filters)
+        after = None if query.after is None else position_of(query.after, SCHEDULES, filters)
         if query.after is not None and after is None:
             raise invalid_cursor()
         page = await self._schedule_store.schedules(limit=query.limit + 1, after=after, filters=filters)

@@ -18,31 +18,31 @@ def cursor_of(last: str, of: str, filters: Mapping[str, object]) -> str:
     return _encoded(UUID(last).bytes, of, filters)
 
 
-def place_of(cursor: str, of: str, filters: Mapping[str, object]) -> str | None:
+def position_of(cursor: str, of: str, filters: Mapping[str, object]) -> str | None:
     """Return the id behind which the page begins; None for an invalid cursor.
 
     A cursor of another list or of other filters is invalid too.
     """
-    place = _decoded(cursor, of, filters)
-    return None if place is None or len(place) != _UUID_BYTES else str(UUID(bytes=place))
+    position = _decoded(cursor, of, filters)
+    return None if position is None or len(position) != _UUID_BYTES else str(UUID(bytes=position))
 
 
 def text_cursor_of(last: str, of: str, filters: Mapping[str, object]) -> str:
-    """Return the cursor behind a place that is no UUID."""
+    """Return the cursor behind a position that is no UUID."""
     return _encoded(last.encode(), of, filters)
 
 
-def text_place_of(cursor: str, of: str, filters: Mapping[str, object]) -> str | None:
-    """Return that place; None for an invalid cursor, as in `place_of`."""
+def text_position_of(cursor: str, of: str, filters: Mapping[str, object]) -> str | None:
+    """Return that position; None for an invalid cursor, as in `position_of`."""
     try:
-        place = _decoded(cursor, of, filters)
-        return None if place is None else place.decode()
+        position = _decoded(cursor, of, filters)
+        return None if position is None else position.decode()
     except UnicodeDecodeError:
         return None
 
 
-def _encoded(place: bytes, of: str, filters: Mapping[str, object]) -> str:
-    return urlsafe_b64encode(place + _check(place, of, filters)).decode()
+def _encoded(position: bytes, of: str, filters: Mapping[str, object]) -> str:
+    return urlsafe_b64encode(position + _check(position, of, filters)).decode()
 
 
 def _decoded(cursor: str, of: str, filters: Mapping[str, object]) -> bytes | None:
@@ -50,10 +50,10 @@ def _decoded(cursor: str, of: str, filters: Mapping[str, object]) -> bytes | Non
         known = urlsafe_b64decode(cursor.encode("ascii"))
     except ValueError:
         return None
-    place, check = known[:-_CHECK_BYTES], known[-_CHECK_BYTES:]
-    return place if check == _check(place, of, filters) else None
+    position, check = known[:-_CHECK_BYTES], known[-_CHECK_BYTES:]
+    return position if check == _check(position, of, filters) else None
 
 
-def _check(place: bytes, of: str, filters: Mapping[str, object]) -> bytes:
+def _check(position: bytes, of: str, filters: Mapping[str, object]) -> bytes:
     pairs = sorted((name, str(value)) for name, value in filters.items() if value is not None)
-    return hashlib.blake2b(place + repr((of, pairs)).encode(), digest_size=_CHECK_BYTES).digest()
+    return hashlib.blake2b(position + repr((of, pairs)).encode(), digest_size=_CHECK_BYTES).digest()

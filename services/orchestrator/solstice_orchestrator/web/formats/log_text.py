@@ -46,12 +46,12 @@ class LogText:
 def pieces(after: int, chunks: Sequence[LogChunk]) -> Iterator[LogGap | Sequence[LogChunk]]:
     """Yield the chunks behind `after`, split at gaps, and the gaps between them."""
     begin = 0
-    for place, chunk in enumerate(chunks):
+    for index, chunk in enumerate(chunks):
         if chunk.sequence > after + 1:
-            if place > begin:
-                yield chunks[begin:place]
+            if index > begin:
+                yield chunks[begin:index]
             yield LogGap(first=after + 1, last=chunk.sequence - 1)
-            begin = place
+            begin = index
         after = chunk.sequence
     if chunks[begin:]:
         yield chunks[begin:]

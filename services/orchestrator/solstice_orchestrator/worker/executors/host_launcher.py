@@ -30,7 +30,7 @@ class HostLauncher:
     isolates: bool = False
 
     @asynccontextmanager
-    async def launch(self, execution: Execution, place: Workspace) -> AsyncIterator[Launch | Outcome]:
+    async def launch(self, execution: Execution, workspace: Workspace) -> AsyncIterator[Launch | Outcome]:
         if execution.spec.container != ANY_CONTAINER:
             yield Outcome(
                 state=JobState.FAILED,
@@ -43,9 +43,9 @@ class HostLauncher:
         shell = [bash, "--noprofile", "--norc", "-eo", "pipefail"] if bash else ["/bin/sh", "-e"]
         commands = []
         for number, step in enumerate(execution.spec.steps, start=1):
-            script = place.scripts / f"{number:03}.sh"
+            script = workspace.scripts / f"{number:03}.sh"
             script.write_text(step.run + "\n", encoding="utf-8")
             commands.append([*shell, str(script)])
         yield Launch(
-            directory=place.source, environment=environment(execution, place, self.path), commands=commands
+            directory=workspace.source, environment=environment(execution, workspace, self.path), commands=commands
         )

@@ -7,7 +7,7 @@ from solstice_orchestrator.worker.executors.protocol import Execution
 from solstice_orchestrator.worker.workspaces import Workspace
 
 
-def environment(execution: Execution, place: Workspace, path: str) -> dict[str, str]:
+def environment(execution: Execution, workspace: Workspace, path: str) -> dict[str, str]:
     """Return the environment of every step.
 
     The workflow's `env` wins, except for the names SOLSTICE_*.
@@ -15,11 +15,11 @@ def environment(execution: Execution, place: Workspace, path: str) -> dict[str, 
     user = _user()
     return {
         "PATH": path,
-        "HOME": str(place.home),
-        "TMPDIR": str(place.temporary),
+        "HOME": str(workspace.home),
+        "TMPDIR": str(workspace.temporary),
         "USER": user,
         "LOGNAME": user,
-        **variables_of(execution, str(place.source)),
+        **variables_of(execution, str(workspace.source)),
     }
 
 

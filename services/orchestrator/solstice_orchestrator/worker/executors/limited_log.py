@@ -58,16 +58,16 @@ class LimitedLog:
             begin = tail.find(b"\n") + 1
             self._dropped, tail = self._dropped + begin, tail[begin:]
         marks, self._marks = self._marks, []
-        for place, line in marks:
-            if place < self._dropped:
+        for position, line in marks:
+            if position < self._dropped:
                 await self._log_mark(line)
         if self._dropped:
             await self.remark(f"{self._dropped} bytes are left out here")
         done = 0
-        for place, line in marks:
-            if place >= self._dropped:
-                await self._pass_on_pieces(tail[done : place - self._dropped])
-                done = place - self._dropped
+        for position, line in marks:
+            if position >= self._dropped:
+                await self._pass_on_pieces(tail[done : position - self._dropped])
+                done = position - self._dropped
                 await self._log_mark(line)
         await self._pass_on_pieces(tail[done:])
 

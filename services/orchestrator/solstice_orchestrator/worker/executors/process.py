@@ -71,14 +71,14 @@ class ProcessExecutor:
         limited = LimitedLog(log, self.max_log_bytes)
         outcome: Outcome | None = None
         try:
-            async with self.workspaces.attempt(name) as place:
-                outcome = await self.checkout.bring(execution, place, limited, stop)
+            async with self.workspaces.attempt(name) as workspace:
+                outcome = await self.checkout.bring(execution, workspace, limited, stop)
                 if outcome is None:
-                    async with self.launcher.launch(execution, place) as launch:
+                    async with self.launcher.launch(execution, workspace) as launch:
                         outcome = (
                             launch
                             if isinstance(launch, Outcome)
-                            else await self._launched(execution, place, launch, limited, stop)
+                            else await self._launched(execution, workspace, launch, limited, stop)
                         )
         except (OSError, RuntimeError) as error:
             # Before the job began, or else while its workspace was removed. RuntimeError: no thread could be started.
@@ -129,7 +129,7 @@ class ProcessExecutor:
         }
 
     async def _launched(
-        self, execution: Execution, place: Workspace, launch: Launch, log: LimitedLog, stop: asyncio.Event
+        self, execution: Execution, workspace: Workspace, launch: Launch, log: LimitedLog, stop: asyncio.Event
     ) -> Outcome:
         if launch.notice:
             await log.mark(LogMark.of(launch.title))
@@ -139,7 +139,7 @@ class ProcessExecutor:
             for name in launch.services
         }
         async with reading(launch.services, lambda name, piece: logs[name].write(piece)):
-            outcome = await self._supervise(execution, place, launch, log, stop)
+            outcome = await self._supervise(execution, workspace, launch, log, stop)
         for each in logs.values():
             await each.end()
         for name, output in launch.services.items():
@@ -151,12 +151,12 @@ class ProcessExecutor:
     async def _supervise(
         self,
         execution: Execution,
-        place: Workspace,
+        workspace: Workspace,
         launch: Launch,
         log: LimitedLog,
         stop: asyncio.Event,
     ) -> Outcome:
-        async with open_supervisor(execution, place) as supervisor:
+        async with open_supervisor(execution, workspace) as supervisor:
             if not await supervisor.is_ready():
                 return Outcome(
                     state=JobState.ERRORED,
@@ -168,7 +168,7 @@ class ProcessExecutor:
             outcome = to_outcome(VANISHED, execution.spec, requested=CANCELLED if stop.is_set() else None)
             try:
                 async with (
-                    self.disk.watching(place.root, supervisor.pid, launch.storage) as filling,
+                    self.disk.watching(workspace.root, supervisor.pid, launch.storage) as filling,
                     self.crowding.watching(supervisor.pid) as crowding,
                 ):
                     outcome = await self._watched(

@@ -13,7 +13,7 @@ from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.hosts import GitHosts
-from solstice_orchestrator.git.objects.object_cache import CommitKey, FetchPlace, ObjectCache
+from solstice_orchestrator.git.objects.object_cache import CommitKey, FetchTarget, ObjectCache
 from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
 from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from solstice_orchestrator.git.repository import directory_bytes
@@ -46,40 +46,40 @@ class SourceCheckout:
     """Small commits that planning has fetched."""
 
     async def bring(
-        self, execution: Execution, place: Workspace, log: LimitedLog, stop: asyncio.Event
+        self, execution: Execution, workspace: Workspace, log: LimitedLog, stop: asyncio.Event
     ) -> Outcome | None:
         """Check out the commit; return an outcome when that ends the attempt, else None."""
         spec = execution.spec.checkout
         if spec is None:
             return None
         with self.starting:
-            return await self._check_out(execution, spec, place, log, stop)
+            return await self._check_out(execution, spec, workspace, log, stop)
 
     async def _check_out(
         self,
         execution: Execution,
         spec: CheckoutSpec,
-        place: Workspace,
+        workspace: Workspace,
         log: LimitedLog,
         stop: asyncio.Event,
     ) -> Outcome | None:
         request, key = execution.request, CommitKey.of(execution.request, self.git, spec)
         await log.mark(LogMark.of("$ checkout"))
         await log.write(f"{request.commit_sha} of {request.repo_url}\n".encode())
-        if await self._written_again(key, place):
+        if await self._written_again(key, workspace):
             return None
-        if self.planned and await self.planned.write(key, place.source):
+        if self.planned and await self.planned.write(key, workspace.source):
             return None
         pause = self.hosts.pause_of(request.repo_url, holds_slot=True)
         if pause is not None:
             return _away(pause)
         with self.hosts.visit(request.repo_url, holds_slot=True) as visit:
-            ended = await self._bring(execution, spec, place, stop, visit=visit)
+            ended = await self._bring(execution, spec, workspace, stop, visit=visit)
         if ended is None and self.small_checkouts:
-            self.small_checkouts.keep(key, place.source)
+            self.small_checkouts.keep(key, workspace.source)
         return ended
 
-    async def _written_again(self, key: CommitKey, place: Workspace) -> bool:
+    async def _written_again(self, key: CommitKey, workspace: Workspace) -> bool:
         """Write a small checkout without git; return False where there is none.
 
         Its host must have given the commit a short time ago.
@@ -88,13 +88,13 @@ class SourceCheckout:
             return False
         if self.objects and not self.objects.is_proven(key._replace(spec=key.spec.of_commit)):
             return False
-        return await self.small_checkouts.write(key, place.source)
+        return await self.small_checkouts.write(key, workspace.source)
 
     async def _bring(
         self,
         execution: Execution,
         spec: CheckoutSpec,
-        place: Workspace,
+        workspace: Workspace,
         stop: asyncio.Event,
         *,
         visit: Visit,
@@ -103,7 +103,7 @@ class SourceCheckout:
         bringing = asyncio.create_task(
             check_out(
                 request,
-                place.source,
+                workspace.source,
                 policy=self.git,
                 scratch=self.scratch,
                 objects=self.objects,
@@ -113,7 +113,7 @@ class SourceCheckout:
         )
         stopping = asyncio.create_task(stop.wait(), name=f"stop of {execution.job_id}")
         waiting = asyncio.create_task(
-            self._reason_to_leave(visit, CommitKey.of(request, self.git, spec.of_commit), place),
+            self._reason_to_leave(visit, CommitKey.of(request, self.git, spec.of_commit), workspace),
             name=f"silence of {execution.job_id}",
         )
         others = [stopping, waiting]
@@ -138,12 +138,12 @@ class SourceCheckout:
             await asyncio.wait([bringing, *others])
         return None
 
-    async def _reason_to_leave(self, visit: Visit, key: CommitKey, place: Workspace) -> str:
+    async def _reason_to_leave(self, visit: Visit, key: CommitKey, workspace: Workspace) -> str:
         """Return why the checkout must leave its slot to others, once it must."""
         await asyncio.sleep(SILENT_SECONDS)
-        git_dir = place.source / ".git"
+        git_dir = workspace.source / ".git"
         while True:
-            fetched = self.objects.fetched_into(key, git_dir) if self.objects else FetchPlace(git_dir)
+            fetched = self.objects.fetched_into(key, git_dir) if self.objects else FetchTarget(git_dir)
             objects = fetched.git_dir / "objects"
             if (
                 not visit.answered

@@ -174,13 +174,13 @@ class SupervisorHandle:
 
 
 @asynccontextmanager
-async def open_supervisor(execution: Execution, place: Workspace) -> AsyncIterator[SupervisorHandle]:
+async def open_supervisor(execution: Execution, workspace: Workspace) -> AsyncIterator[SupervisorHandle]:
     """Start a supervisor without a plan; leaving ends it and all its descendants.
 
     A cancelled caller waits for that end too.
     """
-    group = place.group.path if place.group else None
-    process = (place.starter and await place.starter.fork(group)) or start(
+    group = workspace.group.path if workspace.group else None
+    process = (workspace.starter and await workspace.starter.fork(group)) or start(
         (sys.executable, "-I", "-S", supervisor.__file__, *([str(group)] if group else [])),
         Path("/"),
         {"LC_ALL": "C.UTF-8"},
@@ -195,7 +195,7 @@ async def open_supervisor(execution: Execution, place: Workspace) -> AsyncIterat
     ):
         send = control.enter_context(pipe_writer(process.stdin))
         handle = SupervisorHandle(
-            process, Pipes(send, control.close, verdicts, output), place.root, place.group
+            process, Pipes(send, control.close, verdicts, output), workspace.root, workspace.group
         )
         try:
             yield handle

@@ -8,7 +8,7 @@ from solstice_orchestrator.store.decisions.start_tags import (
     QueueKey,
     RepositoryQueueKey,
     arrange,
-    queue_places,
+    jobs_by_queue,
     still_running,
 )
 from solstice_orchestrator.store.records.changes import Job, RowChanges
@@ -32,7 +32,7 @@ def test_queues_are_locked_in_one_order_with_those_that_jobs_leave() -> None:
         arrivals=["c", "a", "b", "d"],
         given_up=[waiting("e", "delta/wader")],
     )
-    assert list(queue_places(changes).items()) == [
+    assert list(jobs_by_queue(changes).items()) == [
         (RepositoryQueueKey(ILLUMOS, "river/otter"), ["d"]),
         (RepositoryQueueKey(LINUX, "delta/wader"), []),
         (HERON, ["b"]),

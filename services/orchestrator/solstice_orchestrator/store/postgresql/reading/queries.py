@@ -22,7 +22,7 @@ from solstice_orchestrator.store.views import (
     JobFilters,
     JobView,
     LogPage,
-    LogPlace,
+    LogByte,
     Page,
     RunFilters,
     RunView,
@@ -93,9 +93,9 @@ class PostgreSQLQueries:
             lambda connection: views_of_runs.logged_services(connection, job_id, attempt=attempt)
         )
 
-    async def log_place(self, job_id: str, *, attempt: int, byte: int) -> LogPlace:
+    async def log_byte(self, job_id: str, *, attempt: int, byte: int) -> LogByte:
         return await self._read(
-            lambda connection: views_of_runs.log_place(connection, job_id, attempt=attempt, byte=byte)
+            lambda connection: views_of_runs.log_byte(connection, job_id, attempt=attempt, byte=byte)
         )
 
     async def planning(self, run_id: str) -> WaitFacts | None:

@@ -17,7 +17,7 @@ from solstice_orchestrator.store.views import (
     AttemptView,
     JobView,
     LogPage,
-    LogPlace,
+    LogByte,
     LogState,
     RunView,
 )
@@ -123,8 +123,8 @@ async def logged_services(connection: "Connection", job_id: str, *, attempt: int
     return [row["service"] for row in rows]
 
 
-async def log_place(connection: "Connection", job_id: str, *, attempt: int, byte: int) -> LogPlace:
-    """Return the place of a byte; only the lengths of chunks are read."""
+async def log_byte(connection: "Connection", job_id: str, *, attempt: int, byte: int) -> LogByte:
+    """Return where a byte is; only the lengths of chunks are read."""
     of_log = "FROM log_chunks WHERE job_id = $1 AND attempt = $2"
     total = int(await connection.fetchval(f"SELECT coalesce(sum(length(data)), 0) {of_log}", job_id, attempt))
     start = byte if byte >= 0 else max(0, total + byte)
@@ -137,7 +137,7 @@ async def log_place(connection: "Connection", job_id: str, *, attempt: int, byte
         start,
     )
     sequence, begins = (1, 0) if row is None else (row["sequence"], int(row["begins"]))
-    return LogPlace(total=total, start=start, sequence=sequence, begins=begins)
+    return LogByte(total=total, start=start, sequence=sequence, begins=begins)
 
 
 async def counts(connection: "Connection") -> Mapping[tuple[JobState, str], int]:

@@ -15,7 +15,7 @@ from solstice_orchestrator.store.decisions.start_tags import (
     QueueKey,
     RepositoryQueueKey,
     arrange,
-    queue_places,
+    jobs_by_queue,
     still_running,
 )
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
@@ -221,8 +221,8 @@ async def write(transaction: PostgreSQLTransaction, changes: RowChanges) -> None
 async def _arrange(transaction: PostgreSQLTransaction, changes: RowChanges) -> RowChanges:
     """Return the changes with start tags for jobs that start to wait."""
     execute, fetch = transaction.connection.execute, transaction.connection.fetch
-    places = queue_places(changes)
-    queue_keys = list(dict.fromkeys(repository_queue.queue_key for repository_queue in places))
+    by_queue = jobs_by_queue(changes)
+    queue_keys = list(dict.fromkeys(repository_queue.queue_key for repository_queue in by_queue))
     labels, priorities = (
         [queue_key.label for queue_key in queue_keys],
         [queue_key.priority for queue_key in queue_keys],
@@ -260,7 +260,7 @@ async def _arrange(transaction: PostgreSQLTransaction, changes: RowChanges) -> R
         for row in await fetch(
             "SELECT * FROM next_tags"
             " WHERE (label, priority, repository) IN (SELECT * FROM unnest($1::text[], $2::integer[], $3::text[]))",
-            *_columns_of(places),
+            *_columns_of(by_queue),
         )
     }
     arranged = arrange(changes, queues, known)

@@ -135,7 +135,7 @@ _Sent = tuple[str, _Form]
 
 def _update(  # noqa: PLR0917  two of everything
     table: str,
-    places: Mapping[str, int],
+    indexes: Mapping[str, int],
     rows: Sequence[Struct],
     before: Sequence[Struct],
     arguments: list[Any],
@@ -143,21 +143,21 @@ def _update(  # noqa: PLR0917  two of everything
 ) -> str:
     """Return the update of a table's changed columns.
 
-    `places`: the index of each column in a row, the key first.
+    `indexes`: the index of each column in a row, the key first.
     """
     if not rows:
         return ""
     # Whole rows: picking fields one by one takes longer than everything done with them.
     columns = list(zip(*map(structs.astuple, rows), strict=True))
     old = list(zip(*map(structs.astuple, before), strict=True))
-    key, *others = places
-    changed = [name for name in others if columns[places[name]] != old[places[name]]]
+    key, *others = indexes
+    changed = [name for name in others if columns[indexes[name]] != old[indexes[name]]]
     if not changed:
         return ""
     first = len(arguments) + 1
-    sent = [_send(key, columns[places[key]], arguments, varies=len(rows) > 1)]
-    sent += [_send(name, columns[places[name]], arguments) for name in changed]
-    known = [_send(name, old[places[name]], arguments) for name in as_before]
+    sent = [_send(key, columns[indexes[key]], arguments, varies=len(rows) > 1)]
+    sent += [_send(name, columns[indexes[name]], arguments) for name in changed]
+    known = [_send(name, old[indexes[name]], arguments) for name in as_before]
     return _update_text(table, tuple(sent), tuple(known), first)
 
 
@@ -244,19 +244,19 @@ def _columns(sent: Sequence[_Sent], first: int, prefix: str = "") -> Sequence[_C
     return [_column(name, form, f"${number}", prefix) for number, (name, form) in enumerate(sent, first)]
 
 
-def _column(name: str, form: _Form, place: str, prefix: str) -> _Column:
+def _column(name: str, form: _Form, placeholder: str, prefix: str) -> _Column:
     kind, name = type_of(name), prefix + name
     value = f"new.{name}"
     match form:
         case _Form.SAME:
-            return _Column(name, "", f"{place}::{kind}")
+            return _Column(name, "", f"{placeholder}::{kind}")
         case _Form.LINES:
             text = value if kind == "text" else f"convert_to({value}, 'UTF8')"
-            return _Column(name, f"string_to_array({place}::text, E'\\n')", text)
+            return _Column(name, f"string_to_array({placeholder}::text, E'\\n')", text)
         case _Form.TEXTS:
-            return _Column(name, f"{place}::{kind}[]", value)
+            return _Column(name, f"{placeholder}::{kind}[]", value)
         case _Form.LITERAL:
-            return _Column(name, f"{place}::text::{kind}[]", value)
+            return _Column(name, f"{placeholder}::text::{kind}[]", value)
 
 
 def _from(columns: Sequence[_Column]) -> str:

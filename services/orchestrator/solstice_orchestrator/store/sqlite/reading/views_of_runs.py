@@ -16,7 +16,7 @@ from solstice_orchestrator.store.views import (
     JobFilters,
     JobView,
     LogPage,
-    LogPlace,
+    LogByte,
     LogState,
     Page,
     RunFilters,
@@ -145,8 +145,8 @@ def logged_services(connection: sqlite3.Connection, job_id: str, *, attempt: int
     return [row["service"] for row in rows]
 
 
-def log_place(connection: sqlite3.Connection, job_id: str, *, attempt: int, byte: int) -> LogPlace:
-    """Return the place of a byte; only the lengths of chunks are read."""
+def log_byte(connection: sqlite3.Connection, job_id: str, *, attempt: int, byte: int) -> LogByte:
+    """Return where a byte is; only the lengths of chunks are read."""
     of_log = "FROM log_chunks WHERE job_id = ? AND attempt = ?"
     (total,) = connection.execute(
         f"SELECT ifnull(sum(length(data)), 0) {of_log}",
@@ -159,7 +159,7 @@ def log_place(connection: sqlite3.Connection, job_id: str, *, attempt: int, byte
         (job_id, attempt, start),
     ).fetchone()
     sequence, begins = row or (1, 0)
-    return LogPlace(total=total, start=start, sequence=sequence, begins=begins)
+    return LogByte(total=total, start=start, sequence=sequence, begins=begins)
 
 
 def counts(connection: sqlite3.Connection) -> Mapping[tuple[JobState, str], int]:

@@ -17,7 +17,7 @@ from solstice_orchestrator.store.decisions.start_tags import (
     QueueKey,
     RepositoryQueueKey,
     arrange,
-    queue_places,
+    jobs_by_queue,
     still_running,
 )
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
@@ -165,7 +165,7 @@ def insert_messages(
 def _arrange(transaction: SqliteTransaction, changes: RowChanges) -> RowChanges:
     """Return the changes with start tags for jobs that start to wait."""
     execute = transaction.connection.execute
-    places = queue_places(changes)
+    by_queue = jobs_by_queue(changes)
     excluded = ClaimExclusions()
     if transaction.rules.limits.by_sender:
         budget = start_limits.load_budget(transaction.connection, transaction.moment)
@@ -174,10 +174,10 @@ def _arrange(transaction: SqliteTransaction, changes: RowChanges) -> RowChanges:
         )
     queues = {
         queue_key: _queue(transaction, queue_key, excluded)
-        for queue_key in dict.fromkeys(repository_queue.queue_key for repository_queue in places)
+        for queue_key in dict.fromkeys(repository_queue.queue_key for repository_queue in by_queue)
     }
     known = {}
-    for repository_queue in places:
+    for repository_queue in by_queue:
         row = execute(
             "SELECT next_tag FROM next_tags WHERE label = ? AND priority = ? AND repository = ?",
             (*repository_queue.queue_key, repository_queue.repository),
