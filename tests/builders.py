@@ -11,7 +11,7 @@ from solstice_orchestrator.domain.jobs import JobSpec, Reason, StepSpec
 from solstice_orchestrator.domain.statuses import status_about
 from solstice_orchestrator.store.postgresql.finish import SingleJobRun
 from solstice_orchestrator.store.records.changes import Job, Run
-from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.records.moment import Moment, StoreRules
 from solstice_orchestrator.worker.executors.protocol import Execution
 
 SHA = "5f2c1a9be0d34c7788aa90b1c2d3e4f506172839"
@@ -115,4 +115,4 @@ def run_of_one_job(number: int) -> SingleJobRun:
 def moment(now: float, **rules: Any) -> Moment:
     """A moment whose chances are always the same."""
     rng = random.Random(1)
-    return Moment(now, Rules(new_id=id_source(rng), rng=rng, **rules))
+    return Moment(now, StoreRules(new_id=id_source(rng), rng=rng, **rules))

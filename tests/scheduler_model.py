@@ -26,7 +26,7 @@ from solstice_orchestrator.scheduling.order import (
     start_tags,
 )
 from solstice_orchestrator.scheduling.quotas import OwnerStarts, Quotas, owner_of
-from solstice_orchestrator.scheduling.rates import Bucket, BucketKey, BucketScope, StartRates
+from solstice_orchestrator.scheduling.rates import RateBucket, BucketKey, BucketScope, StartRates
 from solstice_orchestrator.scheduling.starts import StartBudget, StartLimits
 
 QueueKey = tuple[str, Priority]
@@ -49,7 +49,7 @@ class SchedulerModel:
     next_tags: dict[tuple[QueueKey, str], int] = field(default_factory=dict)
     started_of: defaultdict[str, list[OwnerStarts]] = field(default_factory=lambda: defaultdict(list))
     """The starts of each owner."""
-    buckets: dict[BucketKey, Bucket] = field(default_factory=dict)
+    buckets: dict[BucketKey, RateBucket] = field(default_factory=dict)
     arrivals: int = 0
 
     def arrive(
@@ -151,7 +151,7 @@ class SchedulerModel:
     def _count(self, picked: Sequence[Candidate]) -> None:
         start_limits = self.start_limits()
         for scope, name, amount, at, _ in start_limits.spent(picked, self.now):
-            self.buckets[BucketKey(BucketScope(scope), name)] = Bucket(amount, at)
+            self.buckets[BucketKey(BucketScope(scope), name)] = RateBucket(amount, at)
         for owner, until, starts in start_limits.counted(picked, self.now):
             self.started_of[owner].append(OwnerStarts(until, starts))
 

@@ -18,7 +18,7 @@ from solstice_orchestrator.domain.jobs import Concurrency, JobSpec, RunSpec
 from solstice_orchestrator.scheduling.capacity import capacity
 from solstice_orchestrator.scheduling.caps import parse_caps
 from solstice_orchestrator.scheduling.starts import StartLimits
-from solstice_orchestrator.simulation.tally import Tally
+from solstice_orchestrator.simulation.tally import SimulationTally
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceJob, TraceRun
 from solstice_orchestrator.simulation.virtual_run import SimulationConfig, simulate_trace
 from solstice_orchestrator.store.protocol import AttemptKey, JobStore
@@ -93,7 +93,7 @@ def configuration(
     )
 
 
-class StartTimes(Tally):
+class StartTimes(SimulationTally):
     """A tally that records when each job started, by its name."""
 
     def __init__(self) -> None:

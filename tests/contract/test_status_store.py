@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from solstice_forge.remote.call_pacing import CallLimits
-from solstice_forge.statuses.call_endings import NotSent, Reported, RetryLater, Undeliverable
-from solstice_forge.statuses.protocol import OutgoingStatus, Phase, StatusKeepResult, StatusStore
+from solstice_forge.statuses.call_endings import StatusNotSent, Reported, RetryLater, Undeliverable
+from solstice_forge.statuses.protocol import OutgoingStatus, ReportPhase, StatusKeepResult, StatusStore
 from solstice_forge.statuses.status_service import open_statuses
 from tests.polling import wait_until
 from tests.statuses import reportable_status, run_id
@@ -229,7 +229,7 @@ async def test_what_the_forge_refuses_leaves_a_letter(store: StatusStore) -> Non
     assert dead_letter.headers["x-solstice-detail"] == "404 Not Found"
     assert dead_letter.headers["x-solstice-queue"] == "solstice.statuses.v1"
     (shown,) = await store.shown(status.request_id)
-    assert (shown.phase, shown.reported_state) == (Phase.DEAD, "")
+    assert (shown.phase, shown.reported_state) == (ReportPhase.DEAD, "")
     await store.published([dead_letter.row_id])
     assert await store.dead_letters(10) == []
 
@@ -287,9 +287,9 @@ async def test_a_check_run_belongs_to_its_run(store: StatusStore) -> None:
 
 async def test_what_was_spared_is_settled_and_not_shown(store: StatusStore) -> None:
     await store.keep([reportable_status("running")], NOON)
-    await end(store, await take(store), NotSent())
+    await end(store, await take(store), StatusNotSent())
     (shown,) = await store.shown(run_id(1))
-    assert (shown.phase, shown.reported_state) == (Phase.REPORTED, "")
+    assert (shown.phase, shown.reported_state) == (ReportPhase.REPORTED, "")
 
 
 async def test_what_was_settled_long_ago_is_forgotten_and_what_waits_is_not(store: StatusStore) -> None:

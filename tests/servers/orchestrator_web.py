@@ -22,7 +22,7 @@ from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason, StepSpec
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import AttemptKey
-from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.store.views import ChunkKind, LogChunk, RunView
 from solstice_orchestrator.web.app import create_app, serving
@@ -132,7 +132,7 @@ async def serve_web(
 ) -> AsyncIterator[WebServer]:
     """Serve an empty store on a free port of loopback."""
     rng = random.Random(1)
-    rules = Rules(new_id=id_source(rng), rng=rng, retry_base_seconds=retry_base_seconds)
+    rules = StoreRules(new_id=id_source(rng), rng=rng, retry_base_seconds=retry_base_seconds)
     streams, metrics = OpenStreams(), Metrics()
     async with SqliteStore.open(directory / "store.sqlite", rules=rules) as store:
         set_up = WebServer(url="", store=store, streams=streams, metrics=metrics)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import httpx2
 
-from solstice_cli.demo.deliveries import Change, signed_delivery
+from solstice_cli.demo.deliveries import RefChange, signed_delivery
 from tests.servers.solstice_up import Repository, repository
 from tests.soak.deployments import FORGE, Deployment
 
@@ -74,7 +74,7 @@ class Load:
         return dict(run)
 
     def _push(self, number: int) -> str:
-        change = Change(
+        change = RefChange(
             repo_url=self._project.folder.as_uri(),
             repo_full_name="soak/tiny",
             ref=f"refs/heads/branch-{number}",

@@ -30,7 +30,7 @@ _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class RunWait:
     """The reason why a run waits while none of its jobs runs.
 
     `job` is empty for a run without jobs.
@@ -44,14 +44,14 @@ class Wait:
         return f"{self.job or 'the run'} waits: {self.detail}"
 
 
-def once_per_reason(say: Callable[[str], None]) -> Callable[[Wait], None]:
+def once_per_reason(say: Callable[[str], None]) -> Callable[[RunWait], None]:
     """Report a wait when its job or its reason changed.
 
     Figures in it change all the time.
     """
     printed: tuple[str, str] | None = None
 
-    def waits(wait: Wait) -> None:
+    def waits(wait: RunWait) -> None:
         nonlocal printed
         if printed != (wait.job, wait.reason):
             printed = wait.job, wait.reason
@@ -109,7 +109,7 @@ async def follow_run(
     write: Write | None,
     *,
     changed: Callable[[Document], None] | None = None,
-    waits: Callable[[Wait], None] | None = None,
+    waits: Callable[[RunWait], None] | None = None,
     label: Callable[[str], str] = "{} | ".format,
     terminal: bool = False,
 ) -> Document:
@@ -145,7 +145,7 @@ async def follow_run(
     return await api.run(run_id)
 
 
-async def _ask_why(api: OrchestratorClient, run_id: str, waits: Callable[[Wait], None]) -> None:
+async def _ask_why(api: OrchestratorClient, run_id: str, waits: Callable[[RunWait], None]) -> None:
     while True:
         await asyncio.sleep(SILENCE_SECONDS)
         # The command that follows the run reports errors of the orchestrator.
@@ -154,7 +154,7 @@ async def _ask_why(api: OrchestratorClient, run_id: str, waits: Callable[[Wait],
                 waits(wait)
 
 
-async def _wait_of(api: OrchestratorClient, run: Document) -> Wait | None:
+async def _wait_of(api: OrchestratorClient, run: Document) -> RunWait | None:
     """Return why the first startable job waits; None while a job runs."""
     open_jobs = [job for job in run["jobs"] if job["state"] not in FINAL]
     if any(job["state"] == JobState.RUNNING for job in open_jobs):
@@ -165,7 +165,7 @@ async def _wait_of(api: OrchestratorClient, run: Document) -> Wait | None:
     else:
         name, answer = "", await api.why_run(run["run_id"])
     why = answer["why"]
-    return why and Wait(name, why["reason"], why["detail"])
+    return why and RunWait(name, why["reason"], why["detail"])
 
 
 class LogWriter:

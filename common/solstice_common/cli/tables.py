@@ -16,7 +16,7 @@ _GAP: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class TableLayout:
     """The columns that may shrink, by their headings. All other columns are shown whole."""
 
     folded: Collection[str]
@@ -29,7 +29,7 @@ class Layout:
 
 
 def print_table(
-    console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], layout: Layout
+    console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], layout: TableLayout
 ) -> None:
     """Print the rows under their headings, then the columns that did not fit.
 
@@ -59,7 +59,7 @@ def print_table(
 
 
 def fitting(
-    columns: Sequence[str], widths: Sequence[int], columns_left: int, layout: Layout
+    columns: Sequence[str], widths: Sequence[int], columns_left: int, layout: TableLayout
 ) -> Sequence[int]:
     """Return the indexes of the columns that fit. Pure."""
     shown = list(range(len(columns)))
@@ -70,7 +70,7 @@ def fitting(
     return shown
 
 
-def _needed(columns: Sequence[str], widths: Sequence[int], shown: Sequence[int], layout: Layout) -> int:
+def _needed(columns: Sequence[str], widths: Sequence[int], shown: Sequence[int], layout: TableLayout) -> int:
     return sum(
         min(widths[index], FOLDED_WIDTH) if columns[index] in layout.folded else widths[index]
         for index in shown

@@ -206,7 +206,7 @@ for words in {commands!r}:
         print("exit", ended.code)
 print("$ progress", flush=True)
 migrations.EVERY_SECONDS = 0
-spoken = migrations.SpokenMigration(quiet=False)
+progress = migrations.MigrationProgress(quiet=False)
 dead = "solstice.jobs.v1.critical.dlq"
 step = Step(kind=StepKind.EMPTY, queue=Queue(name=dead), into=dead + ".migrating")
 for count in (7, 54321):

@@ -12,7 +12,7 @@ from solstice_common.http.tokens import TokenScope
 from solstice_forge.inbox import open_inbox
 from solstice_forge.pages.delivery_pages import DeliveryPages
 from solstice_forge.settings import ForgeSettings
-from solstice_forge.statuses.protocol import ContextStatus, Phase
+from solstice_forge.statuses.protocol import ContextStatus, ReportPhase
 from tests.inboxes import NOON, delivery
 from tests.integration.forge.conftest import MakeSettings, Running
 from tests.integration.forge.pushes import push
@@ -132,7 +132,7 @@ async def test_home_leads_to_the_deliveries(client: httpx2.AsyncClient) -> None:
 
 
 async def test_reported_statuses_are_shown(settings: ForgeSettings) -> None:
-    def shown(context: str, phase: Phase, answered: str, failure: str = "") -> ContextStatus:
+    def shown(context: str, phase: ReportPhase, answered: str, failure: str = "") -> ContextStatus:
         return ContextStatus(
             source_name="forgejo",
             repository="harbour/lighthouse",
@@ -150,9 +150,9 @@ async def test_reported_statuses_are_shown(settings: ForgeSettings) -> None:
 
     async def statuses(_: str) -> list[ContextStatus]:
         return [
-            shown("solstice/build", Phase.REPORTED, "success"),
-            shown("solstice/test", Phase.PENDING, "pending"),
-            shown("solstice/docs", Phase.DEAD, "", "404: no such repository"),
+            shown("solstice/build", ReportPhase.REPORTED, "success"),
+            shown("solstice/test", ReportPhase.PENDING, "pending"),
+            shown("solstice/docs", ReportPhase.DEAD, "", "404: no such repository"),
         ]
 
     async with open_inbox(settings.forge_inbox_url) as inbox:

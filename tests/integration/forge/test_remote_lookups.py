@@ -10,12 +10,12 @@ from solstice_forge.remote import github_calls
 from solstice_forge.remote.http import DIALECTS, Remote
 from solstice_forge.remote.protocol import (
     ChangeRequestHead,
-    Done,
+    CallDone,
     ForgeAccess,
     ForgeAccount,
     ForgeCall,
-    Later,
-    Never,
+    CallPostponed,
+    CallRefused,
 )
 from tests.servers.forge_api import TOKEN, Change, ForgeApi, Reply, forge_api
 
@@ -44,14 +44,14 @@ def grant(forge: ForgeApi, right: str) -> None:
 async def test_ref_leads_to_its_commit(origin: Source, ref: str) -> None:
     async with forge_with_remote(origin) as (forge, remote):
         forge.refs[REPOSITORY, ref] = SHA
-        assert await remote.ask(remote.dialect.find_commit(REPOSITORY, ref)) == Done(SHA)
+        assert await remote.ask(remote.dialect.find_commit(REPOSITORY, ref)) == CallDone(SHA)
 
 
 @pytest.mark.parametrize("origin", FORGES)
 async def test_ref_that_is_not_there_never_will_be(origin: Source) -> None:
     async with forge_with_remote(origin) as (_forge, remote):
         ended = await remote.ask(remote.dialect.find_commit(REPOSITORY, "refs/tags/v9"))
-        assert isinstance(ended, Never)
+        assert isinstance(ended, CallRefused)
         assert ended.status in {404, 422}
 
 
@@ -62,7 +62,7 @@ async def test_head_of_a_change_request(origin: Source) -> None:
         expected = ChangeRequestHead(
             commit_sha=SHA, is_fork=False, is_open=True, base_ref="main", head_ref="spring"
         )
-        assert await remote.ask(remote.dialect.find_head(REPOSITORY, 3)) == Done(expected)
+        assert await remote.ask(remote.dialect.find_head(REPOSITORY, 3)) == CallDone(expected)
 
 
 @pytest.mark.parametrize("origin", FORGES)
@@ -70,7 +70,7 @@ async def test_head_of_a_fork_that_is_closed(origin: Source) -> None:
     async with forge_with_remote(origin) as (forge, remote):
         forge.changes[REPOSITORY, 3] = Change(sha=SHA, fork="dora/app", is_open=False)
         ended = await remote.ask(remote.dialect.find_head(REPOSITORY, 3))
-        assert isinstance(ended, Done)
+        assert isinstance(ended, CallDone)
         assert (ended.value.is_fork, ended.value.is_open) == (True, False)
         # GitLab names the fork by its number alone.
         known = None if origin is Source.GITLAB else f"{forge.url}/dora/app.git"
@@ -82,7 +82,7 @@ async def test_change_request_without_a_fork_is_not_known_to_be_of_the_repositor
     async with forge_with_remote(origin) as (forge, remote):
         forge.changes[REPOSITORY, 3] = Change(sha=SHA, head_ref="refs/pull/3/head")
         ended = await remote.ask(remote.dialect.find_head(REPOSITORY, 3))
-        assert isinstance(ended, Done)
+        assert isinstance(ended, CallDone)
         assert ended.value.is_fork is None
 
 
@@ -100,7 +100,7 @@ async def test_right_to_write(origin: Source, right: str | None, enough: bool) -
     async with forge_with_remote(origin) as (forge, remote):
         if right is not None:
             grant(forge, right)
-        assert await remote.ask(right_of(remote)) == Done(enough)
+        assert await remote.ask(right_of(remote)) == CallDone(enough)
 
 
 @pytest.mark.parametrize("origin", FORGES)
@@ -116,8 +116,8 @@ async def test_answer_that_is_none_is_asked_for_again(origin: Source, document: 
     async with forge_with_remote(origin) as (forge, remote):
         dialect = remote.dialect
         forge.next(Reply(document=document), Reply(document=document))
-        assert isinstance(await remote.ask(dialect.find_commit(REPOSITORY, "refs/heads/main")), Later)
-        assert isinstance(await remote.ask(dialect.find_head(REPOSITORY, 3)), Later)
+        assert isinstance(await remote.ask(dialect.find_commit(REPOSITORY, "refs/heads/main")), CallPostponed)
+        assert isinstance(await remote.ask(dialect.find_head(REPOSITORY, 3)), CallPostponed)
 
 
 @pytest.mark.parametrize(("branch", "contained"), [("main", True), ("other/one", False), ("gone", False)])
@@ -125,4 +125,4 @@ async def test_commit_is_of_a_branch_that_holds_it(branch: str, contained: bool)
     async with forge_with_remote(Source.GITHUB) as (forge, remote):
         forge.refs[REPOSITORY, "refs/heads/main"] = SHA
         forge.refs[REPOSITORY, "refs/heads/other/one"] = "b2" * 20
-        assert await remote.ask(github_calls.is_on_branch(REPOSITORY, SHA, branch)) == Done(contained)
+        assert await remote.ask(github_calls.is_on_branch(REPOSITORY, SHA, branch)) == CallDone(contained)

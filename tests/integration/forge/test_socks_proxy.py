@@ -6,7 +6,7 @@ import pytest
 
 from solstice_common.messages import Source
 from solstice_forge.remote.http import Remote
-from solstice_forge.remote.protocol import Done, ForgeAccess, Later
+from solstice_forge.remote.protocol import CallDone, ForgeAccess, CallPostponed
 from tests.servers.forge_api import TOKEN, forge_api
 from tests.servers.socks_proxy import socks_proxy
 
@@ -36,7 +36,7 @@ async def test_a_forge_is_called_through_the_proxy_which_looks_its_name_up(
             )
             async with Remote.open(access) as remote:
                 found = await remote.ask(remote.dialect.find_commit(REPOSITORY, "refs/heads/main"))
-    assert found == Done(SHA)
+    assert found == CallDone(SHA)
     assert set(proxy.targets) == {f"{HOST}:{forge.url.rpartition(':')[2]}"}
 
 
@@ -48,7 +48,7 @@ async def test_a_proxy_in_trouble_is_a_call_for_later(manner: str, monkeypatch: 
         access = ForgeAccess(name="acme", origin=Source.FORGEJO, url=f"https://{HOST}", token=TOKEN)
         async with Remote.open(access) as remote:
             ended = await remote.ask(remote.dialect.find_commit(REPOSITORY, "refs/heads/main"))
-    assert isinstance(ended, Later)
+    assert isinstance(ended, CallPostponed)
     gc.collect()
 
 
@@ -57,4 +57,4 @@ async def test_a_proxy_that_is_not_there_is_a_call_for_later(monkeypatch: pytest
     access = ForgeAccess(name="acme", origin=Source.FORGEJO, url=f"https://{HOST}", token=TOKEN)
     async with Remote.open(access) as remote:
         ended = await remote.ask(remote.dialect.find_commit(REPOSITORY, "refs/heads/main"))
-    assert isinstance(ended, Later)
+    assert isinstance(ended, CallPostponed)

@@ -21,7 +21,7 @@ from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import CallTimeouts, Remote
 from solstice_forge.remote.protocol import AppCredentials, ForgeAccess
 from solstice_forge.statuses.call_endings import RetryRules
-from solstice_forge.statuses.protocol import Phase
+from solstice_forge.statuses.protocol import ReportPhase
 from solstice_forge.statuses.reporter import StatusReporter
 from solstice_forge.statuses.sqlite import SqliteStatuses
 from tests.polling import wait_until, wait_until_true
@@ -231,7 +231,7 @@ async def test_what_the_forge_refuses_is_a_dead_letter_with_its_answer(
         assert str(answer.status) in str(dead_letter.headers["x-solstice-detail"])
         assert answer.document["message"] in str(dead_letter.headers["x-solstice-detail"])
         (shown,) = await store.shown(status.request_id)
-        assert shown.phase is Phase.DEAD
+        assert shown.phase is ReportPhase.DEAD
 
 
 class FailingBroker:
@@ -418,7 +418,7 @@ async def test_descriptions_fit_what_github_takes(store: SqliteStatuses) -> None
         await store.keep([reportable_status("failed", source="github", description=status.description)], 0.0)
         await nothing_is_pending(store)
         assert len(forge.shown[KEY]["description"]) <= 140
-        assert (await store.shown(status.request_id))[0].phase is Phase.REPORTED
+        assert (await store.shown(status.request_id))[0].phase is ReportPhase.REPORTED
 
 
 async def test_a_mistake_of_ours_over_one_status_stops_no_other(store: SqliteStatuses) -> None:

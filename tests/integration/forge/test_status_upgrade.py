@@ -9,7 +9,7 @@ from solstice_common.storage.migrations import migrate, migrations_of
 from solstice_common.storage.postgresql import connected
 from solstice_common.storage.postgresql_schema import migrate as migrate_postgresql
 from solstice_forge.statuses.postgresql import MIGRATIONS
-from solstice_forge.statuses.protocol import OutgoingStatus, Phase, StatusStore
+from solstice_forge.statuses.protocol import OutgoingStatus, ReportPhase, StatusStore
 from solstice_forge.statuses.status_service import open_statuses
 from tests.old_schemas import insert_postgresql, insert_sqlite
 from tests.servers.postgresql import ScratchDatabase
@@ -50,7 +50,7 @@ DEAD_LETTER: dict[str, Any] = {"request_id": "request-2", "body": b"{}", "header
 
 async def check(store: StatusStore) -> None:
     (shown,) = await store.shown("request-1")
-    assert (shown.phase, shown.reported_state, shown.reported_at) == (Phase.REPORTED, "succeeded", NOON + 1)
+    assert (shown.phase, shown.reported_state, shown.reported_at) == (ReportPhase.REPORTED, "succeeded", NOON + 1)
     (dead_letter,) = await store.dead_letters(10)
     assert (dead_letter.request_id, dead_letter.body) == ("request-2", b"{}")
     async with store.lead():

@@ -15,7 +15,7 @@ NO_CLASS: Final = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts:
+class DeadLetterNumbers:
     """Numbers by name: the most frequent first, ages from young to old, no zeros."""
 
     total: int
@@ -34,7 +34,7 @@ class Counts:
         }
 
 
-class Counting:
+class DeadLetterCounter:
     """Counts dead letters one by one, as of `now`, and holds none of them."""
 
     def __init__(self, now: datetime) -> None:
@@ -47,10 +47,10 @@ class Counting:
         self._priorities[str(found.priority or NO_CLASS)] += 1
         self._ages[_age(found, self._now)] += 1
 
-    def read(self) -> Counts:
+    def read(self) -> DeadLetterNumbers:
         """Return the numbers so far."""
         ages = self._ages
-        return Counts(
+        return DeadLetterNumbers(
             total=self._queues.total(),
             by_queue=_ordered(self._queues),
             by_reason=_ordered(self._reasons),
@@ -59,9 +59,9 @@ class Counting:
         )
 
 
-def counts(found: Iterable[DeadLetterFacts], now: datetime) -> Counts:
+def counts(found: Iterable[DeadLetterFacts], now: datetime) -> DeadLetterNumbers:
     """Count them, as of `now`."""
-    counting = Counting(now)
+    counting = DeadLetterCounter(now)
     for each in found:
         counting.add(each)
     return counting.read()

@@ -41,7 +41,7 @@ def ignore_selected(_found: DeadLetterFacts) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Added:
+class ImportResult:
     """The result of an import."""
 
     added: int
@@ -181,7 +181,7 @@ async def purge(
 
 async def put_back(
     queue: DeadLetterQueue, dead_letters: Iterable[DeadLetter], *, on_progress: Progress = no_progress
-) -> Added:
+) -> ImportResult:
     """Add dead letters to a queue that it does not hold already; safe to repeat.
 
     They are added as they come, so that no more than a few have to be in memory.
@@ -212,7 +212,7 @@ async def put_back(
         added += sum(each.confirmed for each in outcomes)
         failed += [_failure(each) for each in outcomes if not each.confirmed]
         on_progress(added + len(failed))
-    return Added(added=added, present=given - added - len(failed), failed=failed)
+    return ImportResult(added=added, present=given - added - len(failed), failed=failed)
 
 
 def _failure(outcome: Published) -> str:

@@ -26,7 +26,7 @@ MOST_HELD: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldMessages:
     """The answer of a consumer, or of a reader of dead letters."""
 
     count: int = 0
@@ -64,7 +64,7 @@ async def answer_presence(
 
 @dataclass(slots=True)
 class _Answers:
-    held: list[Held] = field(default_factory=list)
+    held: list[HeldMessages] = field(default_factory=list)
     no_responders: bool = False
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -76,7 +76,7 @@ class _Answers:
         self.arrived.set()
 
 
-async def held_by_consumers(connection: NatsConnection, queue: str) -> list[Held]:
+async def held_by_consumers(connection: NatsConnection, queue: str) -> list[HeldMessages]:
     """Return the messages that each living consumer and reader of the queue holds. Raises NatsLost."""
     client, answers = connection.client, _Answers()
     inbox = client.new_inbox()
@@ -117,19 +117,19 @@ def presence_answer(sequences: Collection[int], reader: str, lease_seconds: floa
     return json.dumps(answer).encode()
 
 
-def held_in(data: bytes) -> Held:
+def held_in(data: bytes) -> HeldMessages:
     """Reads an answer; unreadable parts count as nothing held. Pure."""
     try:
         answer = json.loads(data)
         count, ranges, reader = answer["held"], answer.get("sequences", ()), answer.get("reader", "")
         sequences, lease = _expanded(ranges), answer.get("lease_seconds")
     except (AttributeError, KeyError, TypeError, ValueError):
-        return Held()
+        return HeldMessages()
     if not isinstance(count, int) or count < 0 or not isinstance(reader, str):
-        return Held()
+        return HeldMessages()
     if not isinstance(lease, int | float | None) or not 0 <= (lease or 0) < math.inf:
-        return Held()
-    return Held(count=count, sequences=sequences, reader=reader, lease_seconds=lease)
+        return HeldMessages()
+    return HeldMessages(count=count, sequences=sequences, reader=reader, lease_seconds=lease)
 
 
 def _expanded(ranges: Sequence[tuple[int, int]]) -> frozenset[int]:

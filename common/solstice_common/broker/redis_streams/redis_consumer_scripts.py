@@ -5,9 +5,9 @@ See `redis_scripts`.
 
 from typing import Final
 
-from solstice_common.broker.redis_streams.redis_scripts import COMMON, Script
+from solstice_common.broker.redis_streams.redis_scripts import COMMON, RedisScript
 
-TAKE: Final = Script(
+TAKE: Final = RedisScript(
     COMMON
     + """
 -- ARGV: prefix, queue, consumer, lease in ms, count, whether to sweep ('1' or ''), most bytes of an entry, then the ids of entries to ack
@@ -60,7 +60,7 @@ return {lost, entries, swept, arguments(queue)['x-dead-letter-exchange'] and 1 o
 """
 )
 
-SETTLE: Final = Script(
+SETTLE: Final = RedisScript(
     COMMON
     + """
 -- ARGV: prefix, queue, consumer, then of each entry: what ('ack', 'retry', 'dead'), id, key, meta of the dead letter
@@ -120,7 +120,7 @@ return {unroutable, dropped, #done}
 """
 )
 
-LEAVE: Final = Script(
+LEAVE: Final = RedisScript(
     COMMON
     + """
 -- ARGV: prefix, queue, consumer

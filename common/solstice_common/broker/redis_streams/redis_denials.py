@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from solstice_common.broker.redis_streams.redis_scripts import Script
+from solstice_common.broker.redis_streams.redis_scripts import RedisScript
 
 Word = bytes | str | float
 DENIED: Final = re.compile(
@@ -40,7 +40,7 @@ def denied_command(why: str, words: Sequence[Word]) -> tuple[str, str]:
     return command, f"key {rest[0]}" if keyed else "server"
 
 
-def denied_in_script(why: str, script: Script, arguments: Sequence[Word]) -> tuple[str, str]:
+def denied_in_script(why: str, script: RedisScript, arguments: Sequence[Word]) -> tuple[str, str]:
     """Return the right and the target of a refusal by a line of a script.
 
     The script's arguments begin with prefix and queue.

@@ -19,7 +19,7 @@ from solstice_common.broker.links.supervised_link import SupervisedLink
 from solstice_common.broker.protocol import CONFIRMED, Message, Published, PublishStatus
 from solstice_common.broker.redis_streams.redis_scripts import DEDUPE_SECONDS, PUBLISH
 from solstice_common.broker.redis_streams.redis_wire import RedisDenied, RedisLost, RedisRefusal, RedisWire
-from solstice_common.broker.redis_streams.stream_entries import Entry, entry_of
+from solstice_common.broker.redis_streams.stream_entries import NewStreamEntry, entry_of
 from solstice_common.telemetry.log_events import LogEvent
 
 CALLS_UNDER_WAY: Final = 2
@@ -56,7 +56,7 @@ class RedisPublisher:
         self._on_rejected = on_rejected
         self._id_prefix = uuid.uuid4().hex
         self._count = count(1)
-        self._calls = PublishCalls[Entry](
+        self._calls = PublishCalls[NewStreamEntry](
             timeout_seconds=confirm_timeout_seconds, why_overdue=self._why_overdue
         )
 
@@ -87,7 +87,7 @@ class RedisPublisher:
         finally:
             self._calls.close()
 
-    async def _send(self, group: Sequence[PendingMessage[Entry]]) -> None:
+    async def _send(self, group: Sequence[PendingMessage[NewStreamEntry]]) -> None:
         try:
             outcomes = await self._stored([pending.message for pending in group])
         except BaseException:
@@ -101,7 +101,7 @@ class RedisPublisher:
         for pending, outcome in zip(group, outcomes, strict=True):
             pending.settle(outcome)
 
-    async def _stored(self, entries: Sequence[Entry]) -> Sequence[Published]:
+    async def _stored(self, entries: Sequence[NewStreamEntry]) -> Sequence[Published]:
         wire = await self._link.connected()
         if refusal := self._refusal():
             return [Published(PublishStatus.REJECTED, refusal)] * len(entries)
@@ -132,9 +132,9 @@ class RedisPublisher:
         return f"not confirmed within {self._timeout:g} s"
 
 
-def next_group(waiting: deque[PendingMessage[Entry]]) -> list[PendingMessage[Entry]]:
+def next_group(waiting: deque[PendingMessage[NewStreamEntry]]) -> list[PendingMessage[NewStreamEntry]]:
     """Take the messages of one script call, in order; those of one caller stay together."""
-    group: list[PendingMessage[Entry]] = []
+    group: list[PendingMessage[NewStreamEntry]] = []
     size = 0
     while waiting and len(group) < MOST_MESSAGES and size < GROUP_BYTES:
         call = waiting[0].call
@@ -163,7 +163,7 @@ def _denied(refused: RedisDenied) -> Published:
     return Published(PublishStatus.REJECTED, str(refused), lacks_right=True)
 
 
-def _outcome(wire: RedisWire, entry: Entry, answer: bytes) -> Published:
+def _outcome(wire: RedisWire, entry: NewStreamEntry, answer: bytes) -> Published:
     if not answer:
         return CONFIRMED
     if answer.startswith(b"denied "):

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from solstice_common.broker.redis_streams.redis_scripts import COMMON, Script
+from solstice_common.broker.redis_streams.redis_scripts import COMMON, RedisScript
 
-DECLARE: Final = Script(
+DECLARE: Final = RedisScript(
     COMMON
     + """
 -- ARGV: prefix, how many exchanges, queues, bindings; then name, kind; name, arguments; exchange, queue, key of each
@@ -65,7 +65,7 @@ return {}
 """
 )
 
-DEPTH: Final = Script(
+DEPTH: Final = RedisScript(
     COMMON
     + """
 -- ARGV: prefix, queue, lease in ms
@@ -91,7 +91,7 @@ return {math.max(0, redis.call('XLEN', key) - held), held, consumers, age, lease
 """
 )
 
-BROWSE: Final = Script(
+BROWSE: Final = RedisScript(
     COMMON
     + """
 -- ARGV: prefix, queue, lease in ms, where to start, count, most bytes of an entry, most bytes of all
@@ -125,7 +125,7 @@ return {free, found[#found][1]}
 """
 )
 
-PART: Final = Script(
+PART: Final = RedisScript(
     """
 -- ARGV: prefix, queue, id of an entry, name of a field, where to start (from 0), how many bytes
 -- Returns the size of the field, and these bytes of it; false without the entry. Of two fields of one name the last counts.
@@ -140,7 +140,7 @@ return {#value, string.sub(value, start + 1, start + tonumber(ARGV[6]))}
 """
 )
 
-CONSUMERS: Final = Script(
+CONSUMERS: Final = RedisScript(
     COMMON
     + """
 -- ARGV: prefix, queue
@@ -158,7 +158,7 @@ return names
 """
 )
 
-PUT_BACK: Final = Script(
+PUT_BACK: Final = RedisScript(
     COMMON
     + """
 -- ARGV: prefix, queue, meta, body

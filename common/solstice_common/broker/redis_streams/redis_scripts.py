@@ -22,7 +22,7 @@ DEDUPE_SECONDS: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class RedisScript:
     """A script, and the name under which the server keeps it."""
 
     source: str
@@ -145,7 +145,7 @@ local function arguments(queue)
 end
 """
 
-PUBLISH: Final = Script(
+PUBLISH: Final = RedisScript(
     COMMON
     + """
 -- ARGV: prefix, dedupe window in ms, then of each run of messages: exchange, key, repeat ('1' or ''), number of messages, and

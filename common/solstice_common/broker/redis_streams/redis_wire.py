@@ -24,7 +24,7 @@ from solstice_common.broker.links.background import background
 from solstice_common.broker.links.missing_rights import RightRefused
 from solstice_common.broker.links.supervised_link import CONNECT_SECONDS, ConnectionLost, open_at_any
 from solstice_common.broker.redis_streams.redis_denials import denied_command, denied_in_script, is_denied
-from solstice_common.broker.redis_streams.redis_scripts import Script
+from solstice_common.broker.redis_streams.redis_scripts import RedisScript
 from solstice_common.broker.redis_streams.redis_url import RedisAddress
 from solstice_common.errors import ConfigurationError
 
@@ -67,7 +67,7 @@ class RedisWire:
         """Why the connection ended; None until then."""
 
     async def call(
-        self, script: Script, *arguments: bytes | str | float, seconds: float = CALL_SECONDS
+        self, script: RedisScript, *arguments: bytes | str | float, seconds: float = CALL_SECONDS
     ) -> Any:
         """Run a script; RedisLost, RedisDenied, or RedisRefusal."""
         try:

@@ -30,7 +30,7 @@ WRITTEN: Final = [b"body", b"meta"]
 """The fields of an entry that our publish script wrote."""
 
 
-class Entry(Value, frozen=True, kw_only=True):
+class NewStreamEntry(Value, frozen=True, kw_only=True):
     """A message in the form that the publish script expects."""
 
     exchange: str
@@ -46,7 +46,7 @@ class Entry(Value, frozen=True, kw_only=True):
         return len(self.meta) + len(self.body)
 
 
-def entry_of(message: Message, message_id: str) -> Entry | Published:
+def entry_of(message: Message, message_id: str) -> NewStreamEntry | Published:
     """Return the entry of a message, or why no queue of Redis carries it."""
     try:
         headers = without_broker_headers(message.headers)
@@ -69,7 +69,7 @@ def entry_of(message: Message, message_id: str) -> Entry | Published:
         # The properties beside the headers are short, so most need no second look.
         if len(meta) > HEADERS_BYTES and (size := len(orjson.dumps(headers))) > HEADERS_BYTES:
             return _rejected(f"its headers take {size} bytes, this broker carries {HEADERS_BYTES}")
-        return Entry(
+        return NewStreamEntry(
             exchange=message.exchange,
             routing_key=message.routing_key,
             key=str(headers.get(IDEMPOTENCY_HEADER, "")),

@@ -10,7 +10,7 @@ from pydantic import Field
 from solstice_cli.local import local_broker_url
 from solstice_cli.output.dead_letters import confirm
 from solstice_cli.output.migrations import (
-    SpokenMigration,
+    MigrationProgress,
     done_document,
     plan_document,
     print_done,
@@ -20,7 +20,7 @@ from solstice_cli.output.migrations import (
 from solstice_cli.output.topology_differences import check_document, exit_for, print_differences
 from solstice_common.broker import granted_rights, open_broker, read_topology
 from solstice_common.broker.rabbitmq.migration.migration_plan import QueueMigration
-from solstice_common.broker.rabbitmq.migration.queue_migration import Migrated, Planned, planned
+from solstice_common.broker.rabbitmq.migration.queue_migration import MigrationResult, MigrationPlan, planned
 from solstice_common.broker.rabbitmq.migration.queue_migration import migrate as migrate_queue
 from solstice_common.broker.topology_check import topology_differences
 from solstice_common.cli.options import FOR_PASSWORDS, with_settings
@@ -306,7 +306,7 @@ def migrate(
 
 async def _plans(
     settings: BrokerSettings, migrations: Sequence[QueueMigration], management_url: str | None
-) -> list[tuple[QueueMigration, Planned]]:
+) -> list[tuple[QueueMigration, MigrationPlan]]:
     return [
         (each, await planned(settings.amqp_url, each, management_url=management_url)) for each in migrations
     ]
@@ -319,8 +319,8 @@ async def _migrate_all(
     counts_lag_seconds: float,
     *,
     quiet: bool,
-) -> list[tuple[QueueMigration, Migrated]]:
-    observer = SpokenMigration(quiet=quiet)
+) -> list[tuple[QueueMigration, MigrationResult]]:
+    observer = MigrationProgress(quiet=quiet)
     return [
         (
             each,

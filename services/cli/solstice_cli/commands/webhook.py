@@ -13,7 +13,7 @@ import httpx2
 import orjson
 import typer
 
-from solstice_cli.demo.deliveries import Change, EventName, SignedDelivery, signed_delivery
+from solstice_cli.demo.deliveries import RefChange, EventName, SignedDelivery, signed_delivery
 from solstice_cli.secrets import stored_secret
 from solstice_common.addresses.system_errors import cause_in_words
 from solstice_common.cli import running_up
@@ -175,7 +175,7 @@ def _event(typed: str) -> EventName:
             raise ConfigurationError(f"--event {typed!r}: choose push or pull_request")
 
 
-def _change(repo_url: str, ref: str | None, sha: str | None, full_name: str | None) -> Change:
+def _change(repo_url: str, ref: str | None, sha: str | None, full_name: str | None) -> RefChange:
     """Return the event to send, completed from the folder of a repository on this machine."""
     repo_url = from_scp(repo_url) or repo_url if not Path(repo_url).is_dir() else repo_url
     folder = Path(repo_url).resolve() if "://" not in repo_url else None
@@ -191,7 +191,7 @@ def _change(repo_url: str, ref: str | None, sha: str | None, full_name: str | No
         raise ConfigurationError(f"--sha {sha!r}: the full commit id is needed, 40 or 64 hexadecimal digits")
     if not ref.startswith("refs/"):
         ref = f"refs/heads/{ref}"
-    return Change(
+    return RefChange(
         repo_url=repo_url,
         repo_full_name=full_name or full_name_of(repo_url) or "",
         ref=ref,

@@ -15,7 +15,7 @@ BASE_BRANCH = "main"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RefChange:
     """The change that a delivery reports: a ref now points at this commit."""
 
     repo_url: str
@@ -39,7 +39,7 @@ class SignedDelivery:
 
 
 def signed_delivery(
-    source: Source, event: EventName, change: Change, *, secret: str, delivery_id: str, now: float
+    source: Source, event: EventName, change: RefChange, *, secret: str, delivery_id: str, now: float
 ) -> SignedDelivery:
     """Return the delivery that `source` makes of a push or an opened change request."""
     if event == "push":
@@ -59,7 +59,7 @@ def signed_delivery(
     return SignedDelivery(headers=headers, body=body)
 
 
-def _pull_request(change: Change) -> bytes:
+def _pull_request(change: RefChange) -> bytes:
     repository = {"full_name": change.repo_full_name, "clone_url": change.repo_url}
     side = {"repo_id": 1, "repo": repository}
     return orjson.dumps(
@@ -77,7 +77,7 @@ def _pull_request(change: Change) -> bytes:
     )
 
 
-def _merge_request(change: Change) -> bytes:
+def _merge_request(change: RefChange) -> bytes:
     project = {"path_with_namespace": change.repo_full_name, "git_http_url": change.repo_url}
     return orjson.dumps(
         {

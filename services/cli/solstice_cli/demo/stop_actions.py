@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import httpx2
 import orjson
 
-from solstice_cli.demo.deliveries import Change, signed_delivery
+from solstice_cli.demo.deliveries import RefChange, signed_delivery
 from solstice_cli.demo.stops import Unexpected
 from solstice_cli.up import UpSettings
 from solstice_common.broker import open_broker
@@ -106,7 +106,7 @@ async def _end(process: Process) -> int:
     return await wait_for_exit(process)
 
 
-async def make_repository(checkout: Path, bare: Path) -> Change:
+async def make_repository(checkout: Path, bare: Path) -> RefChange:
     """Return a bare repository whose branch `main` is the newest commit of the checkout."""
     bare.parent.mkdir(parents=True)
     sha = await _git("-C", str(checkout), "rev-parse", "--verify", "HEAD")
@@ -125,7 +125,7 @@ async def make_repository(checkout: Path, bare: Path) -> Change:
         str(checkout),
         f"+{sha}:{BRANCH}",
     )
-    return Change(repo_url=bare.as_uri(), repo_full_name=f"demo/{bare.stem}", ref=BRANCH, commit_sha=sha)
+    return RefChange(repo_url=bare.as_uri(), repo_full_name=f"demo/{bare.stem}", ref=BRANCH, commit_sha=sha)
 
 
 async def _git(*arguments: str) -> str:
@@ -137,7 +137,7 @@ async def _git(*arguments: str) -> str:
     return out.decode().strip()
 
 
-async def push(up: Up, change: Change) -> str:
+async def push(up: Up, change: RefChange) -> str:
     """Send the webhook; returns the id of the request that was made of it."""
     delivery = signed_delivery(
         Source.FORGEJO, "push", change, secret=up.secret, delivery_id=str(uuid.uuid4()), now=time.time()

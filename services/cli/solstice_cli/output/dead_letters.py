@@ -9,7 +9,7 @@ from typing import Any, Final
 import typer
 
 from solstice_cli.output.display import print_rows
-from solstice_common.broker.dead_letters.counting import Counts
+from solstice_common.broker.dead_letters.counting import DeadLetterNumbers
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.reasons import advice
 from solstice_common.broker.dead_letters.replaying import Replayed
@@ -23,7 +23,7 @@ from solstice_common.values.times import format_timestamp
 SHOWN_DETAIL: Final = 120
 
 
-def print_dead_letters(found: Sequence[DeadLetterFacts], counted: Counts, *, now: datetime) -> None:
+def print_dead_letters(found: Sequence[DeadLetterFacts], counted: DeadLetterNumbers, *, now: datetime) -> None:
     """Print one line per dead letter; on a terminal also the counts, of all."""
     print_rows(
         ("ID", "AGE", "QUEUE", "REASON", "REPOSITORY", "PRIORITY", "REQUEST", "DETAIL"),

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from solstice_common.cli import output
 from solstice_common.cli.api_client import Document
-from solstice_common.cli.tables import Layout, print_table
+from solstice_common.cli.tables import TableLayout, print_table
 from solstice_common.messages.states import FINAL, JobState
 from solstice_common.values.times import age, ahead, duration, parse_timestamp
 
@@ -38,7 +38,7 @@ STATE_STYLE: Final[Mapping[str, str]] = {
     "ended": "dim",
 }
 
-LAYOUT: Final = Layout(
+LAYOUT: Final = TableLayout(
     folded=frozenset(
         {
             *("REPOSITORY", "NAME", "REF", "BRANCH", "DETAIL", "IMAGE", "REASON", "HELD BACK"),

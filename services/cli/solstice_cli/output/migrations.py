@@ -9,14 +9,14 @@ from typing import Any, Final
 import typer
 
 from solstice_common.broker.rabbitmq.migration.migration_plan import QueueMigration, Step
-from solstice_common.broker.rabbitmq.migration.queue_migration import Migrated, Planned
+from solstice_common.broker.rabbitmq.migration.queue_migration import MigrationResult, MigrationPlan
 from solstice_common.cli.output import print_json
 from solstice_common.values.quantities import quantity
 
 EVERY_SECONDS: Final = 0.5
 
 
-class SpokenMigration:
+class MigrationProgress:
     """Prints each step on standard error before it is done; on a terminal also progress."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -68,7 +68,7 @@ def print_nothing(transport: str, where: str, *, as_json: bool) -> None:
         typer.echo(sentence)
 
 
-def plan_document(plans: Sequence[tuple[QueueMigration, Planned]]) -> list[dict[str, Any]]:
+def plan_document(plans: Sequence[tuple[QueueMigration, MigrationPlan]]) -> list[dict[str, Any]]:
     """Return every plan, as JSON."""
     return [
         {
@@ -85,7 +85,7 @@ def plan_document(plans: Sequence[tuple[QueueMigration, Planned]]) -> list[dict[
     ]
 
 
-def print_plans(plans: Sequence[tuple[QueueMigration, Planned]], where: str) -> None:
+def print_plans(plans: Sequence[tuple[QueueMigration, MigrationPlan]], where: str) -> None:
     """Print the plan for each queue, and why a queue is refused."""
     for migration, plan in plans:
         for reason in plan.refusals:
@@ -98,7 +98,7 @@ def print_plans(plans: Sequence[tuple[QueueMigration, Planned]], where: str) -> 
         typer.echo(f"nothing to migrate on {where}: {quantity(len(plans), 'queue')} as they must be")
 
 
-def done_document(done: Sequence[tuple[QueueMigration, Migrated]]) -> list[dict[str, Any]]:
+def done_document(done: Sequence[tuple[QueueMigration, MigrationResult]]) -> list[dict[str, Any]]:
     """Return the results, as JSON."""
     return [
         {
@@ -113,7 +113,7 @@ def done_document(done: Sequence[tuple[QueueMigration, Migrated]]) -> list[dict[
     ]
 
 
-def print_done(done: Sequence[tuple[QueueMigration, Migrated]], settings: Sequence[str]) -> None:
+def print_done(done: Sequence[tuple[QueueMigration, MigrationResult]], settings: Sequence[str]) -> None:
     """Print what was done to each queue, and what remains to be done."""
     for migration, each in done:
         if each.consumers_left:

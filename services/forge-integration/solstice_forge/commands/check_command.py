@@ -15,7 +15,7 @@ from rich.markup import escape
 from solstice_common.cli.options import read_text
 from solstice_common.cli.output import json_option, print_json, print_pairs, print_rows
 from solstice_common.cli.program import Exit
-from solstice_common.cli.tables import Layout, print_table
+from solstice_common.cli.tables import TableLayout, print_table
 from solstice_common.errors import ConfigurationError
 from solstice_common.values.times import parse_timestamp
 from solstice_forge.config import configured_sources
@@ -23,7 +23,7 @@ from solstice_forge.decisions.dry_run import check, described, read_headers, sou
 from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.settings import SecretSettings
 
-LAYOUT: Final = Layout(
+LAYOUT: Final = TableLayout(
     folded=frozenset({"webhooks", "url"}), dropped_first=("rules", "credentials", "secrets", "url")
 )
 

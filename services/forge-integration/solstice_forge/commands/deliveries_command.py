@@ -22,7 +22,7 @@ from solstice_common.cli import running_up
 from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import AsJson, note_when_slow, one_line, print_json, print_rows
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
-from solstice_common.cli.tables import Layout, print_table
+from solstice_common.cli.tables import TableLayout, print_table
 from solstice_common.errors import ConfigurationError
 from solstice_common.settings import without_password
 from solstice_common.values.quantities import quantity
@@ -45,7 +45,7 @@ RELATED: Final = 20
 PAGE: Final = 200
 LONGEST_NUMBER: Final = 16
 COLUMNS: Final = ("NUMBER", "AGE", "SOURCE", "EVENT", "REPOSITORY", "DECISION", "REASON", "NOW")
-LAYOUT: Final = Layout(
+LAYOUT: Final = TableLayout(
     folded=frozenset({"SOURCE", "EVENT", "REPOSITORY", "REASON", "NOW"}),
     dropped_first=("EVENT", "SOURCE", "AGE", "REASON", "NOW", "REPOSITORY"),
 )

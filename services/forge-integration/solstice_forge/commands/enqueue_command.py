@@ -17,7 +17,7 @@ from rich.status import Status
 from solstice_common.broker import Published, PublishStatus
 from solstice_common.cli import running_up
 from solstice_common.cli.api_client import Document, OrchestratorClient
-from solstice_common.cli.following import Wait, follow_run, once_per_reason
+from solstice_common.cli.following import RunWait, follow_run, once_per_reason
 from solstice_common.cli.local_repository import Commit, check_ref, commit_of, remote_url
 from solstice_common.cli.options import with_settings
 from solstice_common.cli.output import json_option, note_when_slow, print_json
@@ -81,7 +81,7 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
         ] = None,
         wait: Annotated[bool, typer.Option("--wait", help="Wait, and exit with the run's result.")] = False,
         follow: Annotated[
-            bool, typer.Option("--follow", "-f", help="Wait, and show its logs meanwhile.")
+            bool, typer.Option("--follow", "-f", help="RunWait, and show its logs meanwhile.")
         ] = False,
         timeout: Annotated[
             float | None, typer.Option(min=0.0, help="Seconds to wait at most.", show_default="no limit")
@@ -244,7 +244,7 @@ class _Watch:
         self.run = run
         self._show(_progress(run))
 
-    def _waits(self, wait: Wait) -> None:
+    def _waits(self, wait: RunWait) -> None:
         self._show(f"{_progress(self.run)}; {wait}" if self.run else str(wait))
 
     def _show(self, text: str) -> None:

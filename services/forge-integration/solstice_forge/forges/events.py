@@ -49,7 +49,7 @@ class IgnoreReason(StrEnum):
     """No request can be made of the forge's answer."""
 
 
-class Need(StrEnum):
+class LackingField(StrEnum):
     """What a payload may lack; the forge is asked for it after the answer."""
 
     COMMIT = "commit_sha"
@@ -58,7 +58,7 @@ class Need(StrEnum):
     """Whether the author of a command may give it."""
 
 
-class CommentCommand(StrEnum):
+class CommandWord(StrEnum):
     """A command in a comment on a change request."""
 
     RETEST = "/retest"
@@ -69,7 +69,7 @@ class CommentCommand(StrEnum):
     """End all runs of the change request; allowed for people who may write and its author."""
 
 
-OF_AUTHORS: Final = frozenset({CommentCommand.RETEST, CommentCommand.CANCEL})
+OF_AUTHORS: Final = frozenset({CommandWord.RETEST, CommandWord.CANCEL})
 """Commands that the author of the change request may give, too."""
 
 
@@ -160,8 +160,8 @@ class Release(Value, frozen=True, kw_only=True, tag="release"):
     sender: str | None
 
     @property
-    def needs(self) -> tuple[Need, ...]:
-        return (Need.COMMIT,) if self.commit_sha is None else ()
+    def needs(self) -> tuple[LackingField, ...]:
+        return (LackingField.COMMIT,) if self.commit_sha is None else ()
 
 
 class Dispatch(Value, frozen=True, kw_only=True, tag="dispatch"):
@@ -182,8 +182,8 @@ class Dispatch(Value, frozen=True, kw_only=True, tag="dispatch"):
     sender: str | None
 
     @property
-    def needs(self) -> tuple[Need, ...]:
-        return (Need.COMMIT,) if self.commit_sha is None else ()
+    def needs(self) -> tuple[LackingField, ...]:
+        return (LackingField.COMMIT,) if self.commit_sha is None else ()
 
 
 class Command(Value, frozen=True, kw_only=True, tag="command"):
@@ -192,7 +192,7 @@ class Command(Value, frozen=True, kw_only=True, tag="command"):
     Their rights must always be looked up.
     """
 
-    word: CommentCommand
+    word: CommandWord
     repo_full_name: str
     """The base repository."""
     repo_url: str
@@ -219,13 +219,13 @@ class Command(Value, frozen=True, kw_only=True, tag="command"):
     """As Push.occurred_at."""
 
     @property
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[LackingField, ...]:
         # A cancel applies to all commits of the change request, and their origin does not matter.
-        builds = self.word is not CommentCommand.CANCEL
+        builds = self.word is not CommandWord.CANCEL
         unknown = (
-            (Need.COMMIT, builds and self.commit_sha is None),
-            (Need.IS_FORK, builds and self.is_fork is None),
-            (Need.PERMISSION, not self.permitted and (builds or not self.by_author)),
+            (LackingField.COMMIT, builds and self.commit_sha is None),
+            (LackingField.IS_FORK, builds and self.is_fork is None),
+            (LackingField.PERMISSION, not self.permitted and (builds or not self.by_author)),
         )
         return tuple(need for need, missing in unknown if missing)
 
@@ -251,7 +251,7 @@ class Malformed(Value, frozen=True, kw_only=True):
 Event = Push | ChangeRequest | Rerun | Release | Dispatch | Command
 
 
-def lacks(event: Event) -> tuple[Need, ...]:
+def lacks(event: Event) -> tuple[LackingField, ...]:
     """Return what to look up at the forge before the event can become a request."""
     return event.needs if isinstance(event, Release | Dispatch | Command) else ()
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from solstice_forge.forges.events import (
     OF_AUTHORS,
     Command,
-    CommentCommand,
+    CommandWord,
     Dispatch,
     Ignored,
     IgnoreReason,
@@ -23,7 +23,7 @@ from solstice_forge.forges.events import (
     lacks,
 )
 from solstice_forge.remote import github_calls
-from solstice_forge.remote.protocol import ChangeRequestHead, Dialect, ForgeAccount, ForgeCall, Later, Never
+from solstice_forge.remote.protocol import ChangeRequestHead, ForgeDialect, ForgeAccount, ForgeCall, CallPostponed, CallRefused
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class ForgeQuestion(Generic[T]):
     answered: Callable[[T], Incomplete | Ignored]
 
 
-def next_question(event: Incomplete, dialect: Dialect) -> ForgeQuestion[Any] | Incomplete | Ignored:
+def next_question(event: Incomplete, dialect: ForgeDialect) -> ForgeQuestion[Any] | Incomplete | Ignored:
     """Return the next question, or the event when it lacks nothing more."""
     if isinstance(event, Rerun):
         return _of_rerun(event) if event.is_fork is None else event
@@ -75,7 +75,7 @@ def _of_rerun(rerun: Rerun) -> ForgeQuestion[bool] | Rerun:
     )
 
 
-def _of_command(command: Command, dialect: Dialect) -> ForgeQuestion[Any] | Incomplete | Ignored:
+def _of_command(command: Command, dialect: ForgeDialect) -> ForgeQuestion[Any] | Incomplete | Ignored:
     if command.permitted:
         return ForgeQuestion(
             call=dialect.find_head(command.repo_full_name, command.number),
@@ -115,7 +115,7 @@ def _with_head(command: Command, head: ChangeRequestHead) -> Incomplete | Ignore
     )
 
 
-def refused(event: Incomplete, never: Never) -> Ignored:
+def refused(event: Incomplete, never: CallRefused) -> Ignored:
     """Return why the event is ignored: the forge refuses to answer."""
     if never.status in _NOT_THERE:
         return ignored(event, IgnoreReason.NOT_AT_FORGE, f"the forge answered {never.status} {never.detail}")
@@ -133,13 +133,13 @@ def without_access(event: Incomplete, source_name: str) -> Ignored:
     )
 
 
-def too_late(event: Incomplete, age_seconds: float, why: Later | None) -> Ignored | None:
+def too_late(event: Incomplete, age_seconds: float, why: CallPostponed | None) -> Ignored | None:
     """Return why the event is ignored if it is too late to ask; None otherwise.
 
     `why` is the last result that the forge gave.
     """
     words = f": {why.why}" if why else ""
-    if isinstance(event, Command) and event.word is CommentCommand.OK_TO_TEST and event.commit_sha is None:
+    if isinstance(event, Command) and event.word is CommandWord.OK_TO_TEST and event.commit_sha is None:
         if age_seconds <= APPROVAL_SECONDS:
             return None
         return ignored(

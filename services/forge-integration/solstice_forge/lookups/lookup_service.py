@@ -28,7 +28,7 @@ from solstice_forge.lookups.forge_questions import (
 )
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import Remote
-from solstice_forge.remote.protocol import Done, Later, Never
+from solstice_forge.remote.protocol import CallDone, CallPostponed, CallRefused
 
 log = structlog.get_logger(__name__)
 
@@ -112,7 +112,7 @@ class LookupService:
             return
         outcome = await self._ask_forge(lookup, event)
         match outcome:
-            case Later():
+            case CallPostponed():
                 await self._postpone(lookup, event, outcome)
             case Ignored():
                 await self._decline(lookup, outcome)
@@ -128,7 +128,7 @@ class LookupService:
 
     async def _ask_forge(
         self, lookup: Lookup, event: Incomplete
-    ) -> PlannedRun | PlannedCancel | Ignored | Later:
+    ) -> PlannedRun | PlannedCancel | Ignored | CallPostponed:
         """Ask question after question, until nothing is lacking or the forge does not answer."""
         source, remote = self.sources.get(lookup.source_name), self.remotes.get(lookup.source_name)
         if source is None or remote is None:
@@ -141,11 +141,11 @@ class LookupService:
             if not isinstance(question, ForgeQuestion):
                 return question if isinstance(question, Ignored) else self._planned(lookup, question, source)
             match await remote.ask(question.call):
-                case Done(value=value):
+                case CallDone(value=value):
                     state = question.answered(value)
-                case Never() as never:
+                case CallRefused() as never:
                     return refused(state, never)
-                case Later() as later:
+                case CallPostponed() as later:
                     return later
         return state
 
@@ -164,7 +164,7 @@ class LookupService:
             return ignored(event, IgnoreReason.UNUSABLE, detail)
         return planned
 
-    async def _postpone(self, lookup: Lookup, event: Incomplete, later: Later) -> None:
+    async def _postpone(self, lookup: Lookup, event: Incomplete, later: CallPostponed) -> None:
         now = self.clock()
         wait = backoff_seconds(
             lookup.attempts - 1,

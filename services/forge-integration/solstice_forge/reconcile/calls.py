@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from solstice_common.runtime.backoff import backoff_seconds
 from solstice_forge.inbox.reconcile_state import ReconcileState
 from solstice_forge.remote.http import Remote
-from solstice_forge.remote.protocol import Done, ForgeCall, Later, Never, Page
+from solstice_forge.remote.protocol import CallDone, ForgeCall, CallPostponed, CallRefused, Page
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class ReconcileSession:
             await self.sleep(step)
             left -= step
 
-    async def ask(self, call: ForgeCall[T]) -> Done[T] | Later | Never:
+    async def ask(self, call: ForgeCall[T]) -> CallDone[T] | CallPostponed | CallRefused:
         """Return the answer; try again what may succeed in a moment.
 
         Raises ReconcileStopped for a limit that lasts too long.
@@ -87,7 +87,7 @@ class ReconcileSession:
         while True:
             await self.ensure_claimed()
             answer = await self.remote.ask(call)
-            if not isinstance(answer, Later):
+            if not isinstance(answer, CallPostponed):
                 return answer
             wait = max(answer.at - self.clock(), 0.0)
             if answer.limited:
@@ -115,12 +115,12 @@ class ReconcileSession:
             if following is None:
                 return
             answer = await self.ask(following)
-            if not isinstance(answer, Done):
+            if not isinstance(answer, CallDone):
                 raise Unanswered(answer)
             yield answer.value
             following = answer.value.next
         if following is not None:
-            raise Unanswered(Never(status=0, detail=f"its list has more than {MOST_PAGES} pages"))
+            raise Unanswered(CallRefused(status=0, detail=f"its list has more than {MOST_PAGES} pages"))
 
     async def all_items(self, call: ForgeCall[Page[T]]) -> list[T]:
         """Return all items of a list; raises as `pages`."""
@@ -130,20 +130,20 @@ class ReconcileSession:
 class Unanswered(Exception):
     """The forge did not answer a question, or refused it."""
 
-    def __init__(self, answer: Later | Never) -> None:
+    def __init__(self, answer: CallPostponed | CallRefused) -> None:
         super().__init__(answer)
         self.answer = answer
 
     @property
     def is_refusal(self) -> bool:
         """Whether the forge refused and will refuse again: there is nothing, or nothing for us."""
-        return isinstance(self.answer, Never)
+        return isinstance(self.answer, CallRefused)
 
     def __str__(self) -> str:
         match self.answer:
-            case Later(why=why):
+            case CallPostponed(why=why):
                 return why
-            case Never(status=0, detail=detail):
+            case CallRefused(status=0, detail=detail):
                 return detail
-            case Never(status=status, detail=detail):
+            case CallRefused(status=status, detail=detail):
                 return f"{status} {detail}"

@@ -15,7 +15,7 @@ from solstice_forge.reconcile.report import ReconcileFindings, ReconcileProblem,
 from solstice_forge.reconcile.resending import ResendVerdict, failed, is_past, next_cursor, verdict
 from solstice_forge.remote import github_hooks, gitlab_hooks
 from solstice_forge.remote.hooks import Attempt, Hook, HookDialect, HookOwner, calls_us
-from solstice_forge.remote.protocol import Done, Later, Never
+from solstice_forge.remote.protocol import CallDone, CallPostponed, CallRefused
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +65,7 @@ class DeliveryComparison:
     async def _by_app(self) -> bool:
         """Whether the GitHub App itself calls us, which it then does for all repositories."""
         hook = await self.session.ask(github_hooks.find_app_hook())
-        if not isinstance(hook, Done):
+        if not isinstance(hook, CallDone):
             self._trouble("the GitHub App", str(Unanswered(hook)))
             return False
         if not calls_us(hook.value, self.source.name):
@@ -139,10 +139,10 @@ class DeliveryComparison:
                 if number and self.dialect.SPACING_SECONDS:
                     await self.session.pause(self.dialect.SPACING_SECONDS, "the forge sends no faster")
                 answer = await self._send(hook, attempt, times)
-                if not isinstance(answer, Done):
+                if not isinstance(answer, CallDone):
                     words = f"delivery {attempt.delivery_id} is not sent again: {Unanswered(answer)}"
                     self._trouble(hook.owner.name, words)
-                    if isinstance(answer, Later) or answer.status in _NOT_FOR_US:
+                    if isinstance(answer, CallPostponed) or answer.status in _NOT_FOR_US:
                         return
                     continue
             self.findings.sent.append(
@@ -155,11 +155,11 @@ class DeliveryComparison:
                 )
             )
 
-    async def _send(self, hook: Hook, attempt: Attempt, times: int) -> Done[None] | Later | Never:
+    async def _send(self, hook: Hook, attempt: Attempt, times: int) -> CallDone[None] | CallPostponed | CallRefused:
         answer = await self.session.ask(self.dialect.send_again(hook, attempt))
-        if isinstance(answer, Done) or (isinstance(answer, Later) and answer.perhaps_done):
+        if isinstance(answer, CallDone) or (isinstance(answer, CallPostponed) and answer.perhaps_done):
             await self.session.tables.note_resend(self.source.name, attempt.delivery_id, self.session.clock())
-        if isinstance(answer, Done):
+        if isinstance(answer, CallDone):
             log.info(
                 LogEvent.REDELIVERY_REQUESTED,
                 source=self.source.name,

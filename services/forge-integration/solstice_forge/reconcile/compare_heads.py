@@ -30,7 +30,7 @@ from solstice_forge.reconcile.missed_heads import (
 )
 from solstice_forge.reconcile.report import MissedHead, ReconcileFindings, ReconcileProblem
 from solstice_forge.remote.gitea_heads import find_branches, find_changes, find_repository
-from solstice_forge.remote.protocol import Done
+from solstice_forge.remote.protocol import CallDone
 
 log = structlog.get_logger(__name__)
 
@@ -85,7 +85,7 @@ class HeadComparison:
             return []
         at = self.session.clock()
         answer = await self.session.ask(find_repository(name))
-        if not isinstance(answer, Done):
+        if not isinstance(answer, CallDone):
             raise Unanswered(answer)
         repository = answer.value
         compared: list[ComparedHeads] = []

@@ -15,7 +15,7 @@ from solstice_common.signing.github_app import (
     signing_key,
     token_request,
 )
-from solstice_forge.remote.protocol import AppCredentials, Done, ForgeCall, Result
+from solstice_forge.remote.protocol import AppCredentials, CallDone, ForgeCall, Result
 
 REMEMBERED: Final = 1000
 """How many tokens and installations are cached, far more than the repositories of one App in an hour."""
@@ -43,29 +43,29 @@ class AppTokens:
     async def token_for(self, call: ForgeCall[Any], now: float) -> Result[str]:
         """Return the token for the call."""
         if call.as_app:
-            return Done(jwt(self._app.id, self._key, now))
+            return CallDone(jwt(self._app.id, self._key, now))
         permissions = dict(call.permissions) or {"metadata": "read"}
         key = (call.repository, tuple(sorted(permissions.items())))
         known = self._tokens.get(key)
         if known is not None and known.expires_at - SPARE_SECONDS > now:
-            return Done(known.token)
+            return CallDone(known.token)
         installation = await self._installation(call.repository, now)
-        if not isinstance(installation, Done):
+        if not isinstance(installation, CallDone):
             return installation
         token_call = access_token(installation.value, call.repository, permissions)
         issued: Result[AppToken] = await self._send(token_call, jwt(self._app.id, self._key, now))
-        if not isinstance(issued, Done):
+        if not isinstance(issued, CallDone):
             # The App may have been installed again.
             self._installations.pop(call.repository, None)
             return issued
         _remember(self._tokens, key, issued.value)
-        return Done(issued.value.token)
+        return CallDone(issued.value.token)
 
     async def _installation(self, repository: str, now: float) -> Result[int]:
         if repository in self._installations:
-            return Done(self._installations[repository])
+            return CallDone(self._installations[repository])
         result: Result[int] = await self._send(installation(repository), jwt(self._app.id, self._key, now))
-        if isinstance(result, Done):
+        if isinstance(result, CallDone):
             _remember(self._installations, repository, result.value)
         return result
 

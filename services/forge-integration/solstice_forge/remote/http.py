@@ -21,20 +21,20 @@ from solstice_forge.remote import gitea_family_calls, github_calls, gitlab_calls
 from solstice_forge.remote.call_pacing import CallLimits, ForgeAnswer, answered, called, next_call_at
 from solstice_forge.remote.github_app import AppTokens
 from solstice_forge.remote.protocol import (
-    Dialect,
-    Done,
+    ForgeDialect,
+    CallDone,
     ForgeAccess,
     ForgeCall,
-    Later,
+    CallPostponed,
     LinkedPage,
-    Never,
+    CallRefused,
     Result,
 )
 from solstice_forge.remote.responses import next_query, result_of, words_of
 
 T = TypeVar("T")
 
-DIALECTS: Final[Mapping[Source, Dialect]] = MappingProxyType(
+DIALECTS: Final[Mapping[Source, ForgeDialect]] = MappingProxyType(
     {
         Source.GITHUB: github_calls,
         Source.FORGEJO: gitea_family_calls,
@@ -127,7 +127,7 @@ class Remote:
         self.limits = called(self.limits, self.dialect.PACE, self._clock())
 
     async def ask(self, call: ForgeCall[T], *, counted: bool = False) -> Result[T]:
-        """Make the call, or return `Later` at once if a limit forbids it.
+        """Make the call, or return `CallPostponed` at once if a limit forbids it.
 
         It never raises for an error of the forge.
         """
@@ -136,14 +136,14 @@ class Remote:
             paced = call.writes and not counted
             at = self.next_call_at(writes=paced)
             if at > now:
-                return Later(at=at, why="the forge's rate limit, or our pace below it", limited=True)
+                return CallPostponed(at=at, why="the forge's rate limit, or our pace below it", limited=True)
             if paced:
                 self.count()
             token = await self._token(call)
-            if not isinstance(token, Done):
+            if not isinstance(token, CallDone):
                 return token
             result = await self._send(call, token.value)
-            if isinstance(result, Later) and result.why.startswith("401") and self._app is not None:
+            if isinstance(result, CallPostponed) and result.why.startswith("401") and self._app is not None:
                 # The token was revoked before it expired: the next call gets a new one.
                 self._app.forget()
             return result
@@ -152,8 +152,8 @@ class Remote:
         if self._app is not None:
             return await self._app.token_for(call, self._clock())
         if self.access.token:
-            return Done(self.access.token)
-        return Never(status=0, detail=f"the source {self.access.name} has no token; give it one")
+            return CallDone(self.access.token)
+        return CallRefused(status=0, detail=f"the source {self.access.name} has no token; give it one")
 
     async def _send(self, call: ForgeCall[T], token: str) -> Result[T]:
         try:
@@ -168,8 +168,8 @@ class Remote:
         if call.already(answer.status, answer.detail):
             return _read(call, b"", answer, now)
         ended = result_of(answer, now)
-        if isinstance(ended, Later):
-            return Later(
+        if isinstance(ended, CallPostponed):
+            return CallPostponed(
                 at=max(now, self.limits.not_before),
                 why=ended.why,
                 limited=ended.limited,
@@ -177,10 +177,10 @@ class Remote:
             )
         return ended or _read(call, body, answer, now)
 
-    def _later(self, error: Exception, *, perhaps_done: bool) -> Later:
+    def _later(self, error: Exception, *, perhaps_done: bool) -> CallPostponed:
         # The library's message may hold a URL, never a header.
         why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return Later(at=self._clock(), why=why, perhaps_done=perhaps_done)
+        return CallPostponed(at=self._clock(), why=why, perhaps_done=perhaps_done)
 
     async def _exchange(self, call: ForgeCall[T], token: str) -> tuple[ForgeAnswer, bytes]:
         url = httpx2.URL(self._api + call.path)
@@ -272,8 +272,8 @@ def _read(call: ForgeCall[T], body: bytes, answer: ForgeAnswer, now: float) -> R
         document = orjson.loads(body) if body and not call.unread else None
         if call.linked:
             document = LinkedPage(document=document, next=next_query(answer.headers.get("link", "")))
-        return Done(call.read(document))
+        return CallDone(call.read(document))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        return Later(
+        return CallPostponed(
             at=now, why=f"an answer that cannot be read: {type(error).__name__}", perhaps_done=call.writes
         )

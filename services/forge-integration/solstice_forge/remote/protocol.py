@@ -1,6 +1,6 @@
 """Calls to a forge and their results, as values. Pure.
 
-A module per API (`github`, `gitlab`, and `gitea_family` for Gitea and Forgejo) implements `Dialect`: it turns a
+A module per API (`github`, `gitlab`, and `gitea_family` for Gitea and Forgejo) implements `ForgeDialect`: it turns a
 question into a `ForgeCall`, and knows how to read the answer. `remote.http.Remote` makes the call. No module of a forge
 does any I/O.
 """
@@ -21,14 +21,14 @@ NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Done(Generic[T_co]):
+class CallDone(Generic[T_co]):
     """The forge did it, or answered the question."""
 
     value: T_co
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Later:
+class CallPostponed:
     """The call did not succeed now: the forge is unreachable, slow or full.
 
     `at`: no call to it makes sense before, in seconds since the epoch.
@@ -43,14 +43,14 @@ class Later:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Never:
+class CallRefused:
     """The forge refused, and will refuse again; `detail` is its answer, without credentials."""
 
     status: int
     detail: str
 
 
-Result = Done[T] | Later | Never
+Result = CallDone[T] | CallPostponed | CallRefused
 """How a call ended; the caller matches it and decides what to do."""
 
 
@@ -236,7 +236,7 @@ class CheckCalls:
     """Whether a refusal (status, the forge's text) means that the App has no right to check runs."""
 
 
-class Dialect(Protocol):
+class ForgeDialect(Protocol):
     """The interface of every API's module."""
 
     PACE: CallPace

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 
 from solstice_forge.remote.call_pacing import ForgeAnswer, is_limited
-from solstice_forge.remote.protocol import Later, Never
+from solstice_forge.remote.protocol import CallPostponed, CallRefused
 
 DETAIL_CHARACTERS: Final = 500
 """How much of a forge's answer is stored."""
@@ -22,16 +22,16 @@ _NEXT: Final = re.compile(r""";\s*rel\s*=\s*(?:"next"|'next'|next(?![\w-]))""", 
 _LAST_SUCCESS, _FIRST_SERVER_ERROR = 299, 500
 
 
-def result_of(answer: ForgeAnswer, now: float) -> Later | Never | None:
+def result_of(answer: ForgeAnswer, now: float) -> CallPostponed | CallRefused | None:
     """Return the result that the status alone decides; None: the forge did it."""
     if answer.status <= _LAST_SUCCESS:
         return None
     why = f"{answer.status} {answer.detail}".strip()
     if is_limited(answer):
-        return Later(at=now, why=why, limited=True)
+        return CallPostponed(at=now, why=why, limited=True)
     if answer.status >= _FIRST_SERVER_ERROR or answer.status in _LATER:
-        return Later(at=now, why=why, perhaps_done=answer.status in _PERHAPS_DONE)
-    return Never(status=answer.status, detail=answer.detail or "no reason given")
+        return CallPostponed(at=now, why=why, perhaps_done=answer.status in _PERHAPS_DONE)
+    return CallRefused(status=answer.status, detail=answer.detail or "no reason given")
 
 
 def next_query(link: str) -> Mapping[str, str] | None:

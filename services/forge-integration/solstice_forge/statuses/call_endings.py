@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from solstice_common.runtime.backoff import backoff_seconds
-from solstice_forge.remote.protocol import Done, Later, Never, Result
+from solstice_forge.remote.protocol import CallDone, CallPostponed, CallRefused, Result
 
 FIRST_RETRY_SECONDS: Final = 2.0
 LAST_RETRY_SECONDS: Final = 120.0
@@ -71,7 +71,7 @@ class Undeliverable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotSent:
+class StatusNotSent:
     """The status is not sent: the forge takes only final statuses of its context now."""
 
 
@@ -79,7 +79,7 @@ _REASONS: Final[Mapping[int, UndeliverableReason]] = MappingProxyType(
     {0: "no_credentials", 403: "forbidden", 404: "not_found", 422: "unprocessable"}
 )
 
-CallEnding = Reported | RetryLater | Undeliverable | NotSent
+CallEnding = Reported | RetryLater | Undeliverable | StatusNotSent
 
 
 def ending(
@@ -96,13 +96,13 @@ def ending(
     `failures`: how many came in a row before it, the first of them at `failing_since`.
     """
     match result:
-        case Done(check_id):
+        case CallDone(check_id):
             return Reported(check_id=check_id)
-        case Never():
+        case CallRefused():
             return Undeliverable(reason=_reason(result), detail=f"{result.status} {result.detail}")
-        case Later(limited=True):
+        case CallPostponed(limited=True):
             return RetryLater(at=max(result.at, now), why=result.why, failed=False, perhaps_done=False)
-        case Later():
+        case CallPostponed():
             if failing_since is not None and now - failing_since >= rules.give_up:
                 return Undeliverable(
                     reason="forge_unavailable", detail=f"given up after {failures + 1} attempts: {result.why}"
@@ -115,7 +115,7 @@ def ending(
             )
 
 
-def _reason(never: Never) -> UndeliverableReason:
+def _reason(never: CallRefused) -> UndeliverableReason:
     """Return the reason for headers and metrics."""
     if "maximum number of statuses" in never.detail:
         return "too_many_statuses"

@@ -19,7 +19,7 @@ from solstice_common.broker.headers import (
 from solstice_common.topology import STATUSES
 from solstice_common.values.times import format_timestamp
 from solstice_forge.statuses.call_endings import CallEnding, Reported, RetryLater, Undeliverable
-from solstice_forge.statuses.protocol import OutgoingStatus, Phase
+from solstice_forge.statuses.protocol import OutgoingStatus, ReportPhase
 from solstice_forge.statuses.reportable_status import place
 
 REFUSED_BY: Final = "forge-integration"
@@ -54,7 +54,7 @@ def after(
         case RetryLater():
             columns |= _retried(row, outgoing, ending, now=now, horizon=horizon)
     if newest and not isinstance(ending, RetryLater):
-        columns["phase"] = (Phase.DEAD if isinstance(ending, Undeliverable) else Phase.REPORTED).value
+        columns["phase"] = (ReportPhase.DEAD if isinstance(ending, Undeliverable) else ReportPhase.REPORTED).value
     columns["next_at"] = not_before({**row, **columns}, columns["next_at"])
     return columns
 

@@ -16,7 +16,7 @@ from solstice_forge.statuses.changes import after, dead_letter_headers, is_under
 from solstice_forge.statuses.protocol import (
     ContextStatus,
     OutgoingStatus,
-    Phase,
+    ReportPhase,
     StatusDeadLetter,
     StatusKeepResult,
 )
@@ -173,7 +173,7 @@ class PostgreSQLStatuses:
             columns = after(dict(row), outgoing, ending, now=now, horizon=horizon)
             await _set(connection, outgoing.row_id, columns)
             await _keep_limits(connection, row["source_name"], limits)
-            if isinstance(ending, Undeliverable) and columns.get("phase") == Phase.DEAD:
+            if isinstance(ending, Undeliverable) and columns.get("phase") == ReportPhase.DEAD:
                 await connection.execute(
                     "INSERT INTO forge_status_dead_letters (request_id, body, headers) VALUES ($1, $2, $3)",
                     outgoing.request_id,

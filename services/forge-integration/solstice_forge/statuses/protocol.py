@@ -27,7 +27,7 @@ class StatusKeepResult(StrEnum):
     """The same or a newer one of its context came before."""
 
 
-class Phase(StrEnum):
+class ReportPhase(StrEnum):
     PENDING = "pending"
     REPORTED = "reported"
     DEAD = "dead"
@@ -72,7 +72,7 @@ class ContextStatus(Value, frozen=True, kw_only=True):
     context: str
     run_id: str
     state: str
-    phase: Phase
+    phase: ReportPhase
     reported_state: str
     """The state that the forge shows; empty: none yet."""
     reported_at: float | None

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from solstice_forge.statuses.protocol import ContextStatus, OutgoingStatus, Phase, StatusDeadLetter
+from solstice_forge.statuses.protocol import ContextStatus, OutgoingStatus, ReportPhase, StatusDeadLetter
 from solstice_forge.statuses.reportable_status import ReportableStatus
 
 
@@ -46,7 +46,7 @@ def context_status_of(row: Mapping[str, Any]) -> ContextStatus:
         context=row["context"],
         run_id=row["run_id"],
         state=row["state"],
-        phase=Phase(row["phase"]),
+        phase=ReportPhase(row["phase"]),
         reported_state=row["reported_state"],
         reported_at=row["reported_at"],
         failures=row["failures"],

@@ -13,11 +13,11 @@ from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote.call_pacing import called
 from solstice_forge.remote.http import Remote
-from solstice_forge.remote.protocol import CheckCalls, CommitStatus, Never, Result
+from solstice_forge.remote.protocol import CheckCalls, CommitStatus, CallRefused, Result
 from solstice_forge.statuses.call_endings import (
     MOST_CALLS,
     CallEnding,
-    NotSent,
+    StatusNotSent,
     Reported,
     RetryLater,
     RetryRules,
@@ -126,7 +126,7 @@ class SourceReporter:
 
     async def _called(self, outgoing: OutgoingStatus) -> CallEnding:
         if outgoing.calls >= MOST_CALLS and not outgoing.final:
-            return NotSent()
+            return StatusNotSent()
         status = commit_status(outgoing.repository, outgoing.body)
         return ending(
             await self._show(status, outgoing),
@@ -140,7 +140,7 @@ class SourceReporter:
     async def _show(self, status: CommitStatus, outgoing: OutgoingStatus) -> Result[int | None]:
         if self._checks is not None:
             shown = await self._show_check(self._checks, status, outgoing.check_id)
-            if not (isinstance(shown, Never) and self._checks.forbids_checks(shown.status, shown.detail)):
+            if not (isinstance(shown, CallRefused) and self._checks.forbids_checks(shown.status, shown.detail)):
                 return shown
             self._checks = None
             log.warning(LogEvent.CHECKS_FORBIDDEN, source=self._name, detail=shown.detail)
@@ -151,7 +151,7 @@ class SourceReporter:
         self, checks: CheckCalls, status: CommitStatus, check_id: int | None
     ) -> Result[int]:
         shown = await self._remote.ask(checks.set_check(status, check_id), counted=True)
-        if check_id is None or not isinstance(shown, Never) or shown.status != httpx2.codes.NOT_FOUND:
+        if check_id is None or not isinstance(shown, CallRefused) or shown.status != httpx2.codes.NOT_FOUND:
             return shown
         # The forge removes old check runs when there are very many.
         self._remote.count()
@@ -163,7 +163,7 @@ class SourceReporter:
             case Reported():
                 self._metrics.status_reported(self._name, max(0.0, self._clock() - outgoing.stored_at))
                 log.info(LogEvent.STATUS_REPORTED, **fields, state=outgoing.state, place=outgoing.place)
-            case NotSent():
+            case StatusNotSent():
                 self._metrics.status_call(self._name, "spared")
             case RetryLater(failed=failed, why=why, at=at):
                 self._metrics.status_call(self._name, "failed" if failed else "limited")

@@ -17,7 +17,7 @@ from solstice_forge.statuses.changes import after, dead_letter_headers, is_under
 from solstice_forge.statuses.protocol import (
     ContextStatus,
     OutgoingStatus,
-    Phase,
+    ReportPhase,
     StatusDeadLetter,
     StatusKeepResult,
 )
@@ -219,7 +219,7 @@ def _ended(
     columns = after(dict(row), outgoing, ending, now=now, horizon=horizon)
     _set(connection, outgoing.row_id, columns)
     _keep_limits(connection, row["source_name"], limits)
-    if isinstance(ending, Undeliverable) and columns.get("phase") == Phase.DEAD:
+    if isinstance(ending, Undeliverable) and columns.get("phase") == ReportPhase.DEAD:
         connection.execute(
             "INSERT INTO dead_letters (request_id, body, headers) VALUES (?, ?, ?)",
             (outgoing.request_id, outgoing.body, json.dumps(dead_letter_headers(outgoing, ending, now))),

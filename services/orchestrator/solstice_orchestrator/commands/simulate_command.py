@@ -33,7 +33,7 @@ from solstice_orchestrator.scheduling.starts import StartLimits
 from solstice_orchestrator.settings import StoreSettings
 from solstice_orchestrator.simulation.comparison import with_extra_slot
 from solstice_orchestrator.simulation.report import report
-from solstice_orchestrator.simulation.tally import Tally
+from solstice_orchestrator.simulation.tally import SimulationTally
 from solstice_orchestrator.simulation.trace import TraceRun, encode, read_runs
 from solstice_orchestrator.simulation.traffic import Traffic, generate
 from solstice_orchestrator.simulation.virtual_run import SimulationConfig, simulate_trace
@@ -116,7 +116,7 @@ def simulate(
         def again(label: str) -> Iterator[TraceRun]:
             return _runs(trace, bar(f"with one more of {label}"))
 
-        tally = Tally()
+        tally = SimulationTally()
         simulate_trace(_runs(trace, bar("playing")), configuration, tally)
         served = [label for label in configuration.capacity.slots if more]
         changes = [

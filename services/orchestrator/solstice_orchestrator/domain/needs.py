@@ -17,7 +17,7 @@ class DependencyNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unblocked:
+class UnblockedJob:
     """A job that is blocked no more: it waits for a slot, or is skipped."""
 
     name: str
@@ -25,14 +25,14 @@ class Unblocked:
     reason: Reason
 
 
-def unblock(nodes: Mapping[str, DependencyNode]) -> Sequence[Unblocked]:
+def unblock(nodes: Mapping[str, DependencyNode]) -> Sequence[UnblockedJob]:
     """Return the blocked jobs that may now wait for a slot, or are skipped.
 
     Skipping one job may skip or unblock others; these are among the result.
     """
     states = {name: node.state for name, node in nodes.items()}
     blocked = {name: node for name, node in nodes.items() if node.state is JobState.BLOCKED}
-    moved: list[Unblocked] = []
+    moved: list[UnblockedJob] = []
     settled = False
     while not settled:
         settled = True
@@ -41,7 +41,7 @@ def unblock(nodes: Mapping[str, DependencyNode]) -> Sequence[Unblocked]:
             if new is None:
                 continue
             reason = Reason.NEEDS_MET if new is JobState.WAITING else Reason.NEEDS_FAILED
-            moved.append(Unblocked(name=name, state=new, reason=reason))
+            moved.append(UnblockedJob(name=name, state=new, reason=reason))
             states[name] = new
             del blocked[name]
             settled = False

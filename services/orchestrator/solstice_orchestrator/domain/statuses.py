@@ -50,7 +50,7 @@ _BY_REASON: Final[Mapping[Reason, str]] = {
 }
 
 
-class Subject(Struct, frozen=True, kw_only=True, gc=False):
+class StatusSubject(Struct, frozen=True, kw_only=True, gc=False):
     """The fields of a request that every status about it repeats."""
 
     request_id: str
@@ -65,7 +65,7 @@ class Subject(Struct, frozen=True, kw_only=True, gc=False):
     traceparent: str | None = None
 
 
-read_subject: Final = Decoder(Subject).decode
+read_subject: Final = Decoder(StatusSubject).decode
 """Read a stored request, which was validated at admission; other fields are ignored."""
 
 
@@ -103,7 +103,7 @@ class Status(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
 
 
 def status_about(
-    request: Subject | JobRequestV1, *, run_id: str | None = None, occurred_at: str | None = None
+    request: StatusSubject | JobRequestV1, *, run_id: str | None = None, occurred_at: str | None = None
 ) -> Status:
     """Return the fields that all statuses about a request share, at one moment."""
     return Status(

@@ -35,7 +35,7 @@ from solstice_orchestrator.git.command import (
     GitResult,
     stderr_tail,
 )
-from solstice_orchestrator.git.credentials.credential_rules import CredentialChoice, Withheld
+from solstice_orchestrator.git.credentials.credential_rules import CredentialChoice, WithheldCredential
 from solstice_orchestrator.git.credentials.git_credentials import HttpCredential, UnusableCredential
 from solstice_orchestrator.git.credentials.proxy_choice import proxy_of
 from solstice_orchestrator.git.credentials.ssh_agent import SshCredential
@@ -133,7 +133,7 @@ async def give_credential(git: Git, fetch: HasUrl, choice: CredentialChoice, pol
     Raises CheckoutFailed for an address that is not allowed, and for a credential that cannot be read.
     """
     addresses = await pin(fetch, policy)
-    note = choice.detail if isinstance(choice, Withheld) else ""
+    note = choice.detail if isinstance(choice, WithheldCredential) else ""
     git.use(addresses, await read_credential(fetch, choice, policy), note=note)
 
 
@@ -141,7 +141,7 @@ async def read_credential(
     fetch: HasUrl, choice: CredentialChoice, policy: GitPolicy
 ) -> HttpCredential | SshCredential | None:
     """Return the credential that was chosen; raises CheckoutFailed when it cannot be read."""
-    if choice is None or isinstance(choice, Withheld):
+    if choice is None or isinstance(choice, WithheldCredential):
         return None
     try:
         # git itself may use any kind of proxy, but here it gets to the gateway alone.

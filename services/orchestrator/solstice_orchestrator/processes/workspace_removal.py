@@ -28,13 +28,13 @@ def main() -> int:
     directory = os.open(above, _DIRECTORY)
     error = 0
     for _ in range(ROUNDS):
-        error = Removal(directory, name).run()
+        error = WorkspaceRemoval(directory, name).run()
         if error == 0:
             break
     return error
 
 
-class Removal:
+class WorkspaceRemoval:
     """One walk through the tree `name` in the open directory `above`."""
 
     def __init__(self, above: int, name: str) -> None:

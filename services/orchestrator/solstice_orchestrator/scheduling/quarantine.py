@@ -39,7 +39,7 @@ MAX_CAUSES: Final = 16
 """Causes kept: so many failures in a row give the longest quarantine."""
 
 
-class Cause(NamedTuple):
+class QuarantineCause(NamedTuple):
     """The job whose attempt failed: taken as the cause unless other jobs fail too."""
 
     repository: str
@@ -55,11 +55,11 @@ class HealthRecord:
     failures: int = 0
     """Ends in `COUNTED_REASONS` in a row, by distinct cause."""
     quarantined_until: float | None = None
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[QuarantineCause, ...] = ()
     """The causes of these failures; each once, the latest last."""
 
 
-def after_end(record: HealthRecord, outcome: Outcome, cause: Cause, now: float) -> HealthRecord:
+def after_end(record: HealthRecord, outcome: Outcome, cause: QuarantineCause, now: float) -> HealthRecord:
     """Return the record after an attempt at the job `cause` has ended on the worker.
 
     From the third distinct failure in a row on, each begins a quarantine, twice as long as the one before, up

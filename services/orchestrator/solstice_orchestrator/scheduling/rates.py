@@ -86,7 +86,7 @@ class BucketKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class RateBucket:
     """The tokens in a bucket at a given time.
 
     In seconds since the epoch by the store's clock.
@@ -128,7 +128,7 @@ def _rate(entry: re.Match[str]) -> Rate:
     return Rate(text=f"{entry['starts']}/{entry['unit']}:{burst}", per_second=per_second, burst=burst)
 
 
-def tokens(bucket: Bucket | None, rate: Rate, now: float) -> float:
+def tokens(bucket: RateBucket | None, rate: Rate, now: float) -> float:
     """Return how many tokens the bucket holds now; a bucket of None is full.
 
     A clock that was set back neither fills nor empties it.
@@ -138,22 +138,22 @@ def tokens(bucket: Bucket | None, rate: Rate, now: float) -> float:
     return min(float(rate.burst), bucket.amount + max(0.0, now - bucket.at) * rate.per_second)
 
 
-def startable(bucket: Bucket | None, rate: Rate, now: float) -> int:
+def startable(bucket: RateBucket | None, rate: Rate, now: float) -> int:
     """Return how many jobs may start now."""
     return max(0, math.floor(tokens(bucket, rate, now)))
 
 
-def after_starts(bucket: Bucket | None, rate: Rate, now: float, starts: int) -> Bucket:
+def after_starts(bucket: RateBucket | None, rate: Rate, now: float, starts: int) -> RateBucket:
     """Return the bucket after so many starts."""
-    return Bucket(tokens(bucket, rate, now) - starts, now)
+    return RateBucket(tokens(bucket, rate, now) - starts, now)
 
 
-def full_at(bucket: Bucket, rate: Rate) -> float:
+def full_at(bucket: RateBucket, rate: Rate) -> float:
     """Return when the bucket is full again."""
     return bucket.at + max(0.0, rate.burst - bucket.amount) / rate.per_second
 
 
-def token_at(bucket: Bucket, rate: Rate) -> float:
+def token_at(bucket: RateBucket, rate: Rate) -> float:
     """Return when the bucket holds a whole token, if no start takes one before."""
     return bucket.at + max(0.0, 1 - bucket.amount) / rate.per_second
 

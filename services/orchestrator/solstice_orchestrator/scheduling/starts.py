@@ -20,7 +20,7 @@ from solstice_orchestrator.scheduling.quotas import (
     started,
 )
 from solstice_orchestrator.scheduling.rates import (
-    Bucket,
+    RateBucket,
     BucketKey,
     BucketScope,
     StartRates,
@@ -93,7 +93,7 @@ class StartBudget:
     """Running jobs by repository."""
     started: Mapping[str, Sequence[OwnerStarts]] = field(default_factory=dict)
     """Starts that still count, by owner."""
-    buckets: Mapping[BucketKey, Bucket] = field(default_factory=dict)
+    buckets: Mapping[BucketKey, RateBucket] = field(default_factory=dict)
     """A bucket that is not here is full."""
     now: float = 0.0
 
@@ -193,10 +193,10 @@ class StartBudget:
         return unlimited if rate is None else startable(self.buckets.get(key), rate, self.now)
 
 
-def buckets_of(rows: Iterable[Sequence[object]]) -> Mapping[BucketKey, Bucket]:
+def buckets_of(rows: Iterable[Sequence[object]]) -> Mapping[BucketKey, RateBucket]:
     """Read rows with the columns of `BucketRow`."""
     buckets = [BucketRow(*row) for row in rows]  # type: ignore[arg-type]  # the query selects BucketRow's columns; a row's values have no types
-    return {BucketKey(BucketScope(row.scope), row.name): Bucket(row.amount, row.at) for row in buckets}
+    return {BucketKey(BucketScope(row.scope), row.name): RateBucket(row.amount, row.at) for row in buckets}
 
 
 def started_of(rows: Iterable[Sequence[object]]) -> Mapping[str, Sequence[OwnerStarts]]:

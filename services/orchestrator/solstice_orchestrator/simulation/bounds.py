@@ -12,7 +12,7 @@ from enum import IntEnum
 from solstice_orchestrator.scheduling import quotas, rates
 from solstice_orchestrator.scheduling.order import Candidate
 from solstice_orchestrator.scheduling.quotas import OwnerStarts, counts_until, owner_of
-from solstice_orchestrator.scheduling.rates import Bucket, BucketKey, BucketScope, after_starts, tokens
+from solstice_orchestrator.scheduling.rates import RateBucket, BucketKey, BucketScope, after_starts, tokens
 from solstice_orchestrator.scheduling.starts import StartLimits
 
 
@@ -38,7 +38,7 @@ class SimulatedBounds:
         self._running_of: Counter[str] = Counter()
         """Running jobs per owner."""
         self._started: dict[str, list[OwnerStarts]] = {}
-        self._buckets: dict[BucketKey, Bucket] = {}
+        self._buckets: dict[BucketKey, RateBucket] = {}
         self._shut: dict[BoundKind, set[str]] = {each: set() for each in BoundKind}
         self._opens: list[tuple[float, BoundKind, str]] = []
         """A heap of times at which a limit allows another start; entries may repeat."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from solstice_orchestrator.scheduling.capacity import Capacity, capacity
 from solstice_orchestrator.simulation.report import WaitStatistics, waits_of_label
-from solstice_orchestrator.simulation.tally import Tally
+from solstice_orchestrator.simulation.tally import SimulationTally
 from solstice_orchestrator.simulation.trace import TraceRun, of_label
 from solstice_orchestrator.simulation.virtual_run import SimulationConfig, simulate_trace
 
@@ -22,7 +22,7 @@ class ExtraSlotEffect:
 
 
 def with_extra_slot(
-    trace: Callable[[], Iterable[TraceRun]], config: SimulationConfig, before: Tally, label: str
+    trace: Callable[[], Iterable[TraceRun]], config: SimulationConfig, before: SimulationTally, label: str
 ) -> ExtraSlotEffect | None:
     """Simulate the trace with one more slot; None: no job of the label ran `before`.
 
@@ -31,7 +31,7 @@ def with_extra_slot(
     waited = waits_of_label(before, label)
     if waited is None:
         return None
-    more, after = _with_extra_slot(config.capacity, label), Tally()
+    more, after = _with_extra_slot(config.capacity, label), SimulationTally()
     runs = of_label(trace(), label) if _are_independent(config, before) else trace()
     simulate_trace(runs, replace(config, capacity=more), after)
     waits = waits_of_label(after, label)
@@ -46,7 +46,7 @@ def _with_extra_slot(total: Capacity, label: str) -> Capacity:
     return capacity(slots, 0 if _is_unlimited(total) else total.limit)
 
 
-def _are_independent(config: SimulationConfig, before: Tally) -> bool:
+def _are_independent(config: SimulationConfig, before: SimulationTally) -> bool:
     """Return whether jobs of different labels do not affect each other.
 
     Then one label can be simulated alone.

@@ -8,7 +8,7 @@ from statistics import fmean
 from solstice_common.messages import Priority
 from solstice_orchestrator.scheduling.capacity import Capacity
 from solstice_orchestrator.scheduling.order import rank
-from solstice_orchestrator.simulation.tally import Speed, Tally
+from solstice_orchestrator.simulation.tally import Speed, SimulationTally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class SimulationReport:
     """None when no job ran."""
 
 
-def report(tally: Tally, total: Capacity) -> SimulationReport:
+def report(tally: SimulationTally, total: Capacity) -> SimulationReport:
     """Summarise a finished simulation."""
     span = tally.ended_at - tally.began_at if tally.began_at is not None and tally.speeds else 0.0
     labels = sorted({*total.slots, *tally.jobs})
@@ -104,7 +104,7 @@ def report(tally: Tally, total: Capacity) -> SimulationReport:
     )
 
 
-def waits_of_label(tally: Tally, label: str) -> WaitStatistics | None:
+def waits_of_label(tally: SimulationTally, label: str) -> WaitStatistics | None:
     """Return the waits of a label over all classes; None when no job started."""
     return _waits(seconds for (of, _), waits in tally.waits.items() if of == label for seconds in waits)
 
@@ -119,7 +119,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[max(0, ceil(share * len(ordered)) - 1)]
 
 
-def _waits_of(tally: Tally, label: str) -> Iterable[ClassWaits]:
+def _waits_of(tally: SimulationTally, label: str) -> Iterable[ClassWaits]:
     classes = sorted((priority for of, priority in tally.waits if of == label), key=rank)
     for priority in classes:
         if (waits := _waits(tally.waits[label, priority])) is not None:

@@ -32,7 +32,7 @@ class Speed:
         return self.total / self.count
 
 
-class Tally:
+class SimulationTally:
     """The counts of one simulation."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from solstice_orchestrator.scheduling.capacity import Capacity
 from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS, Candidate
 from solstice_orchestrator.scheduling.starts import StartLimits
 from solstice_orchestrator.simulation.blocking import JobBlocking, RunConsequences, SimulatedJob, is_plain
-from solstice_orchestrator.simulation.tally import Tally
+from solstice_orchestrator.simulation.tally import SimulationTally
 from solstice_orchestrator.simulation.trace import TraceRun
 from solstice_orchestrator.simulation.virtual_queue import VirtualQueues
 
@@ -24,7 +24,7 @@ class SimulationConfig:
     max_wait_seconds: float = MAX_WAIT_SECONDS
 
 
-def simulate_trace(runs: Iterable[TraceRun], config: SimulationConfig, tally: Tally) -> None:
+def simulate_trace(runs: Iterable[TraceRun], config: SimulationConfig, tally: SimulationTally) -> None:
     """Simulate the trace to its end.
 
     A job whose label has no slots never starts, and neither do its dependents.
@@ -42,7 +42,7 @@ def simulate_trace(runs: Iterable[TraceRun], config: SimulationConfig, tally: Ta
 class _SimulationState:
     """The waiting and running jobs at a moment of virtual time."""
 
-    def __init__(self, config: SimulationConfig, tally: Tally) -> None:
+    def __init__(self, config: SimulationConfig, tally: SimulationTally) -> None:
         self._tally = tally
         self._queues = VirtualQueues[SimulatedJob](
             {label: slots for label, slots in config.capacity.slots.items() if slots},

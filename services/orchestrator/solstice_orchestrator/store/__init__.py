@@ -19,7 +19,7 @@ from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.scheduling.rates import StartRates
 from solstice_orchestrator.scheduling.starts import StartLimits
 from solstice_orchestrator.store.protocol import JobStore
-from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.superseding.policy import SupersedeRule
 
 __all__ = ["JobStore", "open_store"]
@@ -48,7 +48,7 @@ async def open_store(
     SchemaTooNew.
     """
     rng = rng or _default_rng()
-    rules = Rules(
+    rules = StoreRules(
         new_id=id_source(rng),
         rng=rng,
         public_url=public_url.rstrip("/") if public_url else None,

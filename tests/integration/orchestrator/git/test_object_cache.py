@@ -19,7 +19,7 @@ from solstice_orchestrator.git.credentials.credential_rules import (
     CredentialChoice,
     CredentialRule,
     TokenAccess,
-    Withheld,
+    WithheldCredential,
 )
 from solstice_orchestrator.git.objects.object_cache import CommitKey, ObjectCache
 from tests.builders import job_request
@@ -194,12 +194,12 @@ async def test_what_a_credential_has_fetched_is_for_that_credential_alone(checko
         fetches.append(choice)
         shutil.copytree(source, git_dir, dirs_exist_ok=True)
 
-    for number, choice in enumerate([token, token, None, Withheld("for trusted runs alone")]):
+    for number, choice in enumerate([token, token, None, WithheldCredential("for trusted runs alone")]):
         (git_dir := checkouts.folder / f"bare-{number}").mkdir()
         (git_dir / "objects").mkdir()
         key = CommitKey.of(checkouts.request, POLICY)._replace(credential=choice)
         await cache.provide(key, git_dir, partial(fetch, git_dir, choice))
-    assert fetches == [token, None, Withheld("for trusted runs alone")]
+    assert fetches == [token, None, WithheldCredential("for trusted runs alone")]
 
 
 async def test_the_cache_keeps_what_was_used_last_below_its_limit(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from solstice_orchestrator.git.credentials.credential_rules import (
     PROVEN_SECONDS,
     CredentialRule,
     TokenAccess,
-    Withheld,
+    WithheldCredential,
 )
 from solstice_orchestrator.git.objects.checkout_copy import MAX_ENTRIES
 from solstice_orchestrator.git.objects.commit_checkout import whole_commit
@@ -209,7 +209,7 @@ async def test_a_planned_commit_is_for_the_same_trust_credential_and_checkout_al
     for other in (
         key._replace(trusted=False),
         key._replace(credential=token),
-        key._replace(credential=Withheld("for trusted runs alone")),
+        key._replace(credential=WithheldCredential("for trusted runs alone")),
         key._replace(repo_url=key.repo_url + "/"),
         key._replace(commit_sha="0" * 40),
         key._replace(spec=CheckoutSpec(depth=0)),

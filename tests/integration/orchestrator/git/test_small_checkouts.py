@@ -12,7 +12,7 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import GitPolicy
-from solstice_orchestrator.git.credentials.credential_rules import CredentialRule, TokenAccess, Withheld
+from solstice_orchestrator.git.credentials.credential_rules import CredentialRule, TokenAccess, WithheldCredential
 from solstice_orchestrator.git.objects.checkout_copy import MAX_CHECKOUT_BYTES, MAX_ENTRIES
 from solstice_orchestrator.git.objects.object_cache import CommitKey
 from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
@@ -117,7 +117,7 @@ async def test_a_checkout_is_for_the_same_trust_and_credential_alone(tmp_path: P
     for other in (
         key._replace(trusted=False),
         key._replace(credential=token),
-        key._replace(credential=Withheld("for trusted runs alone")),
+        key._replace(credential=WithheldCredential("for trusted runs alone")),
         key._replace(repo_url=key.repo_url + "/"),
         key._replace(commit_sha="0" * 40),
     ):

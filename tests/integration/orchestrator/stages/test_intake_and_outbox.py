@@ -24,7 +24,7 @@ from solstice_orchestrator.stages.early_fetches import EarlyFetches
 from solstice_orchestrator.stages.intake import Intake
 from solstice_orchestrator.stages.outbox_relay import OutboxRelay
 from solstice_orchestrator.store.protocol import Admission
-from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from tests.builders import job_request
 from tests.stores import CHECKOUT_ERRORED, FAILED, ManualClock, claimed, planned, running
@@ -61,7 +61,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[FailingStore]:
     rng = random.Random(1)
-    rules = Rules(new_id=id_source(rng), rng=rng, holder="test")
+    rules = StoreRules(new_id=id_source(rng), rng=rng, holder="test")
     async with FailingStore.open(tmp_path / "store.db", rules=rules, clock=clock) as opened:
         assert isinstance(opened, FailingStore)
         yield opened

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from solstice_orchestrator.processes import workspace_removal
-from solstice_orchestrator.processes.workspace_removal import Removal
+from solstice_orchestrator.processes.workspace_removal import WorkspaceRemoval
 from tests.executor_harness import remove_nested
 
 
@@ -85,7 +85,7 @@ def test_the_work_grows_with_the_size_of_the_tree_and_not_with_its_depth(
         nest(tmp_path / "tree", depth)
         calls.clear()
         above = os.open(tmp_path, os.O_RDONLY)
-        assert Removal(above, "tree").run() == 0
+        assert WorkspaceRemoval(above, "tree").run() == 0
         os.close(above)
         made[depth] = len(calls)
         assert not any("/" in os.fsdecode(given[0]) for given in calls[1:])
@@ -110,9 +110,9 @@ def test_directories_that_become_links_meanwhile_lead_nowhere(tmp_path: Path) ->
             (name / "below" / "file").touch()
         swapping = threading.Thread(target=replace_by_links, args=(names, victim))
         swapping.start()
-        Removal(above, "tree").run()
+        WorkspaceRemoval(above, "tree").run()
         swapping.join()
-        assert Removal(above, "tree").run() == 0
+        assert WorkspaceRemoval(above, "tree").run() == 0
         assert not (tmp_path / "tree").exists()
         assert sorted(path.name for path in victim.rglob("*")) == ["below", "kept", "kept"]
         assert victim.stat().st_mode & 0o777 == 0o500

@@ -2,7 +2,7 @@
 
 import pytest
 
-from solstice_cli.demo.deliveries import Change, EventName, SignedDelivery, signed_delivery
+from solstice_cli.demo.deliveries import RefChange, EventName, SignedDelivery, signed_delivery
 from solstice_common.messages import Source
 from solstice_forge.forges import github, gitlab
 from solstice_forge.forges.events import ChangeRequest, Push
@@ -16,7 +16,7 @@ FORGES: dict[Source, Forge] = {
     Source.GITEA: GITEA,
     Source.GITLAB: gitlab,
 }
-CHANGE = Change(
+CHANGE = RefChange(
     repo_url="https://forge.example/acme/anvil.git",
     repo_full_name="acme/anvil",
     ref="refs/heads/topic",

@@ -4,9 +4,9 @@ import io
 
 from rich.console import Console
 
-from solstice_common.cli.tables import Layout, print_table
+from solstice_common.cli.tables import TableLayout, print_table
 
-LAYOUT = Layout(folded=frozenset(), dropped_first=("AGE", "EVENT"))
+LAYOUT = TableLayout(folded=frozenset(), dropped_first=("AGE", "EVENT"))
 
 
 def test_the_columns_that_do_not_fit_are_named_in_a_sentence() -> None:

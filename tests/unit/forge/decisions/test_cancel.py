@@ -17,7 +17,7 @@ from solstice_forge.decisions.ruling import ruling
 from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.decisions.stored_delivery import new_delivery
 from solstice_forge.decisions.triage import triage
-from solstice_forge.forges.events import Command, CommentCommand, Need, lacks
+from solstice_forge.forges.events import Command, CommandWord, LackingField, lacks
 from solstice_forge.relay.publication import publication
 from tests.webhooks.deliveries import deliveries
 
@@ -52,20 +52,20 @@ def command(forge: str, words: str, **changes: Any) -> Command:
 @pytest.mark.parametrize("forge", COMMENTS)
 def test_every_forge_s_comment_is_understood(forge: str) -> None:
     event = replace(command(forge, "Enough of it.\n/cancel"), by_author=False)
-    assert event.word is CommentCommand.CANCEL
-    assert lacks(event) == (Need.PERMISSION,)
+    assert event.word is CommandWord.CANCEL
+    assert lacks(event) == (LackingField.PERMISSION,)
 
 
 @pytest.mark.parametrize("forge", COMMENTS)
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        ("/cancel\n/retest", CommentCommand.RETEST),
-        ("/ok-to-test\n/cancel", CommentCommand.OK_TO_TEST),
-        ("/cancel please", CommentCommand.CANCEL),
+        ("/cancel\n/retest", CommandWord.RETEST),
+        ("/ok-to-test\n/cancel", CommandWord.OK_TO_TEST),
+        ("/cancel please", CommandWord.CANCEL),
     ],
 )
-def test_of_several_words_the_one_that_builds_counts(forge: str, words: str, meant: CommentCommand) -> None:
+def test_of_several_words_the_one_that_builds_counts(forge: str, words: str, meant: CommandWord) -> None:
     assert command(forge, words).word is meant
 
 

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from solstice_forge.forges.events import (
     OF_AUTHORS,
     Command,
-    CommentCommand,
+    CommandWord,
     Dispatch,
     Ignored,
     IgnoreReason,
     Incomplete,
-    Need,
+    LackingField,
     Release,
     Rerun,
     decode_lacking,
@@ -33,11 +33,11 @@ from solstice_forge.lookups.forge_questions import (
     without_access,
 )
 from solstice_forge.remote import gitea_family_calls, github_calls, gitlab_calls
-from solstice_forge.remote.protocol import ChangeRequestHead, Later, Never
+from solstice_forge.remote.protocol import ChangeRequestHead, CallPostponed, CallRefused
 
 SHA = "a" * 40
 COMMAND = Command(
-    word=CommentCommand.RETEST,
+    word=CommandWord.RETEST,
     repo_full_name="tide-club/almanac",
     repo_url="https://forge.example/tide-club/almanac.git",
     number=3,
@@ -77,7 +77,7 @@ RERUN = Rerun(
     action="rerequested",
     sender="cleo",
 )
-APPROVAL = replace(COMMAND, word=CommentCommand.OK_TO_TEST)
+APPROVAL = replace(COMMAND, word=CommandWord.OK_TO_TEST)
 
 
 @dataclass
@@ -126,13 +126,13 @@ def test_command_of_an_author_who_may_write_is_of_the_head_commit() -> None:
     assert forge.paths == ["collaborators/cleo/permission", "pulls/3"]
 
 
-@pytest.mark.parametrize("word", list(CommentCommand))
+@pytest.mark.parametrize("word", list(CommandWord))
 @pytest.mark.parametrize("by_author", [True, False], ids=["author", "stranger"])
 @pytest.mark.parametrize("may_write", [True, False], ids=["writes", "reads"])
-def test_who_may_give_a_command(word: CommentCommand, by_author: bool, may_write: bool) -> None:
+def test_who_may_give_a_command(word: CommandWord, by_author: bool, may_write: bool) -> None:
     forge = ScriptedAnswers(may_write=may_write)
     outcome = forge.completes(replace(COMMAND, word=word, by_author=by_author))
-    if may_write or (by_author and word in {CommentCommand.RETEST, CommentCommand.CANCEL}):
+    if may_write or (by_author and word in {CommandWord.RETEST, CommandWord.CANCEL}):
         assert isinstance(outcome, Command)
     else:
         assert isinstance(outcome, Ignored)
@@ -142,14 +142,14 @@ def test_who_may_give_a_command(word: CommentCommand, by_author: bool, may_write
 
 def test_cancel_asks_for_the_right_alone_whether_the_change_request_is_open_or_not() -> None:
     forge = ScriptedAnswers()
-    cancel = replace(COMMAND, word=CommentCommand.CANCEL)
-    assert lacks(cancel) == (Need.PERMISSION,)
+    cancel = replace(COMMAND, word=CommandWord.CANCEL)
+    assert lacks(cancel) == (LackingField.PERMISSION,)
     assert forge.completes(cancel) == replace(cancel, permitted=True)
     assert forge.paths == ["collaborators/cleo/permission"]
 
 
 def test_cancel_of_who_made_the_change_request_asks_for_nothing() -> None:
-    assert lacks(replace(COMMAND, word=CommentCommand.CANCEL, by_author=True)) == ()
+    assert lacks(replace(COMMAND, word=CommandWord.CANCEL, by_author=True)) == ()
 
 
 def test_an_unknown_sender_may_not_give_a_command() -> None:
@@ -213,7 +213,7 @@ def test_what_is_not_known_to_be_of_the_repository_is_a_forks(reported: bool | N
     ],
 )
 def test_refusal_has_the_forges_words(status: int, reason: IgnoreReason) -> None:
-    outcome = refused(RELEASE, Never(status=status, detail="no such thing"))
+    outcome = refused(RELEASE, CallRefused(status=status, detail="no such thing"))
     assert outcome.reason is reason
     assert "no such thing" in outcome.detail
     assert outcome.repo_full_name == RELEASE.repo_full_name
@@ -228,7 +228,7 @@ def test_without_access_the_reason_names_the_source_and_what_lacks() -> None:
 
 @given(st.floats(min_value=0, max_value=GIVE_UP_SECONDS * 2))
 def test_approval_of_an_unnamed_commit_expires_soon(age: float) -> None:
-    later = Later(at=0.0, why="502 Bad Gateway")
+    later = CallPostponed(at=0.0, why="502 Bad Gateway")
     assert (too_late(RELEASE, age, later) is None) is (age <= GIVE_UP_SECONDS)
     assert (too_late(replace(APPROVAL, commit_sha=SHA), age, later) is None) is (age <= GIVE_UP_SECONDS)
     ended = too_late(APPROVAL, age, later)
@@ -253,8 +253,8 @@ def test_what_another_version_kept_is_a_value_error(stored: bytes) -> None:
         decode_lacking(stored)
 
 
-@pytest.mark.parametrize("word", list(CommentCommand))
-def test_the_refusal_says_whether_the_author_may_give_the_command(word: CommentCommand) -> None:
+@pytest.mark.parametrize("word", list(CommandWord))
+def test_the_refusal_says_whether_the_author_may_give_the_command(word: CommandWord) -> None:
     outcome = ScriptedAnswers(may_write=False).completes(replace(COMMAND, word=word, by_author=False))
     assert isinstance(outcome, Ignored)
     assert ("made the change request" in outcome.detail) is (word in OF_AUTHORS)

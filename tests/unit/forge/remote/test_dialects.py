@@ -16,11 +16,11 @@ from solstice_forge.remote.call_pacing import ForgeAnswer
 from solstice_forge.remote.protocol import (
     AppCredentials,
     CommitStatus,
-    Done,
+    CallDone,
     ForgeAccess,
     ForgeCall,
-    Later,
-    Never,
+    CallPostponed,
+    CallRefused,
     nothing,
 )
 from solstice_forge.remote.responses import DETAIL_CHARACTERS, result_of, words_of
@@ -200,11 +200,11 @@ def test_status_that_gitlab_shows_already_counts_as_reported(words: str, already
     ("code", "kind", "perhaps_done"),
     [
         (201, None, False), (200, None, False), (202, None, False),
-        (400, Never, False), (403, Never, False), (404, Never, False), (405, Never, False), (410, Never, False),
-        (422, Never, False), (301, Never, False), (307, Never, False),
-        (401, Later, False), (408, Later, True), (409, Later, False), (425, Later, False), (429, Later, False),
-        (500, Later, False), (501, Later, False), (502, Later, True), (503, Later, False), (504, Later, True),
-        (520, Later, False),
+        (400, CallRefused, False), (403, CallRefused, False), (404, CallRefused, False), (405, CallRefused, False), (410, CallRefused, False),
+        (422, CallRefused, False), (301, CallRefused, False), (307, CallRefused, False),
+        (401, CallPostponed, False), (408, CallPostponed, True), (409, CallPostponed, False), (425, CallPostponed, False), (429, CallPostponed, False),
+        (500, CallPostponed, False), (501, CallPostponed, False), (502, CallPostponed, True), (503, CallPostponed, False), (504, CallPostponed, True),
+        (520, CallPostponed, False),
     ],
 )  # fmt: skip
 def test_what_an_answer_means(code: int, kind: type | None, perhaps_done: bool) -> None:
@@ -249,14 +249,14 @@ def test_the_words_of_a_refusal_are_cut_at_their_longest() -> None:
 
 
 def test_a_refusal_has_the_forges_words_or_says_that_there_are_none() -> None:
-    assert result_of(ForgeAnswer(status=404, headers={}, detail="Not Found"), NOW) == Never(
+    assert result_of(ForgeAnswer(status=404, headers={}, detail="Not Found"), NOW) == CallRefused(
         status=404, detail="Not Found"
     )
-    assert result_of(ForgeAnswer(status=404, headers={}), NOW) == Never(status=404, detail="no reason given")
-    assert result_of(ForgeAnswer(status=502, headers={}, detail="Bad Gateway"), NOW) == Later(
+    assert result_of(ForgeAnswer(status=404, headers={}), NOW) == CallRefused(status=404, detail="no reason given")
+    assert result_of(ForgeAnswer(status=502, headers={}, detail="Bad Gateway"), NOW) == CallPostponed(
         at=NOW, why="502 Bad Gateway", perhaps_done=True
     )
-    assert result_of(ForgeAnswer(status=429, headers={}), NOW) == Later(at=NOW, why="429", limited=True)
+    assert result_of(ForgeAnswer(status=429, headers={}), NOW) == CallPostponed(at=NOW, why="429", limited=True)
 
 
 @pytest.mark.parametrize(
@@ -368,20 +368,20 @@ def test_a_state_without_a_description_speaks_for_itself() -> None:
 @pytest.mark.parametrize(
     ("result", "failing_for", "expected"),
     [
-        (Done(None), None, Reported()),
-        (Done(7), 5.0, Reported(check_id=7)),
+        (CallDone(None), None, Reported()),
+        (CallDone(7), 5.0, Reported(check_id=7)),
         (
-            Never(status=404, detail="Not Found"),
+            CallRefused(status=404, detail="Not Found"),
             None,
             Undeliverable(reason="not_found", detail="404 Not Found"),
         ),
         (
-            Never(status=0, detail="no token"),
+            CallRefused(status=0, detail="no token"),
             None,
             Undeliverable(reason="no_credentials", detail="0 no token"),
         ),
         (
-            Never(status=422, detail="This SHA and context has reached the maximum number of statuses."),
+            CallRefused(status=422, detail="This SHA and context has reached the maximum number of statuses."),
             None,
             Undeliverable(
                 reason="too_many_statuses",
@@ -389,12 +389,12 @@ def test_a_state_without_a_description_speaks_for_itself() -> None:
             ),
         ),
         (
-            Later(at=NOW + 60, why="429", limited=True),
+            CallPostponed(at=NOW + 60, why="429", limited=True),
             DEFAULT_RETRY_RULES.give_up + 1,
             RetryLater(at=NOW + 60, why="429", failed=False, perhaps_done=False),
         ),
         (
-            Later(at=NOW, why="500"),
+            CallPostponed(at=NOW, why="500"),
             DEFAULT_RETRY_RULES.give_up,
             Undeliverable(reason="forge_unavailable", detail="given up after 4 attempts: 500"),
         ),
@@ -421,7 +421,7 @@ def test_what_follows_from_the_end_of_a_call(result: Any, failing_for: float | N
 @given(failures=st.integers(0, 100), seed=st.integers())
 def test_a_failure_is_tried_again_after_a_while_that_has_an_end(failures: int, seed: int) -> None:
     reported = ending(
-        Later(at=NOW + 1, why="500", perhaps_done=True),
+        CallPostponed(at=NOW + 1, why="500", perhaps_done=True),
         failures=failures,
         failing_since=NOW - 10,
         now=NOW,

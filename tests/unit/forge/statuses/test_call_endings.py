@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from solstice_forge.remote.protocol import Done, Later, Never, Result
+from solstice_forge.remote.protocol import CallDone, CallPostponed, CallRefused, Result
 from solstice_forge.statuses.call_endings import (
     DEFAULT_RETRY_RULES,
     GIVE_UP_SECONDS,
@@ -44,29 +44,29 @@ def ended(result: Result[int | None], *, failures: int = 0, failing_since: float
 def test_what_a_forge_refuses_for_good_has_one_word_and_its_own(
     status: int, detail: str, word: UndeliverableReason
 ) -> None:
-    assert ended(Never(status=status, detail=detail)) == Undeliverable(
+    assert ended(CallRefused(status=status, detail=detail)) == Undeliverable(
         reason=word, detail=f"{status} {detail}"
     )
 
 
 def test_what_the_forge_shows_is_reported() -> None:
-    assert ended(Done(7)) == Reported(check_id=7)
+    assert ended(CallDone(7)) == Reported(check_id=7)
 
 
 def test_a_limit_is_no_failure_however_long_the_forge_has_failed() -> None:
-    limited = ended(Later(at=NOW + 60, why="429", limited=True), failures=9, failing_since=0.0)
+    limited = ended(CallPostponed(at=NOW + 60, why="429", limited=True), failures=9, failing_since=0.0)
     assert limited == RetryLater(at=NOW + 60, why="429", failed=False, perhaps_done=False)
-    past = ended(Later(at=NOW - 60, why="429", limited=True))
+    past = ended(CallPostponed(at=NOW - 60, why="429", limited=True))
     assert isinstance(past, RetryLater)
     assert past.at == NOW
 
 
 def test_a_failure_is_tried_again_after_a_pause_and_not_before_the_forge_wants() -> None:
-    soon = ended(Later(at=0.0, why="502", perhaps_done=True))
+    soon = ended(CallPostponed(at=0.0, why="502", perhaps_done=True))
     assert isinstance(soon, RetryLater)
     assert NOW < soon.at <= NOW + DEFAULT_RETRY_RULES.last_retry
     assert (soon.why, soon.failed, soon.perhaps_done) == ("502", True, True)
-    later = ended(Later(at=NOW + 500, why="502"))
+    later = ended(CallPostponed(at=NOW + 500, why="502"))
     assert isinstance(later, RetryLater)
     assert (later.at, later.perhaps_done) == (NOW + 500, False)
 
@@ -77,7 +77,7 @@ def test_a_failure_is_tried_again_after_a_pause_and_not_before_the_forge_wants()
     ids=["first failure", "within a day", "a day"],
 )
 def test_a_forge_that_is_away_for_a_day_is_given_up(since: float | None, *, dead: bool) -> None:
-    outcome = ended(Later(at=0.0, why="502 Bad Gateway"), failures=40, failing_since=since)
+    outcome = ended(CallPostponed(at=0.0, why="502 Bad Gateway"), failures=40, failing_since=since)
     assert isinstance(outcome, Undeliverable) is dead
     if isinstance(outcome, Undeliverable):
         assert (outcome.reason, outcome.detail) == (

@@ -7,7 +7,7 @@ import pytest
 from solstice_common.broker.headers import DETAIL_CHARACTERS
 from solstice_forge.statuses.call_endings import Reported, RetryLater, Undeliverable
 from solstice_forge.statuses.changes import after, dead_letter_headers, is_under_way, not_before, orphaned
-from solstice_forge.statuses.protocol import OutgoingStatus, Phase
+from solstice_forge.statuses.protocol import OutgoingStatus, ReportPhase
 from solstice_forge.statuses.reportable_status import commit_status, place
 from tests.statuses import job_status, run_id
 
@@ -92,7 +92,7 @@ def test_a_success_ends_the_failures_and_a_newer_status_goes_out_at_once() -> No
     failing = {"failures": 9, "failing_since": NOW - 60}
     columns = after(row(**failing), outgoing_status(), Reported(check_id=7), now=NOW, horizon=HORIZON)
     assert (columns["phase"], columns["calls"], columns["reported_state"]) == (
-        Phase.REPORTED.value,
+        ReportPhase.REPORTED.value,
         5,
         "running",
     )
@@ -106,7 +106,7 @@ def test_what_the_forge_never_takes_is_dead_and_says_why() -> None:
     dead = Undeliverable(reason="not_found", detail="404 Not Found")
     columns = after(row(failures=9), outgoing_status(), dead, now=NOW, horizon=HORIZON)
     assert (columns["phase"], columns["last_failure"], columns["failures"]) == (
-        Phase.DEAD.value,
+        ReportPhase.DEAD.value,
         "404 Not Found",
         0,
     )

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from solstice_forge.statuses.protocol import ContextStatus, OutgoingStatus, Phase, StatusDeadLetter
+from solstice_forge.statuses.protocol import ContextStatus, OutgoingStatus, ReportPhase, StatusDeadLetter
 from solstice_forge.statuses.rows import columns_of, context_status_of, dead_letter_of, outgoing_status_of
 from tests.statuses import SHA, reportable_status, run_id
 
@@ -82,7 +82,7 @@ def test_context_is_shown_as_the_forge_shows_it_and_why_not() -> None:
         context="solstice/build",
         run_id=run_id(1),
         state="running",
-        phase=Phase.REPORTED,
+        phase=ReportPhase.REPORTED,
         reported_state="waiting",
         reported_at=NOW - 30,
         failures=2,

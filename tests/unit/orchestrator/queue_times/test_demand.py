@@ -21,7 +21,7 @@ from solstice_orchestrator.queue_times.demand import (
 from solstice_orchestrator.queue_times.forecast import Sample
 from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.scheduling.quotas import OwnerStarts, Quotas
-from solstice_orchestrator.scheduling.rates import Bucket, BucketKey, BucketScope, Rate, Rates, StartRates
+from solstice_orchestrator.scheduling.rates import RateBucket, BucketKey, BucketScope, Rate, Rates, StartRates
 from solstice_orchestrator.scheduling.starts import StartBudget, StartLimits
 from solstice_orchestrator.scheduling.workers import Presence, WorkerState, WorkerView
 
@@ -76,7 +76,7 @@ def rated(name: str, per_second: float, tokens: float, scope: BucketScope = Buck
     rates = Rates(of={name: Rate(text="", per_second=per_second, burst=20)})
     of_scope = StartRates(labels=rates) if scope is BucketScope.LABEL else StartRates(repositories=rates)
     return StartBudget(
-        limits=StartLimits(rates=of_scope), buckets={BucketKey(scope, name): Bucket(tokens, NOW)}, now=NOW
+        limits=StartLimits(rates=of_scope), buckets={BucketKey(scope, name): RateBucket(tokens, NOW)}, now=NOW
     )
 
 

@@ -17,7 +17,7 @@ from solstice_orchestrator.scheduling.quarantine import (
     MAX_CAUSES,
     OTHERS_FIRST_SECONDS,
     UNCOUNTED_REASONS,
-    Cause,
+    QuarantineCause,
     HealthRecord,
     after_end,
     claim_rounds,
@@ -40,8 +40,8 @@ def end(reason: Reason) -> Outcome:
     return Outcome(state=STATES.get(reason, JobState.ERRORED), reason=reason)
 
 
-def cause(name: object, repository: str = "river/heron", job_id: str = "") -> Cause:
-    return Cause(repository, str(name), job_id or f"{repository}/{name}")
+def cause(name: object, repository: str = "river/heron", job_id: str = "") -> QuarantineCause:
+    return QuarantineCause(repository, str(name), job_id or f"{repository}/{name}")
 
 
 def after(*reasons: Reason, record: HealthRecord | None = None, now: float = 0.0) -> HealthRecord:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_orchestrator.scheduling.rates import (
-    Bucket,
+    RateBucket,
     Rate,
     after_starts,
     full_at,
@@ -88,28 +88,28 @@ class TestBucket:
         ("bucket", "later", "expected"),
         [
             (None, 0.0, 20.0),
-            (Bucket(0.0, NOW), 0.0, 0.0),
-            (Bucket(0.0, NOW), 0.5, 5.0),
-            (Bucket(0.0, NOW), 100.0, 20.0),
-            (Bucket(3.5, NOW), 0.25, 6.0),
-            (Bucket(3.5, NOW), -50.0, 3.5),
+            (RateBucket(0.0, NOW), 0.0, 0.0),
+            (RateBucket(0.0, NOW), 0.5, 5.0),
+            (RateBucket(0.0, NOW), 100.0, 20.0),
+            (RateBucket(3.5, NOW), 0.25, 6.0),
+            (RateBucket(3.5, NOW), -50.0, 3.5),
         ],
         ids=["new", "empty", "half a second", "full again", "some", "clock set back"],
     )
     def test_it_fills_steadily_up_to_its_burst(
-        self, bucket: Bucket | None, later: float, expected: float
+        self, bucket: RateBucket | None, later: float, expected: float
     ) -> None:
         assert tokens(bucket, TEN, NOW + later) == expected
         assert startable(bucket, TEN, NOW + later) == int(expected)
 
     def test_a_clock_that_was_set_back_delays_no_job(self) -> None:
-        bucket = after_starts(Bucket(20.0, NOW), TEN, NOW - 3600, 20)
+        bucket = after_starts(RateBucket(20.0, NOW), TEN, NOW - 3600, 20)
         assert startable(bucket, TEN, NOW - 3600) == 0
         assert startable(bucket, TEN, NOW - 3599) == 10
 
     def test_when_to_look_again(self) -> None:
-        assert token_at(Bucket(0.5, NOW), TEN) == pytest.approx(NOW + 0.05)
-        assert token_at(Bucket(3.0, NOW), TEN) == NOW
+        assert token_at(RateBucket(0.5, NOW), TEN) == pytest.approx(NOW + 0.05)
+        assert token_at(RateBucket(3.0, NOW), TEN) == NOW
         assert seconds_until(0.5, TEN, 11) == pytest.approx(1.05)
 
     @given(rates, visits)
@@ -126,7 +126,7 @@ class TestBucket:
     @given(rates, visits)
     def test_no_job_waits_while_there_are_tokens(self, rate: Rate, visitors: list[tuple[float, int]]) -> None:
         started = flood(rate, visitors)
-        bucket: Bucket | None = None
+        bucket: RateBucket | None = None
         for (now, count), (_, waiting) in zip(started, visitors, strict=True):
             available = tokens(bucket, rate, now)
             assert count == waiting or count > available - 1
@@ -144,6 +144,6 @@ class TestBucket:
 
     @given(rates, st.floats(0, 50), st.floats(0, 1e5))
     def test_a_row_that_says_nothing_may_go(self, rate: Rate, amount: float, later: float) -> None:
-        bucket = Bucket(min(amount, rate.burst), NOW)
+        bucket = RateBucket(min(amount, rate.burst), NOW)
         at = full_at(bucket, rate)
         assert tokens(bucket, rate, at + later) == pytest.approx(rate.burst, abs=1e-3)

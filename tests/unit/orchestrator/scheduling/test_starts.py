@@ -6,7 +6,7 @@ from solstice_common.messages import Priority
 from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.scheduling.order import Candidate
 from solstice_orchestrator.scheduling.quotas import OwnerStarts, Quotas
-from solstice_orchestrator.scheduling.rates import Bucket, BucketKey, BucketScope, StartRates, parse_rates
+from solstice_orchestrator.scheduling.rates import RateBucket, BucketKey, BucketScope, StartRates, parse_rates
 from solstice_orchestrator.scheduling.starts import (
     StartBudget,
     StartedRow,
@@ -41,8 +41,8 @@ def test_every_start_takes_a_token_of_its_label_and_one_of_its_repository() -> N
 
 def test_no_more_start_than_there_are_tokens_for() -> None:
     buckets = {
-        BucketKey(BucketScope.LABEL, "linux"): Bucket(2.0, NOW),
-        BucketKey(BucketScope.REPOSITORY, "acme/app"): Bucket(1.0, NOW),
+        BucketKey(BucketScope.LABEL, "linux"): RateBucket(2.0, NOW),
+        BucketKey(BucketScope.REPOSITORY, "acme/app"): RateBucket(1.0, NOW),
     }
     starts = StartBudget(limits=StartLimits(rates=BOTH), buckets=buckets, now=NOW)
     assert starts.fit({"linux": 3, "illumos": 7}) == {"linux": 2, "illumos": 7}
@@ -100,7 +100,7 @@ def test_it_looks_again_when_the_first_limit_lets_one_more_start(since: float) -
 def bucket_budget(amount: float, at: float = NOW) -> StartBudget:
     """A label that gets a token every four seconds, and holds so many."""
     rates = StartRates(labels=parse_rates("linux=15/m:5"))
-    buckets = {BucketKey(BucketScope.LABEL, "linux"): Bucket(amount, at)}
+    buckets = {BucketKey(BucketScope.LABEL, "linux"): RateBucket(amount, at)}
     return StartBudget(limits=StartLimits(rates=rates), buckets=buckets, now=NOW)
 
 
@@ -126,8 +126,8 @@ def test_the_first_of_several_limits_says_when_to_look_again_and_a_quota_of_noth
         rates=StartRates(labels=parse_rates("linux=15/m:5")),
     )
     buckets = {
-        BucketKey(BucketScope.LABEL, "linux"): Bucket(0.0, NOW),
-        BucketKey(BucketScope.LABEL, "arm"): Bucket(0.0, NOW),
+        BucketKey(BucketScope.LABEL, "linux"): RateBucket(0.0, NOW),
+        BucketKey(BucketScope.LABEL, "arm"): RateBucket(0.0, NOW),
     }
     started = {
         "acme": [OwnerStarts(NOW + 100, 1)],
@@ -150,8 +150,8 @@ def test_the_room_of_all_names_is_that_of_those_that_run_have_started_or_are_lim
         running={"acme/app": 2},
         started={"tor": [OwnerStarts(NOW + 60, 3)], "moor": [OwnerStarts(NOW, 1)]},
         buckets={
-            BucketKey(BucketScope.REPOSITORY, "dune/a"): Bucket(1.0, NOW),
-            BucketKey(BucketScope.LABEL, "linux"): Bucket(0.0, NOW),
+            BucketKey(BucketScope.REPOSITORY, "dune/a"): RateBucket(1.0, NOW),
+            BucketKey(BucketScope.LABEL, "linux"): RateBucket(0.0, NOW),
         },
         now=NOW,
     ).all_remaining()
@@ -180,7 +180,7 @@ def test_without_rates_or_quotas_nothing_is_stored_of_a_start() -> None:
 
 def test_what_is_stored_is_read_again() -> None:
     spent = bucket_budget(3.0).spent([candidate("a")], NOW)
-    assert buckets_of(spent) == {BucketKey(BucketScope.LABEL, "linux"): Bucket(2.0, NOW)}
+    assert buckets_of(spent) == {BucketKey(BucketScope.LABEL, "linux"): RateBucket(2.0, NOW)}
     # Three of five are missing, at four seconds each.
     assert [row.full_at for row in spent] == [NOW + 12.0]
     rows = [StartedRow("acme", NOW, 1), StartedRow("reef", NOW, 2), StartedRow("acme", NOW + 60, 3)]

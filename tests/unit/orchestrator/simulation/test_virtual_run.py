@@ -11,7 +11,7 @@ import pytest
 from solstice_common.messages import Priority
 from solstice_orchestrator.domain.jobs import GroupMode
 from solstice_orchestrator.simulation.report import report
-from solstice_orchestrator.simulation.tally import Tally
+from solstice_orchestrator.simulation.tally import SimulationTally
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceRun
 from solstice_orchestrator.simulation.virtual_run import simulate_trace
 from tests.traces import configuration, named, one_by_one, random_trace, simulated_starts, trace_job
@@ -173,7 +173,7 @@ def test_waits_are_those_of_queueing_theory(slots: int) -> None:
             at += rng.expovariate(slots * load)
             yield [trace_job(at, rng.expovariate(1.0))]
 
-    tally = Tally()
+    tally = SimulationTally()
     simulate_trace(trace(), configuration(slots), tally)
     offered = slots * load
     queued = offered**slots / math.factorial(slots) / (1 - load)

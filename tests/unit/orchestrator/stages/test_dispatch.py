@@ -34,7 +34,7 @@ from solstice_orchestrator.scheduling.workers import (
 )
 from solstice_orchestrator.stages.dispatch import CONDITION_SECONDS, Dispatch
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, Renewal
-from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.worker.pressure import Governor, StartingJobs
 from tests.builders import job
@@ -146,7 +146,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[FailingStore]:
     rng = random.Random(1)
-    rules = Rules(new_id=id_source(rng), rng=rng)
+    rules = StoreRules(new_id=id_source(rng), rng=rng)
     async with FailingStore.open(tmp_path / "store.db", rules=rules, clock=clock) as opened:
         assert isinstance(opened, FailingStore)
         yield opened
@@ -328,7 +328,7 @@ async def test_a_report_that_the_store_takes_slowly_is_as_old_as_its_reading(
         metrics=Metrics(),
         clock=now,
     )
-    rules = Rules(new_id=id_source(random.Random(1)), rng=random.Random(1))
+    rules = StoreRules(new_id=id_source(random.Random(1)), rng=random.Random(1))
     async with Slow.open(tmp_path / "store.db", rules=rules, clock=clock) as store:
         assert isinstance(store, Slow)
         # A worker that was unknown to the store reports once more after it has registered.
@@ -352,7 +352,7 @@ async def test_a_rate_is_delivered_though_each_claim_misses_its_token_by_a_hair(
             return claims
 
     limits = StartLimits(rates=StartRates(labels=parse_rates("linux=1/s:1")))
-    rules = Rules(new_id=id_source(random.Random(1)), rng=random.Random(1), limits=limits)
+    rules = StoreRules(new_id=id_source(random.Random(1)), rng=random.Random(1), limits=limits)
     async with Slow.open(tmp_path / "store.db", rules=rules, clock=clock) as store:
         assert isinstance(store, Slow)
         executions = ManualExecutions(store)

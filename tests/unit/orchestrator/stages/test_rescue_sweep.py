@@ -14,7 +14,7 @@ from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.stages.rescue_sweep import run_rescue
 from solstice_orchestrator.store.protocol import AttemptKey
-from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from tests.stores import WORKER, ManualClock, running, state_of
 
@@ -45,7 +45,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SweptStore]:
     rng = random.Random(1)
-    rules = Rules(new_id=id_source(rng), rng=rng, lease_seconds=LEASE)
+    rules = StoreRules(new_id=id_source(rng), rng=rng, lease_seconds=LEASE)
     async with SweptStore.open(tmp_path / "store.db", rules=rules, clock=clock) as opened:
         assert isinstance(opened, SweptStore)
         yield opened

@@ -52,7 +52,7 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Migrated:
+class MigrationResult:
     """The result of a migration."""
 
     steps: tuple[Step, ...]
@@ -63,7 +63,7 @@ class Migrated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class MigrationPlan:
     """What a migration would do, or why it cannot."""
 
     steps: tuple[Step, ...]
@@ -75,11 +75,11 @@ class _Changed(Exception):
     """The broker is no longer as the plan found it."""
 
 
-async def planned(url: str, migration: QueueMigration, *, management_url: str | None) -> Planned:
+async def planned(url: str, migration: QueueMigration, *, management_url: str | None) -> MigrationPlan:
     """Read the broker's state and plan from it; changes nothing. Raises as `found_topology` does."""
     found = await found_topology(url, migration.topology, management_url=management_url)
     reasons = refusals(migration, found)
-    return Planned(steps=() if reasons else plan(migration, found), refusals=reasons, found=found)
+    return MigrationPlan(steps=() if reasons else plan(migration, found), refusals=reasons, found=found)
 
 
 async def migrate(
@@ -89,7 +89,7 @@ async def migrate(
     management_url: str | None,
     counts_lag_seconds: float,
     observer: Observer,
-) -> Migrated:
+) -> MigrationResult:
     """Do the remaining steps of a migration. After an interruption, the next call continues.
 
     The management API's counts of messages are at most `counts_lag_seconds` old. Raises ConfigurationError
@@ -146,19 +146,19 @@ class _Work:
                 ) from None
         yield
 
-    async def run(self) -> Migrated:
+    async def run(self) -> MigrationResult:
         for _ in range(TRIES):
             now = await planned(self._url, self._migration, management_url=self._management_url)
             if now.refusals:
                 raise ConfigurationError("; ".join(f"{e.object} {e.difference}" for e in now.refusals))
             if not now.steps:
-                return Migrated(steps=tuple(self._done), moved=self._moved)
+                return MigrationResult(steps=tuple(self._done), moved=self._moved)
             try:
                 for step in now.steps:
                     self._observer.step(step)
                     left = await self._do(step)
                     if left:
-                        return Migrated(steps=tuple(self._done), moved=self._moved, consumers_left=left)
+                        return MigrationResult(steps=tuple(self._done), moved=self._moved, consumers_left=left)
                     self._done.append(step)
             except _Changed:
                 continue

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import typer
 
 from solstice_cli.commands.dead_letters.dlq_options import (
-    Chosen,
+    ChosenDeadLetters,
     DeadLetterSettings,
 )
 from solstice_cli.output import dead_letters as shown
@@ -26,7 +26,7 @@ NAME: Final = "solstice dlq"
 
 def found_dead_letters(
     settings: DeadLetterSettings,
-    chosen: Chosen,
+    chosen: ChosenDeadLetters,
     keep: Callable[[DeadLetterFacts], T],
     *,
     as_json: bool,
@@ -51,7 +51,7 @@ def found_dead_letters(
     return answered_by(settings, read)
 
 
-def name_unknown(chosen: Chosen, found: Sequence[DeadLetterFacts]) -> None:
+def name_unknown(chosen: ChosenDeadLetters, found: Sequence[DeadLetterFacts]) -> None:
     """Name the ids that fit no dead letter; ConfigurationError when none of several fits."""
     ids = chosen.selection.ids
     unknown = [each for each in ids if not any(one.id.startswith(each) for one in found)]

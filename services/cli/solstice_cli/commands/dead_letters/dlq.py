@@ -16,7 +16,7 @@ from solstice_cli.commands.dead_letters.dead_letter_reading import (
     name_unknown,
 )
 from solstice_cli.commands.dead_letters.dlq_options import (
-    Chosen,
+    ChosenDeadLetters,
     DeadLetterSettings,
     DryRun,
     OneQueue,
@@ -28,9 +28,9 @@ from solstice_cli.commands.dead_letters.dlq_options import (
 from solstice_cli.commands.dead_letters.replay_command import replay
 from solstice_cli.output import dead_letters as shown
 from solstice_cli.output.dead_letter_lines import STANDARD_STREAM, lines_to_export, lines_to_import
-from solstice_cli.output.dead_letter_progress import Tally, interruptible, progress
+from solstice_cli.output.dead_letter_progress import DeadLetterTally, interruptible, progress
 from solstice_common.broker import DeadLetter, DeadLetterQueues
-from solstice_common.broker.dead_letters.counting import Counting
+from solstice_common.broker.dead_letters.counting import DeadLetterCounter
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
 from solstice_common.broker.dead_letters.dead_letter_operations import drop as drop_from
 from solstice_common.broker.dead_letters.dead_letter_operations import existing, put_back
@@ -56,7 +56,7 @@ app: Final = typer.Typer(
 @with_choice()
 def list_(
     settings: DeadLetterSettings,
-    chosen: Chosen,
+    chosen: ChosenDeadLetters,
     *,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="At most so many, the longest dead first.")
@@ -65,7 +65,7 @@ def list_(
 ) -> None:
     """List dead letters and count them; changes nothing. In a pipe: tab-separated, whole values."""
     now = datetime.now(UTC)
-    counting = Counting(now)
+    counting = DeadLetterCounter(now)
     found = found_dead_letters(
         settings, chosen, DeadLetterFacts.brief, as_json=as_json, most=limit, on_selected=counting.add
     )[:limit]  # each of several queues has so many
@@ -116,7 +116,7 @@ app.command()(replay)
 @with_choice(by_id=True)
 def drop(
     settings: DeadLetterSettings,
-    chosen: Chosen,
+    chosen: ChosenDeadLetters,
     *,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -137,7 +137,7 @@ def drop(
     those = Selection(ids=tuple(each.id for each in found))
     queues_of_them = {each.dead_letter.queue for each in found}
 
-    tally = Tally("removed", len(found))
+    tally = DeadLetterTally("removed", len(found))
 
     async def remove(queues: DeadLetterQueues) -> list[str]:
         removed: list[str] = []
@@ -177,7 +177,7 @@ def purge(
         in_use.append(name)
         shown.say_held(name, number)
 
-    tally = Tally("removed", sum(names.values()))
+    tally = DeadLetterTally("removed", sum(names.values()))
 
     async def empty(queues: DeadLetterQueues) -> dict[str, int]:
         purged: dict[str, int] = {}
@@ -203,7 +203,7 @@ def purge(
 @with_choice()
 def export(
     settings: DeadLetterSettings,
-    chosen: Chosen,
+    chosen: ChosenDeadLetters,
     *,
     file: Annotated[
         Path, typer.Argument(metavar="[FILE]", help="It is overwritten; without it: standard output.")
@@ -249,7 +249,7 @@ def import_(
             shown.print_imported(read, as_json=as_json)
             return
 
-        tally = Tally("worked on", sum(numbers.values()))
+        tally = DeadLetterTally("worked on", sum(numbers.values()))
 
         async def add(queues: DeadLetterQueues) -> dict[str, dict[str, Any]]:
             done: dict[str, dict[str, Any]] = {}

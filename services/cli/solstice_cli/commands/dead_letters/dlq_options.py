@@ -68,7 +68,7 @@ class DeadLetterSettings(LocalBrokerSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class ChosenDeadLetters:
     """The choice of one call's options."""
 
     queues: Sequence[str] = ()
@@ -114,7 +114,7 @@ def choose(
         list[str] | None,
         typer.Option("--where", metavar="HEADER=VALUE", help="Only with this header; may be repeated."),
     ] = None,
-) -> Chosen:
+) -> ChosenDeadLetters:
     """Read the options. ConfigurationError for an invalid one.
 
     This signature is the only declaration of the filters: `with_choice` gives it to commands.
@@ -137,11 +137,11 @@ def choose(
         since=None if age is None else died_since(datetime.now(UTC), age),
         where=MappingProxyType(conditions),
     )
-    return Chosen(queues=queue or (), selection=selection)
+    return ChosenDeadLetters(queues=queue or (), selection=selection)
 
 
 def with_choice(*, by_id: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace a Typer command's second parameter, a `Chosen`, by the options for it.
+    """Replace a Typer command's second parameter, a `ChosenDeadLetters`, by the options for it.
 
     With `by_id`, the command also takes ids as arguments.
     """

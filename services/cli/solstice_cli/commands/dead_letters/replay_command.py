@@ -12,7 +12,7 @@ from solstice_cli.commands.dead_letters.dead_letter_reading import (
     name_unknown,
 )
 from solstice_cli.commands.dead_letters.dlq_options import (
-    Chosen,
+    ChosenDeadLetters,
     DeadLetterSettings,
     DryRun,
     with_choice,
@@ -38,7 +38,7 @@ All = Annotated[bool, typer.Option("--all", "-a", help="All there are, where not
 @with_choice(by_id=True)
 def replay(
     settings: DeadLetterSettings,
-    chosen: Chosen,
+    chosen: ChosenDeadLetters,
     *,
     everything: All = False,
     rate: Annotated[float | None, typer.Option(min=0.01, help="At most so many a second.")] = None,
@@ -102,7 +102,7 @@ def replay(
         raise typer.Exit(Exit.FAILED)
 
 
-def _print_plan(settings: DeadLetterSettings, chosen: Chosen, *, as_json: bool) -> None:
+def _print_plan(settings: DeadLetterSettings, chosen: ChosenDeadLetters, *, as_json: bool) -> None:
     found = found_dead_letters(settings, chosen, DeadLetterFacts.brief, as_json=as_json)
     name_unknown(chosen, found)
     shown.print_plan([(each, reason_to_stay(each)) for each in found], as_json=as_json)

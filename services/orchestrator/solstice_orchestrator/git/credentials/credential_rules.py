@@ -96,13 +96,13 @@ class FetchOrigin:
 
 
 @dataclass(frozen=True, slots=True)
-class Withheld:
+class WithheldCredential:
     """There is a credential, and this fetch does not get it."""
 
     detail: str
 
 
-CredentialChoice: TypeAlias = CredentialRule | Withheld | None
+CredentialChoice: TypeAlias = CredentialRule | WithheldCredential | None
 """What fetches a repository; None: no credential."""
 
 
@@ -111,7 +111,7 @@ def choose(rules: tuple[CredentialRule, ...], fetch: FetchOrigin) -> CredentialC
     covering = [rule for rule in rules if rule.covers(fetch)]
     usable = [rule for rule in covering if fetch.is_trusted or rule.untrusted]
     if covering and not usable:
-        return Withheld(
+        return WithheldCredential(
             "its credential fetches for trusted runs alone, and the author of this code may not push there"
         )
     return usable[0] if usable else None

@@ -17,7 +17,7 @@ from solstice_orchestrator.domain.trust import awaits_approval, is_vouched_for
 from solstice_orchestrator.store.decisions.steer import end_job, end_run
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.records.changes import RefRun, Run
-from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.records.rows import decode_concurrency, key, request_fields
 from solstice_orchestrator.superseding.groups import GroupMember, GroupScope, group_key, settle_group
 from solstice_orchestrator.superseding.policy import (
@@ -65,7 +65,7 @@ class GroupMemberRow(NamedTuple):
 
 
 def group_digest(
-    rules: Rules, scope: GroupScope, concurrency: Concurrency | None, request: JobRequestV1
+    rules: StoreRules, scope: GroupScope, concurrency: Concurrency | None, request: JobRequestV1
 ) -> bytes | None:
     """Return the digest that identifies a concurrency group; None for no group."""
     if concurrency is None:

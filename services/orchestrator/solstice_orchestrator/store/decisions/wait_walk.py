@@ -29,7 +29,7 @@ from solstice_orchestrator.store.decisions.wait_facts import (
     samples_of,
     throttle_keys,
 )
-from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.records.rows import DatabaseRow
 
 
@@ -99,7 +99,7 @@ WaitWalk = Generator[Load, Any, WaitFacts | None]
 _Seen = dict[str, WaitFacts | None]
 
 
-def waiting(job_id: str, rules: Rules, seen: _Seen | None = None) -> WaitWalk:
+def waiting(job_id: str, rules: StoreRules, seen: _Seen | None = None) -> WaitWalk:
     """Return the facts about one job.
 
     `seen` collects the jobs that were read on the way to a blocked one.
@@ -118,7 +118,7 @@ def waiting(job_id: str, rules: Rules, seen: _Seen | None = None) -> WaitWalk:
 
 
 def _blocked(
-    job: DatabaseRow, facts: WaitFacts, rules: Rules, seen: _Seen
+    job: DatabaseRow, facts: WaitFacts, rules: StoreRules, seen: _Seen
 ) -> Generator[Load, Any, WaitFacts]:
     facts = replace(facts, recent=(yield from _recent(facts.runs_on)))
     run = yield from _row(WaitQuery.RUN, facts.run_id)
@@ -136,7 +136,7 @@ def _blocked(
 
 
 def _others(
-    job_ids: Sequence[str], rules: Rules, seen: _Seen
+    job_ids: Sequence[str], rules: StoreRules, seen: _Seen
 ) -> Generator[Load, Any, Sequence[WaitFacts | None]]:
     """Return the facts about these jobs; each is read once, at most MAX_JOBS_READ in all."""
     facts_of_others: list[WaitFacts | None] = []
@@ -160,7 +160,7 @@ def _recent(label: str) -> Generator[Load, Any, Sequence[Sample]]:
     return samples_of((yield from _rows(WaitQuery.RECENT, label, RECENT)))
 
 
-def _in_line(job: DatabaseRow, facts: WaitFacts, rules: Rules) -> Generator[Load, Any, WaitFacts]:
+def _in_line(job: DatabaseRow, facts: WaitFacts, rules: StoreRules) -> Generator[Load, Any, WaitFacts]:
     cap = rules.limits.caps.cap(facts.repository)
     owner_cap = rules.limits.quotas.slots.cap(facts.owner) if facts.owner else None
     starts: StartBudget = yield LoadBudget()

@@ -11,7 +11,7 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.scheduling.governor import Resource
 from solstice_orchestrator.scheduling.quarantine import (
     COUNTED_REASONS,
-    Cause,
+    QuarantineCause,
     HealthRecord,
     after_end,
     others_alone_until,
@@ -67,7 +67,7 @@ class WorkerRow(NamedTuple):
             record=HealthRecord(
                 failures=self.failures,
                 quarantined_until=self.quarantined_until,
-                causes=tuple(Cause(*each) for each in json.loads(self.causes)),
+                causes=tuple(QuarantineCause(*each) for each in json.loads(self.causes)),
             ),
         )
 
@@ -154,7 +154,7 @@ def after_ends(worker: WorkerRow, attempts: Iterable[Attempt], jobs: Iterable[Jo
 
     Their jobs are among `jobs`.
     """
-    causes = {job.job_id: Cause(job.repository, job.name, job.job_id) for job in jobs}
+    causes = {job.job_id: QuarantineCause(job.repository, job.name, job.job_id) for job in jobs}
     eligibility = worker.eligibility
     record = eligibility.record
     for attempt in attempts:

@@ -25,7 +25,7 @@ from solstice_orchestrator.store.postgresql.tables.transaction import (
 from solstice_orchestrator.store.postgresql.tables.writing import statement_if_unchanged
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.changes import Job, Run
-from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.records.moment import Moment, StoreRules
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import PostgreSQLDatabase
@@ -92,7 +92,7 @@ def _is_simple(claimed: SingleJobRun) -> bool:
 
 async def end_at_once(
     database: "PostgreSQLDatabase",
-    rules: Rules,
+    rules: StoreRules,
     now: float,
     group: Sequence[tuple[AttemptEnd, SingleJobRun]],
     *,

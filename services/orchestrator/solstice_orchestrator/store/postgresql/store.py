@@ -53,7 +53,7 @@ from solstice_orchestrator.store.protocol import (
     Purged,
     Renewal,
 )
-from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.store.run_operations import RunOperations
 from solstice_orchestrator.store.views import (
@@ -74,7 +74,7 @@ CHANNEL: Final = "solstice_store"
 class PostgreSQLStore(PostgreSQLQueries, RunOperations):
     """Keeps the promises of `JobStore`; opened with `PostgreSQLStore.open`."""
 
-    def __init__(self, database: PostgreSQLDatabase, rules: Rules, clock: Clock | None) -> None:
+    def __init__(self, database: PostgreSQLDatabase, rules: StoreRules, clock: Clock | None) -> None:
         super().__init__(database, rules, clock)
         self._claim_cache = ClaimCache()
         self._finishing = Batcher(self._finish, name="ends of attempts", at_once=BATCHES_AT_ONCE)
@@ -83,7 +83,7 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str, *, rules: Rules, clock: Clock | None = None
+        cls, url: str, *, rules: StoreRules, clock: Clock | None = None
     ) -> AsyncIterator["PostgreSQLStore"]:
         """Open the store; the database's clock decides unless a test gives another.
 

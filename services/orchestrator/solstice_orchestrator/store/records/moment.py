@@ -14,7 +14,7 @@ from solstice_orchestrator.superseding.policy import SupersedeRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class StoreRules:
     """The rules that every change of one opened store follows."""
 
     new_id: NewId
@@ -42,7 +42,7 @@ class Moment:
     """One transaction makes all its changes at `now`, by the store's clock."""
 
     now: float
-    rules: Rules
+    rules: StoreRules
 
     @property
     def stamp(self) -> str:

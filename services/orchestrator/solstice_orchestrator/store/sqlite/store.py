@@ -35,7 +35,7 @@ from solstice_orchestrator.store.protocol import (
     Purged,
     Renewal,
 )
-from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.records.moment import Moment, StoreRules
 from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.store.run_operations import RunOperations
 from solstice_orchestrator.store.sqlite import (
@@ -79,7 +79,7 @@ class SqliteStore(SqliteQueries, RunOperations):
     """Keeps the promises of `JobStore`; opened with `SqliteStore.open`."""
 
     def __init__(
-        self, database: SqliteDatabase, file_notifier: FileNotifier, rules: Rules, clock: Clock
+        self, database: SqliteDatabase, file_notifier: FileNotifier, rules: StoreRules, clock: Clock
     ) -> None:
         super().__init__(database, rules, clock)
         self._notifier = StoreNotifier(file_notifier)
@@ -94,7 +94,7 @@ class SqliteStore(SqliteQueries, RunOperations):
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, path: Path, *, rules: Rules, clock: Clock = time.time
+        cls, path: Path, *, rules: StoreRules, clock: Clock = time.time
     ) -> AsyncIterator["SqliteStore"]:
         """Open the store. Raises StoreUnavailable, SchemaTooNew."""
         migrations = migrations_of("solstice_orchestrator.store.schema.sqlite")

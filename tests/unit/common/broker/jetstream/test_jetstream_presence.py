@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.broker.jetstream.jetstream_presence import Held, held_in, presence_answer
+from solstice_common.broker.jetstream.jetstream_presence import HeldMessages, held_in, presence_answer
 
 
 @given(
@@ -14,7 +14,7 @@ from solstice_common.broker.jetstream.jetstream_presence import Held, held_in, p
 )
 def test_what_is_answered_is_read_again(sequences: set[int], reader: str, lease: float | None) -> None:
     found = held_in(presence_answer(sequences, reader, lease))
-    assert found == Held(
+    assert found == HeldMessages(
         count=len(sequences), sequences=frozenset(sequences), reader=reader, lease_seconds=lease
     )
 
@@ -24,7 +24,7 @@ def test_neighbours_take_one_range_however_many_they_are() -> None:
 
 
 def test_an_older_process_says_only_how_many() -> None:
-    assert held_in(b'{"held": 3}') == Held(count=3)
+    assert held_in(b'{"held": 3}') == HeldMessages(count=3)
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_an_older_process_says_only_how_many() -> None:
     ],
 )
 def test_an_answer_that_cannot_be_read_counts_as_nothing_held(data: bytes) -> None:
-    assert held_in(data) == Held()
+    assert held_in(data) == HeldMessages()

@@ -9,7 +9,7 @@ from solstice_common.broker.redis_streams.redis_denials import (
     is_denied,
 )
 from solstice_common.broker.redis_streams.redis_queue_scripts import DEPTH
-from solstice_common.broker.redis_streams.redis_scripts import Script
+from solstice_common.broker.redis_streams.redis_scripts import RedisScript
 
 REFUSALS = (
     "this user has no permissions to run the 'get' command",
@@ -51,7 +51,7 @@ def test_command_is_the_one_that_the_server_names() -> None:
     ],
 )
 def test_line_of_a_script_tells_the_command_and_its_key(
-    script: Script, code: str, expected: tuple[str, str]
+    script: RedisScript, code: str, expected: tuple[str, str]
 ) -> None:
     line = next(number for number, text in enumerate(script.source.splitlines(), 1) if f"call({code}" in text)
     why = f"ACL failure in script: No permissions to access a key script: ab, on @user_script:{line}."

@@ -7,9 +7,9 @@ import pytest
 
 from solstice_common.broker.links.publish_calls import GROUP_BYTES, PendingMessage, PublishCall
 from solstice_common.broker.redis_streams.redis_publisher import ENOUGH_MESSAGES, MOST_MESSAGES, next_group
-from solstice_common.broker.redis_streams.stream_entries import Entry
+from solstice_common.broker.redis_streams.stream_entries import NewStreamEntry
 
-Waiting = deque[PendingMessage[Entry]]
+Waiting = deque[PendingMessage[NewStreamEntry]]
 
 
 def waiting_of(*calls: int, size: int = 10) -> Waiting:
@@ -64,5 +64,5 @@ async def test_messages_whose_caller_has_gone_are_left_out() -> None:
     assert not waiting
 
 
-def _entry(size: int) -> Entry:
-    return Entry(exchange="e", routing_key="k", key="", repeat=False, meta=b"", body=b"x" * size)
+def _entry(size: int) -> NewStreamEntry:
+    return NewStreamEntry(exchange="e", routing_key="k", key="", repeat=False, meta=b"", body=b"x" * size)

@@ -19,7 +19,7 @@ from solstice_common.broker.redis_streams.stream_entries import (
     DELIVERED_BYTES,
     HEADERS_BYTES,
     MAX_BODY_BYTES,
-    Entry,
+    NewStreamEntry,
     StreamDelivery,
     dead_meta,
     entry_of,
@@ -35,9 +35,9 @@ def message(body: bytes = b"{}", **changes: object) -> Message:
     return Message(exchange="orders", routing_key="order.v1", body=body, type="order.v1", **changes)  # type: ignore[arg-type]  # fields of any type
 
 
-def entry(given_message: Message) -> Entry:
+def entry(given_message: Message) -> NewStreamEntry:
     made = entry_of(given_message, "m-1")
-    assert isinstance(made, Entry)
+    assert isinstance(made, NewStreamEntry)
     return made
 
 

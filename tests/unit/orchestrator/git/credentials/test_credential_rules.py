@@ -9,7 +9,7 @@ from solstice_orchestrator.git.credentials.credential_rules import (
     FetchOrigin,
     SshKeyAccess,
     TokenAccess,
-    Withheld,
+    WithheldCredential,
     choose,
     parse_credential_rules,
 )
@@ -79,7 +79,7 @@ def test_untrusted_runs_get_only_what_the_operator_gives_them() -> None:
     assert token_of("https://forge.example/river/otter", trusted=False) == "file:readable-by-all"
     fetch = FetchOrigin(repo_url="https://forge.example/a", sources=frozenset({"github"}), is_trusted=False)
     rule = CredentialRule(repositories=("forge.example/a",), access=TokenAccess(token="file:t"))
-    assert isinstance(choose((rule,), fetch), Withheld)
+    assert isinstance(choose((rule,), fetch), WithheldCredential)
     assert choose((), fetch) is None
 
 

@@ -10,7 +10,7 @@ from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import Concurrency, Reason
 from solstice_orchestrator.store.decisions.plan import approve_run
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
-from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.records.moment import Moment, StoreRules
 from solstice_orchestrator.store.records.rows import encode_concurrency
 from tests.builders import run_of_one_job
 
@@ -41,7 +41,7 @@ def unit_of(*states: JobState, concurrency: str | None = None) -> UnitOfWork:
         for position, state in enumerate(states)
     ]
     rng = random.Random(1)
-    return UnitOfWork(Moment(NOW, Rules(new_id=id_source(rng), rng=rng)), [run], jobs)
+    return UnitOfWork(Moment(NOW, StoreRules(new_id=id_source(rng), rng=rng)), [run], jobs)
 
 
 def jobs_after(unit: UnitOfWork) -> list[tuple[JobState, Reason]]:

@@ -17,7 +17,7 @@ from solstice_orchestrator.store.decisions.schedule import (
     progressed,
     resumed,
 )
-from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.records.moment import Moment, StoreRules
 from solstice_orchestrator.store.records.schedule_rows import Schedule
 from tests.schedules import spec
 
@@ -26,7 +26,7 @@ NOON = 1_800_000_000.0
 
 def moment(now: float = NOON) -> Moment:
     rng = random.Random(1)
-    return Moment(now, Rules(new_id=id_source(rng), rng=rng))
+    return Moment(now, StoreRules(new_id=id_source(rng), rng=rng))
 
 
 def schedule(**fields: object) -> Schedule:

@@ -11,10 +11,10 @@ from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.store.decisions.steer import Rerun, rerun, rerun_failed, rerun_job
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
-from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.records.moment import Moment, StoreRules
 from tests.builders import job_request, run_of_one_job
 
-MOMENT = Moment(1_800_000_000.0, Rules(new_id=id_source(random.Random(1)), rng=random.Random(2)))
+MOMENT = Moment(1_800_000_000.0, StoreRules(new_id=id_source(random.Random(1)), rng=random.Random(2)))
 
 
 def unit_of(*states: JobState, run: RunState) -> UnitOfWork:

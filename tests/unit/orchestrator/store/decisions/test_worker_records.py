@@ -10,7 +10,7 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.scheduling.capacity import Capacity
 from solstice_orchestrator.scheduling.governor import Resource
-from solstice_orchestrator.scheduling.quarantine import Cause, HealthRecord
+from solstice_orchestrator.scheduling.quarantine import QuarantineCause, HealthRecord
 from solstice_orchestrator.scheduling.workers import (
     DesiredWorkerState,
     DrainOrder,
@@ -37,7 +37,7 @@ from tests.builders import run_of_one_job
 
 NOW = 1000.0
 LEASE = 60.0
-CAUSE = Cause("river/otter", "test", "j-1")
+CAUSE = QuarantineCause("river/otter", "test", "j-1")
 ROW = WorkerRow(
     worker_id="w-1",
     name="w",
@@ -140,7 +140,7 @@ def test_ends_are_counted_in_their_order_by_the_jobs_that_caused_them() -> None:
     row = ROW._replace(failures=0, quarantined_until=None, causes="[]", ordered=DesiredWorkerState.PAUSE)
     once = after_ends(row, [attempt("w-1", Reason.PROVISION_FAILED)], [job], NOW)
     assert (once.failures, once.ordered) == (1, DesiredWorkerState.PAUSE)
-    assert once.eligibility.record.causes == (Cause("river/otter", "build", "j-1"),)
+    assert once.eligibility.record.causes == (QuarantineCause("river/otter", "build", "j-1"),)
     ends = [attempt("w-1", Reason.COMPLETED, JobState.SUCCEEDED), attempt("w-1", Reason.MACHINE_FAILED)]
     assert after_ends(once, ends, [job], NOW).failures == 1
     assert after_ends(once, ends[::-1], [job], NOW).failures == 0

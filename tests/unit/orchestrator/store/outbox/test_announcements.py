@@ -11,7 +11,7 @@ from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.domain.statuses import RUN_CONTEXT, Status, context_of
 from solstice_orchestrator.store.outbox.announcements import RunMoved, StateChange, statuses
-from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.records.moment import Moment, StoreRules
 from tests.builders import run_of_one_job
 
 RUNNING_JOB = run_of_one_job(1)
@@ -19,7 +19,7 @@ RUNNING_JOB = run_of_one_job(1)
 
 def announced(*moves: StateChange, public_url: str | None = None) -> list[Status]:
     rng = random.Random(1)
-    moment = Moment(10.0, Rules(new_id=id_source(rng), rng=rng, public_url=public_url))
+    moment = Moment(10.0, StoreRules(new_id=id_source(rng), rng=rng, public_url=public_url))
     return list(statuses(moment, {RUNNING_JOB.run.run_id: RUNNING_JOB.subject}, moves))
 
 

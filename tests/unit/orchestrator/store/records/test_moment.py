@@ -6,14 +6,14 @@ from dataclasses import MISSING, fields
 
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.store import open_store
-from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.records.moment import Moment, StoreRules
 
 RNG = random.Random(1)
-RULES = Rules(new_id=id_source(RNG), rng=RNG)
+RULES = StoreRules(new_id=id_source(RNG), rng=RNG)
 
 
 def test_a_store_that_is_opened_without_more_follows_the_rules_that_hold_without_more() -> None:
-    of_rules = {each.name: each.default for each in fields(Rules) if each.default is not MISSING}
+    of_rules = {each.name: each.default for each in fields(StoreRules) if each.default is not MISSING}
     of_stores = {each.name: each.default for each in inspect.signature(open_store).parameters.values()}
     shared = of_rules.keys() & of_stores.keys()
     assert {name: of_rules[name] for name in shared} == {name: of_stores[name] for name in shared}

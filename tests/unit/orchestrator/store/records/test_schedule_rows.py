@@ -12,7 +12,7 @@ from solstice_common.messages.states import RunState
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.store.decisions.schedule import added, by_hand
-from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.records.moment import Moment, StoreRules
 from solstice_orchestrator.store.records.schedule_rows import (
     SCHEDULE,
     TICK,
@@ -30,7 +30,7 @@ from tests.schedules import spec
 
 def moment(now: float) -> Moment:
     rng = random.Random(1)
-    return Moment(now, Rules(new_id=id_source(rng), rng=rng))
+    return Moment(now, StoreRules(new_id=id_source(rng), rng=rng))
 
 
 DAILY = added(moment(5.0), spec(priority=Priority.HIGH), "mira").schedule

@@ -10,7 +10,7 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.store.decisions.transitions import IllegalMove
-from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from tests.stores import outbox_statuses, running, state_of
 
@@ -18,7 +18,7 @@ from tests.stores import outbox_statuses, running, state_of
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     rng = random.Random(1)
-    async with SqliteStore.open(tmp_path / "s.db", rules=Rules(new_id=id_source(rng), rng=rng)) as opened:
+    async with SqliteStore.open(tmp_path / "s.db", rules=StoreRules(new_id=id_source(rng), rng=rng)) as opened:
         yield opened
 
 

@@ -11,7 +11,7 @@ from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import Concurrency
-from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.store.views import JobFilters, LogChunk
 from tests.builders import job, job_cancel, job_request
@@ -64,7 +64,7 @@ class Watched:
 @pytest.fixture
 async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
     rng = random.Random(1)
-    rules = Rules(new_id=id_source(rng), rng=rng, retry_base_seconds=0.0)
+    rules = StoreRules(new_id=id_source(rng), rng=rng, retry_base_seconds=0.0)
     async with SqliteStore.open(tmp_path / "store.db", rules=rules) as store:
         found = Watched(store)
         await found.watch()

@@ -16,7 +16,7 @@ from solstice_orchestrator.store.postgresql.reading import demand_counts, listin
 from solstice_orchestrator.store.postgresql.tables import start_limits, worker_table
 from solstice_orchestrator.store.postgresql.tables.clock import EstimatedClock
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
-from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.views import (
     AttemptView,
     JobFilters,
@@ -38,7 +38,7 @@ Clock = Callable[[], float]
 class PostgreSQLQueries:
     """Answers the questions of `JobStore`; each answer shows one moment."""
 
-    def __init__(self, database: PostgreSQLDatabase, rules: Rules, clock: Clock | None) -> None:
+    def __init__(self, database: PostgreSQLDatabase, rules: StoreRules, clock: Clock | None) -> None:
         self._database = database
         self._rules = rules
         self._clock = clock

@@ -17,7 +17,7 @@ from solstice_orchestrator.scheduling.quotas import MINUTE
 from solstice_orchestrator.scheduling.rates import BucketScope
 from solstice_orchestrator.scheduling.starts import BucketRow, StartBudget, StartedRow, buckets_of, started_of
 from solstice_orchestrator.store.postgresql.tables.columns import NOW
-from solstice_orchestrator.store.records.moment import Rules
+from solstice_orchestrator.store.records.moment import StoreRules
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
@@ -38,7 +38,7 @@ _STARTED: Final = ", ".join(StartedRow._fields)
 
 
 async def load_budget(
-    connection: "Connection", rules: Rules, test_now: float | None, *, since_seconds: float = 0.0
+    connection: "Connection", rules: StoreRules, test_now: float | None, *, since_seconds: float = 0.0
 ) -> StartBudget:
     """Return the start budget as far as the limits need it.
 
@@ -68,7 +68,7 @@ async def load_budget(
 
 
 async def lock_budget(
-    connection: "Connection", rules: Rules, test_now: float | None, labels: Collection[str]
+    connection: "Connection", rules: StoreRules, test_now: float | None, labels: Collection[str]
 ) -> StartBudget:
     """Return the start budget for a claim for these labels, with its buckets locked.
 

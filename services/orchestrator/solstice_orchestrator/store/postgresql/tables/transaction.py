@@ -25,7 +25,7 @@ from solstice_orchestrator.store.postgresql.tables.columns import ATTEMPT, JOB, 
 from solstice_orchestrator.store.postgresql.tables.writing import statement_of
 from solstice_orchestrator.store.records.attempts import ENDED_ATTEMPTS
 from solstice_orchestrator.store.records.changes import Attempt, Job, RowChanges, Run
-from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.records.moment import Moment, StoreRules
 
 if TYPE_CHECKING:
     import asyncpg
@@ -50,7 +50,7 @@ class PostgreSQLTransaction:
     """One transaction at one moment, carried out wholly or not at all."""
 
     connection: "Connection"
-    rules: Rules
+    rules: StoreRules
     clock: EstimatedClock
     test_now: float | None = None
     """The moment, where a test sets the clock; else the database's clock decides."""

@@ -10,7 +10,7 @@ from solstice_common.storage.sqlite import SqliteDatabase
 from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass
 from solstice_orchestrator.scheduling.workers import WorkerView
-from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.records.moment import Moment, StoreRules
 from solstice_orchestrator.store.sqlite import purge
 from solstice_orchestrator.store.sqlite.reading import demand_counts, views_of_runs, waiting
 from solstice_orchestrator.store.sqlite.tables import start_limits, worker_table
@@ -31,7 +31,7 @@ Clock = Callable[[], float]
 class SqliteQueries:
     """Answers the questions of `JobStore`; each answer shows one moment."""
 
-    def __init__(self, database: SqliteDatabase, rules: Rules, clock: Clock) -> None:
+    def __init__(self, database: SqliteDatabase, rules: StoreRules, clock: Clock) -> None:
         self._database = database
         self._rules = rules
         self._clock = clock

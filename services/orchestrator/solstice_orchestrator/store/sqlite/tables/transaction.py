@@ -32,7 +32,7 @@ from solstice_orchestrator.store.records.changes import (
     RowChanges,
     Run,
 )
-from solstice_orchestrator.store.records.moment import Moment, Rules
+from solstice_orchestrator.store.records.moment import Moment, StoreRules
 from solstice_orchestrator.store.sqlite.tables import start_limits
 from solstice_orchestrator.store.sqlite.tables.worker_table import note_ends
 
@@ -64,7 +64,7 @@ class SqliteTransaction:
         return self.moment.now
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> StoreRules:
         return self.moment.rules
 
 
