@@ -210,9 +210,9 @@ progress = migrations.MigrationProgress(quiet=False)
 dead = "solstice.jobs.v1.critical.dlq"
 step = Step(kind=StepKind.EMPTY, queue=Queue(name=dead), into=dead + ".migrating")
 for count in (7, 54321):
-    spoken.moved(step, count)
-    spoken.waiting(step, count)
-spoken.waiting(step, None)
+    progress.moved(step, count)
+    progress.waiting(step, count)
+progress.waiting(step, None)
 """
 
 

@@ -63,17 +63,17 @@ class _Declaration:
         self._is_refused = False
         self._made: set[str] = set()
 
-    async def ensure(self, wanted: Exchange | Queue) -> None:
-        if self._is_refused and await self._exists(wanted):
+    async def ensure(self, target: Exchange | Queue) -> None:
+        if self._is_refused and await self._exists(target):
             return
         try:
-            await self._declare(wanted)
+            await self._declare(target)
         except AccessRefused:
-            if self._is_refused or not await self._exists(wanted):
+            if self._is_refused or not await self._exists(target):
                 raise
             self._is_refused = True
         else:
-            self._made.add(wanted.name)
+            self._made.add(target.name)
 
     async def bind(self, binding: Binding) -> None:
         """Bind, unless the user may not declare: the admin has done it then."""
@@ -95,19 +95,19 @@ class _Declaration:
             self._channel = await self._wire.open_channel(IgnoringUser())
         return self._channel
 
-    async def _declare(self, wanted: Exchange | Queue) -> None:
+    async def _declare(self, target: Exchange | Queue) -> None:
         channel = await self._open()
-        if isinstance(wanted, Exchange):
-            await _declare_exchange(channel, wanted)
+        if isinstance(target, Exchange):
+            await _declare_exchange(channel, target)
         else:
-            await _declare_queue(channel, wanted)
+            await _declare_queue(channel, target)
 
-    async def _exists(self, wanted: Exchange | Queue) -> bool:
+    async def _exists(self, target: Exchange | Queue) -> bool:
         calls = (await self._open()).calls
-        declare_passively = calls.exchange_declare if isinstance(wanted, Exchange) else calls.queue_declare
+        declare_passively = calls.exchange_declare if isinstance(target, Exchange) else calls.queue_declare
         with link_errors():
             try:
-                await declare_passively(wanted.name, passive=True, timeout=RPC_SECONDS)
+                await declare_passively(target.name, passive=True, timeout=RPC_SECONDS)
             except ChannelNotFoundEntity:
                 return False
         return True

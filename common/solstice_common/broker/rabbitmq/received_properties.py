@@ -176,8 +176,8 @@ def _text_among_plain_values(header: bytes, name: str) -> str | None:
     return None
 
 
-def _values(data: bytes, wanted: str | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield the readable fields of a table, in order; with `wanted`, those of that name."""
+def _values(data: bytes, only: str | None = None) -> Iterator[tuple[str, Any]]:
+    """Yield the readable fields of a table, in order; with `only`, those of that name."""
     left = [MAX_FIELDS]
     for name, start, end in _fields(data):
         left[0] -= 1
@@ -185,7 +185,7 @@ def _values(data: bytes, wanted: str | None = None) -> Iterator[tuple[str, Any]]
             return
         if data[start] in _NESTED and not _bounded(data[start:end], left):
             continue
-        if wanted is None or name == wanted:
+        if only is None or name == only:
             value = _text(data, start, end) or _decoded(decode.embedded_value, data[start:end])
             if value is not None:
                 yield name, value

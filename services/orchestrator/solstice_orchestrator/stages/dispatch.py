@@ -255,15 +255,15 @@ class Dispatch:
             self._governor.started()
         stop = asyncio.Event()
         task = self._jobs.create_task(
-            self._hold(claim, stop), name=f"job {claim.spec.name} #{claim.key.number}"
+            self._run_attempt(claim, stop), name=f"job {claim.spec.name} #{claim.key.number}"
         )
         self._running[claim.key] = _RunningAttempt(
             label=claim.spec.runs_on, since=self._monotonic(), stop=stop, task=task
         )
         # Not in the task itself: a task that is cancelled before it starts never runs a line.
-        task.add_done_callback(lambda _: self._let_go(claim.key))
+        task.add_done_callback(lambda _: self._forget(claim.key))
 
-    async def _hold(self, claim: Claim, stop: asyncio.Event) -> None:
+    async def _run_attempt(self, claim: Claim, stop: asyncio.Event) -> None:
         try:
             await self._execute(claim, stop=stop)
         except Exception:
@@ -272,7 +272,7 @@ class Dispatch:
             with contextlib.suppress(Exception):
                 await self._store.finish(claim.key, _BROKEN)
 
-    def _let_go(self, key: AttemptKey) -> None:
+    def _forget(self, key: AttemptKey) -> None:
         del self._running[key]
         self._wake.set()
 

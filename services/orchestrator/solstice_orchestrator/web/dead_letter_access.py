@@ -93,9 +93,9 @@ class DeadLetterAccess:
 
         def keep(found: DeadLetterFacts) -> DeadLetterFacts:
             # A stranger can publish thousands whose ids begin alike.
-            kept = found.brief() if first else found
-            first[:] = [kept]
-            return kept
+            facts = found.brief() if first else found
+            first[:] = [facts]
+            return facts
 
         found = await self._browse(routes, Selection(ids=(dead_letter_id,)), keep)
         return found[0] if len(found) == 1 else None

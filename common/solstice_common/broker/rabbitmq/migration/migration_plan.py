@@ -194,11 +194,11 @@ def _of_existence(migration: QueueMigration, found: FoundTopology) -> Iterator[T
             difference="has no queue: dead letters that wait for one would end with the old queue",
             remedy=DECLARE,
         )
-    wanted = {
+    sources = {
         migration.source,
         *([migration.interim_name] if migration.in_place else [migration.target.name]),
     }
-    if not wanted & found.queues.keys():
+    if not sources & found.queues.keys():
         yield TopologyDifference(
             object=f"queue {migration.source}",
             difference="is missing: there is nothing to migrate",

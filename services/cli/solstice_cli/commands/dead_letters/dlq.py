@@ -95,9 +95,9 @@ def show(
 
     def keep(finding: DeadLetterFacts) -> DeadLetterFacts:
         # Thousands may begin alike, and only one is shown.
-        kept = finding.brief() if one else finding
-        one[:] = [kept]
-        return kept
+        facts = finding.brief() if one else finding
+        one[:] = [facts]
+        return facts
 
     found = found_dead_letters(settings, choose(ids=[dead_letter], queue=queue), keep, as_json=as_json)
     if len(found) != 1:

@@ -110,8 +110,8 @@ class _Checkout:
             )
         if self._spec.lfs:
             await self._bring_large_files(request, key, directory)
-        wanted = self._spec.submodules
-        if wanted is Submodules.RECURSIVE or (wanted is Submodules.DIRECT and not nesting):
+        which = self._spec.submodules
+        if which is Submodules.RECURSIVE or (which is Submodules.DIRECT and not nesting):
             async with self._written(git, request):
                 submodules = await submodules_of(git, request.repo_url, request.commit_sha)
             for submodule in submodules:

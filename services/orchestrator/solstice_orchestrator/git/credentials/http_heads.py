@@ -29,9 +29,9 @@ class ProxyRequest:
 
     def rewritten(self, authorization: str) -> bytes:
         """Return the request for the proxy, with other credentials; its connection serves nothing else."""
-        kept = [(name, value) for name, value in self.fields if name.lower() not in _OF_ONE_CONNECTION]
+        passed_on = [(name, value) for name, value in self.fields if name.lower() not in _OF_ONE_CONNECTION]
         closing = [] if self.is_tunnel else [("Connection", "close")]
-        return joined(self.line, [*kept, ("Proxy-Authorization", authorization), *closing])
+        return joined(self.line, [*passed_on, ("Proxy-Authorization", authorization), *closing])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +63,8 @@ class ProxyAnswer:
         """Return the answer for git, after which the connection ends."""
         if not self.is_final:
             return joined(self.line, self.fields)
-        kept = [(name, value) for name, value in self.fields if name.lower() not in _OF_ONE_CONNECTION]
-        return joined(self.line, [*kept, ("Connection", "close")])
+        passed_on = [(name, value) for name, value in self.fields if name.lower() not in _OF_ONE_CONNECTION]
+        return joined(self.line, [*passed_on, ("Connection", "close")])
 
 
 def read_request(head: bytes) -> ProxyRequest:

@@ -124,10 +124,10 @@ class _Serving:
             return matched[3], await reader.readexactly(min(body_bytes_of(fields), MESSAGE_BYTES))
 
     async def _batch(self, body: bytes, writer: asyncio.StreamWriter) -> None:
-        wanted = read_batch_request(body)
-        downloads = await self._downloads(wanted)
+        objects = read_batch_request(body)
+        downloads = await self._downloads(objects)
         absent = {}
-        for each in wanted:
+        for each in objects:
             if each.oid not in downloads:
                 absent[each.oid] = "the host has no content for it"
             elif each.size_bytes > self._fetch.max_bytes:
@@ -136,14 +136,14 @@ class _Serving:
                 self._gateway.objects[each.oid], self._gateway.downloads[each.oid] = each, downloads[each.oid]
         for oid, why in absent.items():
             self._gateway.say(Reason.COMMIT_UNUSABLE, f"the LFS object {oid} is not fetched: {why}")
-        answer = batch_answer(wanted, self._gateway.base, absent)
+        answer = batch_answer(objects, self._gateway.base, absent)
         size = ("Content-Length", str(len(answer)))
         writer.write(joined("HTTP/1.1 200 OK", [("Content-Type", MEDIA_TYPE), size, ("Connection", "close")]))
         writer.write(answer)
         await writer.drain()
 
-    async def _downloads(self, wanted: Sequence[LfsObject]) -> Mapping[str, LfsDownload]:
-        upstream, message = self._fetch.upstream, batch_request(wanted)
+    async def _downloads(self, objects: Sequence[LfsObject]) -> Mapping[str, LfsDownload]:
+        upstream, message = self._fetch.upstream, batch_request(objects)
         head = [("Accept", MEDIA_TYPE), ("Content-Type", MEDIA_TYPE), ("Content-Length", str(len(message)))]
         target = batch_path(upstream.parts.path)
         fields = (*head, *self._authorization())

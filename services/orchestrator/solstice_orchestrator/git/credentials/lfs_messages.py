@@ -56,16 +56,16 @@ def batch_path(repo_path: str) -> str:
 def read_batch_request(body: bytes) -> Sequence[LfsObject]:
     """Return the objects that git-lfs wants to download; ValueError for anything else."""
     message = _object(json.loads(body))
-    wanted = message.get("objects")
-    if message.get("operation") != "download" or not isinstance(wanted, list) or len(wanted) > MAX_OBJECTS:
+    listed = message.get("objects")
+    if message.get("operation") != "download" or not isinstance(listed, list) or len(listed) > MAX_OBJECTS:
         raise ValueError("no download")
-    return [_lfs_object(_object(each)) for each in wanted]
+    return [_lfs_object(_object(each)) for each in listed]
 
 
 def batch_request(objects: Sequence[LfsObject]) -> bytes:
     """Return the message to the host."""
-    wanted = [{"oid": each.oid, "size": each.size_bytes} for each in objects]
-    message = {"operation": "download", "transfers": ["basic"], "objects": wanted, "hash_algo": "sha256"}
+    listed = [{"oid": each.oid, "size": each.size_bytes} for each in objects]
+    message = {"operation": "download", "transfers": ["basic"], "objects": listed, "hash_algo": "sha256"}
     return json.dumps(message).encode()
 
 

@@ -40,8 +40,8 @@ class StoreNotifier:
             self._pending_here |= topics
 
     def _notify_here(self, topics: StoreTopic) -> None:
-        for notified, wanted in self._listeners.items():
-            if topics & wanted:
+        for notified, listened_to in self._listeners.items():
+            if topics & listened_to:
                 notified.set()
 
     def _paused(self) -> None:
