@@ -176,7 +176,7 @@ async def test_every_tick_is_one_run_although_orchestrators_are_killed_and_clock
     assert all(run.event == "schedule" for run in runs)
     sys.stdout.write(
         f"{len(runs)} runs in {ended - begun:.0f} s, late by {statistics.median(lateness):.3f} s in the median,"
-        f" {sorted(lateness)[-2]:.3f} s at most but for the one that was killed\n"
+        f" {sorted(lateness)[-2]:.3f} s at most except for the one that was killed\n"
     )
 
 

@@ -437,7 +437,7 @@ async def test_old_bodies_go_and_what_was_decided_stays(inbox: InboxStore) -> No
     assert (await inbox.strip(NOON + 36000 * 9, 100)).rows == 6
 
 
-async def test_old_deliveries_are_forgotten_but_for_those_not_with_the_broker(inbox: InboxStore) -> None:
+async def test_old_deliveries_are_forgotten_except_for_those_not_with_the_broker(inbox: InboxStore) -> None:
     await filled(inbox)
     everything = NOON + 36000 * 9
     assert await inbox.forgettable(NOON + 3600 * 5) == 5

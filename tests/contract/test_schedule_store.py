@@ -365,7 +365,7 @@ class TestTicks:
         assert (claimed.tasks, claimed.settled) == ([], [])
         assert (await the_schedule(schedule_store)).next_at == NOON + HOUR
 
-    async def test_one_that_waits_for_its_forge_meanwhile_fires_all_the_same(
+    async def test_one_that_waits_for_its_forge_meanwhile_fires_nevertheless(
         self, schedule_store: ScheduleStore, clock: ManualClock
     ) -> None:
         await added_schedule(schedule_store)

@@ -114,7 +114,7 @@ class TestInvalidExamples:
         with pytest.raises(ValidationError):
             Draft202012Validator(schema_of(refused_by(path).VERSION)).validate(json.loads(path.read_bytes()))
 
-    def test_every_reason_of_the_models_is_shown_but_for_size(self) -> None:
+    def test_every_reason_of_the_models_is_shown_except_for_size(self) -> None:
         shown = {path.stem.partition(".")[0] for path in INVALID}
         assert shown == {"not_utf8", "not_json", "not_an_object", "unknown_version", "invalid_field"}
 

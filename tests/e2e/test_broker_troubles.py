@@ -139,7 +139,7 @@ async def test_enqueue_says_that_a_request_found_no_queue(
     )
 
 
-async def test_a_webhook_that_found_no_queue_is_built_all_the_same(
+async def test_a_webhook_that_found_no_queue_is_built_nevertheless(
     deployment: Deployment, gated_jobs: GatedJobs
 ) -> None:
     repository, commits = gated_jobs.repository("anvil", WORKFLOW, commits=2)

@@ -2,7 +2,7 @@
 
 Its kernel is Debian's; its files are those of this machine, which it cannot change. Memory is mounted at /mnt, /run,
 /var/tmp and /dev/shm, and control groups of version 2 at /sys/fs/cgroup. No KVM is needed, and none is used: a
-`/dev/kvm` that opens may hang all the same.
+`/dev/kvm` that opens may hang nevertheless.
 """
 
 import gzip

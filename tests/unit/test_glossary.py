@@ -99,8 +99,8 @@ VAGUE_EVENTS: Final = METAPHORS | VAGUE | {"away", "dead", "disturbed", "found",
 LOG_EVENTS: Final = (common_events.LogEvent, forge_events.LogEvent, orchestrator_events.LogEvent)
 FIRST_LINE_WORDS: Final = 15
 UNUSUAL: Final = re.compile(
-    r"\b(anew|anybody|everybody|for ever|in vain|lest|likewise|mend(?:s|ed|ing)?|nobody|shall|somebody|whatever|"
-    r"whichever|whoever)\b",
+    r"\b(all the same|anew|anybody|but for|everybody|for ever|for want of|in vain|lest|likewise|mend(?:s|ed|ing)?|"
+    r"nobody|shall|somebody|thereby|whatever|whichever|whoever)\b",
     re.IGNORECASE,
 )
 """Words that stand for no named subject, or that a reader who learned English late has to look up."""

@@ -22,7 +22,7 @@ EXCEPTIONS: Final[Mapping[str, str]] = {
     "solstice_forge.api.routes": "the addresses of the API, beside what answers them",
     "solstice_orchestrator.store.worker_registry": "a part of the store's protocol",
 }
-"""Modules that would join their only importer, but for this."""
+"""Modules that would join their only importer, except for this."""
 PER_KIND: Final = frozenset({"sqlite", "postgresql", "forges", "remote", "commands"})
 """Folders with one module per database, forge or command, which one table imports."""
 

@@ -16,7 +16,7 @@ _CONTROL: Final = re.compile(
       \x1b\[[0-?]*[ -/]*[@-~]                   # control sequences, colours among them
     | \x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)   # titles, links, device control
     | \x1b[ -/]*[0-~]                           # other escape sequences
-    | [\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]     # single controls, but for tab, line feed and carriage return
+    | [\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]     # single controls, except for tab, line feed and carriage return
     | [\u200e\u200f\u202a-\u202e\u2066-\u2069]   # what turns the direction of text (Unicode UAX #9)
     """,
     re.VERBOSE,

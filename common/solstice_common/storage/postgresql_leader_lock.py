@@ -43,7 +43,7 @@ class LeaderLock:
 
     @property
     def is_lost(self) -> bool:
-        """Whether this process leads, but for a connection that it has lost."""
+        """Whether this process leads, except for a connection that it has lost."""
         return self._is_leading and not self.acquired.is_set()
 
     @asynccontextmanager

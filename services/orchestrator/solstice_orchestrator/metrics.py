@@ -164,7 +164,7 @@ class Metrics(MetricsTable):
     )
     _refusing = gauge(
         "solstice_governor_refusing",
-        "1 while this worker starts no jobs for want of the resource.",
+        "1 while this worker starts no jobs for lack of the resource.",
         labels=("resource",),
         at_zero=Resource,
     )

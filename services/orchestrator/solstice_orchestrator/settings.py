@@ -296,7 +296,7 @@ class OrchestratorSettings(
     governor_patience_seconds: float = Field(
         default=300.0,
         ge=0,
-        description="When only the load has kept a worker from starting anything for so long, one job starts all the same; "
+        description="When only the load has kept a worker from starting anything for so long, one job starts nevertheless; "
         "0: none does.",
     )
     adaptive_concurrency: bool = Field(

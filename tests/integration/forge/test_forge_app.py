@@ -203,7 +203,7 @@ async def test_announced_size_over_the_limit_is_413_without_reading(client: http
 
 
 async def test_unannounced_size_over_the_limit_is_413_while_it_arrives(client: httpx2.AsyncClient) -> None:
-    """The sender never ends its body, and is answered all the same."""
+    """The sender never ends its body, and is answered nevertheless."""
     _, headers = push(1)
     chunk = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
     status, document = await raw(client, headers, b"transfer-encoding: chunked\r\n\r\n" + chunk * 3)

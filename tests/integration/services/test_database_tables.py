@@ -12,7 +12,7 @@ from tests.servers.postgresql import ScratchDatabase
 
 
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
-async def test_postgresql_has_the_tables_and_columns_of_sqlite_but_for_those_declared(
+async def test_postgresql_has_the_tables_and_columns_of_sqlite_except_for_those_declared(
     schema: Schema, postgresql_database: ScratchDatabase
 ) -> None:
     url = postgresql_database.url

@@ -23,7 +23,7 @@ TOPOLOGY: Final = "solstice:topology"
 
 
 def is_denied(why: str) -> bool:
-    """Whether the server refused a command for want of a right."""
+    """Whether the server refused a command for lack of a right."""
     return DENIED.search(why) is not None or why.startswith("DENIED ")
 
 

@@ -38,7 +38,7 @@ def awaits_approval(request: JobRequestV1) -> bool:
 def is_vouched_for(request: JobRequestV1) -> bool:
     """Return whether a person approves this very commit before any job starts.
 
-    The code remains untrusted all the same.
+    The code remains untrusted nevertheless.
     """
     return request.needs_approval is True or request.approves is True
 

@@ -52,7 +52,7 @@ PASSED_ON: Final = frozenset(
         "SSH_AUTH_SOCK",
     }
 )
-"""The variables of the orchestrator's environment that git gets, but for proxies with passwords."""
+"""The variables of the orchestrator's environment that git gets, except for proxies with passwords."""
 
 STDERR_BYTES: Final = 64 * 1024
 TRACE_BYTES: Final = 256 * 1024

@@ -128,7 +128,7 @@ def start(
 async def wait_for_exit(process: subprocess.Popen[bytes]) -> int:
     """Return the exit code of a child that ends soon.
 
-    A cancelled caller waits all the same, so that no zombie is left.
+    A cancelled caller waits nevertheless, so that no zombie is left.
     """
     code = process.poll()
     return (

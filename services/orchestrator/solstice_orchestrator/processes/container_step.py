@@ -16,7 +16,7 @@ The step's environment are our variables whose names begin with JOB_, without th
 and programs on this machine must not obey them. What only this side knows is written into `DIRECTORY/facts` as JSON:
 `starting` until the container has started, `unstarted` (an exit code) when it did not, `unlimited` when it lacks a limit
 of those in `DIRECTORY/limits`, `gone` when it ended before the step had, and `killed`, the processes in it that the
-kernel has ended for want of memory. The job can reach neither the directory nor this process.
+kernel has ended for lack of memory. The job can reach neither the directory nor this process.
 """
 
 import contextlib
@@ -217,7 +217,7 @@ def _groups(pid: int) -> dict[str, Path]:
 
 
 def _memory_events(pid: int) -> Path | None:
-    """Return the file that counts what the kernel kills for want of memory."""
+    """Return the file that counts what the kernel kills for lack of memory."""
     groups = _groups(pid)
     if "memory" in groups:
         return groups["memory"] / "memory.oom_control"

@@ -3,7 +3,7 @@
 Run as `python -I -S supervisor.py [GROUP]`, or forked by `supervisor_starter.py`, with the standard library alone, in a
 session of its own:
 
-* GROUP is the directory of the job's control group, which the supervisor joins, and thereby all that it starts;
+* GROUP is the directory of the job's control group, which the supervisor joins, and so does all that it starts;
 * standard input is the control pipe: one line of JSON with the plan, `go` for each step that may begin, and `stop` to
   end the job with grace. With `setup` in the plan, the first step has so many seconds, and the job's time begins after
   it. When the pipe closes, the orchestrator is gone or wants an end at once: all processes are killed;

@@ -9,8 +9,8 @@ when it is ready, and leaves nothing. Everything is in DIRECTORY:
   this attempt to the image there, in a file without a name;
 * `steps` is a socket. `vm_step.py` asks there for one step, and gets its status;
 * `facts` is what only this side knows, as JSON: `starting` until the guest is ready, `unready` (why it never was, and
-  whether for want of disk space, `full`), `gone` (the exit code of QEMU) with `words` when QEMU ended before a step had, and `killed`, the processes that the
-  guest's kernel has ended for want of memory.
+  whether for lack of disk space, `full`), `gone` (the exit code of QEMU) with `words` when QEMU ended before a step had, and `killed`, the processes that the
+  guest's kernel has ended for lack of memory.
 
 The guest (guest_agent.sh) has two ports. On `control` we send it lines, and it answers in lines: `ready`, `broken WHY`,
 `end NAME STATUS KILLED`. On `log` it sends the output of all steps, with a mark after each one, so that a step has only
@@ -87,14 +87,14 @@ class Vm:
         self._log = LogOfSteps(self._token)
         self._tails = {"console": b"", "words": b""}
         self._ends: dict[str, tuple[int, int]] = {}
-        """The status of each step that has ended, and the processes that were killed for want of memory."""
+        """The status of each step that has ended, and the processes that were killed for lack of memory."""
         self._step: tuple[str, socket.socket] | None = None
         self._moved = 0.0
         """When the log moved for the last time, or a step ended."""
         self._ready = self._is_ending = self._left = False
         """Whether the guest is ready, all of it was asked to end, and QEMU has closed everything."""
         self._why, self._full = "", False
-        """Why it was not ready, and whether that was for want of disk space."""
+        """Why it was not ready, and whether that was for lack of disk space."""
 
     def run(self) -> None:
         signals, wakeup = os.pipe()

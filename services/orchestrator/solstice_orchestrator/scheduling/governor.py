@@ -133,7 +133,7 @@ def startable(limits: MachineLimits, processors: int, starting: int) -> int | No
 
 
 def out_of_patience(refusal: StartRefusal, waited_seconds: float, patience_seconds: float) -> bool:
-    """Whether one job starts all the same, after waiting so long; patience of 0: never."""
+    """Whether one job starts nevertheless, after waiting so long; patience of 0: never."""
     return refusal.resource in PATIENT_RESOURCES and 0 < patience_seconds <= waited_seconds
 
 

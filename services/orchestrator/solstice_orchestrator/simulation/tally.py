@@ -1,6 +1,6 @@
 """Counts of a simulation: every wait, and the use of slots. Pure.
 
-The memory is constant but for one number per job.
+The memory is constant except for one number per job.
 """
 
 from array import array

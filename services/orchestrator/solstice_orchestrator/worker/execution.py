@@ -213,7 +213,7 @@ async def _masked(masking: Masking, data: bytes) -> bytes:
         # To its end: the next call continues where this one ended.
         return await run_to_completion(asyncio.to_thread(feed), "mask output")
     except RuntimeError:
-        # No thread could be started. If one makes this call later all the same, it finds no piece.
+        # No thread could be started. If one makes this call later nevertheless, it finds no piece.
         return feed()
 
 

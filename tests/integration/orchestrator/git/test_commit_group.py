@@ -170,7 +170,7 @@ async def test_commits_of_a_small_repository_come_with_their_small_files(
 
     # Twice for an unknown repository, then without a client of git.
     assert [await fetches_of(), await fetches_of(), await fetches_of()] == [2, 0, 0]
-    # Large files are left out all the same, by git.
+    # Large files are left out nevertheless, by git.
     assert await fetches_of(**{"large.bin": os.urandom(4_000_000)}) == 1
     assert await fetches_of() == 1
     # It has many small ones by now.

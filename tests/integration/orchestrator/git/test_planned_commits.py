@@ -91,7 +91,7 @@ class Harbour:
 
 
 def files_of(place: Path) -> dict[str, tuple[int, bytes]]:
-    """Mode and content of all below, but for packs, the index and the reflog."""
+    """Mode and content of all below, except for packs, the index and the reflog."""
     return {
         name: (
             path.lstat().st_mode,

@@ -84,7 +84,7 @@ async def test_a_login_fetches_private_images_and_no_process_job_or_file_shows_i
         assert PASSWORD not in jobs.text
         assert shows(tmp_path, PASSWORD) == []
         assert shows(podman.folder, PASSWORD) == []
-        # It is on this machine by now, and a stranger gets it all the same only by the operator's word.
+        # It is on this machine by now, and a stranger gets it nevertheless only by the operator's word.
         outcome = await jobs.run("echo never", container=private, request={"trusted": False})
         assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.CONTAINER_REFUSED)
         outcome = await jobs.run(

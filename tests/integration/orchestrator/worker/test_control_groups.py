@@ -224,7 +224,7 @@ async def test_a_job_that_leaves_its_group_is_found_by_its_parents(place: Path, 
 
 @NEEDS_PROC
 @NEEDS_OTHER_USER
-async def test_where_no_group_may_be_made_jobs_run_and_end_all_the_same(place: Path, delegated: Path) -> None:
+async def test_where_no_group_may_be_made_jobs_run_and_end_nevertheless(place: Path, delegated: Path) -> None:
     seconds_asleep = unique_sleep()
     for name in (".", "cgroup.procs"):
         os.chown(delegated / name, 0, 0)

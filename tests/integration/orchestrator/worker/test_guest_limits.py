@@ -108,7 +108,7 @@ def test_memory_processes_and_processors_of_a_job_are_limited_with_control_group
         assert "fork" in facts["text"]
         assert used["refused"] > 0
         assert succeeded(facts["text"]) == ([CONTROL] if user else [])
-        # Nothing here waits for a clock between the end of a process for want of memory and the outcome. Simulated
+        # Nothing here waits for a clock between the end of a process for lack of memory and the outcome. Simulated
         # processors are up to thirty times slower than those of a machine, which tests of containers hold to two seconds.
         (known,) = facts["known"]
         assert known - used["killed"] / 1e6 < KNOWN_SECONDS

@@ -317,7 +317,7 @@ async def test_a_job_that_closes_its_output_goes_on(harness: ExecutorHarness) ->
     assert outcome.exit_code == 6
 
 
-async def test_a_job_that_floods_a_blocked_log_times_out_all_the_same(harness: ExecutorHarness) -> None:
+async def test_a_job_that_floods_a_blocked_log_times_out_nevertheless(harness: ExecutorHarness) -> None:
     free = asyncio.Event()
 
     async def log(data: bytes) -> None:
@@ -584,7 +584,7 @@ async def test_workspaces_are_spread_over_the_disk_where_the_file_system_can(tmp
             assert int.from_bytes(flags[:4], sys.byteorder) & TOP_OF_HIERARCHY
 
 
-async def test_a_file_system_that_spreads_nothing_takes_workspaces_all_the_same() -> None:
+async def test_a_file_system_that_spreads_nothing_takes_workspaces_nevertheless() -> None:
     spread(Path("/dev/null"))
     spread(Path("/proc"))
     spread(Path("/nowhere"))

@@ -143,7 +143,7 @@ async def test_with_services_only_job_and_service_reach_each_other_and_nothing_e
 async def test_services_of_two_jobs_do_not_meet_where_both_have_a_network(
     jobs: ContainerJobs, podman: PodmanStore
 ) -> None:
-    # Without CAP_NET_ADMIN podman gives no container a network; the tests of `services-only` run all the same.
+    # Without CAP_NET_ADMIN podman gives no container a network; the tests of `services-only` run nevertheless.
     if not networks_can_be_made():
         pytest.skip("not asked for: this machine may not make networks")
     words: dict[str, list[bytes]] = {"first": [], "second": []}

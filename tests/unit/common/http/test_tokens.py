@@ -182,7 +182,7 @@ class TestListening:
         with pytest.raises(ConfigurationError, match=r"SOME_HOST is '192\.0\.2\.1'.*solstice token create"):
             check_listening(access, host="192.0.2.1", setting="SOME_HOST")
 
-    def test_the_operator_may_want_it_all_the_same(self, access: Access) -> None:
+    def test_the_operator_may_want_it_nevertheless(self, access: Access) -> None:
         opened = Access(file=access.file, is_open=True)
         check_listening(opened, host="192.0.2.1", setting="SOME_HOST")
         assert opened.admit(TokenScope.OPERATE, authorization="Bearer x", is_local=False) == Caller(

@@ -115,6 +115,6 @@ def test_a_pattern_matches_what_its_documentation_says(pattern: str, name: str) 
     ],
     ids=["parts", "characters", "both"],
 )
-def test_name_that_a_stranger_made_long_is_decided_all_the_same(pattern: str, name: str) -> None:
+def test_name_that_a_stranger_made_long_is_decided_nevertheless(pattern: str, name: str) -> None:
     """By looking again at every place where it might have begun, not within a lifetime."""
     assert not fits(name, [pattern])

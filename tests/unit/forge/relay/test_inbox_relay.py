@@ -229,7 +229,7 @@ async def test_new_delivery_wakes_the_relay() -> None:
     assert broker.calls == [["a"]]
 
 
-async def test_request_of_a_newer_version_is_published_all_the_same() -> None:
+async def test_request_of_a_newer_version_is_published_nevertheless() -> None:
     inbox, broker = ListInbox("a"), ScriptedBroker()
     newer = b'{"request_id": "a", "schema_version": "jobrequest.v1", "priority": "someday", "repo_url": 7}'
 

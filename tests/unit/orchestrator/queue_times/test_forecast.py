@@ -104,7 +104,7 @@ def test_with_few_jobs_of_a_repository_those_of_the_label_are_asked() -> None:
         (1202.0, ForecastAccuracy.LATE, 2.0),
     ],
 )
-def test_a_forecast_is_checked_but_for_the_second_that_clocks_differ(
+def test_a_forecast_is_checked_except_for_the_second_that_clocks_differ(
     started_at: float, accuracy: ForecastAccuracy, error: float
 ) -> None:
     found = check_forecast(Forecast(earliest=1100.0, latest=1200.0), started_at)

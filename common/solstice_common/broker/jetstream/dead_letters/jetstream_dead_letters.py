@@ -101,7 +101,7 @@ class _Hold:
                 await self._presence.unsubscribe()
 
     def release(self, start: int, end: int, *, keep: Collection[int]) -> None:
-        """Release the sequences from `start` on and before `end`, but for those to keep."""
+        """Release the sequences from `start` on and before `end`, except for those to keep."""
         self.sequences -= {each for each in self.sequences if start <= each < end and each not in keep}
 
     async def claim(self, sequences: Collection[int]) -> list[int]:

@@ -23,7 +23,7 @@ _COMMIT_ONLY: Final = (
 )
 _PARENT: Final = re.compile(r"^parent ([0-9a-f]{40,64})$", re.MULTILINE)
 WITHOUT_MERGES: Final = frozenset({Source.FORGEJO, Source.GITEA})
-"""Forges that keep no merge results: nothing is waited for there. A ref that is there counts all the same."""
+"""Forges that keep no merge results: nothing is waited for there. A ref that is there counts nevertheless."""
 
 
 class _Merge(NamedTuple):

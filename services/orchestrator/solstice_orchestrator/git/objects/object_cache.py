@@ -46,7 +46,7 @@ _KINDS: Final = frozenset({".pack", ".idx"})
 MAX_PACKS: Final = 16
 """A commit with more packs than this is no base of another: the next one is fetched as a whole."""
 KNOWN_REF: Final = Path("refs", "solstice", "known")
-"""Tells git, and thereby the git host, which commit is here already."""
+"""Tells git, which tells the git host, which commit is here already."""
 _MAY_SUCCEED_ALONE: Final = frozenset({Reason.CHECKOUT_FAILED, Reason.COMMIT_UNUSABLE})
 
 

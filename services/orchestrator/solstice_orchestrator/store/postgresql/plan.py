@@ -60,7 +60,7 @@ async def _begin(transaction: PostgreSQLTransaction, now: float) -> None:
 async def take_back_planning(
     transaction: PostgreSQLTransaction, worker_id: str, claimed: Collection[str]
 ) -> None:
-    """Release the worker's planning, but for the runs in `claimed`."""
+    """Release the worker's planning, except for the runs in `claimed`."""
     status = await transaction.connection.execute(
         "UPDATE runs SET plan_worker = NULL, plan_since = NULL WHERE plan_worker = $1 AND run_id <> ALL($2)",
         worker_id,

@@ -69,7 +69,7 @@ def _due(transaction: SqliteTransaction, limit: int) -> Sequence[str]:
 
 
 def take_back_planning(transaction: SqliteTransaction, worker_id: str, claimed: Collection[str]) -> None:
-    """Release the worker's planning, but for the runs in `claimed`."""
+    """Release the worker's planning, except for the runs in `claimed`."""
     transaction.connection.execute(
         "UPDATE runs SET plan_worker = NULL, plan_since = NULL WHERE state = 'planning' AND plan_worker = ?"
         " AND run_id NOT IN (SELECT value FROM json_each(?))",

@@ -229,7 +229,7 @@ def worker_remark(worker: WorkerView, now: float) -> str:
 
 def _pressure(worker: WorkerView, now: float) -> str:
     if worker.refuses is not None:
-        return f"Starts no jobs for want of {worker.refuses}: {refusal_text(worker, now)}."
+        return f"Starts no jobs for lack of {worker.refuses}: {refusal_text(worker, now)}."
     if worker.repositories_last:
         return (
             "Was quarantined after infrastructure failures: until a job has ended here by itself, jobs of other repositories "

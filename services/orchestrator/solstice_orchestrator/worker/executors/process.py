@@ -241,7 +241,7 @@ class ProcessExecutor:
             lost = overdue or verdict.how == "vanished"
             if lost:
                 await supervisor.kill()
-            # With its verdict the job's processes have ended. Another job can hold the log pipe open all the same.
+            # With its verdict the job's processes have ended. Another job can hold the log pipe open nevertheless.
             written = tasks.create_task(supervisor.all_written(), name="job output written")
             await asyncio.wait(
                 [pumping] if lost else [pumping, written],

@@ -144,7 +144,7 @@ class SupervisorHandle:
         try:
             await asyncio.to_thread(self._kill)
         except RuntimeError:
-            # The job has used up all processes and threads. It is killed all the same.
+            # The job has used up all processes and threads. It is killed nevertheless.
             self._kill()
         await kill_orphans()
 
@@ -167,7 +167,7 @@ class SupervisorHandle:
             await self.kill()
             code = await exit_code(self._process)
         # A supervisor that ends with 0 left nothing; the kernel tells us the code, so no job can forge it. Now and then
-        # we look all the same: git may have left zombies. The group ends with the workspace in any case.
+        # we look nevertheless: git may have left zombies. The group ends with the workspace in any case.
         if code != 0 and self._group and not await self._group.end():
             LOG.error(LogEvent.PROCESSES_NOT_ENDED, directory=str(self._group.path), count=None)
         await kill_orphans(pause_seconds=ORPHANS_SECONDS if code == 0 else 0.0)

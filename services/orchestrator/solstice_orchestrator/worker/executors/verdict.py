@@ -106,7 +106,7 @@ def to_outcome(
             )
         case _:
             state, reason, code = JobState.FAILED, Reason.STEP_FAILED, None
-            detail = "the supervisor of the job's processes was killed: by the job, or for want of memory"
+            detail = "the supervisor of the job's processes was killed: by the job, or for lack of memory"
     return Outcome(
         state=state, reason=reason, exit_code=code, step=step.name if step else None, detail=detail
     )

@@ -66,7 +66,7 @@ OUTCOMES = {
             Reason.STEP_FAILED,
             None,
             None,
-            "the supervisor of the job's processes was killed: by the job, or for want of memory",
+            "the supervisor of the job's processes was killed: by the job, or for lack of memory",
         ),
     ),
 }

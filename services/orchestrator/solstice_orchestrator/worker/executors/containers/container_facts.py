@@ -31,7 +31,7 @@ class ContainerFacts:
     gone: bool = False
     """Whether the container ended before the step had."""
     killed: int = 0
-    """Processes that the kernel ended for want of memory."""
+    """Processes that the kernel ended for lack of memory."""
     service: str = ""
     """The service that kept the steps from their end."""
     died: int | None = None

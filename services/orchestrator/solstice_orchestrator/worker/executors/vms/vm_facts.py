@@ -25,11 +25,11 @@ class VmFacts:
     unready: str = ""
     """Why it never was."""
     full: bool = False
-    """Whether that was for want of disk space."""
+    """Whether that was for lack of disk space."""
     gone: int | None = None
     """The exit code of QEMU, where it ended before a step had."""
     killed: int = 0
-    """Processes that the guest's kernel ended for want of memory."""
+    """Processes that the guest's kernel ended for lack of memory."""
     lost: bool = False
     """Whether `vm_host.py` was killed."""
     words: str = ""

@@ -286,7 +286,7 @@ def test_what_did_not_change_is_not_written(changes: RowChanges) -> None:
     assert statement_of(changes) is None
 
 
-def test_rows_that_are_all_the_same_are_refused() -> None:
+def test_identical_rows_are_refused() -> None:
     """They would become one."""
     with pytest.raises(ValueError, match="rows of attempts that are all the same"):
         statement_of(RowChanges(attempts=[attempt(1)] * 2))
