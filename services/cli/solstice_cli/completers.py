@@ -157,9 +157,9 @@ def _answer(context: typer.Context, request: Request) -> Found:
     url = context.params.get("solstice_url")
     settings = found_settings(ClientSettings, {} if url is None else {"solstice_url": url})
 
-    async def asked() -> Found:
+    async def answered() -> Found:
         async with asyncio.timeout(SECONDS), OrchestratorClient.of(settings) as api:
             return await request(api)
 
     # Unlike `asyncio.run`, this does not wait for a name server that does not answer.
-    return asyncio.new_event_loop().run_until_complete(asked())
+    return asyncio.new_event_loop().run_until_complete(answered())

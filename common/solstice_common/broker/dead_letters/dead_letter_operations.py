@@ -116,7 +116,7 @@ class _Oldest(Generic[T]):
         return True
 
     def read(self) -> list[T]:
-        return [kept for *_, kept in sorted(self._heap, key=itemgetter(0, 1), reverse=True)]
+        return [item for *_, item in sorted(self._heap, key=itemgetter(0, 1), reverse=True)]
 
 
 async def _see_all(queue: DeadLetterQueue, see: See, *, whole: bool, on_held: OnHeld) -> None:

@@ -24,7 +24,7 @@ def newest_numbers(context: typer.Context, incomplete: str) -> Sequence[tuple[st
     if where.startswith("sqlite:") and not sqlite_path(where).exists():
         return ()
 
-    async def asked() -> Sequence[DeliveryEntry]:
+    async def found_entries() -> Sequence[DeliveryEntry]:
         async with asyncio.timeout(SECONDS), open_inbox(where) as inbox:
             return (await inbox.entries(DeliveryFilter(), limit=NEWEST)).entries
 
@@ -33,6 +33,6 @@ def newest_numbers(context: typer.Context, incomplete: str) -> Sequence[tuple[st
             str(each.row_id),
             f"{each.event_name} of {each.repo_full_name or each.source_name}, {each.decision.value}",
         )
-        for each in asyncio.run(asked())
+        for each in asyncio.run(found_entries())
         if str(each.row_id).startswith(incomplete)
     ]

@@ -151,10 +151,10 @@ def _failure_of(name: str, plan: dict[str, Any]) -> ServiceFailure:
     # Not `podman wait`, which may wait for podman's own clearing up, for twenty seconds.
     deadline, code = time.monotonic() + NOTED_SECONDS, -1
     while code < 0 and time.monotonic() < deadline:
-        asked = subprocess.run(
+        inspected = subprocess.run(
             question, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=_own_variables()
         )
-        state, _, number = asked.stdout.decode().strip().partition(" ")
+        state, _, number = inspected.stdout.decode().strip().partition(" ")
         if state in {"exited", "stopped"}:
             code = int(number)
         else:

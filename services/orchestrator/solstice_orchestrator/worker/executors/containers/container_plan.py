@@ -97,18 +97,18 @@ class ContainerPlan(ImagePlan):
 
 def container_plan(execution: Execution, rules: ContainerRules) -> ContainerPlan | Outcome:
     """Return the job's container, or its failure if it may not have one."""
-    wanted = execution.spec.container
-    if not (written := wanted.image or rules.default_image):
+    requested = execution.spec.container
+    if not (written := requested.image or rules.default_image):
         return refused("the job names no image, and this worker has no DEFAULT_IMAGE")
-    if len(wanted.services) > rules.services:
+    if len(requested.services) > rules.services:
         return refused(
-            f"the job asks for {len(wanted.services)} services; a job here may have {rules.services} (CONTAINER_SERVICES)"
+            f"the job asks for {len(requested.services)} services; a job here may have {rules.services} (CONTAINER_SERVICES)"
         )
-    own = _image_plan(execution, rules, "the job", written, wanted)
+    own = _image_plan(execution, rules, "the job", written, requested)
     if isinstance(own, Outcome):
         return own
     services = []
-    for each in wanted.services:
+    for each in requested.services:
         who = f"the service {each.name!r}"
         container = _image_plan(execution, rules, who, each.image, each)
         if isinstance(container, Outcome):
@@ -116,7 +116,7 @@ def container_plan(execution: Execution, rules: ContainerRules) -> ContainerPlan
         ready_seconds = each.ready_seconds or rules.ready_seconds
         services.append(ServicePlan(spec=each, container=container, ready_seconds=ready_seconds))
     # Code of strangers reaches no network; its workflow file cannot change that.
-    network = (wanted.network or rules.network) if own.is_trusted else NetworkAccess.NONE
+    network = (requested.network or rules.network) if own.is_trusted else NetworkAccess.NONE
     if services and network is NetworkAccess.NONE:
         network = NetworkAccess.SERVICES_ONLY
     return ContainerPlan(
@@ -137,18 +137,18 @@ def _image_plan(
     rules: ContainerRules,
     who: str,
     written: str,
-    wanted: ContainerSpec | ServiceSpec,
+    requested: ContainerSpec | ServiceSpec,
 ) -> ImagePlan | Outcome:
     """Return a container that `who` asks for, or why it is not to be had."""
     image = full_name(written)
     if not is_image_name(written) or not is_allowed(image, rules.allowed):
         return refused(f"the image {image} is not among the ALLOWED_IMAGES of this worker")
-    if (wanted.memory_bytes or 0) > rules.memory_bytes:
+    if (requested.memory_bytes or 0) > rules.memory_bytes:
         return refused(
-            f"{who} asks for {wanted.memory_bytes} bytes of memory; a job here may have {rules.memory_bytes}"
+            f"{who} asks for {requested.memory_bytes} bytes of memory; a job here may have {rules.memory_bytes}"
         )
-    if (wanted.cpus or 0) > rules.cpus:
-        return refused(f"{who} asks for {wanted.cpus:g} processors; a job here may have {rules.cpus:g}")
+    if (requested.cpus or 0) > rules.cpus:
+        return refused(f"{who} asks for {requested.cpus:g} processors; a job here may have {rules.cpus:g}")
     trusted = is_trusted(execution.request, rules.v1_trust)
     login = login_of(image, rules.logins, execution.request.repo_url, is_trusted=trusted)
     if isinstance(login, LoginRefused):
@@ -156,11 +156,11 @@ def _image_plan(
         return refused(f"the image {image} is for other repositories, or for trusted runs alone")
     return ImagePlan(
         image=image,
-        pull=wanted.pull or rules.pull,
+        pull=requested.pull or rules.pull,
         login=login,
         is_trusted=trusted,
-        memory_bytes=wanted.memory_bytes or rules.memory_bytes,
-        cpus=wanted.cpus or rules.cpus,
+        memory_bytes=requested.memory_bytes or rules.memory_bytes,
+        cpus=requested.cpus or rules.cpus,
         processes=rules.processes,
     )
 

@@ -152,11 +152,11 @@ def _state_of(file: Path | None) -> FileState | None:
 def _found(name: str, fields: Sequence[str]) -> FoundImage | None:
     """Return the image, unless podman knows its digest from another repository alone."""
     image_id, digest, *known = fields
-    tagged, _, wanted = name.partition("@")
+    tagged, _, named_digest = name.partition("@")
     repository = re.sub(r":[^:/]*$", "", tagged)
     digests = [each.partition("@")[2] for each in known if each.startswith(f"{repository}@")]
-    if wanted:
-        return FoundImage(image_id=image_id, digest=wanted) if wanted in digests else None
+    if named_digest:
+        return FoundImage(image_id=image_id, digest=named_digest) if named_digest in digests else None
     return FoundImage(image_id=image_id, digest=digest if digest in digests else [*digests, digest][0])
 
 

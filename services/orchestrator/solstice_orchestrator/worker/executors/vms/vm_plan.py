@@ -60,38 +60,38 @@ class VmPlan:
 
 def vm_plan(execution: Execution, rules: VmRules) -> VmPlan | Outcome:
     """Return the job's VM, or its failure if it may not have one."""
-    label, wanted = execution.spec.runs_on, execution.spec.container
+    label, requested = execution.spec.runs_on, execution.spec.container
     image = rules.images.get(label)
     if image is None:
         return refused(f"this worker has no image of a VM for the label {label} (VM_IMAGES)")
     network = NetworkAccess.NONE
     # Code of strangers reaches no network; its workflow file cannot change that.
     if is_trusted(execution.request, rules.v1_trust):
-        network = wanted.network or rules.network
-    if refusal := _refusal(label, wanted, rules, network):
+        network = requested.network or rules.network
+    if refusal := _refusal(label, requested, rules, network):
         return refused(refusal)
     return VmPlan(
         label=label,
         image=image,
         has_network=network is NetworkAccess.DEFAULT,
-        memory_bytes=wanted.memory_bytes or rules.memory_bytes,
-        cpus=math.ceil(wanted.cpus or rules.cpus),
+        memory_bytes=requested.memory_bytes or rules.memory_bytes,
+        cpus=math.ceil(requested.cpus or rules.cpus),
     )
 
 
-def _refusal(label: str, wanted: ContainerSpec, rules: VmRules, network: NetworkAccess) -> str:
+def _refusal(label: str, requested: ContainerSpec, rules: VmRules, network: NetworkAccess) -> str:
     """Return what a job asks for and may not have."""
-    if wanted.image is not None:
+    if requested.image is not None:
         return (
-            f"the job asks for the container image {wanted.image}, and jobs of the label {label} run in VMs, whose "
+            f"the job asks for the container image {requested.image}, and jobs of the label {label} run in VMs, whose "
             "image the operator chooses (EXECUTOR=qemu); let it run where EXECUTOR=podman"
         )
-    if wanted.services:
+    if requested.services:
         return "the job has services, and VMs have none (EXECUTOR=qemu); let it run where EXECUTOR=podman"
-    if (wanted.memory_bytes or 0) > rules.memory_bytes:
-        return f"the job asks for {wanted.memory_bytes} bytes of memory; a job here may have {rules.memory_bytes}"
-    if (wanted.cpus or 0) > rules.cpus:
-        return f"the job asks for {wanted.cpus:g} processors; a job here may have {rules.cpus:g}"
+    if (requested.memory_bytes or 0) > rules.memory_bytes:
+        return f"the job asks for {requested.memory_bytes} bytes of memory; a job here may have {rules.memory_bytes}"
+    if (requested.cpus or 0) > rules.cpus:
+        return f"the job asks for {requested.cpus:g} processors; a job here may have {rules.cpus:g}"
     if network is NetworkAccess.DEFAULT and rules.network is not NetworkAccess.DEFAULT:
         return "the job asks for a network, and VMs on this worker have none (VM_NETWORK=none)"
     return ""
