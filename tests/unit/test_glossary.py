@@ -10,6 +10,7 @@ import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -296,6 +297,33 @@ def test_no_test_has_a_name_without_a_subject() -> None:
         for name in sorted(names_in(file))
         if name.startswith("test_") and UNUSUAL.search(name.replace("_", " "))
     ] == []
+
+
+def strays(tree: ast.Module) -> Iterator[str]:
+    """The strings of a module that describe nothing, such as a removed constant."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef):
+            for before, string in pairwise(node.body):
+                if (
+                    isinstance(string, ast.Expr)
+                    and isinstance(string.value, ast.Constant)
+                    and not isinstance(before, ast.Assign | ast.AnnAssign)
+                ):
+                    yield str(string.value.value)
+
+
+@pytest.mark.parametrize("folder", [*PACKAGES.values(), ROOT / "tests"], ids=[*PACKAGES, "tests"])
+def test_each_docstring_of_a_value_follows_the_value(folder: Path) -> None:
+    assert [
+        f"{file.relative_to(folder)}: {stray}"
+        for file in folder.rglob("*.py")
+        for stray in strays(ast.parse(file.read_text("utf-8")))
+    ] == []
+
+
+def test_a_docstring_without_a_value_is_found() -> None:
+    code = 'import os\n"""What is gone."""\nA = 1\n"""What is here."""'
+    assert list(strays(ast.parse(code))) == ["What is gone."]
 
 
 @pytest.mark.parametrize("folder", [*PACKAGES.values(), ROOT / "tests"], ids=[*PACKAGES, "tests"])

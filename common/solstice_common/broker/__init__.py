@@ -63,7 +63,7 @@ async def open_broker(
     nats_monitor_url: str = "",
     nats_sync_always: bool = False,
 ) -> AsyncIterator[Broker]:
-    """The broker at `url`, under the connection name `name`.
+    """Connect to the broker at `url` under the connection name `name`.
 
     Returns at once and connects in the background. With `on_dropped` there are no dead letters: a message
     that would become one is dropped, and its reason is passed to `on_dropped`. The two NATS options concern
@@ -135,7 +135,7 @@ async def _open(
 async def read_topology(
     url: str, topology: Topology, *, management_url: str | None = None, user: str | None = None
 ) -> FoundTopology:
-    """The objects of a topology that exist on the broker at `url`; changes nothing there.
+    """Read which objects of a topology exist on the broker at `url`; change nothing.
 
     RabbitMQ answers through its management API, see `management_api.found_topology`.
 
@@ -188,7 +188,7 @@ async def granted_rights(
 async def open_dead_letter_queues(
     url: str, *, name: str, management_url: str = ""
 ) -> AsyncIterator[DeadLetterQueues]:
-    """The dead-letter queues of the broker at `url`, under the connection name `name`.
+    """Open the dead-letter queues of the broker at `url` under the connection name `name`.
 
     `management_url` is RabbitMQ's management API, if it is not on the broker's host.
 

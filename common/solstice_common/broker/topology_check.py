@@ -96,7 +96,7 @@ class TopologyDifference:
 def topology_differences(
     topology: Topology, found: FoundTopology, *, left: Topology = NO_TOPOLOGY
 ) -> tuple[TopologyDifference, ...]:
-    """Every difference, in the order of the topology: exchanges, queues, the broker's own, bindings, permissions.
+    """Return the differences in this order: exchanges, queues, the broker's own, bindings, permissions.
 
     `left` is what may be left from AMQP_PRIORITIES=split; `found` must have been read for it, too.
     """
@@ -113,7 +113,7 @@ def topology_differences(
 def effective_policy(
     kind: str, name: str, policies: Iterable[Mapping[str, object]], queue_type: str = ""
 ) -> Mapping[str, object]:
-    """The definition that applies: of all matching, that of the highest priority; empty without one.
+    """Return the definition of the matching policy with the highest priority; empty without one.
 
     `policies` are as the management API lists them. `kind` is `exchanges` or `queues`.
     """
@@ -264,7 +264,7 @@ def _of_limits(
 def _of_delivery_limit(
     label: str, queue: Queue, there: FoundQueue, major_version: int | None
 ) -> Iterator[TopologyDifference]:
-    """A dead-letter queue drops what reaches the limit; others hand it on."""
+    """Compare delivery limits: a dead-letter queue drops what reaches it, others pass it on."""
     if queue.dead_letter_exchange is not None or there.arguments.get("x-queue-type") != "quorum":
         return
     limit = there.policy.get("delivery-limit", there.arguments.get("x-delivery-limit"))
@@ -307,7 +307,7 @@ def _binding(binding: Binding) -> str:
 
 
 def _of_permissions(topology: Topology, permissions: Permissions | None) -> Iterator[TopologyDifference]:
-    """A user who declares a queue with a dead-letter exchange needs all three rights."""
+    """Compare permissions: declaring a queue with a dead-letter exchange needs all three."""
     if permissions is None:
         return
     names = [each.name for each in topology.exchanges] + [each.name for each in topology.queues]

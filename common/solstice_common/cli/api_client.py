@@ -33,9 +33,6 @@ class Filters(TypedDict, total=False):
     label: str | None
     priority: str | None
 
-
-"""States of a run or job that it never leaves."""
-
 STREAM_SILENCE_SECONDS: Final = 60.0
 """Seconds of silence after which a stream counts as dead.
 
@@ -68,7 +65,7 @@ class OrchestratorClient:
     async def open(
         cls, url: str, *, token: str = "", resume_seconds: float = 60.0
     ) -> AsyncIterator["OrchestratorClient"]:
-        """A client of the orchestrator at `url`.
+        """Open a client of the orchestrator at `url`.
 
         An event stream that breaks is resumed for `resume_seconds`.
         """
@@ -190,7 +187,7 @@ class OrchestratorClient:
         return await self._post(f"/api/v1/runs/{run_id}/approve")
 
     async def rerun(self, run_id: str, *, failed: bool = False) -> Document:
-        """The new run of the same commit; with `failed` only of what did not succeed."""
+        """Run a commit again, with `failed` only what did not succeed; return the new run."""
         return await self._ask(
             "POST", f"/api/v1/runs/{run_id}/rerun", {"jobs": "failed" if failed else "all"}
         )

@@ -41,7 +41,7 @@ def note_when_slow(what: str) -> Iterator[Callable[[], None]]:
 
 
 def print_json(document: object) -> None:
-    """One JSON document, indented, on standard output."""
+    """Print one JSON document, indented."""
     import orjson  # noqa: PLC0415  what prints no JSON does not pay for it
 
     typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())

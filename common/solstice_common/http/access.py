@@ -114,7 +114,7 @@ class Access:
 
 
 def access_rules(settings: AccessSettings) -> Access:
-    """The access rule of the settings. ConfigurationError for a token file that cannot be read."""
+    """Return who has access by the settings. ConfigurationError for an unreadable token file."""
     return Access(file=TokenFile(settings.solstice_tokens), is_open=settings.solstice_access == "open")
 
 

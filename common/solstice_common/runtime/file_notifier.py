@@ -57,7 +57,7 @@ class FileNotifier:
 
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[asyncio.Event]:
-        """An event that is set at every notification.
+        """Yield an event that is set at every notification.
 
         The listener clears it before it reads the data.
 

@@ -35,7 +35,7 @@ def replace_file(path: Path, content: Callable[[], bytes]) -> None:
 
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file for its owner alone that appears whole and durable, or not at all.
+    """Write a private file that appears whole and durable, or not at all.
 
     What is no plain file, such as a pipe, is written as it is. Raises OSError with a file's name.
     """

@@ -190,7 +190,7 @@ class PostgreSQLDatabase:
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    """One connection outside of any pool, without a time limit on statements.
+    """Connect outside of any pool, without a time limit on statements.
 
     Raises StoreUnavailable, and ConfigurationError for a URL, user, password or database that is wrong.
     """

@@ -75,7 +75,7 @@ class ConnectionPool:
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str, most: int) -> "AsyncIterator[ConnectionPool]":
-        """A pool of so many connections, each made when it is first needed."""
+        """Open a pool of so many connections, each made when it is first needed."""
         pool = asyncpg.create_pool(
             url,
             min_size=0,
@@ -104,7 +104,7 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def acquired(self) -> AsyncIterator[Connection]:
-        """One connection for the block alone; raises `CONNECTION_ERRORS`."""
+        """Lend a connection to the block alone; raises `CONNECTION_ERRORS`."""
         connection = await self._take()
         self._in_use += 1
         try:

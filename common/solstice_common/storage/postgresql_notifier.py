@@ -84,7 +84,7 @@ class PostgreSQLNotifier:
 
     @asynccontextmanager
     async def listen(self, channel: str) -> AsyncIterator[asyncio.Event]:
-        """An event that is set at every notification.
+        """Yield an event that is set at every notification.
 
         The listener clears it before it reads the data.
 

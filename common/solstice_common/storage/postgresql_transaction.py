@@ -27,7 +27,7 @@ class TransactionMode(Enum):
 
 @asynccontextmanager
 async def transaction(connection: Connection, mode: TransactionMode) -> AsyncIterator[None]:
-    """A transaction: its block takes effect completely or not at all.
+    """Run a block as a transaction: it takes effect completely or not at all.
 
     It is durable when the block is left; any exception rolls it back. It begins with the first statement.
     Raises `CONNECTION_ERRORS`.

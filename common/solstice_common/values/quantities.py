@@ -2,5 +2,5 @@
 
 
 def quantity(count: int, noun: str, plural: str = "") -> str:
-    """The number and the noun; `plural` is for nouns that take more than an s."""
+    """Return the number and the noun; `plural`: if it takes more than an s."""
     return f"{count} {noun if count == 1 else plural or f'{noun}s'}"

@@ -95,7 +95,7 @@ async def _serve(
     *,
     as_json: bool,
 ) -> None:
-    """Both services until `stop`; when one ends early, so does the other."""
+    """Run both services until `stop`; when one ends early, so does the other."""
     # Imported late: other commands do not load the servers.
     from solstice_common.http.server.serving import bounds_of  # noqa: PLC0415
     from solstice_forge import service  # noqa: PLC0415

@@ -26,7 +26,7 @@ from solstice_common.values.times import format_timestamp, parse_timestamp
 UNKNOWN: Final = "unknown"
 """The reason where neither we nor the broker gave one."""
 BRIEF_CHARACTERS: Final = 2048
-"""How much of a text a brief finding has: a stranger may have written 128 KiB."""
+"""The longest text in a list: a stranger may have written 128 KiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class DeadLetterFacts:
     history: Sequence[str]
 
     def brief(self) -> "DeadLetterFacts":
-        """What a list shows, and so little that a service can hold it for thousands."""
+        """Return what a list shows, without bodies: a service may have thousands in memory."""
         return replace(
             self,
             dead_letter=DeadLetter(
@@ -96,7 +96,7 @@ class DeadLetterFacts:
 
     @property
     def omitted_bytes(self) -> int:
-        """How much of the body is not held."""
+        """How many bytes of the body were left out."""
         return self.size - len(self.dead_letter.body)
 
 

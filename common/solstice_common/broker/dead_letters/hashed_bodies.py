@@ -51,7 +51,7 @@ class HashedBody:
             self._room -= len(piece)
 
     def read(self) -> tuple[bytes, LargeBody | None]:
-        """What is held of the body, and the facts of one that is too large."""
+        """Return what was read of the body, and facts of one too large."""
         held = b"".join(self._pieces)
         if not self._is_large:
             return held, None

@@ -101,7 +101,7 @@ def reason_to_stay(found: DeadLetterFacts) -> str:
 
 
 def newest(lines: Sequence[str]) -> Sequence[str]:
-    """All lines, or the last ones that fit, after a line that counts the others."""
+    """Return all lines, or a line that counts those left out, and the last ones."""
     bytes_left, unchanged = MAX_HISTORY - 64, 0
     for line in reversed(lines):
         bytes_left -= len(line.encode(errors="replace")) + 1

@@ -90,7 +90,7 @@ class EmbeddedBroker:
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str, *, name: str) -> AsyncIterator["EmbeddedBroker"]:
-        """The broker in the file that `url` names, created when missing.
+        """Open the broker in the file that `url` names, created when missing.
 
         `sqlite_path` has the rule of the URL.
 
@@ -174,7 +174,7 @@ class EmbeddedBroker:
 
     @asynccontextmanager
     async def holding(self, queue: str) -> AsyncIterator[int]:
-        """The id of a consumer that may hold messages; leaving returns them uncounted."""
+        """Register a consumer and yield its id; leaving returns its messages uncounted."""
         consumer_id = await self._write(partial(rows.add_consumer, owner_id=self._owner_id, queue=queue))
         try:
             yield consumer_id

@@ -120,7 +120,7 @@ class JetStreamBroker:
         sync_always: bool = False,
         rng: random.Random | None = None,
     ) -> AsyncIterator[Self]:
-        """A broker that connects in the background; leaving closes its connection within a few seconds.
+        """Open a broker that connects in the background; leaving closes it within seconds.
 
         With `on_dropped`, poison messages are dropped, and their reasons are passed to it. `monitor_url` is
         the server's monitoring port; with `sync_always` the operator asserts that the server syncs always.

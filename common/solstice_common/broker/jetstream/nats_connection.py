@@ -207,7 +207,7 @@ def open_connection(address: NatsAddress, name: str) -> AbstractAsyncContextMana
 
 @asynccontextmanager
 async def open_connection_at(address: NatsAddress, host: Host, name: str) -> AsyncIterator[NatsConnection]:
-    """A connection to a host under a client name.
+    """Connect to a host under a client name.
 
     Leaving closes it within two seconds in any state of the server. nats-py never reconnects it: its
     reconnecting forgets pull requests, and leaves requests waiting that will have no answer. Raises NatsLost

@@ -56,7 +56,7 @@ OpenConnection = Callable[[Host, str], AbstractAsyncContextManager[C]]
 async def open_at_any(
     hosts: Sequence[Host], open_connection: OpenConnection[C], name: str
 ) -> AsyncIterator[C]:
-    """A connection to the first host that accepts one; ConnectionLost says why none does."""
+    """Connect to the first host that accepts it; ConnectionLost says why none does."""
     tried = HostRound(HostChoice(hosts))
     async with AsyncExitStack() as stack:
         for number, host in enumerate(hosts, start=1):

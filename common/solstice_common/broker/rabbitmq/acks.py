@@ -38,7 +38,7 @@ class AckLedger:
     """Settled tags at or above `_lowest_open`."""
 
     def delivered(self, tag: int) -> None:
-        """The broker numbers deliveries from 1, without gaps."""
+        """Note one more delivery: the broker numbers them from 1, without gaps."""
         self._highest = tag
 
     @property

@@ -83,13 +83,13 @@ class Unconfirmed:
         """Nothing is consumed on this channel."""
 
     def returned(self, frame: spec.Basic.Return, header: UnreadHeader) -> None:
-        """No queue is bound for it; a confirm follows."""
+        """Note that no queue is bound for a message; a confirm follows."""
         tag = str(header.read().message_id or "").rpartition("-")[2]
         if tag.isdecimal() and int(tag) in self._by_tag:
             self._returned[int(tag)] = str(frame.reply_text)
 
     def confirmed(self, frame: spec.Basic.Ack | spec.Basic.Nack) -> None:
-        """The broker confirms or rejects one message, or all up to one."""
+        """Settle one message, or all up to one, as the broker has answered."""
         acked, tag = isinstance(frame, spec.Basic.Ack), frame.delivery_tag or 0
         for each in range(self._oldest, tag + 1) if frame.multiple else (tag,):
             pending = self._by_tag.pop(each, None)
@@ -108,7 +108,7 @@ class Unconfirmed:
         self.on_capacity()
 
     def lost(self, why: str) -> None:
-        """The channel is lost.
+        """End all open publishes: the channel is lost.
 
         Messages that the broker gives as the reason are rejected; all others may have arrived.
         """

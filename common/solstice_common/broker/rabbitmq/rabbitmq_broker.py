@@ -84,7 +84,7 @@ class RabbitMQBroker:
     async def open(
         cls, url: str, *, name: str, confirm_timeout_seconds: float = 30.0, rng: random.Random | None = None
     ) -> AsyncIterator[Self]:
-        """A broker that connects in the background. Leaving closes both connections within a few seconds."""
+        """Open a broker that connects in the background; leaving closes it within seconds."""
         rng = rng or random.Random()  # noqa: S311  jitter is no secret
         broker = cls(url, name=name, confirm_timeout_seconds=confirm_timeout_seconds, rng=rng)
         links = {

@@ -243,7 +243,7 @@ class Wire:
 
 @asynccontextmanager
 async def open_wire_at(address: RabbitMQAddress, host: Host, name: str) -> AsyncIterator[Wire]:
-    """A new connection to a host, which shows it as `name`.
+    """Connect to a host, which shows the connection as `name`.
 
     LinkLost when there is none within the time.
     """

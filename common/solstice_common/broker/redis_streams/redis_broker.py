@@ -110,7 +110,7 @@ class RedisBroker:
         rng: random.Random | None = None,
         on_dropped: OnDropped | None = None,
     ) -> AsyncIterator[Self]:
-        """A broker that connects in the background. Leaving closes its connections within a few seconds."""
+        """Open a broker that connects in the background; leaving closes it within seconds."""
         rng = rng or random.Random()  # noqa: S311  jitter is no secret
         address = redis_address(url)
         address.check()
@@ -297,7 +297,7 @@ class RedisBroker:
 
 
 async def _as_it_is(wire: RedisWire) -> None:
-    """A connection that reads needs no preparation."""
+    """Do nothing: a connection that reads needs no preparation."""
 
 
 async def _leave(consumer: RedisConsumer, reading: "asyncio.Task[None]") -> None:

@@ -245,7 +245,7 @@ class RedisDeadLetterQueue:
 
     @asynccontextmanager
     async def _consuming(self) -> AsyncIterator[str]:
-        """The name of a new consumer; at the end its entries are returned."""
+        """Create a consumer and yield its name; leaving returns its entries."""
         consumer = f"{READER}{self._connection_name}:{uuid.uuid4().hex}"
         try:
             async with background({"dead-letters-lease": self._renew(consumer)}):

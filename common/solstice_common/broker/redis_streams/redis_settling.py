@@ -116,7 +116,7 @@ class RedisSettling:
 
     @contextmanager
     def acks(self) -> Iterator[Sequence[bytes]]:
-        """The ids of entries to ack, for one call of the reader.
+        """Yield the ids of entries to ack, for one call of the reader.
 
         The reader gives up its name when that call fails.
         """

@@ -50,7 +50,7 @@ class LinesToExport:
 
 @contextmanager
 def lines_to_export() -> Iterator[LinesToExport]:
-    """No lines yet; they are removed at the end."""
+    """Open an empty file of lines, removed at the end."""
     lines = tempfile.TemporaryFile()  # noqa: SIM115  closed below
     try:
         yield LinesToExport(lines)

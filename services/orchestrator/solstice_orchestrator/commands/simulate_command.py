@@ -238,7 +238,7 @@ def _runs(trace: Path, report: ReportProgress) -> Iterator[TraceRun]:
 
 @contextmanager
 def _written(path: Path) -> Iterator[BinaryIO]:
-    """A file that appears whole, or not at all."""
+    """Write a file that appears whole, or not at all."""
     if not path.name:
         raise ConfigurationError("--out must name a file")
     try:
@@ -251,7 +251,7 @@ def _written(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[str], ReportProgress]]:
-    """A progress bar for each part of the work, on a terminal."""
+    """Show a progress bar for each part of the work, on a terminal."""
     console = Console(file=sys.stderr)
     columns = (
         TextColumn("{task.description}"),

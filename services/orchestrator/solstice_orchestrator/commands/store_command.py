@@ -171,7 +171,7 @@ async def _move(source: Path, target: str, *, in_use: bool, report: "ReportProgr
 
 @contextmanager
 def _progress(answers: Callable[[], None]) -> Iterator["ReportProgress"]:
-    """A bar per table, on a terminal; `answers` is called before the first."""
+    """Show a bar per table, on a terminal; `answers` is called before the first."""
     console = Console(file=sys.stderr)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bars:

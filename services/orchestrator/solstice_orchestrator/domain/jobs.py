@@ -238,7 +238,7 @@ class Outcome:
 
 
 def run_state(states: Collection[JobState]) -> RunState:
-    """The state of a planned run: unfinished while one job is, else the worst end."""
+    """Return a planned run's state: unfinished while one job is, else the worst end."""
     return _combined_state(frozenset(states))
 
 

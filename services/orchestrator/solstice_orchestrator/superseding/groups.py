@@ -89,7 +89,7 @@ def settle_group(members: Sequence[GroupMember]) -> GroupDecision:
 
 
 def ahead_in_group(holder: str, members: Iterable[GroupMember]) -> Sequence[GroupMember]:
-    """The members before `holder`: the current holder of the group, then the others in order."""
+    """Return the members before `holder`: the current holder first, the others in order."""
     members = list(members)
     own = next((member for member in members if member.holder == holder), None)
     if own is None or own.holds:

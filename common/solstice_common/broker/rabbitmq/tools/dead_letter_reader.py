@@ -203,7 +203,7 @@ class DeadLetterReader:
 
 @asynccontextmanager
 async def reading(connection: ToolConnection, url: str, queue: str) -> AsyncIterator[DeadLetterReader]:
-    """A new channel; leaving returns the remaining messages to the queue.
+    """Open a channel to read with; leaving returns the remaining messages to the queue.
 
     So does NoRoom.
     """

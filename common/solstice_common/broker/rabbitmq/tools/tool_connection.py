@@ -75,7 +75,7 @@ class ToolConnection(aio_pika.Connection):
 
 @asynccontextmanager
 async def tool_connection(url: str, name: str) -> AsyncIterator[tuple[ToolConnection, str]]:
-    """A connection of a person's command, under a name, and the address to show.
+    """Connect for a person's command under a name; also yield the address to show.
 
     BrokerUnavailable when that fails.
     """

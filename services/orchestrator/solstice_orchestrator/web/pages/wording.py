@@ -245,8 +245,8 @@ def worker_orders(worker: WorkerView) -> tuple[tuple[str, str], ...]:
     if worker.presence is Presence.ALIVE and worker.state is WorkerState.DRAINING:
         return ()
     held_back = worker.state is not WorkerState.ACTIVE or worker.quarantined_until is not None
-    turn = ("resume", "Resume") if held_back else ("pause", "Pause")
-    return (turn, ("drain", "Drain")) if worker.presence is Presence.ALIVE else (turn,)
+    other = ("resume", "Resume") if held_back else ("pause", "Pause")
+    return (other, ("drain", "Drain")) if worker.presence is Presence.ALIVE else (other,)
 
 
 def tick_words(tick: TickView) -> str:
