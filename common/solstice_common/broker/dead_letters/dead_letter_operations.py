@@ -42,7 +42,7 @@ def ignore_selected(_found: DeadLetterFacts) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
-    """The result of an import."""
+    """How many dead letters an import added, and why it did not add the others."""
 
     added: int
     present: int

@@ -49,7 +49,7 @@ def connection_state(
 
 
 class Connection(Protocol):
-    """One connection."""
+    """What the server asks of each of its connections."""
 
     def check_deadlines(self, now: float) -> None:
         """Act on deadlines that have passed; `now` is the time of the event loop."""
@@ -59,7 +59,7 @@ class Connection(Protocol):
 
 
 class ServerConnections:
-    """The connections of one server."""
+    """The connections of one server; when there are too many, it drops the least busy one."""
 
     def __init__(self, bounds: Bounds, *, refused: Callable[[str], None] = lambda _reason: None) -> None:
         self.bounds = bounds

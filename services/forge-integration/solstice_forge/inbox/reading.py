@@ -110,7 +110,7 @@ def replay_ids(row_id: int) -> tuple[str, str]:
 
 
 def entry_of(row: Mapping[str, Any] | Any) -> DeliveryEntry:
-    """Return the entry in a row."""
+    """Return what a row of the inbox says about its delivery."""
     request_id = row["request_id"]
     return DeliveryEntry(
         row_id=row["row_id"],

@@ -41,7 +41,7 @@ class AppTokens:
         self._tokens.clear()
 
     async def token_for(self, call: ForgeCall[Any], now: float) -> Result[str]:
-        """Return the token for the call."""
+        """Return the token that the call needs, from the cache or a new one."""
         if call.as_app:
             return CallDone(jwt(self._app.id, self._key, now))
         permissions = dict(call.permissions) or {"metadata": "read"}

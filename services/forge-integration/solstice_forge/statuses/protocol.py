@@ -55,7 +55,7 @@ class OutgoingStatus(Value, frozen=True, kw_only=True):
 
 
 class StatusDeadLetter(Value, frozen=True, kw_only=True):
-    """A status for the dead letters."""
+    """A status that its forge did not take, to be published as a dead letter."""
 
     row_id: int
     request_id: str

@@ -28,7 +28,7 @@ def columns_of(status: ReportableStatus, now: float) -> dict[str, Any]:
 
 
 def dead_letter_of(row: Mapping[str, Any]) -> StatusDeadLetter:
-    """Return the dead letter in a row."""
+    """Return the row of a status that its forge did not take."""
     return StatusDeadLetter(
         row_id=row["row_id"],
         request_id=row["request_id"],

@@ -63,7 +63,7 @@ class LabelUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationReport:
-    """The report of one simulation."""
+    """How long the jobs of a trace waited in virtual time, and why."""
 
     jobs: int
     superseded: int

@@ -53,7 +53,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationResult:
-    """The result of a migration."""
+    """The steps that a migration has done, and the messages that it moved."""
 
     steps: tuple[Step, ...]
     moved: int

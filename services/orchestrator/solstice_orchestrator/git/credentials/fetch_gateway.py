@@ -38,7 +38,7 @@ BAD_GATEWAY: Final = 502
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialedFetch:
-    """A fetch with a credential."""
+    """The credential of a fetch, and the host that gets it."""
 
     credential: HttpCredential
     upstream: Upstream

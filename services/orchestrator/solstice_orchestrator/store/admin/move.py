@@ -49,7 +49,7 @@ class MoveRefused(SolsticeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveResult:
-    """The result of a move."""
+    """How many rows were moved to PostgreSQL."""
 
     rows: Mapping[str, int]
     """Per table; counted and equal on both sides."""

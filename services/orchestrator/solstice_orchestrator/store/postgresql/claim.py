@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class ClaimResult(NamedTuple):
-    """The result of a claim."""
+    """The claimed attempts, with the rows of runs that begin and end with one job."""
 
     claims: Sequence[Claim] = ()
     single_job_runs: Sequence[SingleJobRun] = ()

@@ -236,7 +236,7 @@ class Pages:
         return RedirectResponse(f"/runs/{run.run_id}", 303)
 
     async def workers(self, request: Request) -> Response:
-        """The workers."""
+        """Return the page of all workers, with the buttons that steer them."""
         parse_query(request, NoParameters)
         return self._page("workers.html", workers=await self._store.workers())
 
@@ -246,7 +246,7 @@ class Pages:
         return RedirectResponse("/workers", 303)
 
     async def schedules(self, request: Request) -> Response:
-        """The schedules."""
+        """Return one page of the list of schedules."""
         after = parse_query(request, SchedulesPageQuery).after
         page = await self._store.schedule_store.schedules(limit=SCHEDULES_SHOWN + 1, after=after)
         shown = page[:SCHEDULES_SHOWN]

@@ -22,7 +22,7 @@ ServiceWriter = Callable[[str, bytes], Awaitable[None]]
 
 @dataclass(kw_only=True)
 class ServiceOutput:
-    """The output of one service."""
+    """A pipe with the output of one service, and the end of what was read."""
 
     pipe: Path
     """A pipe with a name."""
