@@ -39,7 +39,7 @@ PODMAN_RUN: Final = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
+class RoundCosts:
     """What one way of running jobs cost, round by round."""
 
     job_ms: list[float] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Turns:
     processor_ms: list[float] = field(default_factory=list)
     """Processor time of each of those."""
 
-    def summary(self, beside: "Turns | None") -> str:
+    def summary(self, beside: "RoundCosts | None") -> str:
         """The medians, for people; in parentheses, how many times those of the yardstick."""
         parts = []
         for name, unit in (
@@ -75,7 +75,7 @@ class Turns:
 class Executors:
     """The cost of jobs by the way in which they ran."""
 
-    turns: dict[str, Turns]
+    turns: dict[str, RoundCosts]
 
     @property
     def summary(self) -> str:
@@ -112,10 +112,10 @@ async def _measured(folder: Path, podman: PodmanStore | None, count: int, rounds
         ways["checkout and bash"] = _Commands(_checkout(folder, repository, sha), {"PATH": os.defpath})
         if podman:
             ways["podman run"] = _Commands(lambda _: [PODMAN_RUN], podman.environment)
-        turns = {name: Turns() for name in ways}
+        turns = {name: RoundCosts() for name in ways}
         for number in range(rounds + 1):
             for name, way in ways.items():
-                await way.round(turns[name] if number else Turns(), count)
+                await way.round(turns[name] if number else RoundCosts(), count)
     return Executors(turns=turns)
 
 
@@ -152,7 +152,7 @@ class _Jobs:
     def __init__(self, executor: Executor, request: JobRequestV1, workspaces: Workspaces) -> None:
         self._executor, self._request, self._workspaces = executor, request, workspaces
 
-    async def round(self, turns: Turns, count: int) -> None:
+    async def round(self, turns: RoundCosts, count: int) -> None:
         for _ in range(count):
             whole, start = await self._job(1)
             turns.job_ms.append(whole)
@@ -187,7 +187,7 @@ class _Commands:
     def __init__(self, commands: Callable[[int], list[list[str]]], environment: dict[str, str]) -> None:
         self._commands, self._environment = commands, environment
 
-    async def round(self, turns: Turns, count: int) -> None:
+    async def round(self, turns: RoundCosts, count: int) -> None:
         for number in range(count):
             begun = time.perf_counter()
             await self._run(number)
@@ -209,7 +209,7 @@ class _Commands:
 
 
 async def _at_once(
-    turns: Turns, count: int, run: Callable[[int], Awaitable[object]], processor: Callable[[], float]
+    turns: RoundCosts, count: int, run: Callable[[int], Awaitable[object]], processor: Callable[[], float]
 ) -> None:
     free = asyncio.Semaphore(AT_ONCE)
 

@@ -31,7 +31,7 @@ CACHE_BYTES: Final = 4 * 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
+class RoundCosts:
     """The time of each checkout, and what came from the server for it."""
 
     seconds: Sequence[float]
@@ -50,7 +50,7 @@ class LargeCheckouts:
 
     files: int
     mebibytes: float
-    turns: dict[str, Turns]
+    turns: dict[str, RoundCosts]
 
     @property
     def summary(self) -> str:
@@ -109,7 +109,7 @@ async def measure(*, files: int, rounds: int) -> LargeCheckouts:
         files=files,
         mebibytes=files * FILE_BYTES / 1024**2,
         turns={
-            way: Turns(
+            way: RoundCosts(
                 seconds=[each[0] for each in each_turn], received_bytes=[each[1] for each in each_turn]
             )
             for way, each_turn in turns.items()

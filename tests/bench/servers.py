@@ -17,7 +17,7 @@ from tests.servers.scratch import scratch_folder
 BROKERS: Final = ("rabbitmq", "redis", "nats", "embedded")
 
 
-class BenchPlace(Protocol):
+class BenchVhost(Protocol):
     """What one measurement has to itself."""
 
     @property
@@ -27,11 +27,11 @@ class BenchPlace(Protocol):
 class BenchServer(Protocol):
     """A running broker."""
 
-    def vhost(self) -> AbstractContextManager[BenchPlace]: ...
+    def vhost(self) -> AbstractContextManager[BenchVhost]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddedPlace:
+class EmbeddedFile:
     """The file of an embedded broker."""
 
     url: str
@@ -41,10 +41,10 @@ class BenchEmbedded:
     """The embedded broker needs no server: a fresh file, on a disk, is enough."""
 
     @contextmanager
-    def vhost(self) -> Iterator[EmbeddedPlace]:
+    def vhost(self) -> Iterator[EmbeddedFile]:
         folder = scratch_folder("embedded", synced=True)
         try:
-            yield EmbeddedPlace(f"sqlite:///{folder / 'broker.db'}")
+            yield EmbeddedFile(f"sqlite:///{folder / 'broker.db'}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -64,7 +64,7 @@ def repositories(claims: Sequence[Claim]) -> list[str | None]:
     return [claim.request.repo_full_name for claim in claims]
 
 
-class TestTurns:
+class TestFairOrder:
     @pytest.mark.parametrize("started", [0, 7])
     async def test_with_a_thousand_jobs_of_one_waiting_another_starts_at_the_next_free_slot(
         self, store: JobStore, started: int

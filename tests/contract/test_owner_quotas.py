@@ -218,7 +218,7 @@ class TestStartsPerHour:
             assert owners(await claimed(store)) == {"reef": 1}
 
 
-class TestTurns:
+class TestOwnersInTurn:
     @pytest.mark.parametrize(
         "bounds",
         [

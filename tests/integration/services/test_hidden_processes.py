@@ -58,7 +58,7 @@ def read_by_a_job(pid: int, name: str) -> bytes | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceWithRabbitMQ(SharedFiles):
+class FilesWithRabbitMQ(SharedFiles):
     """Whose broker has a password."""
 
     amqp_url: str
@@ -115,7 +115,7 @@ async def test_no_job_reads_what_its_orchestrator_was_given(rabbitmq_vhost: Vhos
     planted = f"{PLANTED}-{uuid.uuid4()}"  # the same test may start its orchestrator beside this one
     assert ":" in account
     with tempfile.TemporaryDirectory() as name, sleeps_openly("left-in-the-open") as control:
-        place = PlaceWithRabbitMQ(directory=Path(name), amqp_url=rabbitmq_vhost.url)
+        place = FilesWithRabbitMQ(directory=Path(name), amqp_url=rabbitmq_vhost.url)
         script = READ_SCRIPT.replace("CONTROL", str(control)).replace("PLANTED", planted)
         script = script.replace("SEEN", str(place.directory / "seen"))
         gated_job = GatedJob(place.directory, f'job "look" {{ step run=#"""\n{script}\n"""# }}')

@@ -60,7 +60,7 @@ job "search" {
 
 
 @dataclass(frozen=True)
-class Place:
+class RepositoryUrl:
     """A repository by another URL than that of its folder."""
 
     url: str
@@ -118,7 +118,7 @@ async def test_a_planted_credential_is_found_nowhere_by_a_job_that_runs_meanwhil
         rules.write_text(
             f'[[rules]]\nrepositories = ["127.0.0.1:{port}/**"]\ntoken = "file:token"\nuser = "ci"\n'
         )
-        place = Place(f"https://127.0.0.1:{port}/river/.git")
+        place = RepositoryUrl(f"https://127.0.0.1:{port}/river/.git")
         async with open_store(shared.database_url) as store:
             # Both users write to the files of the store and the broker.
             for file in shared.directory.iterdir():

@@ -28,7 +28,7 @@ UID = 60_000 + os.getpid() % 5000
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceWithStore(SharedFiles):
+class FilesWithStore(SharedFiles):
     """Whose store is at `store_url`."""
 
     store_url: str
@@ -76,7 +76,7 @@ def give_away(directory: Path) -> None:
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest) -> Iterator[PlaceWithStore]:
+def place(request: pytest.FixtureRequest) -> Iterator[FilesWithStore]:
     """A directory of the user, and the URL of an empty store.
 
     It is outside of pytest's folders, which other users may not enter.
@@ -86,7 +86,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[PlaceWithStore]:
         if getattr(request, "param", "sqlite") == "postgresql":
             url = request.getfixturevalue("postgresql_database").url
         give_away(Path(name))
-        yield PlaceWithStore(directory=Path(name), store_url=url)
+        yield FilesWithStore(directory=Path(name), store_url=url)
 
 
 @asynccontextmanager
@@ -113,7 +113,7 @@ SPOILS = {
 
 
 async def test_jobs_of_others_run_after_a_job_that_spoils_the_directory_of_all_workspaces(
-    place: PlaceWithStore,
+    place: FilesWithStore,
 ) -> None:
     async with tenants_of(place) as tenants:
         for spoils in SPOILS.values():
@@ -133,7 +133,7 @@ while True:
 """
 
 
-async def test_a_job_that_takes_all_processes_is_ended_and_jobs_of_others_run(place: PlaceWithStore) -> None:
+async def test_a_job_that_takes_all_processes_is_ended_and_jobs_of_others_run(place: FilesWithStore) -> None:
     limits = ("prlimit", "--nproc=200:200")
     async with tenants_of(place, limits, STOP_GRACE_SECONDS="0", CAPACITY_MAP="linux=2") as tenants:
         view = await tenants.run(f"exec python3 -c '{TAKE_ALL}'", props='timeout="20s"')

@@ -19,10 +19,10 @@ HORIZON = 30.0
 CONTEXT = "solstice/build"
 NO_LIMITS = CallLimits()
 
-Place = tuple[str, int, int]
+Rank = tuple[str, int, int]
 
 
-def place_of(outgoing: OutgoingStatus) -> Place:
+def rank_of(outgoing: OutgoingStatus) -> Rank:
     run_id, sequence, revision = outgoing.place.split(".")
     return run_id, int(sequence), int(revision)
 
@@ -31,11 +31,11 @@ def place_of(outgoing: OutgoingStatus) -> Place:
 class Forge:
     """Shows the last status, in the order in which calls arrive."""
 
-    history: list[Place] = field(default_factory=list)
+    history: list[Rank] = field(default_factory=list)
     late: list[tuple[float, OutgoingStatus]] = field(default_factory=list)
 
     def show(self, outgoing: OutgoingStatus) -> None:
-        self.history.append(place_of(outgoing))
+        self.history.append(rank_of(outgoing))
 
     def arrive(self, now: float) -> None:
         """Deliver the calls in transit that are due by now."""
@@ -55,7 +55,7 @@ class Statuses(RuleBasedStateMachine):
         self.now = 1_790_000_000.0
         self.forge = Forge()
         self.under_way: list[OutgoingStatus] = []
-        self.newest: Place = ("", 0, 0)
+        self.newest: Rank = ("", 0, 0)
         self.rng = random.Random(1)
         self.run, self.sequence = 1, 0
 

@@ -243,7 +243,7 @@ class TestSlotsAndLimits:
                 assert each in started or each.repository in left.repositories or each.owner in left.owners
 
 
-class TestTurns:
+class TestFairOrder:
     @pytest.mark.parametrize(
         ("queue", "entry"),
         [

@@ -86,7 +86,7 @@ _REASONS: Final = MappingProxyType(
 
 
 def state_words(state: JobState | RunState) -> str:
-    """`Timed out`."""
+    """Return the state in words, for example `Timed out`."""
     return STATE_WORDS.get(state.value, state.value)
 
 
@@ -200,7 +200,7 @@ def change_link(run: RunView) -> str | None:
 
 
 def worker_state(worker: WorkerView) -> str:
-    """`Active`, `Quarantined`, `Lost`."""
+    """Return its state in words; `Lost` or `Ended` when it is not alive."""
     present = worker.presence is Presence.ALIVE
     return str(worker.state if present else worker.presence).capitalize()
 
