@@ -46,13 +46,13 @@ _UNAVAILABLE: Final = frozenset({
 
 Any other code is a mistake in our SQL and is raised as it is.
 """
-_WRONG_PLACE: Final = frozenset(
+_UNUSABLE_PATH: Final = frozenset(
     {
         *(errno.EACCES, errno.EPERM, errno.EROFS),
         *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
     }
 )
-"""What the system says of a place where there can be no database, however often it is tried."""
+"""What the system says of a path where there can be no database, however often it is tried."""
 
 
 def open_connections(
@@ -80,15 +80,15 @@ def open_connections(
             opened.pop_all()
             return writer, reader
     except OSError as error:
-        raise no_place(path, error) from error
+        raise unusable_file(path, error) from error
     except sqlite3.Error as error:
         raise named(path, error) from error
 
 
-def no_place(path: Path, error: OSError) -> ConfigurationError | StoreUnavailable:
+def unusable_file(path: Path, error: OSError) -> ConfigurationError | StoreUnavailable:
     """Return what callers know when the system refuses a database its files."""
     words = f"{error.filename} is no directory" if error.errno == errno.EEXIST else system_words(str(error))
-    if error.errno in _WRONG_PLACE:
+    if error.errno in _UNUSABLE_PATH:
         return ConfigurationError(f"the database {path} cannot be used: {words}")
     return StoreUnavailable(str(path), words)
 

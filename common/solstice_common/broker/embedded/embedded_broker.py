@@ -32,7 +32,7 @@ from solstice_common.errors import BrokerUnavailable, StoreUnavailable
 from solstice_common.runtime.file_notifier import FileNotifier
 from solstice_common.settings import sqlite_path
 from solstice_common.storage.sqlite import SqliteDatabase, Work, migrations_of
-from solstice_common.storage.sqlite_connections import no_place
+from solstice_common.storage.sqlite_connections import unusable_file
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Topology
 
@@ -296,4 +296,4 @@ def _beside(path: Path) -> tuple[FileNotifier, ProcessLocks]:
             path.with_name(f"{path.name}.owners")
         )
     except OSError as error:
-        raise no_place(path, error) from error
+        raise unusable_file(path, error) from error

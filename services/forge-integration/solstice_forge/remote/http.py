@@ -193,7 +193,7 @@ class Remote:
             headers["content-type"] = "application/json"
         for _ in range(REDIRECTS + 1):
             async with self._http.stream(call.method, url, headers=headers, content=content) as response:
-                target = _same_place(url, response, call)
+                target = _safe_redirect(url, response, call)
                 if target is not None:
                     url = target
                     continue
@@ -250,7 +250,7 @@ async def _bounded(response: httpx2.Response) -> bytes:
     return b"".join(parts)
 
 
-def _same_place(url: httpx2.URL, response: httpx2.Response, call: ForgeCall[T]) -> httpx2.URL | None:
+def _safe_redirect(url: httpx2.URL, response: httpx2.Response, call: ForgeCall[T]) -> httpx2.URL | None:
     """Return where a redirect leads if credentials may follow it.
 
     It must lead to the same scheme, host and port, and ask the same question.

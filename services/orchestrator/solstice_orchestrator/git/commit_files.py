@@ -1,7 +1,7 @@
 """Fetch files of commits in groups, so that many pushes share one connection.
 
 Requests for a repository from which a fetch is under way wait for the next fetch. A repository that lets git wait must
-not stop others: its fetch soon leaves its place to them, and repositories that have not answered yet have few places.
+not stop others: its fetch soon gives its permit back, and repositories that have not answered yet have few permits.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ MAX_GROUP: Final = 32
 MAX_GROUPS: Final = 8
 """Repositories that are fetched from at once."""
 MAX_GROUPS_OF_HOST: Final = 5
-"""Of these on one host. So a host that does not answer leaves places to others."""
+"""Of these on one host. So a host that does not answer leaves permits to others."""
 MAX_SINGLE_FETCHES: Final = 4
 """Commits that are fetched singly at once, after their groups had no answer for them."""
 MAX_SLOW_FETCHES: Final = 8
@@ -59,15 +59,15 @@ A run that gets no credential must not get what another one fetched with it.
 _Key = tuple[str, str, tuple[str, ...], CredentialChoice]
 
 
-class _Places:
-    """Places of fetches; repositories that are not proven may hold half, rounded up."""
+class _FetchPermits:
+    """Permits of fetches; repositories that are not proven may hold half, rounded up."""
 
-    def __init__(self, places: int) -> None:
-        self._all, self._unproven = asyncio.Semaphore(places), asyncio.Semaphore((places + 1) // 2)
+    def __init__(self, permits: int) -> None:
+        self._all, self._unproven = asyncio.Semaphore(permits), asyncio.Semaphore((permits + 1) // 2)
 
     @asynccontextmanager
-    async def place(self, *, is_proven: bool) -> AsyncIterator[None]:
-        """Wait for a place, and hold it."""
+    async def permit(self, *, is_proven: bool) -> AsyncIterator[None]:
+        """Wait for a permit, and hold it."""
         async with nullcontext() if is_proven else self._unproven, self._all:
             yield
 
@@ -99,8 +99,8 @@ class CommitFiles:
         self._coming: dict[_Key, asyncio.Future[FilesOrFailure]] = {}
         self._waiting: defaultdict[_Repository, list[FilesRequest]] = defaultdict(list)
         """Waiting requests of each repository that has a task."""
-        self._of_host: defaultdict[str, _Places] = defaultdict(lambda: _Places(MAX_GROUPS_OF_HOST))
-        self._groups, self._single_fetches = _Places(MAX_GROUPS), _Places(MAX_SINGLE_FETCHES)
+        self._of_host: defaultdict[str, _FetchPermits] = defaultdict(lambda: _FetchPermits(MAX_GROUPS_OF_HOST))
+        self._groups, self._single_fetches = _FetchPermits(MAX_GROUPS), _FetchPermits(MAX_SINGLE_FETCHES)
         self._slow = {is_proven: asyncio.Semaphore(MAX_SLOW_FETCHES) for is_proven in (True, False)}
 
     async def of(self, request: JobRequestV1, paths: Sequence[str]) -> Files:
@@ -143,7 +143,7 @@ class CommitFiles:
 
         try:
             while self._waiting[repository]:
-                fetched = await self._in_place(url, fetch_next, self._of_host[host_of(url)], self._groups)
+                fetched = await self._permitted(url, fetch_next, self._of_host[host_of(url)], self._groups)
                 answers = [_too_slow(url)] * len(lookups) if fetched is None else fetched
                 for lookup, answer in zip(lookups, answers, strict=True):
                     if isinstance(answer, SingleFetch):
@@ -160,23 +160,23 @@ class CommitFiles:
     async def _serve_single(self, lookup: FilesRequest, how: SingleFetch) -> None:
         try:
             url = lookup.request.repo_url
-            fetched = await self._in_place(url, lambda: self._fetch_single(lookup, how), self._single_fetches)
+            fetched = await self._permitted(url, lambda: self._fetch_single(lookup, how), self._single_fetches)
             self._resolve(lookup, _too_slow(url) if fetched is None else fetched)
         finally:
             self._give_up(lookup)
 
-    async def _in_place(
-        self, url: str, fetch: Callable[[], Coroutine[Any, Any, T]], *places: _Places
+    async def _permitted(
+        self, url: str, fetch: Callable[[], Coroutine[Any, Any, T]], *permits: _FetchPermits
     ) -> T | None:
-        """Run a fetch in one place of each kind, which it leaves when slow.
+        """Run a fetch with one permit of each kind, given back when it is slow.
 
         Return None when too many others are slow already.
         """
         is_proven = self._is_proven(url)
         async with asyncio.TaskGroup() as tasks:
-            async with AsyncExitStack() as held:
-                for each in places:
-                    await held.enter_async_context(each.place(is_proven=is_proven))
+            async with AsyncExitStack() as acquired:
+                for each in permits:
+                    await acquired.enter_async_context(each.permit(is_proven=is_proven))
                 fetching = tasks.create_task(fetch(), name=f"fetch from {url}")
                 await asyncio.wait([fetching], timeout=SLOW_SECONDS)
             if not fetching.done() and self._slow[is_proven].locked():

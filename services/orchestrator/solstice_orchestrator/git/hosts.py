@@ -3,9 +3,9 @@
 A host that failed is left alone for a while, longer after each further failure, and then gets one visit at a time until
 it answers. This holds back only repositories that failed themselves a short time ago: a committer can make a server fail
 for repositories of their own, and must stop no other. As long as one repository alone has failed, only that repository is
-left alone. Work that waits meanwhile holds neither slots nor places, and uses up no tries.
+left alone. Work that waits meanwhile holds neither slots nor permits, and uses up no tries.
 
-Repositories that have not answered yet leave places for planning to the others. Checkouts whose hosts send nothing, of
+Repositories that have not answered yet leave permits of planning to the others. Checkouts whose hosts send nothing, of
 all hosts together, leave half of the worker's slots to others.
 """
 
@@ -160,11 +160,11 @@ class GitHosts:
         peers = [visit for visit in self._visits if (visit.proven, visit.holds_slot) == kind]
         visits = [visit.begun for visit in peers if visit.endpoint == endpoint_of(url)]
         most = allowed_visits(circuit, min(visits, default=None), now, failed_lately=waits)
-        has_place = most is None or len(visits) < most
+        may_visit = most is None or len(visits) < most
         if kind == (False, False) and len(peers) >= VISITS_OF_UNPROVEN:
             return f"{len(peers)} repositories that have not answered yet are asked already"
         has_slot = not holds_slot or self.slots is None or self._may_hold_slot(url, self.slots)
-        if has_place and has_slot:
+        if may_visit and has_slot:
             return None
         if waits and now < circuit.open_until:
             return f"git host {host} does not answer; next try in {max(1, round(circuit.open_until - now))} s"

@@ -139,9 +139,9 @@ def _slot_within_limits(facts: WaitFacts) -> Forecast | None:
     if facts.owner_cap is not None:
         waits.append((facts.owner_cap, list(facts.running_of_owner), facts.ahead_of_owner))
     start: Forecast | None = Forecast(earliest=facts.now, latest=facts.now)
-    for places, holders, ahead in waits:
+    for most, holders, ahead in waits:
         jobs_ahead = JobsAhead(repository=facts.repository, own=own, others=ahead - own)
-        within_limits = forecast_slot(facts.now, places, _busy(holders, facts.now), jobs_ahead, facts.recent)
+        within_limits = forecast_slot(facts.now, most, _busy(holders, facts.now), jobs_ahead, facts.recent)
         start = start and within_limits and later_forecast(start, within_limits)
     return start
 

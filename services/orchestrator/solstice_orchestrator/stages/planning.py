@@ -81,7 +81,7 @@ async def run_planning(
     `hosts` says which git hosts must be left alone, and learns how they answered. `planned` gets small commits, for their
     checkouts. `early` names requests that will most likely be planned here.
     """
-    places = asyncio.Semaphore(concurrency)
+    permits = asyncio.Semaphore(concurrency)
     # The outer group holds the plans under way: when the loop is cancelled they hand their runs back.
     async with store.changes(StoreTopic.PLANNING) as changed, asyncio.TaskGroup() as plans:
         hosts = hosts or GitHosts()
@@ -94,7 +94,7 @@ async def run_planning(
             capacity = concurrency if governor is None else governor.plannable(concurrency)
             if capacity < concurrency and (capacity == 0 or claimed_runs.run_ids):
                 return UNFIT_POLL_SECONDS
-            claimed, limit = await _claim(store, worker_id, places, capacity, claimed_runs)
+            claimed, limit = await _claim(store, worker_id, permits, capacity, claimed_runs)
             for task in claimed:
                 claimed_runs.run_ids.add(task.run_id)
                 plans.create_task(
@@ -105,7 +105,7 @@ async def run_planning(
                         files=files,
                         push_order_lookup=push_order_lookup,
                         rules=rules,
-                        places=places,
+                        permits=permits,
                         governor=governor,
                         hosts=hosts,
                         rng=rng,
@@ -119,10 +119,10 @@ async def run_planning(
 
         def fetch_early(request: JobRequestV1) -> None:
             is_fit = governor is None or governor.plannable(concurrency) == concurrency
-            has_place = not places.locked() and len(under_way) < concurrency
+            has_permit = not permits.locked() and len(under_way) < concurrency
             # Not from a repository that has not answered yet: `hosts` limits how many of those are visited.
             is_safe = hosts.is_proven(request.repo_url) and hosts.pause_of(request.repo_url) is None
-            if is_fit and has_place and is_safe and untrusted(request, rules) is None:
+            if is_fit and has_permit and is_safe and untrusted(request, rules) is None:
                 task = plans.create_task(
                     _fetch_early(request, files), name=f"fetch {request.commit_sha[:10]}"
                 )
@@ -162,16 +162,16 @@ class _ClaimedRuns:
 
 
 async def _claim(
-    store: JobStore, worker_id: str, places: asyncio.Semaphore, concurrency: int, claimed_runs: _ClaimedRuns
+    store: JobStore, worker_id: str, permits: asyncio.Semaphore, concurrency: int, claimed_runs: _ClaimedRuns
 ) -> tuple[Sequence[PlanningTask], int]:
-    """Claim as many runs as there are free places, and return them with that number.
+    """Claim as many runs as there are free permits, and return them with that number.
 
-    It waits for the first place. Each claimed run then holds one place.
+    It waits for the first permit. Each claimed run then holds one.
     """
-    await places.acquire()
+    await permits.acquire()
     acquired = 1
-    while acquired < min(concurrency, CLAIMED_AT_ONCE) and not places.locked():
-        await places.acquire()
+    while acquired < min(concurrency, CLAIMED_AT_ONCE) and not permits.locked():
+        await permits.acquire()
         acquired += 1
     claimed: Sequence[PlanningTask] = ()
     claiming = asyncio.ensure_future(_ask_store(store, worker_id, acquired, claimed_runs))
@@ -187,7 +187,7 @@ async def _claim(
         raise
     finally:
         for _ in range(acquired - len(claimed)):
-            places.release()
+            permits.release()
     return claimed, acquired
 
 
@@ -208,7 +208,7 @@ async def _plan(
     files: CommitFiles,
     push_order_lookup: "_PushOrderLookup",
     rules: PlanningRules,
-    places: asyncio.Semaphore,
+    permits: asyncio.Semaphore,
     governor: Governor | None,
     hosts: GitHosts,
     rng: random.Random,
@@ -250,7 +250,7 @@ async def _plan(
         await _stored_failure(store, task, Reason.EXECUTOR_FAILED, f"{type(error).__name__}: {error}")
     finally:
         claimed_runs.run_ids.discard(task.run_id)
-        places.release()
+        permits.release()
 
 
 async def _stored_failure(store: JobStore, task: PlanningTask, reason: Reason, detail: str) -> bool:

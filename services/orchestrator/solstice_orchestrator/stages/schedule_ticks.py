@@ -54,10 +54,10 @@ class ScheduleRunner:
 
     async def run(self) -> None:
         """Fire ticks until cancelled; then hand back those under way."""
-        places = asyncio.Semaphore(AT_ONCE)
+        permits = asyncio.Semaphore(AT_ONCE)
         async with self.schedule_store.changes() as changed, asyncio.TaskGroup() as firing:
             await on_notification(
-                partial(self._fire_due, places, firing),
+                partial(self._fire_due, permits, firing),
                 notified=changed,
                 retry_seconds=RETRY_SECONDS,
                 rng=self.rng,
@@ -65,17 +65,17 @@ class ScheduleRunner:
                 failed=LogEvent.SCHEDULES_PAUSED,
             )
 
-    async def _fire_due(self, places: asyncio.Semaphore, firing: asyncio.TaskGroup) -> float:
+    async def _fire_due(self, permits: asyncio.Semaphore, firing: asyncio.TaskGroup) -> float:
         """Claim due ticks; return the seconds until the next poll."""
         # Even with many notifications, this delays a tick by at most LEAST_SECONDS.
         await asyncio.sleep(LEAST_SECONDS)
-        await places.acquire()
-        places.release()
+        await permits.acquire()
+        permits.release()
         claimed = await self._claim()
         for settled in claimed.settled:
             self._log_settled(settled)
         for task in claimed.tasks:
-            firing.create_task(self._fire(task, places), name=f"tick of {task.schedule}")
+            firing.create_task(self._fire(task, permits), name=f"tick of {task.schedule}")
         # Each task begins now: a task that is cancelled before it starts would not hand its tick back.
         await asyncio.sleep(0)
         if claimed.more:
@@ -99,9 +99,9 @@ class ScheduleRunner:
                 for task in tasks:
                     await self.schedule_store.release(task)
 
-    async def _fire(self, task: TickTask, places: asyncio.Semaphore) -> None:
+    async def _fire(self, task: TickTask, permits: asyncio.Semaphore) -> None:
         try:
-            async with places:
+            async with permits:
                 settled = await self._tried(task)
         except StoreUnavailable as error:
             # Its lease runs out, and an orchestrator tries again.

@@ -170,7 +170,7 @@ class _Serving:
         if download is None:
             raise _Refused
         left = self._gateway.objects[oid].size_bytes
-        upstream, fields = await self._place_of(download)
+        upstream, fields = await self._host_of(download)
         async with self._body_of(upstream, "GET", download.target, fields) as from_host:
             writer.write(joined("HTTP/1.1 200 OK", [("Content-Length", str(left)), ("Connection", "close")]))
             while left:
@@ -182,7 +182,7 @@ class _Serving:
                 writer.write(piece)
                 await writer.drain()
 
-    async def _place_of(self, download: LfsDownload) -> tuple[Upstream, Sequence[tuple[str, str]]]:
+    async def _host_of(self, download: LfsDownload) -> tuple[Upstream, Sequence[tuple[str, str]]]:
         """Return the host of an object, and the fields of the request to it."""
         own, credential = self._fetch.upstream, self._fetch.credential
         if not download.origin:
