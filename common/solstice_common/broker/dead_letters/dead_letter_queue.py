@@ -61,7 +61,7 @@ class DeadLetter:
             without_broker_headers(self.headers),
         ]
         facts = json.dumps(parts, sort_keys=True, ensure_ascii=True).encode()
-        # Of a large one the digest stands for the body, which is not there to be read behind the facts.
+        # A large body may have been left out, so its digest stands for it.
         content = self.digest if self.size > HELD_BODY_BYTES else self.body
         return sha256(len(facts).to_bytes(8) + facts + content).hexdigest()[:ID_DIGITS]
 

@@ -19,7 +19,7 @@ GROUP_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeBody:
-    """The facts of a body that is not held."""
+    """The size and the digest of a body that is too large to keep."""
 
     size: int
     digest: bytes
@@ -30,7 +30,7 @@ class HashedBody:
     """A body of known size of which pieces arrive in order."""
 
     def __init__(self, size: int, *, whole: bool = False) -> None:
-        """With `whole`, a large one is held as well."""
+        """With `whole`, a large body is kept as well."""
         self._missing = self._size = size
         self._is_large = size > HELD_BODY_BYTES and not whole
         self._pieces: list[bytes] = []

@@ -82,7 +82,7 @@ class WeightedConsumer:
         for delivery, verdict in verdicts:
             if (queue := self._unsettled.pop(delivery, None)) is not None:
                 by_queue.setdefault(queue, []).append((delivery, verdict))
-        # Also if this is cancelled: what it had is under way then, or comes again.
+        # These count as settled even if this is cancelled: the answer is under way, or they are delivered again.
         self._changed.set()
         async with asyncio.TaskGroup() as tasks:
             for queue, settled in by_queue.items():
@@ -93,7 +93,7 @@ class WeightedConsumer:
         at_hand, emptied = self._at_hand[queue], self._emptied[queue]
         while True:
             if len(at_hand) >= self._prefetch:
-                # Of connections that were lost meanwhile: else each would leave another batch here.
+                # Each connection that was lost meanwhile would otherwise leave another batch here.
                 emptied.clear()
                 await emptied.wait()
                 continue

@@ -92,6 +92,6 @@ class LeftRequests:
         while empty < 2 and not taking.done():  # noqa: PLR2004  one look may fall between a message and the next
             await asyncio.wait([taking], timeout=EMPTY_SECONDS)
             depth = await self._depth(route)
-            # Not while the store is away: each time they are returned, RabbitMQ counts it toward the delivery limit.
+            # Deliveries that wait for the store stay here: RabbitMQ counts each return toward the delivery limit.
             is_empty = (depth is None or not depth.ready) and not intake.under_way
             empty = empty + 1 if is_empty else 0

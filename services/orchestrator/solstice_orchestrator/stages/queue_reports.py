@@ -88,7 +88,7 @@ class QueueReports:
         facts = await self._store.waiting(job.job_id)
         if facts is None or facts.state is not JobState.WAITING or facts.now - facts.since < waited_seconds:
             return None
-        # Not before: to explain a job's wait takes milliseconds.
+        # Explaining a wait takes milliseconds, so only jobs that need it are explained.
         why = explain(facts)
         if why is None:
             return None

@@ -105,7 +105,7 @@ class DeadLetterReader:
             self._unread = count - len(arrivals.tags)
             raise arrivals.error
         if not arrivals.tags:
-            # Not an empty queue: who sees one would believe that nothing is dead.
+            # The queue is not empty: a list without entries would hide its dead letters.
             raise DeadLettersInUse(self._queue, None)
 
     async def stop_consuming(self) -> None:

@@ -333,7 +333,7 @@ async def _copy(reader: DeadLetterReader, spool: Spool) -> bool:
         outcomes = await reader.publish([_spooled_copy(spool, each) for each in group])
         copied += [each.tag for each, outcome in zip(group, outcomes, strict=True) if outcome.confirmed]
         if not all(outcome.confirmed for outcome in outcomes):
-            # The broker has ended the channel, which would be all that is said.
+            # The broker has ended the channel, and the error about the channel would not say why.
             if too_large := [each.detail for each in outcomes if "max_message_size" in each.detail]:
                 raise BrokerUnavailable(reader.url, f"a dead letter cannot be copied: {too_large[0]}")
             break

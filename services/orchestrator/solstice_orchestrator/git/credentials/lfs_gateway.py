@@ -237,7 +237,7 @@ class _Serving:
             except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
                 raise self._wrong(upstream, "gave no answer of HTTP") from None
             if answer.status != OK:
-                # Another host refuses what has expired, which a later try does not send again.
+                # Another host may refuse a URL that has expired; a later try gets a new one.
                 is_final = answer.status in _REFUSALS and upstream is self._fetch.upstream
                 credential = self._fetch.credential
                 if is_final and answer.status == UNAUTHORIZED and credential and credential.refused:

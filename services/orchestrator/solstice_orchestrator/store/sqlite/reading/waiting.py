@@ -88,7 +88,7 @@ _ROWS: Final[Mapping[wait_walk.WaitQuery, str]] = {
     " ORDER BY finished_at DESC LIMIT ?",
     wait_walk.WaitQuery.RUNNING_OF_REPOSITORY: _RUNNING.format("repository = ?"),
     wait_walk.WaitQuery.RUNNING_OF_OWNER: _RUNNING.format("owner = ?"),
-    # Unfinished, for the index of a label's jobs.
+    # With `finished_at IS NULL`, SQLite can use the index of a label's unfinished jobs.
     wait_walk.WaitQuery.RUNNING_OF_LABEL: _RUNNING.format("runs_on = ? AND finished_at IS NULL"),
 }
 _IN_LINE: Final = (
