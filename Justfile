@@ -9,7 +9,7 @@ export UV_NO_PROGRESS := "1"
 export UV_SYSTEM_CERTS := env("UV_SYSTEM_CERTS", "1")
 # uv's cache and the checkout may lie on two file systems.
 export UV_LINK_MODE := env("UV_LINK_MODE", "copy")
-# Every command and service is a process of its own; without compiled files each would compile all that it imports anew.
+# Every command and service is a process of its own; without compiled files each would compile all that it imports again.
 export PYTHONDONTWRITEBYTECODE := ""
 export VIRTUAL_ENV := justfile_directory() / ".venv"
 export PATH := justfile_directory() / ".venv/bin:" + justfile_directory() / ".tools/bin:" + env("PATH")

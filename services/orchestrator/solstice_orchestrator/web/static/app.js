@@ -19,7 +19,7 @@ function say(text, lost = false) {
 function connect() {
   if (over || source) return;
   const url = new URL(main.dataset.stream, location.href);
-  // A stream that we closed ourselves does not send Last-Event-ID when it is opened anew.
+  // A stream that we closed ourselves does not send Last-Event-ID when it is opened again.
   if (lastId) url.searchParams.set("after", lastId);
   source = new EventSource(url);
   source.onopen = () => { say("Live"); if (["runs", "workers", "schedules", "dead-letters"].includes(kind)) refresh(); };
@@ -59,7 +59,7 @@ const handlers = {
   end: () => finish(),
 };
 
-// A browser keeps few connections per server open: a tab that nobody sees must not hold one.
+// A browser keeps few connections per server open: a hidden tab must not hold one.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) disconnect();
   else if (!over) { refresh(); connect(); }

@@ -87,7 +87,7 @@ function toEnd() {
   window.scrollTo(0, log.getBoundingClientRect().bottom + window.scrollY - window.innerHeight + 24);
 }
 
-// Whoever scrolls up wants to read; whoever comes back to the end wants to go on.
+// A reader who scrolls up wants to stay there; one who comes back to the end wants to follow again.
 export function offerFollow() {
   follow.closest("label").hidden = false;
   follow.checked = !location.hash;
