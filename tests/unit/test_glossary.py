@@ -290,6 +290,16 @@ def test_comments_and_docstrings_use_common_words(folder: Path) -> None:
     ] == []
 
 
+@pytest.mark.parametrize("folder", ["common", "compose", "docs", "schemas", "services"])
+def test_pages_scripts_and_documents_use_common_words(folder: str) -> None:
+    assert [
+        f"{file.relative_to(ROOT)}: {found[0]}"
+        for file in (ROOT / folder).rglob("*.*")
+        if file.suffix in {".css", ".html", ".js", ".md", ".sh", ".yaml"}
+        for found in UNUSUAL.finditer(UNPRIVILEGED_USER.sub("", file.read_text("utf-8")))
+    ] == []
+
+
 def test_no_test_has_a_name_without_a_subject() -> None:
     assert [
         name

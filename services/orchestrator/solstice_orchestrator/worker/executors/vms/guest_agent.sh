@@ -56,7 +56,7 @@ boot() {
     exec /bin/sh "$own/agent" booted
 }
 
-# The processes that the kernel has ended for want of memory.
+# The processes that the kernel has ended for lack of memory.
 killed() {
     count=0
     while read -r name value; do
