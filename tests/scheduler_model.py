@@ -26,7 +26,7 @@ from solstice_orchestrator.scheduling.order import (
     start_tags,
 )
 from solstice_orchestrator.scheduling.quotas import OwnerStarts, Quotas, owner_of
-from solstice_orchestrator.scheduling.rates import RateBucket, BucketKey, BucketScope, StartRates
+from solstice_orchestrator.scheduling.rates import BucketKey, BucketScope, RateBucket, StartRates
 from solstice_orchestrator.scheduling.starts import StartBudget, StartLimits
 
 QueueKey = tuple[str, Priority]

@@ -9,7 +9,7 @@ import pytest
 from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.store import JobStore
-from solstice_orchestrator.store.views import JobView, LogChunk, LogByte, RunView
+from solstice_orchestrator.store.views import JobView, LogByte, LogChunk, RunView
 from tests.builders import job, job_request
 from tests.stores import FAILED, SUCCEEDED, ManualClock, admitted, claimed, planned, running
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from solstice_forge.remote.call_pacing import CallLimits
-from solstice_forge.statuses.call_endings import StatusNotSent, Reported, RetryLater, Undeliverable
+from solstice_forge.statuses.call_endings import Reported, RetryLater, StatusNotSent, Undeliverable
 from solstice_forge.statuses.protocol import OutgoingStatus, ReportPhase, StatusKeepResult, StatusStore
 from solstice_forge.statuses.status_service import open_statuses
 from tests.polling import wait_until

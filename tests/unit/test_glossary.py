@@ -8,7 +8,8 @@ import io
 import re
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -219,7 +220,7 @@ def words_of(name: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", DEAD_LETTER.sub("", name))}
 
 
-def forbidden_names(folder: Path, forbidden: Set[str]) -> Iterator[tuple[str, str]]:
+def forbidden_names(folder: Path, forbidden: AbstractSet[str]) -> Iterator[tuple[str, str]]:
     """The modules of a folder with the names they give that have a forbidden word."""
     for file in sorted(folder.rglob("*.py")):
         for name in sorted(names_in(file)):

@@ -33,6 +33,7 @@ class Filters(TypedDict, total=False):
     label: str | None
     priority: str | None
 
+
 STREAM_SILENCE_SECONDS: Final = 60.0
 """Seconds of silence after which a stream counts as dead.
 

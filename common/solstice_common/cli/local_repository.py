@@ -71,7 +71,10 @@ def check_ref(commit: Commit, ref: str) -> None:
     names = (_git(commit.folder, "remote") or "").splitlines()
     branch = ref.removeprefix("refs/heads/")
     candidates += [f"refs/remotes/{name}/{branch}" for name in names]
-    if all(_git(commit.folder, "show-ref", "--verify", "--quiet", "--", candidate) is None for candidate in candidates):
+    if all(
+        _git(commit.folder, "show-ref", "--verify", "--quiet", "--", candidate) is None
+        for candidate in candidates
+    ):
         raise ConfigurationError(
             f"--ref {ref!r}: {commit.folder} has no such branch or tag; 'git branch' and 'git tag' list those there are"
         )

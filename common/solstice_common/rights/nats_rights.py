@@ -171,7 +171,11 @@ def _comparing(settings: BrokerSettings) -> tuple[str, ...]:
     streams = [stream_of(each.name) for each in full_topology(settings).queues]
     return (
         f"{API}.STREAM.NAMES",
-        *(f"{API}.{question}.{stream}" for stream in streams for question in ("STREAM.INFO", "CONSUMER.LIST")),
+        *(
+            f"{API}.{question}.{stream}"
+            for stream in streams
+            for question in ("STREAM.INFO", "CONSUMER.LIST")
+        ),
         *_finding(settings),
     )
 

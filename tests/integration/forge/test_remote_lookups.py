@@ -9,13 +9,13 @@ from solstice_common.messages import Source
 from solstice_forge.remote import github_calls
 from solstice_forge.remote.http import DIALECTS, Remote
 from solstice_forge.remote.protocol import (
-    ChangeRequestHead,
     CallDone,
+    CallPostponed,
+    CallRefused,
+    ChangeRequestHead,
     ForgeAccess,
     ForgeAccount,
     ForgeCall,
-    CallPostponed,
-    CallRefused,
 )
 from tests.servers.forge_api import TOKEN, Change, ForgeApi, Reply, forge_api
 

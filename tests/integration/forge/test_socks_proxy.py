@@ -6,7 +6,7 @@ import pytest
 
 from solstice_common.messages import Source
 from solstice_forge.remote.http import Remote
-from solstice_forge.remote.protocol import CallDone, ForgeAccess, CallPostponed
+from solstice_forge.remote.protocol import CallDone, CallPostponed, ForgeAccess
 from tests.servers.forge_api import TOKEN, forge_api
 from tests.servers.socks_proxy import socks_proxy
 

@@ -50,7 +50,11 @@ DEAD_LETTER: dict[str, Any] = {"request_id": "request-2", "body": b"{}", "header
 
 async def check(store: StatusStore) -> None:
     (shown,) = await store.shown("request-1")
-    assert (shown.phase, shown.reported_state, shown.reported_at) == (ReportPhase.REPORTED, "succeeded", NOON + 1)
+    assert (shown.phase, shown.reported_state, shown.reported_at) == (
+        ReportPhase.REPORTED,
+        "succeeded",
+        NOON + 1,
+    )
     (dead_letter,) = await store.dead_letters(10)
     assert (dead_letter.request_id, dead_letter.body) == ("request-2", b"{}")
     async with store.lead():

@@ -20,7 +20,7 @@ from solstice_cli.output.migrations import (
 from solstice_cli.output.topology_differences import check_document, exit_for, print_differences
 from solstice_common.broker import granted_rights, open_broker, read_topology
 from solstice_common.broker.rabbitmq.migration.migration_plan import QueueMigration
-from solstice_common.broker.rabbitmq.migration.queue_migration import MigrationResult, MigrationPlan, planned
+from solstice_common.broker.rabbitmq.migration.queue_migration import MigrationPlan, MigrationResult, planned
 from solstice_common.broker.rabbitmq.migration.queue_migration import migrate as migrate_queue
 from solstice_common.broker.topology_check import topology_differences
 from solstice_common.cli.options import FOR_PASSWORDS, with_settings

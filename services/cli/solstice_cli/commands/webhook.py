@@ -13,7 +13,7 @@ import httpx2
 import orjson
 import typer
 
-from solstice_cli.demo.deliveries import RefChange, EventName, SignedDelivery, signed_delivery
+from solstice_cli.demo.deliveries import EventName, RefChange, SignedDelivery, signed_delivery
 from solstice_cli.secrets import stored_secret
 from solstice_common.addresses.system_errors import cause_in_words
 from solstice_common.cli import running_up

@@ -23,7 +23,9 @@ from solstice_common.values.times import format_timestamp
 SHOWN_DETAIL: Final = 120
 
 
-def print_dead_letters(found: Sequence[DeadLetterFacts], counted: DeadLetterNumbers, *, now: datetime) -> None:
+def print_dead_letters(
+    found: Sequence[DeadLetterFacts], counted: DeadLetterNumbers, *, now: datetime
+) -> None:
     """Print one line per dead letter; on a terminal also the counts, of all."""
     print_rows(
         ("ID", "AGE", "QUEUE", "REASON", "REPOSITORY", "PRIORITY", "REQUEST", "DETAIL"),

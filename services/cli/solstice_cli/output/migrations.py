@@ -9,7 +9,7 @@ from typing import Any, Final
 import typer
 
 from solstice_common.broker.rabbitmq.migration.migration_plan import QueueMigration, Step
-from solstice_common.broker.rabbitmq.migration.queue_migration import MigrationResult, MigrationPlan
+from solstice_common.broker.rabbitmq.migration.queue_migration import MigrationPlan, MigrationResult
 from solstice_common.cli.output import print_json
 from solstice_common.values.quantities import quantity
 

@@ -179,9 +179,7 @@ def _requested_at(event: Event, received_at: float) -> float:
 
 def kind_of(event: Event) -> str:
     """Return the event's kind for messages, answers and metrics."""
-    return (
-        CANCEL if isinstance(event, Command) and event.word is CommandWord.CANCEL else _KINDS[type(event)]
-    )
+    return CANCEL if isinstance(event, Command) and event.word is CommandWord.CANCEL else _KINDS[type(event)]
 
 
 def content_key(event: Event, source: WebhookSource, delivery_id: str) -> str:

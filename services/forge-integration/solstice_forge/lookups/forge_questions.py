@@ -23,7 +23,14 @@ from solstice_forge.forges.events import (
     lacks,
 )
 from solstice_forge.remote import github_calls
-from solstice_forge.remote.protocol import ChangeRequestHead, ForgeDialect, ForgeAccount, ForgeCall, CallPostponed, CallRefused
+from solstice_forge.remote.protocol import (
+    CallPostponed,
+    CallRefused,
+    ChangeRequestHead,
+    ForgeAccount,
+    ForgeCall,
+    ForgeDialect,
+)
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from solstice_common.runtime.backoff import backoff_seconds
 from solstice_forge.inbox.reconcile_state import ReconcileState
 from solstice_forge.remote.http import Remote
-from solstice_forge.remote.protocol import CallDone, ForgeCall, CallPostponed, CallRefused, Page
+from solstice_forge.remote.protocol import CallDone, CallPostponed, CallRefused, ForgeCall, Page
 
 T = TypeVar("T")
 

@@ -155,7 +155,9 @@ class DeliveryComparison:
                 )
             )
 
-    async def _send(self, hook: Hook, attempt: Attempt, times: int) -> CallDone[None] | CallPostponed | CallRefused:
+    async def _send(
+        self, hook: Hook, attempt: Attempt, times: int
+    ) -> CallDone[None] | CallPostponed | CallRefused:
         answer = await self.session.ask(self.dialect.send_again(hook, attempt))
         if isinstance(answer, CallDone) or (isinstance(answer, CallPostponed) and answer.perhaps_done):
             await self.session.tables.note_resend(self.source.name, attempt.delivery_id, self.session.clock())

@@ -21,13 +21,13 @@ from solstice_forge.remote import gitea_family_calls, github_calls, gitlab_calls
 from solstice_forge.remote.call_pacing import CallLimits, ForgeAnswer, answered, called, next_call_at
 from solstice_forge.remote.github_app import AppTokens
 from solstice_forge.remote.protocol import (
-    ForgeDialect,
     CallDone,
+    CallPostponed,
+    CallRefused,
     ForgeAccess,
     ForgeCall,
-    CallPostponed,
+    ForgeDialect,
     LinkedPage,
-    CallRefused,
     Result,
 )
 from solstice_forge.remote.responses import next_query, result_of, words_of

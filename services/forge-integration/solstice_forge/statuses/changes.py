@@ -54,7 +54,9 @@ def after(
         case RetryLater():
             columns |= _retried(row, outgoing, ending, now=now, horizon=horizon)
     if newest and not isinstance(ending, RetryLater):
-        columns["phase"] = (ReportPhase.DEAD if isinstance(ending, Undeliverable) else ReportPhase.REPORTED).value
+        columns["phase"] = (
+            ReportPhase.DEAD if isinstance(ending, Undeliverable) else ReportPhase.REPORTED
+        ).value
     columns["next_at"] = not_before({**row, **columns}, columns["next_at"])
     return columns
 

@@ -13,14 +13,14 @@ from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote.call_pacing import called
 from solstice_forge.remote.http import Remote
-from solstice_forge.remote.protocol import CheckCalls, CommitStatus, CallRefused, Result
+from solstice_forge.remote.protocol import CallRefused, CheckCalls, CommitStatus, Result
 from solstice_forge.statuses.call_endings import (
     MOST_CALLS,
     CallEnding,
-    StatusNotSent,
     Reported,
     RetryLater,
     RetryRules,
+    StatusNotSent,
     Undeliverable,
     ending,
 )
@@ -140,7 +140,9 @@ class SourceReporter:
     async def _show(self, status: CommitStatus, outgoing: OutgoingStatus) -> Result[int | None]:
         if self._checks is not None:
             shown = await self._show_check(self._checks, status, outgoing.check_id)
-            if not (isinstance(shown, CallRefused) and self._checks.forbids_checks(shown.status, shown.detail)):
+            if not (
+                isinstance(shown, CallRefused) and self._checks.forbids_checks(shown.status, shown.detail)
+            ):
                 return shown
             self._checks = None
             log.warning(LogEvent.CHECKS_FORBIDDEN, source=self._name, detail=shown.detail)

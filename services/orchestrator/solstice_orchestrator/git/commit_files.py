@@ -99,7 +99,9 @@ class CommitFiles:
         self._coming: dict[_Key, asyncio.Future[FilesOrFailure]] = {}
         self._waiting: defaultdict[_Repository, list[FilesRequest]] = defaultdict(list)
         """Waiting requests of each repository that has a task."""
-        self._of_host: defaultdict[str, _FetchPermits] = defaultdict(lambda: _FetchPermits(MAX_GROUPS_OF_HOST))
+        self._of_host: defaultdict[str, _FetchPermits] = defaultdict(
+            lambda: _FetchPermits(MAX_GROUPS_OF_HOST)
+        )
         self._groups, self._single_fetches = _FetchPermits(MAX_GROUPS), _FetchPermits(MAX_SINGLE_FETCHES)
         self._slow = {is_proven: asyncio.Semaphore(MAX_SLOW_FETCHES) for is_proven in (True, False)}
 
@@ -160,7 +162,9 @@ class CommitFiles:
     async def _serve_single(self, lookup: FilesRequest, how: SingleFetch) -> None:
         try:
             url = lookup.request.repo_url
-            fetched = await self._permitted(url, lambda: self._fetch_single(lookup, how), self._single_fetches)
+            fetched = await self._permitted(
+                url, lambda: self._fetch_single(lookup, how), self._single_fetches
+            )
             self._resolve(lookup, _too_slow(url) if fetched is None else fetched)
         finally:
             self._give_up(lookup)

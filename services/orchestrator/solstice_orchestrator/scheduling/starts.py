@@ -20,9 +20,9 @@ from solstice_orchestrator.scheduling.quotas import (
     started,
 )
 from solstice_orchestrator.scheduling.rates import (
-    RateBucket,
     BucketKey,
     BucketScope,
+    RateBucket,
     StartRates,
     Throttle,
     after_starts,

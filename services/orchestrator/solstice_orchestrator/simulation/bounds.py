@@ -12,7 +12,7 @@ from enum import IntEnum
 from solstice_orchestrator.scheduling import quotas, rates
 from solstice_orchestrator.scheduling.order import Candidate
 from solstice_orchestrator.scheduling.quotas import OwnerStarts, counts_until, owner_of
-from solstice_orchestrator.scheduling.rates import RateBucket, BucketKey, BucketScope, after_starts, tokens
+from solstice_orchestrator.scheduling.rates import BucketKey, BucketScope, RateBucket, after_starts, tokens
 from solstice_orchestrator.scheduling.starts import StartLimits
 
 

@@ -8,7 +8,7 @@ from statistics import fmean
 from solstice_common.messages import Priority
 from solstice_orchestrator.scheduling.capacity import Capacity
 from solstice_orchestrator.scheduling.order import rank
-from solstice_orchestrator.simulation.tally import Speed, SimulationTally
+from solstice_orchestrator.simulation.tally import SimulationTally, Speed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

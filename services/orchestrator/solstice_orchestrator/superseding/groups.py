@@ -84,7 +84,8 @@ def settle_group(members: Sequence[GroupMember]) -> GroupDecision:
     waiting = [member for member in members if not member.holds and member.holder not in superseded]
     first = min(waiting, key=_order_key, default=None)
     return GroupDecision(
-        new_holder=None if has_holder or first is None else first.holder, superseded=MappingProxyType(superseded)
+        new_holder=None if has_holder or first is None else first.holder,
+        superseded=MappingProxyType(superseded),
     )
 
 
@@ -96,7 +97,8 @@ def ahead_in_group(holder: str, members: Iterable[GroupMember]) -> Sequence[Grou
         return ()
     before = [each for each in members if each.holds or _order_key(each) < _order_key(own)]
     return sorted(
-        (each for each in before if each.holder != holder), key=lambda each: (not each.holds, _order_key(each))
+        (each for each in before if each.holder != holder),
+        key=lambda each: (not each.holds, _order_key(each)),
     )
 
 

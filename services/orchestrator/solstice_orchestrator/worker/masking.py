@@ -115,7 +115,9 @@ class Masking:
 
     def _spans_across_breaks(self, data: bytes) -> Sequence[tuple[int, int]]:
         flat = data.translate(None, _BREAKS)
-        spans = [(start, start + len(needle)) for needle in self._encoded for start in _positions(flat, needle)]
+        spans = [
+            (start, start + len(needle)) for needle in self._encoded for start in _positions(flat, needle)
+        ]
         if not spans or len(flat) == len(data):
             return spans
         # The position of each byte of the flat text in the whole one.

@@ -99,7 +99,13 @@ class Workspaces:
         # A job runs as our user, and may have removed or closed it.
         restore_private_directory(self.directory, above=1)
         try:
-            for path in (workspace.root, workspace.source, workspace.home, workspace.temporary, workspace.scripts):
+            for path in (
+                workspace.root,
+                workspace.source,
+                workspace.home,
+                workspace.temporary,
+                workspace.scripts,
+            ):
                 path.mkdir(mode=0o700)
             yield workspace
         finally:

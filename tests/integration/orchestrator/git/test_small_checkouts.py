@@ -12,7 +12,11 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import GitPolicy
-from solstice_orchestrator.git.credentials.credential_rules import CredentialRule, TokenAccess, WithheldCredential
+from solstice_orchestrator.git.credentials.credential_rules import (
+    CredentialRule,
+    TokenAccess,
+    WithheldCredential,
+)
 from solstice_orchestrator.git.objects.checkout_copy import MAX_CHECKOUT_BYTES, MAX_ENTRIES
 from solstice_orchestrator.git.objects.object_cache import CommitKey
 from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts

@@ -2,7 +2,7 @@
 
 import pytest
 
-from solstice_cli.demo.deliveries import RefChange, EventName, SignedDelivery, signed_delivery
+from solstice_cli.demo.deliveries import EventName, RefChange, SignedDelivery, signed_delivery
 from solstice_common.messages import Source
 from solstice_forge.forges import github, gitlab
 from solstice_forge.forges.events import ChangeRequest, Push

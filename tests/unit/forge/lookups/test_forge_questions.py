@@ -33,7 +33,7 @@ from solstice_forge.lookups.forge_questions import (
     without_access,
 )
 from solstice_forge.remote import gitea_family_calls, github_calls, gitlab_calls
-from solstice_forge.remote.protocol import ChangeRequestHead, CallPostponed, CallRefused
+from solstice_forge.remote.protocol import CallPostponed, CallRefused, ChangeRequestHead
 
 SHA = "a" * 40
 COMMAND = Command(

@@ -15,12 +15,12 @@ from solstice_forge.remote import gitea_family_calls, github_calls, gitlab_calls
 from solstice_forge.remote.call_pacing import ForgeAnswer
 from solstice_forge.remote.protocol import (
     AppCredentials,
-    CommitStatus,
     CallDone,
-    ForgeAccess,
-    ForgeCall,
     CallPostponed,
     CallRefused,
+    CommitStatus,
+    ForgeAccess,
+    ForgeCall,
     nothing,
 )
 from solstice_forge.remote.responses import DETAIL_CHARACTERS, result_of, words_of
@@ -252,11 +252,15 @@ def test_a_refusal_has_the_forges_words_or_says_that_there_are_none() -> None:
     assert result_of(ForgeAnswer(status=404, headers={}, detail="Not Found"), NOW) == CallRefused(
         status=404, detail="Not Found"
     )
-    assert result_of(ForgeAnswer(status=404, headers={}), NOW) == CallRefused(status=404, detail="no reason given")
+    assert result_of(ForgeAnswer(status=404, headers={}), NOW) == CallRefused(
+        status=404, detail="no reason given"
+    )
     assert result_of(ForgeAnswer(status=502, headers={}, detail="Bad Gateway"), NOW) == CallPostponed(
         at=NOW, why="502 Bad Gateway", perhaps_done=True
     )
-    assert result_of(ForgeAnswer(status=429, headers={}), NOW) == CallPostponed(at=NOW, why="429", limited=True)
+    assert result_of(ForgeAnswer(status=429, headers={}), NOW) == CallPostponed(
+        at=NOW, why="429", limited=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -381,7 +385,9 @@ def test_a_state_without_a_description_speaks_for_itself() -> None:
             Undeliverable(reason="no_credentials", detail="0 no token"),
         ),
         (
-            CallRefused(status=422, detail="This SHA and context has reached the maximum number of statuses."),
+            CallRefused(
+                status=422, detail="This SHA and context has reached the maximum number of statuses."
+            ),
             None,
             Undeliverable(
                 reason="too_many_statuses",

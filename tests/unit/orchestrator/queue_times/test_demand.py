@@ -21,7 +21,7 @@ from solstice_orchestrator.queue_times.demand import (
 from solstice_orchestrator.queue_times.forecast import Sample
 from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.scheduling.quotas import OwnerStarts, Quotas
-from solstice_orchestrator.scheduling.rates import RateBucket, BucketKey, BucketScope, Rate, Rates, StartRates
+from solstice_orchestrator.scheduling.rates import BucketKey, BucketScope, Rate, RateBucket, Rates, StartRates
 from solstice_orchestrator.scheduling.starts import StartBudget, StartLimits
 from solstice_orchestrator.scheduling.workers import Presence, WorkerState, WorkerView
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_orchestrator.scheduling.rates import (
-    RateBucket,
     Rate,
+    RateBucket,
     after_starts,
     full_at,
     parse_rates,

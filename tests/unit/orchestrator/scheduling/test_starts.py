@@ -6,7 +6,7 @@ from solstice_common.messages import Priority
 from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.scheduling.order import Candidate
 from solstice_orchestrator.scheduling.quotas import OwnerStarts, Quotas
-from solstice_orchestrator.scheduling.rates import RateBucket, BucketKey, BucketScope, StartRates, parse_rates
+from solstice_orchestrator.scheduling.rates import BucketKey, BucketScope, RateBucket, StartRates, parse_rates
 from solstice_orchestrator.scheduling.starts import (
     StartBudget,
     StartedRow,

@@ -158,7 +158,9 @@ class _Work:
                     self._observer.step(step)
                     left = await self._do(step)
                     if left:
-                        return MigrationResult(steps=tuple(self._done), moved=self._moved, consumers_left=left)
+                        return MigrationResult(
+                            steps=tuple(self._done), moved=self._moved, consumers_left=left
+                        )
                     self._done.append(step)
             except _Changed:
                 continue

@@ -94,7 +94,9 @@ class GitCredentials:
     def choice_of_submodule(self, choice: CredentialChoice, submodule: JobRequestV1) -> CredentialChoice:
         """Return the rule for a submodule: that of its repository, if it covers both."""
         if isinstance(choice, CredentialRule) and not choice.covers(self._origin(submodule)):
-            return WithheldCredential("the rule whose credential fetches the repository does not name this one")
+            return WithheldCredential(
+                "the rule whose credential fetches the repository does not name this one"
+            )
         return choice
 
     def _origin(self, request: JobRequestV1) -> FetchOrigin:

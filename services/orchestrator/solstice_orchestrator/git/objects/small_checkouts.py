@@ -91,7 +91,9 @@ def _read(directory: str, digest: str) -> CheckoutCopy:
         else:
             files.append(file)
     index_entries = list(_entries_of(index.content, hashlib.new(digest).digest_size))
-    if not {name for _, name in index_entries} <= {file.name for file in files if not stat.S_ISDIR(file.mode)}:
+    if not {name for _, name in index_entries} <= {
+        file.name for file in files if not stat.S_ISDIR(file.mode)
+    }:
         raise _NotSmall
     return CheckoutCopy(tuple(files), index.content, index.mode, index_entries, digest, size_bytes)
 

@@ -49,9 +49,9 @@ def jobs_by_queue(changes: RowChanges) -> Mapping[RepositoryQueueKey, Sequence[s
     jobs = {job.job_id: job for job in _all(changes)}
     for job_id in changes.arrivals:
         job = jobs[job_id]
-        by_queue.setdefault(RepositoryQueueKey(QueueKey(job.runs_on, job.priority), job.repository), []).append(
-            job_id
-        )
+        by_queue.setdefault(
+            RepositoryQueueKey(QueueKey(job.runs_on, job.priority), job.repository), []
+        ).append(job_id)
     return dict(sorted(by_queue.items()))
 
 

@@ -11,8 +11,8 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.scheduling.governor import Resource
 from solstice_orchestrator.scheduling.quarantine import (
     COUNTED_REASONS,
-    QuarantineCause,
     HealthRecord,
+    QuarantineCause,
     after_end,
     others_alone_until,
     proves_able,

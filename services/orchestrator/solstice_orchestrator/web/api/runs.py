@@ -70,7 +70,9 @@ class RunsApi:
             label=query.label,
             priority=query.priority,
         )
-        page = await self._store.runs(limit=query.limit, after=_position(query.after, RUNS, filters), **filters)
+        page = await self._store.runs(
+            limit=query.limit, after=_position(query.after, RUNS, filters), **filters
+        )
         following = page.next and cursor_of(page.next, RUNS, filters)
         return answer({"runs": [document(run) for run in page.runs], "next": following})
 

@@ -47,5 +47,7 @@ class HostLauncher:
             script.write_text(step.run + "\n", encoding="utf-8")
             commands.append([*shell, str(script)])
         yield Launch(
-            directory=workspace.source, environment=environment(execution, workspace, self.path), commands=commands
+            directory=workspace.source,
+            environment=environment(execution, workspace, self.path),
+            commands=commands,
         )

@@ -59,7 +59,9 @@ class Launcher(Protocol):
         """Whether a hostile job is isolated from the rest of the machine."""
         ...
 
-    def launch(self, execution: Execution, workspace: Workspace) -> AbstractAsyncContextManager[Launch | Outcome]:
+    def launch(
+        self, execution: Execution, workspace: Workspace
+    ) -> AbstractAsyncContextManager[Launch | Outcome]:
         """Prepare an attempt; an outcome says how it ends without one."""
         ...
 
@@ -79,5 +81,7 @@ class LaunchersByLabel:
     def of(self, label: str) -> Launcher:
         return self.by_label.get(label, self.default)
 
-    def launch(self, execution: Execution, workspace: Workspace) -> AbstractAsyncContextManager[Launch | Outcome]:
+    def launch(
+        self, execution: Execution, workspace: Workspace
+    ) -> AbstractAsyncContextManager[Launch | Outcome]:
         return self.of(execution.spec.runs_on).launch(execution, workspace)

@@ -10,7 +10,7 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.scheduling.capacity import Capacity
 from solstice_orchestrator.scheduling.governor import Resource
-from solstice_orchestrator.scheduling.quarantine import QuarantineCause, HealthRecord
+from solstice_orchestrator.scheduling.quarantine import HealthRecord, QuarantineCause
 from solstice_orchestrator.scheduling.workers import (
     DesiredWorkerState,
     DrainOrder,

@@ -18,7 +18,9 @@ from tests.stores import outbox_statuses, running, state_of
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     rng = random.Random(1)
-    async with SqliteStore.open(tmp_path / "s.db", rules=StoreRules(new_id=id_source(rng), rng=rng)) as opened:
+    async with SqliteStore.open(
+        tmp_path / "s.db", rules=StoreRules(new_id=id_source(rng), rng=rng)
+    ) as opened:
         yield opened
 
 

@@ -16,8 +16,8 @@ from solstice_orchestrator.store.records.rows import attempt_view, chunk_of, job
 from solstice_orchestrator.store.views import (
     AttemptView,
     JobView,
-    LogPage,
     LogByte,
+    LogPage,
     LogState,
     RunView,
 )
