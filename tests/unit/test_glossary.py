@@ -164,7 +164,7 @@ def test_no_two_public_classes_of_a_package_share_a_name(package: Path) -> None:
 
 
 def test_no_service_shares_a_class_name_with_common() -> None:
-    """But for log events, and a schema of the API, whose name is public."""
+    """Except for log events, and a schema of the API, whose name is public."""
     common = {name for name, _ in public_classes(PACKAGES["common"])}
     assert {
         (service, name)
@@ -181,7 +181,7 @@ def test_no_service_shares_a_class_name_with_common() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES.keys())
 def test_no_two_modules_of_a_package_share_a_name(package: Path) -> None:
-    """But for protocols, and for decisions with their files in both databases."""
+    """Except for protocols, and for decisions with their files in both databases."""
     twins = {"decisions", "postgresql", "sqlite"}
     places = defaultdict(set)
     for file in package.rglob("[a-z]*.py"):

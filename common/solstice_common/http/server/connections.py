@@ -59,7 +59,7 @@ class Connection(Protocol):
 
 
 class ServerConnections:
-    """The connections of one server; when there are too many, it drops the least busy one."""
+    """The connections of one server, which drops the least busy one when full."""
 
     def __init__(self, bounds: Bounds, *, refused: Callable[[str], None] = lambda _reason: None) -> None:
         self.bounds = bounds

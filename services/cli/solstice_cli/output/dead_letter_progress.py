@@ -39,7 +39,7 @@ def progress(what: str, *, as_json: bool) -> Iterator[Progress]:
             typer.echo(err=True)
 
 
-class DeadLetterTally:
+class HandledDeadLetters:
     """How many of all dead letters are done; removals count once the broker has answered."""
 
     def __init__(self, done_with: str, total: int) -> None:

@@ -14,7 +14,7 @@ from solstice_forge.decisions.sources import FORGES, WebhookSource, how_to_confi
 from solstice_forge.decisions.stored_delivery import what_follows
 from solstice_forge.decisions.triage import Refused, triage
 from solstice_forge.forges.bodies import payload_of
-from solstice_forge.forges.events import Command, CommandWord, Event, Ignored, Malformed, lacks
+from solstice_forge.forges.events import Command, CommandKind, Event, Ignored, Malformed, lacks
 from solstice_forge.forges.protocol import Unsupported
 
 
@@ -80,7 +80,7 @@ def check(
 def _still_lacking(event: Event) -> str:
     """Say what must be looked up before an accepted delivery becomes a request."""
     needs = ", ".join(need.value for need in lacks(event))
-    if isinstance(event, Command) and event.word is CommandWord.CANCEL:
+    if isinstance(event, Command) and event.word is CommandKind.CANCEL:
         what = what_follows(event)
         return f"{what}, once the forge was asked for: {needs}" if needs else what
     return f"the request follows once the forge was asked for: {needs}" if needs else ""

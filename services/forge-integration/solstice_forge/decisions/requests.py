@@ -21,7 +21,7 @@ from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
-    CommandWord,
+    CommandKind,
     Dispatch,
     Event,
     Malformed,
@@ -119,7 +119,7 @@ def build_request(
         "traceparent": traceparent,
     }
     try:
-        if isinstance(event, Command) and event.word is CommandWord.CANCEL:
+        if isinstance(event, Command) and event.word is CommandKind.CANCEL:
             fields |= {
                 "schema_version": JobCancelV1.VERSION,
                 "cancel_id": own_id,
@@ -179,7 +179,7 @@ def _requested_at(event: Event, received_at: float) -> float:
 
 def kind_of(event: Event) -> str:
     """Return the event's kind for messages, answers and metrics."""
-    return CANCEL if isinstance(event, Command) and event.word is CommandWord.CANCEL else _KINDS[type(event)]
+    return CANCEL if isinstance(event, Command) and event.word is CommandKind.CANCEL else _KINDS[type(event)]
 
 
 def content_key(event: Event, source: WebhookSource, delivery_id: str) -> str:

@@ -10,7 +10,7 @@ from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
-    CommandWord,
+    CommandKind,
     Dispatch,
     Event,
     Ignored,
@@ -40,7 +40,7 @@ def ruling(
     # Most webhooks are pushes, and most sources have no rules: these cost one search in a commit's message.
     if isinstance(event, Push) and not source.rules:
         return _skipped(event) if not ignores_skip_mark and _asks_to_skip(event, payload) else BUILT
-    if isinstance(event, Command) and event.word is CommandWord.CANCEL:
+    if isinstance(event, Command) and event.word is CommandKind.CANCEL:
         # Rules say what is built. A run may be stopped also if the rules have changed since.
         return BUILT
     subject = subject_of(event)
@@ -78,7 +78,7 @@ def subject_of(event: Event) -> RuleSubject:
                 branch=event.base_ref,
                 of_change_request=True,
                 stranger=event.is_fork is not False,
-                approves=event.word is CommandWord.OK_TO_TEST,
+                approves=event.word is CommandKind.OK_TO_TEST,
             )
         case Rerun():
             return RuleSubject(

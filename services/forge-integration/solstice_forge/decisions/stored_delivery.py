@@ -11,7 +11,7 @@ from solstice_forge.decisions.requests import content_key, kind_of
 from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.forges.events import (
     Command,
-    CommandWord,
+    CommandKind,
     Event,
     Ignored,
     IgnoreReason,
@@ -74,7 +74,7 @@ def new_delivery(
 
 def what_follows(event: Event) -> str:
     """Return a sentence about what follows, where the kind alone does not say it."""
-    if isinstance(event, Command) and event.word is CommandWord.CANCEL:
+    if isinstance(event, Command) and event.word is CommandKind.CANCEL:
         return f"earlier requests of #{event.number} are cancelled by {event.sender or 'an unknown user'}"
     return ""
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from solstice_forge.forges.events import (
     Command,
-    CommandWord,
+    CommandKind,
     Event,
     Ignored,
     IgnoreReason,
@@ -23,8 +23,8 @@ from solstice_forge.forges.payloads import (
     read,
 )
 
-_WORDS: Final = frozenset(word.value for word in CommandWord)
-_BY_WEIGHT: Final = (CommandWord.OK_TO_TEST, CommandWord.RETEST, CommandWord.CANCEL)
+_WORDS: Final = frozenset(word.value for word in CommandKind)
+_BY_WEIGHT: Final = (CommandKind.OK_TO_TEST, CommandKind.RETEST, CommandKind.CANCEL)
 """`/ok-to-test` includes asking for a build, and a new run supersedes what `/cancel` would end."""
 
 
@@ -66,7 +66,7 @@ def words_in(text: str | None) -> frozenset[str]:
     return frozenset(first_words & _WORDS)
 
 
-def word_meant(words: frozenset[str]) -> CommandWord | None:
+def word_meant(words: frozenset[str]) -> CommandKind | None:
     """Return the command that a comment with these words gives: the first in `_BY_WEIGHT`."""
     return next((word for word in _BY_WEIGHT if word in words), None)
 

@@ -58,7 +58,7 @@ class LackingField(StrEnum):
     """Whether the author of a command may give it."""
 
 
-class CommandWord(StrEnum):
+class CommandKind(StrEnum):
     """A command in a comment on a change request."""
 
     RETEST = "/retest"
@@ -69,7 +69,7 @@ class CommandWord(StrEnum):
     """End all runs of the change request; allowed for people who may write and its author."""
 
 
-OF_AUTHORS: Final = frozenset({CommandWord.RETEST, CommandWord.CANCEL})
+OF_AUTHORS: Final = frozenset({CommandKind.RETEST, CommandKind.CANCEL})
 """Commands that the author of the change request may give, too."""
 
 
@@ -192,7 +192,7 @@ class Command(Value, frozen=True, kw_only=True, tag="command"):
     Their rights must always be looked up.
     """
 
-    word: CommandWord
+    word: CommandKind
     repo_full_name: str
     """The base repository."""
     repo_url: str
@@ -221,7 +221,7 @@ class Command(Value, frozen=True, kw_only=True, tag="command"):
     @property
     def needs(self) -> tuple[LackingField, ...]:
         # A cancel applies to all commits of the change request, and their origin does not matter.
-        builds = self.word is not CommandWord.CANCEL
+        builds = self.word is not CommandKind.CANCEL
         unknown = (
             (LackingField.COMMIT, builds and self.commit_sha is None),
             (LackingField.IS_FORK, builds and self.is_fork is None),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from solstice_forge.forges.events import (
     OF_AUTHORS,
     Command,
-    CommandWord,
+    CommandKind,
     Dispatch,
     Ignored,
     IgnoreReason,
@@ -146,7 +146,7 @@ def too_late(event: Incomplete, age_seconds: float, why: CallPostponed | None) -
     `why` is the last result that the forge gave.
     """
     words = f": {why.why}" if why else ""
-    if isinstance(event, Command) and event.word is CommandWord.OK_TO_TEST and event.commit_sha is None:
+    if isinstance(event, Command) and event.word is CommandKind.OK_TO_TEST and event.commit_sha is None:
         if age_seconds <= APPROVAL_SECONDS:
             return None
         return ignored(

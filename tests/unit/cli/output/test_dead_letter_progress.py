@@ -5,12 +5,12 @@ import signal
 import pytest
 import typer
 
-from solstice_cli.output.dead_letter_progress import DeadLetterTally, interruptible
+from solstice_cli.output.dead_letter_progress import HandledDeadLetters, interruptible
 from solstice_common.errors import BrokerUnavailable
 
 
-def half_done() -> DeadLetterTally:
-    tally = DeadLetterTally("removed", 9)
+def half_done() -> HandledDeadLetters:
+    tally = HandledDeadLetters("removed", 9)
     tally.of_queue(lambda _: None)(2)
     tally.of_queue(lambda _: None)(3)
     return tally

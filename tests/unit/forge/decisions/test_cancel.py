@@ -17,7 +17,7 @@ from solstice_forge.decisions.ruling import ruling
 from solstice_forge.decisions.sources import WebhookSource
 from solstice_forge.decisions.stored_delivery import new_delivery
 from solstice_forge.decisions.triage import triage
-from solstice_forge.forges.events import Command, CommandWord, LackingField, lacks
+from solstice_forge.forges.events import Command, CommandKind, LackingField, lacks
 from solstice_forge.relay.publication import publication
 from tests.webhooks.deliveries import deliveries
 
@@ -52,7 +52,7 @@ def command(forge: str, words: str, **changes: Any) -> Command:
 @pytest.mark.parametrize("forge", COMMENTS)
 def test_every_forge_s_comment_is_understood(forge: str) -> None:
     event = replace(command(forge, "Enough of it.\n/cancel"), by_author=False)
-    assert event.word is CommandWord.CANCEL
+    assert event.word is CommandKind.CANCEL
     assert lacks(event) == (LackingField.PERMISSION,)
 
 
@@ -60,12 +60,12 @@ def test_every_forge_s_comment_is_understood(forge: str) -> None:
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        ("/cancel\n/retest", CommandWord.RETEST),
-        ("/ok-to-test\n/cancel", CommandWord.OK_TO_TEST),
-        ("/cancel please", CommandWord.CANCEL),
+        ("/cancel\n/retest", CommandKind.RETEST),
+        ("/ok-to-test\n/cancel", CommandKind.OK_TO_TEST),
+        ("/cancel please", CommandKind.CANCEL),
     ],
 )
-def test_of_several_words_the_one_that_builds_counts(forge: str, words: str, meant: CommandWord) -> None:
+def test_of_several_words_the_one_that_builds_counts(forge: str, words: str, meant: CommandKind) -> None:
     assert command(forge, words).word is meant
 
 

@@ -11,7 +11,7 @@ from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
-    CommandWord,
+    CommandKind,
     Event,
     Ignored,
     IgnoreReason,
@@ -57,7 +57,7 @@ RELEASE = Release(
     sender="cleo",
 )
 CANCEL = Command(
-    word=CommandWord.CANCEL,
+    word=CommandKind.CANCEL,
     repo_full_name=NAME,
     repo_url=URL,
     number=3,

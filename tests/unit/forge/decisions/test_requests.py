@@ -11,7 +11,7 @@ from solstice_forge.decisions.sources import FORGES, WebhookSource
 from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
-    CommandWord,
+    CommandKind,
     Dispatch,
     Event,
     Malformed,
@@ -179,7 +179,7 @@ RERUN = Rerun(
     sender="cleo",
 )
 COMMAND = Command(
-    word=CommandWord.RETEST,
+    word=CommandKind.RETEST,
     repo_full_name=PUSH.repo_full_name,
     repo_url=PUSH.repo_url,
     number=3,
@@ -293,7 +293,7 @@ def test_event_dated_before_the_epoch_is_as_old_as_the_epoch() -> None:
         (PUSH, "push"),
         (CHANGE, "change_request"),
         (COMMAND, "comment"),
-        (replace(COMMAND, word=CommandWord.CANCEL), "cancel"),
+        (replace(COMMAND, word=CommandKind.CANCEL), "cancel"),
         (RERUN, "rerun"),
         (RELEASE, "release"),
         (DISPATCH, "dispatch"),

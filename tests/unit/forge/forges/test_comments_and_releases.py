@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from solstice_forge.forges.comments_and_releases import comment, read_release, word_meant, words_in
-from solstice_forge.forges.events import Command, CommandWord, Event, Ignored, Malformed, Release
+from solstice_forge.forges.events import Command, CommandKind, Event, Ignored, Malformed, Release
 from solstice_forge.forges.payloads import EventEnvelope, read
 
 REPOSITORY = {"full_name": "river/otter", "clone_url": "https://forge.example/river/otter.git"}
@@ -35,7 +35,7 @@ def command(**changes: Any) -> Command:
 
 def test_command_lacks_what_the_comment_does_not_contain() -> None:
     assert command() == Command(
-        word=CommandWord.RETEST,
+        word=CommandKind.RETEST,
         repo_full_name="river/otter",
         repo_url="https://forge.example/river/otter.git",
         number=7,
@@ -93,9 +93,9 @@ def test_commands_begin_a_line_and_may_be_followed_by_words() -> None:
 
 
 def test_of_several_commands_the_one_that_includes_the_others_counts() -> None:
-    assert word_meant(frozenset({"/retest", "/ok-to-test", "/cancel"})) is CommandWord.OK_TO_TEST
-    assert word_meant(frozenset({"/retest", "/cancel"})) is CommandWord.RETEST
-    assert word_meant(frozenset({"/cancel"})) is CommandWord.CANCEL
+    assert word_meant(frozenset({"/retest", "/ok-to-test", "/cancel"})) is CommandKind.OK_TO_TEST
+    assert word_meant(frozenset({"/retest", "/cancel"})) is CommandKind.RETEST
+    assert word_meant(frozenset({"/cancel"})) is CommandKind.CANCEL
     assert word_meant(frozenset()) is None
 
 

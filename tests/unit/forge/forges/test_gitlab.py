@@ -9,7 +9,7 @@ from solstice_forge.forges import gitlab
 from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
-    CommandWord,
+    CommandKind,
     Event,
     Ignored,
     IgnoreReason,
@@ -136,7 +136,7 @@ def test_merge_request_without_a_commit_is_ignored() -> None:
 def test_command_has_what_the_note_contains_about_the_merge_request() -> None:
     reported = command({"source_project_id": 2, "source": FORK}, {"id": 5, "username": "cleo"})
     assert reported == Command(
-        word=CommandWord.RETEST,
+        word=CommandKind.RETEST,
         repo_full_name="river/otter",
         repo_url=PROJECT["git_http_url"],
         number=7,
@@ -198,7 +198,7 @@ def test_note_without_a_new_command_on_a_merge_request_is_ignored(changes: dict[
 
 
 def test_old_gitlab_names_no_action_of_a_new_note() -> None:
-    assert command(action=None).word is CommandWord.RETEST
+    assert command(action=None).word is CommandKind.RETEST
 
 
 def released(**changes: Any) -> Event | Ignored | Malformed:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from solstice_forge.forges.events import (
     OF_AUTHORS,
     Command,
-    CommandWord,
+    CommandKind,
     Dispatch,
     Ignored,
     IgnoreReason,
@@ -37,7 +37,7 @@ from solstice_forge.remote.protocol import CallPostponed, CallRefused, ChangeReq
 
 SHA = "a" * 40
 COMMAND = Command(
-    word=CommandWord.RETEST,
+    word=CommandKind.RETEST,
     repo_full_name="tide-club/almanac",
     repo_url="https://forge.example/tide-club/almanac.git",
     number=3,
@@ -77,7 +77,7 @@ RERUN = Rerun(
     action="rerequested",
     sender="cleo",
 )
-APPROVAL = replace(COMMAND, word=CommandWord.OK_TO_TEST)
+APPROVAL = replace(COMMAND, word=CommandKind.OK_TO_TEST)
 
 
 @dataclass
@@ -126,13 +126,13 @@ def test_command_of_an_author_who_may_write_is_of_the_head_commit() -> None:
     assert forge.paths == ["collaborators/cleo/permission", "pulls/3"]
 
 
-@pytest.mark.parametrize("word", list(CommandWord))
+@pytest.mark.parametrize("word", list(CommandKind))
 @pytest.mark.parametrize("by_author", [True, False], ids=["author", "stranger"])
 @pytest.mark.parametrize("may_write", [True, False], ids=["writes", "reads"])
-def test_who_may_give_a_command(word: CommandWord, by_author: bool, may_write: bool) -> None:
+def test_who_may_give_a_command(word: CommandKind, by_author: bool, may_write: bool) -> None:
     forge = ScriptedAnswers(may_write=may_write)
     outcome = forge.completes(replace(COMMAND, word=word, by_author=by_author))
-    if may_write or (by_author and word in {CommandWord.RETEST, CommandWord.CANCEL}):
+    if may_write or (by_author and word in {CommandKind.RETEST, CommandKind.CANCEL}):
         assert isinstance(outcome, Command)
     else:
         assert isinstance(outcome, Ignored)
@@ -142,14 +142,14 @@ def test_who_may_give_a_command(word: CommandWord, by_author: bool, may_write: b
 
 def test_cancel_asks_for_the_right_alone_whether_the_change_request_is_open_or_not() -> None:
     forge = ScriptedAnswers()
-    cancel = replace(COMMAND, word=CommandWord.CANCEL)
+    cancel = replace(COMMAND, word=CommandKind.CANCEL)
     assert lacks(cancel) == (LackingField.PERMISSION,)
     assert forge.completes(cancel) == replace(cancel, permitted=True)
     assert forge.paths == ["collaborators/cleo/permission"]
 
 
 def test_cancel_of_who_made_the_change_request_asks_for_nothing() -> None:
-    assert lacks(replace(COMMAND, word=CommandWord.CANCEL, by_author=True)) == ()
+    assert lacks(replace(COMMAND, word=CommandKind.CANCEL, by_author=True)) == ()
 
 
 def test_an_unknown_sender_may_not_give_a_command() -> None:
@@ -253,8 +253,8 @@ def test_what_another_version_kept_is_a_value_error(stored: bytes) -> None:
         decode_lacking(stored)
 
 
-@pytest.mark.parametrize("word", list(CommandWord))
-def test_the_refusal_says_whether_the_author_may_give_the_command(word: CommandWord) -> None:
+@pytest.mark.parametrize("word", list(CommandKind))
+def test_the_refusal_says_whether_the_author_may_give_the_command(word: CommandKind) -> None:
     outcome = ScriptedAnswers(may_write=False).completes(replace(COMMAND, word=word, by_author=False))
     assert isinstance(outcome, Ignored)
     assert ("made the change request" in outcome.detail) is (word in OF_AUTHORS)

@@ -28,7 +28,7 @@ from solstice_cli.commands.dead_letters.dlq_options import (
 from solstice_cli.commands.dead_letters.replay_command import replay
 from solstice_cli.output import dead_letters as shown
 from solstice_cli.output.dead_letter_lines import STANDARD_STREAM, lines_to_export, lines_to_import
-from solstice_cli.output.dead_letter_progress import DeadLetterTally, interruptible, progress
+from solstice_cli.output.dead_letter_progress import HandledDeadLetters, interruptible, progress
 from solstice_common.broker import DeadLetter, DeadLetterQueues
 from solstice_common.broker.dead_letters.counting import DeadLetterCounter
 from solstice_common.broker.dead_letters.dead_letter_facts import DeadLetterFacts
@@ -137,7 +137,7 @@ def drop(
     those = Selection(ids=tuple(each.id for each in found))
     queues_of_them = {each.dead_letter.queue for each in found}
 
-    tally = DeadLetterTally("removed", len(found))
+    tally = HandledDeadLetters("removed", len(found))
 
     async def remove(queues: DeadLetterQueues) -> list[str]:
         removed: list[str] = []
@@ -177,7 +177,7 @@ def purge(
         in_use.append(name)
         shown.say_held(name, number)
 
-    tally = DeadLetterTally("removed", sum(names.values()))
+    tally = HandledDeadLetters("removed", sum(names.values()))
 
     async def empty(queues: DeadLetterQueues) -> dict[str, int]:
         purged: dict[str, int] = {}
@@ -249,7 +249,7 @@ def import_(
             shown.print_imported(read, as_json=as_json)
             return
 
-        tally = DeadLetterTally("worked on", sum(numbers.values()))
+        tally = HandledDeadLetters("worked on", sum(numbers.values()))
 
         async def add(queues: DeadLetterQueues) -> dict[str, dict[str, Any]]:
             done: dict[str, dict[str, Any]] = {}

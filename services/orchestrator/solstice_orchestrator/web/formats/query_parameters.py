@@ -17,7 +17,7 @@ from solstice_common.values.validation import in_words
 from solstice_orchestrator.store.records.schedule_rows import full_ref
 from solstice_orchestrator.web.formats.refusals import HttpRefusal
 
-QueryT = TypeVar("QueryT", bound="QueryParameters")
+QueryT = TypeVar("QueryT", bound="ParsedQuery")
 
 MAX_LIMIT: Final = 200
 MAX_CHUNKS: Final = 1000
@@ -31,17 +31,17 @@ After = Annotated[
 ]
 
 
-class QueryParameters(BaseModel):
+class ParsedQuery(BaseModel):
     """Query parameters; one with an empty value counts as absent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class NoParameters(QueryParameters):
+class NoParameters(ParsedQuery):
     """No parameters at all."""
 
 
-class ListQuery(QueryParameters):
+class ListQuery(ParsedQuery):
     """Parameters of all lists."""
 
     repository: Annotated[str | None, Field(description="Only of this one: OWNER/NAME or its URL.")] = None
@@ -62,13 +62,13 @@ class SchedulesQuery(ListQuery):
     after: After = None
 
 
-class SchedulesPageQuery(QueryParameters):
+class SchedulesPageQuery(ParsedQuery):
     """Parameters of the page of schedules."""
 
     after: Annotated[str | None, Field(max_length=200)] = None
 
 
-class NextQuery(QueryParameters):
+class NextQuery(ParsedQuery):
     """The number of future ticks."""
 
     count: Annotated[int, Field(ge=1, le=100, description="So many ticks.")] = 10
@@ -85,7 +85,7 @@ class FilteredListQuery(ListQuery):
     after: After = None
 
 
-class DeadLettersQuery(QueryParameters):
+class DeadLettersQuery(ParsedQuery):
     """Which dead letters to list."""
 
     queue: Annotated[
@@ -111,7 +111,7 @@ class DeadLettersQuery(QueryParameters):
         return self.model_dump(exclude={"limit", "after"})
 
 
-class DeadLetterPageQuery(QueryParameters):
+class DeadLetterPageQuery(ParsedQuery):
     """Which dead letters the pages show, replay or drop."""
 
     queue: Annotated[str | None, Field(max_length=200)] = None
@@ -164,7 +164,7 @@ class PageQuery(RunsQuery):
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 30
 
 
-class RerunQuery(QueryParameters):
+class RerunQuery(ParsedQuery):
     """The scope of a rerun."""
 
     jobs: Annotated[
@@ -173,13 +173,13 @@ class RerunQuery(QueryParameters):
     ] = "all"
 
 
-class PriorityQuery(QueryParameters):
+class PriorityQuery(ParsedQuery):
     """The priority class of a job."""
 
     priority: Annotated[Priority, Field(description="Its new class.")]
 
 
-class AttemptQuery(QueryParameters):
+class AttemptQuery(ParsedQuery):
     """The attempt of a job."""
 
     attempt: Annotated[
@@ -230,7 +230,7 @@ class LogStreamQuery(StreamQuery, ServiceQuery):
     """Where a stream of a log begins, and whose log it is."""
 
 
-class ScaleQuery(QueryParameters):
+class ScaleQuery(ParsedQuery):
     """The label, and the target time of the demand."""
 
     label: Annotated[Label | None, Field(description="Only of this label, which may be unknown.")] = None
@@ -240,7 +240,7 @@ class ScaleQuery(QueryParameters):
     ] = None
 
 
-class OrderQuery(QueryParameters):
+class OrderQuery(ParsedQuery):
     """Options of an order to a worker."""
 
     seconds: Annotated[
