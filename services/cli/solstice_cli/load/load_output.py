@@ -91,7 +91,7 @@ def print_report(report: LoadReport) -> None:
 
 
 def report_lines(report: LoadReport) -> list[str]:
-    """Return the lines; none is longer than 60 columns, but for what is wrong."""
+    """Return the lines; none is longer than 60 columns, except for what is wrong."""
     lines = [
         f"accepted  {report.accepted} of {report.requests}{_speed(report.accepted, report.send_seconds)}",
         f"ended     {report.ended}{_speed(report.ended, report.run_seconds)}",

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import httpx2
 
-from solstice_cli.demo.deliveries import Change, signed_delivery
+from solstice_cli.demo.deliveries import RefChange, signed_delivery
 from solstice_cli.load.load_plan import JobKind, LoadRequest
 from solstice_cli.load.load_report import Sent
 from solstice_cli.load.load_repository import BRANCH_PREFIX
@@ -172,7 +172,7 @@ class WebhookPoster:
         delivery = signed_delivery(
             self.source,
             "push",
-            Change(
+            RefChange(
                 repo_url=self.target.repo_url,
                 repo_full_name=self.target.repositories[request.repository - 1],
                 # A branch of its own: no push supersedes another, none is a copy of another.
