@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -87,7 +88,8 @@ def command_lines(page: str) -> Iterator[str]:
             yield line
 
 
-def help_of(program: str, words: Sequence[str]) -> str:
+@cache
+def help_of(program: str, *words: str) -> str:
     # Wide, and plain: a flag must not be broken over two lines.
     result = CliRunner().invoke(
         PROGRAMS[program], [*words, "--help"], env={"COLUMNS": "300", "NO_COLOR": "1"}, prog_name=program

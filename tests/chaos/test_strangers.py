@@ -23,8 +23,8 @@ from tests.chaos.attacker import MOST_CONNECTIONS, Attack
 from tests.integration.forge.pushes import REPO_URL, SECRET
 from tests.polling import wait_until
 from tests.raw_http import address, open_files, peak_mib, seconds_queued, status_code
-from tests.servers.forge_integration import forge_integration
-from tests.servers.orchestrator import SharedFiles, orchestrator
+from tests.servers.forge_integration import FRESH_FORGE, forge_integration
+from tests.servers.orchestrator import FRESH_ORCHESTRATOR, SharedFiles, orchestrator
 from tests.servers.postgresql import PostgreSQLServer
 from tests.servers.rabbitmq import DEFAULT, Vhost
 from tests.servers.solstice_up import solstice_up
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.alone
 
 BREAK_SECONDS = 0.1
 """Between two genuine webhooks."""
-ATTACK_SECONDS = 3.0
+ATTACK_SECONDS = 2.0
 ANSWER_SECONDS = 1.0
 MOST_MIB = 256
 SPARE_FILES = 16
@@ -195,9 +195,12 @@ async def test_both_services_on_rabbitmq_and_postgresql_withstand_strangers(
     with (
         postgresql.database() as inbox,
         postgresql.database() as store,
-        orchestrator(shared_files, AMQP_URL=rabbitmq_vhost.url, DATABASE_URL=store.url) as runs,
+        orchestrator(
+            shared_files, start=FRESH_ORCHESTRATOR, AMQP_URL=rabbitmq_vhost.url, DATABASE_URL=store.url
+        ) as runs,
         forge_integration(
             shared_files,
+            start=FRESH_FORGE,
             AMQP_URL=rabbitmq_vhost.url,
             FORGE_INBOX_URL=inbox.url,
             FORGEJO_WEBHOOK_SECRET=SECRET,
@@ -213,7 +216,7 @@ async def test_both_services_on_rabbitmq_and_postgresql_withstand_strangers(
 
 async def test_solstice_up_withstands_strangers(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with solstice_up(home) as up:
+    with solstice_up(home, fresh=True) as up:
         secret = json.loads((home / "webhook-secrets.json").read_text())["forgejo"]
         sender = Sender(url=up.webhooks, secret=secret, pid=up.process.pid)
         await withstands(sender, [up.process.pid], up.page)

@@ -4,32 +4,21 @@ import json
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.servers.forks import run_command
 from tests.servers.ports import free_ports
 from tests.servers.solstice_up import Repository, SolsticeUp, clean_environment, repository, solstice_up
-
-MODULES = {"solstice": "solstice_cli.main", "forge-integration": "solstice_forge.cli"}
 
 
 def environment_without_settings(
     home: Path, program: str, *words: str, cwd: Path | None = None, **settings: str
 ) -> "subprocess.CompletedProcess[str]":
     """A command in another terminal, where nothing but SOLSTICE_HOME is set."""
-    return subprocess.run(
-        [sys.executable, "-c", f"from {MODULES[program]} import main; main()", *words],
-        env={**clean_environment(home), **settings},
-        cwd=cwd or home,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    return run_command(program, *words, env={**clean_environment(home), **settings}, cwd=cwd or home)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import tempfile
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -24,6 +24,7 @@ from tests.executor_harness import AS_OTHER_USER, NEEDS_OTHER_USER, NEEDS_PROC, 
 from tests.polling import wait_until_true
 from tests.recorded_git import recorded_git
 from tests.repositories import Repository
+from tests.servers.forks import Command
 from tests.servers.git_servers import git_backend, http_server
 from tests.servers.http_proxy import http_proxy
 from tests.servers.ports import free_ports
@@ -71,14 +72,21 @@ def printed(
     first: str = "",
 ) -> str:
     """The output of a command; a service that does not end by itself is ended."""
-    with subprocess.Popen(
-        [*before, *program(*words, first=first)],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
+    with ExitStack() as stack:
+        process: Command | subprocess.Popen[str]
+        if before or first:
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [*before, *program(*words, first=first)],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+        else:
+            process = Command(words, env=environment, errors_apart=False)
         try:
             reported, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:

@@ -5,7 +5,6 @@ import itertools
 import json
 import shutil
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -29,6 +28,7 @@ from tests.e2e.webhook_calls import Sender, push, secrets
 from tests.polling import wait_until_true
 from tests.repositories import Repository
 from tests.servers.forge_integration import ForgeProcess, forge_integration
+from tests.servers.forks import run_command
 from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
 from tests.servers.rabbitmq import DEFAULT, RabbitMQServer
 from tests.servers.service_process import base_environment
@@ -62,20 +62,14 @@ class Line:
         return Path(self.solstice("keys", "create", name, *rights).stdout.strip())
 
     def solstice(self, *words: str, **settings: str) -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(
-            [sys.executable, "-m", "solstice_cli", *words],
-            env={
-                **base_environment(),
-                "SOLSTICE_HOME": str(self.files.directory),
-                "AMQP_URL": self.amqp_url,
-                "VERIFY_KEYS": str(self.verify_keys),
-                **settings,
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=100,
-        )
+        environment = {
+            **base_environment(),
+            "SOLSTICE_HOME": str(self.files.directory),
+            "AMQP_URL": self.amqp_url,
+            "VERIFY_KEYS": str(self.verify_keys),
+            **settings,
+        }
+        done = run_command("solstice", *words, env=environment)
         assert done.returncode == 0, done.stderr
         return done
 

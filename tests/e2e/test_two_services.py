@@ -16,6 +16,7 @@ from solstice_common.broker import open_broker
 from solstice_common.messages import JobStatusV1
 from solstice_common.topology import STATUSES
 from tests.brokers import broker_url, pytest_generate_tests
+from tests.servers.forks import run_command
 from tests.servers.ports import free_ports
 from tests.servers.solstice_up import clean_environment, repository
 from tests.traffic import drain
@@ -62,15 +63,7 @@ def _answers(url: str) -> bool:
 
 
 def solstice(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "solstice_cli", *arguments],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    done = run_command("solstice", *arguments, env=environment)
     assert done.returncode == 0, done.stderr
     return done
 

@@ -7,6 +7,8 @@ from tests.servers.orchestrator import SharedFiles
 from tests.servers.service_process import ServiceProcess, base_environment, service_process
 
 START = "from solstice_forge.cli import main; main()"
+FRESH_FORGE = f"pass; {START}"
+"""The same in a process that has imported nothing else, for tests that measure its memory."""
 
 
 class ForgeProcess(ServiceProcess):

@@ -42,7 +42,8 @@ class GuardedProcess:
         """
         with (self._directory / "output").open("ab") as output:
             self._guard = subprocess.Popen(
-                [sys.executable, process_guard.__file__, str(self._directory), *command],
+                # It needs the standard library alone, and starts in half the time without the rest.
+                [sys.executable, "-I", "-S", process_guard.__file__, str(self._directory), *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -54,7 +55,7 @@ class GuardedProcess:
             if self._guard.poll() is not None or time.monotonic() > deadline:
                 self.end(b"kill\n")
                 raise RuntimeError(f"{self._name} did not start:\n{self._last_output_lines()}")
-            time.sleep(0.05)
+            time.sleep(0.02)
 
     def end(self, last_word: bytes) -> None:
         """End it with this word to the guard, and wait for all processes."""
@@ -72,7 +73,7 @@ class GuardedProcess:
         """SIGSTOP all its processes, and wait until all their threads stand."""
         self._signal(signal.SIGSTOP)
         deadline = time.monotonic() + FREEZE_SECONDS
-        while not all(map(_is_stopped, self._pids())):
+        while not all(map(is_stopped, self._pids())):
             assert time.monotonic() < deadline, f"{self._name} did not stop"
             time.sleep(0.001)
 
@@ -93,7 +94,8 @@ class GuardedProcess:
         return "\n".join(path.read_text(errors="replace")[-4000:] for path in texts if path.exists())
 
 
-def _is_stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
+    """Whether all threads of a process stand, or it has ended."""
     # The state follows the command, in parentheses, which may itself hold parentheses: proc_pid_stat(5).
     with suppress(FileNotFoundError, ProcessLookupError):
         threads = Path(f"/proc/{pid}/task").glob("*/stat")

@@ -13,8 +13,11 @@ from pathlib import Path
 from tests.servers.service_process import ServiceProcess, base_environment, service_process
 
 START = "from solstice_orchestrator.cli import main; main()"
+FRESH_ORCHESTRATOR = f"pass; {START}"
+"""The same in a process that has imported nothing else, for tests that measure its memory."""
 TRIES = 100
 PAUSE_SECONDS = 0.05
+LEASE_SECONDS = 3
 
 
 def locked(database: Path) -> bool:
@@ -56,7 +59,7 @@ class SharedFiles:
             "GIT_PROTOCOLS": "file",
             "GIT_ALLOW_PRIVATE": "true",
             "CAPACITY_MAP": "linux=4",
-            "LEASE_SECONDS": "3",
+            "LEASE_SECONDS": str(LEASE_SECONDS),
             "RENEW_SECONDS": "1",
             "RESCUE_SECONDS": "0.5",
             "RETRY_BASE_SECONDS": "0.1",

@@ -3,14 +3,18 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from subprocess import Popen
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Final, TypeVar
+
+from tests.servers.forks import PROGRAMS, ForkedProgram
+from tests.servers.guarded_process import is_stopped
 
 WAIT_SECONDS = 60.0
 INHERITED = (
@@ -37,7 +41,7 @@ def base_environment() -> dict[str, str]:
 class ServiceProcess:
     """A running service and the events it has logged."""
 
-    process: "Popen[str]"
+    process: "Popen[bytes] | ForkedProgram"
     events: list[dict[str, Any]] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _silent: bool = False
@@ -79,7 +83,10 @@ class ServiceProcess:
     def freeze(self) -> None:
         """Stop the process without its knowledge (SIGSTOP)."""
         self.process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not is_stopped(self.process.pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
 
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)
@@ -89,6 +96,8 @@ class ServiceProcess:
         return self.process.wait(WAIT_SECONDS)
 
 
+FORKED: Final = {f"from {module} import main; main()": name for name, module in PROGRAMS.items()}
+"""Our programs by their code."""
 S = TypeVar("S", bound=ServiceProcess)
 
 
@@ -106,19 +115,34 @@ def service_process(
 
     It has logged `started` when this yields, and is killed afterwards if it still runs.
 
-    `before` is a command in front of it, which replaces itself by it.
+    `before` is a command in front of it, which replaces itself by it. Our programs are forks where nothing is in front of
+    them, which takes half a second less of a processor.
     """
-    with Popen(
-        [*before, sys.executable, "-c", code, command],
-        env={"LOG_FORMAT": "json", **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    readable, writable = os.pipe()
+    with os.fdopen(readable) as lines, Path(os.devnull).open("r+b") as nothing:
+        try:
+            environment = {"LOG_FORMAT": "json", **environment}
+            process: Popen[bytes] | ForkedProgram
+            if before or code not in FORKED:
+                process = Popen(
+                    [*before, sys.executable, "-c", code, command],
+                    env=environment,
+                    stdin=nothing,
+                    stdout=nothing,
+                    stderr=writable,
+                )
+            else:
+                process = ForkedProgram(
+                    (FORKED[code], command),
+                    env=environment,
+                    stdin=nothing.fileno(),
+                    stdout=nothing.fileno(),
+                    stderr=writable,
+                )
+        finally:
+            os.close(writable)
         running = kind(process=process)
-        assert process.stderr is not None
-        listener = threading.Thread(target=running.listen, args=(process.stderr,), name=f"log of {command}")
+        listener = threading.Thread(target=running.listen, args=(lines,), name=f"log of {command}")
         listener.start()
         try:
             running.logged(started)

@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 
 from solstice_common.runtime import public_interfaces
+from tests.servers.forks import ForkedProgram, run_command
 from tests.servers.ports import free_ports
 from tests.servers.server import TLS
 
@@ -54,7 +55,7 @@ def clean_environment(home: Path) -> dict[str, str]:
 class SolsticeUp:
     """A running `solstice up`."""
 
-    process: "Popen[str]"
+    process: "Popen[bytes] | ForkedProgram"
     page: str
     webhooks: str
     home: Path
@@ -68,15 +69,7 @@ class SolsticeUp:
 
     def solstice(self, *arguments: str | Path, check: int | None = 0) -> subprocess.CompletedProcess[str]:
         """Run `solstice` in another process. `check` is the exit code that it must end with."""
-        done = subprocess.run(
-            [sys.executable, "-m", "solstice_cli", *map(str, arguments)],
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=100,
-        )
+        done = run_command("solstice", *map(str, arguments), env=self.environment)
         assert check is None or done.returncode == check, (done.returncode, done.stdout, done.stderr)
         return done
 
@@ -94,27 +87,43 @@ class SolsticeUp:
 
 
 @contextmanager
-def solstice_up(home: Path, *arguments: str, python: Path | str = sys.executable) -> Iterator[SolsticeUp]:
+def solstice_up(
+    home: Path, *arguments: str, python: Path | str = sys.executable, fresh: bool = False
+) -> Iterator[SolsticeUp]:
     """Start it and wait until it is ready.
 
     Leaving asks it to end, and fails unless it ends well. The Python of another checkout starts the `solstice` of that.
+    A `fresh` one has imported nothing else, for tests that measure its memory.
     """
     home.mkdir(parents=True, exist_ok=True)
     forge_port, orchestrator_port = free_ports(2)
     ports = ("--forge-port", str(forge_port), "--orchestrator-port", str(orchestrator_port))
-    with (home / "up.log").open("w") as log:
-        process = Popen(
-            [str(python), "-m", "solstice_cli", "up", "--json", *ports, *arguments],
-            env=clean_environment(home),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    with process:
+    words = ("up", "--json", *ports, *arguments)
+    readable, writable = os.pipe()
+    with os.fdopen(readable) as lines:
+        process: Popen[bytes] | ForkedProgram
         try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
+            with (home / "up.log").open("w") as log, Path(os.devnull).open("rb") as nothing:
+                if fresh or str(python) != sys.executable:
+                    process = Popen(
+                        [str(python), "-m", "solstice_cli", *words],
+                        env=clean_environment(home),
+                        stdin=nothing,
+                        stdout=writable,
+                        stderr=log,
+                    )
+                else:
+                    process = ForkedProgram(
+                        ("solstice", *words),
+                        env=clean_environment(home),
+                        stdin=nothing.fileno(),
+                        stdout=writable,
+                        stderr=log.fileno(),
+                    )
+        finally:
+            os.close(writable)
+        try:
+            line = lines.readline()
             assert line, (home / "up.log").read_text()
             reported = json.loads(line)
             yield SolsticeUp(
@@ -130,6 +139,7 @@ def solstice_up(home: Path, *arguments: str, python: Path | str = sys.executable
         finally:
             if process.poll() is None:
                 process.kill()
+                process.wait()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from solstice_common.messages import Source
-from tests.servers.forge_integration import forge_integration
-from tests.servers.orchestrator import SharedFiles, orchestrator
+from tests.servers.forge_integration import FRESH_FORGE, forge_integration
+from tests.servers.orchestrator import FRESH_ORCHESTRATOR, SharedFiles, orchestrator
 from tests.servers.postgresql import own_postgresql
 from tests.servers.rabbitmq import DEFAULT, own_rabbitmq
 from tests.servers.solstice_up import solstice_up
@@ -45,7 +45,7 @@ def embedded(
     """`solstice up` of the checkout that this Python belongs to, without any settings."""
     home = directory / "home"
     arguments = ("--log-format", "json", "--capacity-map", f"linux={slots}")
-    with solstice_up(home, *arguments, python=python) as up:
+    with solstice_up(home, *arguments, python=python, fresh=True) as up:
         secrets = json.loads((home / "webhook-secrets.json").read_text())
         yield Deployment(
             webhooks=up.webhooks,
@@ -65,11 +65,14 @@ def services(directory: Path) -> Iterator[Deployment]:
         vhost = stack.enter_context(stack.enter_context(own_rabbitmq(DEFAULT)).vhost())
         database = stack.enter_context(stack.enter_context(own_postgresql()).database())
         forge = stack.enter_context(
-            forge_integration(shared_files, AMQP_URL=vhost.url, FORGEJO_WEBHOOK_SECRET=SECRET)
+            forge_integration(
+                shared_files, start=FRESH_FORGE, AMQP_URL=vhost.url, FORGEJO_WEBHOOK_SECRET=SECRET
+            )
         )
         runner = stack.enter_context(
             orchestrator(
                 shared_files,
+                start=FRESH_ORCHESTRATOR,
                 AMQP_URL=vhost.url,
                 DATABASE_URL=database.url,
                 CAPACITY_MAP=f"linux={SLOTS}",

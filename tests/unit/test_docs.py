@@ -107,7 +107,7 @@ def test_command_and_its_flags_exist(line: str) -> None:
     words = shlex.split(line)
     settings = [word.partition("=")[0] for word in words if re.match(r"[A-Z_]+=", word)]
     program, *arguments = words[len(settings) :]
-    text = help_of(program, subcommand(arguments))
+    text = help_of(program, *subcommand(arguments))
     secrets = {name for name in SETTINGS if name.endswith(("_SECRET", "_TOKEN"))}
     assert [name for name in settings if name not in text and name not in secrets] == []
     for flag in (argument.partition("=")[0] for argument in arguments if argument.startswith("-")):

@@ -23,6 +23,7 @@ from solstice_orchestrator.store import open_store
 from tests.brokers import broker_url, pytest_generate_tests
 from tests.contract.test_broker import collect
 from tests.dead_letter_replays import JOBS, TOPOLOGY, environment, fill, refused, running_intake
+from tests.servers.forks import run_command
 from tests.traffic import wait_for_ready
 
 __all__ = ["broker_url", "pytest_generate_tests"]
@@ -30,15 +31,7 @@ __all__ = ["broker_url", "pytest_generate_tests"]
 
 def solstice(url: str, *words: str, check: int = 0, stdin: str = "") -> "subprocess.CompletedProcess[str]":
     """Run `solstice dlq WORDS` as a process, which must end with the exit code `check`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "solstice_cli", "dlq", *words],
-        env=environment(url),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    done = run_command("solstice", "dlq", *words, env=environment(url), given=stdin)
     assert done.returncode == check, (done.returncode, done.stdout, done.stderr)
     return done
 

@@ -3,7 +3,6 @@
 import json
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,15 @@ import pytest
 
 from solstice_common.cli.local_repository import check_ref, commit_of, remote_url
 from solstice_common.errors import ConfigurationError
+from tests.servers.forks import run_command
 from tests.servers.service_process import base_environment
 from tests.servers.solstice_up import Repository, repository
 
 
 def enqueue(folder: Path, *words: str, check: int = 0, **settings: str) -> "subprocess.CompletedProcess[str]":
-    done = subprocess.run(
-        [sys.executable, "-m", "solstice_cli", "enqueue", *words],
-        env={**base_environment(), "SOLSTICE_HOME": str(folder.parent / "home"), "NO_COLOR": "1", **settings},
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    home = str(folder.parent / "home")
+    environment = {**base_environment(), "SOLSTICE_HOME": home, "NO_COLOR": "1", **settings}
+    done = run_command("solstice", "enqueue", *words, env=environment, cwd=folder)
     assert done.returncode == check, (done.returncode, done.stdout, done.stderr)
     return done
 

@@ -1,13 +1,12 @@
 """The git that commands run in a person's repository gets no secrets of its environment."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from solstice_cli.demo.stop_actions import make_repository
 from tests.recorded_git import recorded_git
+from tests.servers.forks import run_command
 from tests.servers.service_process import base_environment
 from tests.servers.solstice_up import Repository, repository
 
@@ -43,16 +42,7 @@ def test_git_of_a_command_gets_no_secrets(
         "ENQUEUE_CONNECT_SECONDS": "0.1",
         "PATH": recorded_git(tmp_path),
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "solstice_cli", *command],
-        env=environment,
-        cwd=project.folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    done = run_command("solstice", *command, env=environment, cwd=project.folder)
     assert done.returncode, done.stdout  # neither a broker nor forge-integration is there
     assert_given(tmp_path / "of-git")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.forks import run_command
 from tests.servers.ports import free_ports
 from tests.servers.service_process import base_environment
 
-MODULES = {"solstice": "solstice_cli.main", "forge-integration": "solstice_forge.cli"}
 PURGE = ("purge", "--older-than", "30d")
 RECORD = ("simulate", "record", "--out", "trace.jsonl")
 
@@ -19,16 +19,8 @@ RECORD = ("simulate", "record", "--out", "trace.jsonl")
 def run(
     folder: Path, *words: str, program: str = "solstice", **settings: str
 ) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-c", f"from {MODULES[program]} import main; main()", *words],
-        env={**base_environment(), "SOLSTICE_HOME": str(folder / "home"), "NO_COLOR": "1", **settings},
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    environment = {**base_environment(), "SOLSTICE_HOME": str(folder / "home"), "NO_COLOR": "1", **settings}
+    return run_command(program, *words, env=environment, cwd=folder)
 
 
 @pytest.mark.parametrize("scheme", ["amqp", "redis", "rediss", "nats", "tls"])
@@ -152,7 +144,7 @@ class TestDeadLettersThatAreNotThere:
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_command_without_standard_streams_works(closed: str, tmp_path: Path) -> None:
     """Else a database would get a stream's number, and words for people."""
-    code = f"from {MODULES['solstice']} import main; main()"
+    code = "from solstice_cli.main import main; main()"
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", code, "topology", "declare"],
         env={**base_environment(), "SOLSTICE_HOME": str(tmp_path / "home")},

@@ -6,7 +6,6 @@ Redis and NATS are those that `test_broker_rights` leaves out; there every comma
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from tests.broker_roles import RoleBroker, does_its_work_and_nothing_else, refus
 from tests.brokers import pytest_generate_tests
 from tests.garbage import garbage_of_this_test
 from tests.role_users import MARKS, NatsRoles, RabbitMQRoles, roles
+from tests.servers.forks import run_command
 from tests.servers.rabbitmq import DEFAULT, FLAVOURS, RabbitMQServer
 from tests.servers.rabbitmq_node import RabbitMQNode
 from tests.servers.service_process import base_environment
@@ -35,14 +35,9 @@ pytestmark = [*MARKS]
 
 def printed(url: str, user: str, role: Role) -> str:
     """What the command prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "solstice_cli", "topology", "users", "--role", role, "--user", user],
-        env={**base_environment(), "AMQP_URL": url},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    words = ("topology", "users", "--role", role, "--user", user)
+    done = run_command("solstice", *words, env={**base_environment(), "AMQP_URL": url})
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

@@ -3,7 +3,6 @@
 import json
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from solstice_orchestrator.store import open_store
 from tests.populated_store import PopulatedStore, populate
+from tests.servers.forks import run_command
 from tests.servers.postgresql import ScratchDatabase
 from tests.servers.service_process import base_environment
 from tests.stores import ManualClock
@@ -34,15 +34,8 @@ async def populated(file: Path) -> PopulatedStore:
 
 def solstice(*words: str, database: str = "", check: int = 0) -> "subprocess.CompletedProcess[str]":
     """Run it as a process, which must end with the exit code `check`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "solstice_cli", *words],
-        env={**base_environment(), **({"DATABASE_URL": database} if database else {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    environment = {**base_environment(), **({"DATABASE_URL": database} if database else {})}
+    done = run_command("solstice", *words, env=environment)
     assert done.returncode == check, (done.returncode, done.stdout, done.stderr)
     return done
 

@@ -19,9 +19,12 @@ from solstice_common.cli import options, program
 from solstice_common.cli.lazy import loaded
 from solstice_forge.cli import app as forge_integration
 from solstice_orchestrator.cli import app as orchestrator
+from tests.servers.forks import run_command
 from tests.servers.service_process import base_environment
 
 PROGRAMS = {"solstice": solstice, "forge-integration": forge_integration, "orchestrator": orchestrator}
+TREES = {name: loaded(app) for name, app in PROGRAMS.items()}
+"""The root command of each program; making one takes a tenth of a second."""
 Command = Any
 """What Typer makes of an app: a class of its private copy of click, and for groups another one, which has `commands`."""
 PYDANTICS_WORDS = re.compile(
@@ -69,8 +72,8 @@ def leaves(command: Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str
 
 def wrong() -> Iterator[tuple[str, ...]]:
     """A whole command line for each option that checks its value, with that one wrong."""
-    for name, app in PROGRAMS.items():
-        for words, command in leaves(loaded(app), (name,)):
+    for name, tree in TREES.items():
+        for words, command in leaves(tree, (name,)):
             parameters = command.params
             for parameter in parameters:
                 flag = next((name for name in parameter.opts if name.startswith("--")), "")
@@ -184,17 +187,8 @@ def test_the_tree_of_commands_was_walked() -> None:
 def run(
     *words: str, cwd: Path, program: str = "solstice", **settings: str
 ) -> "subprocess.CompletedProcess[str]":
-    module = {"solstice": "solstice_cli.main", "forge-integration": "solstice_forge.cli"}[program]
-    return subprocess.run(
-        [sys.executable, "-c", f"from {module} import main; main()", *words],
-        env={**base_environment(), "SOLSTICE_HOME": str(cwd / "home"), "NO_COLOR": "1", **settings},
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    environment = {**base_environment(), "SOLSTICE_HOME": str(cwd / "home"), "NO_COLOR": "1", **settings}
+    return run_command(program, *words, env=environment, cwd=cwd)
 
 
 class TestWithoutGit:
@@ -272,7 +266,7 @@ class TestWhatCannotBeReadOrWritten:
         assert "Traceback" not in out + err
 
 
-COMMANDS = [words for program, app in PROGRAMS.items() for words, _ in leaves(loaded(app), (program,))]
+COMMANDS = [words for name, tree in TREES.items() for words, _ in leaves(tree, (name,))]
 
 
 PRINTS_NO_ANSWER = {
@@ -284,7 +278,7 @@ PRINTS_NO_ANSWER = {
 
 @pytest.mark.parametrize("words", [pytest.param(words, id=" ".join(words)) for words in COMMANDS])
 def test_every_command_that_prints_an_answer_has_json(words: tuple[str, ...]) -> None:
-    command = loaded(PROGRAMS[words[0]])
+    command = TREES[words[0]]
     for word in words[1:]:
         command = command.commands[word]
     flags = {flag for parameter in command.params for flag in parameter.opts}
@@ -303,7 +297,7 @@ def test_help_cuts_no_flag(
         program.run(PROGRAMS[words[0]])
     assert ended.value.code == 0
     shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
-    command = loaded(PROGRAMS[words[0]])
+    command = TREES[words[0]]
     for word in words[1:]:
         command = command.commands[word]
     flags = {flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")}

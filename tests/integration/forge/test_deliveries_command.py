@@ -3,7 +3,6 @@
 import asyncio
 import fcntl
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from solstice_forge.inbox import open_inbox
 from tests.inboxes import NOON, delivery
 from tests.integration.forge.conftest import MakeSettings, Running
 from tests.integration.forge.pushes import SECRET, push, received
-from tests.servers.forge_integration import START
+from tests.servers.forks import run_command
 from tests.servers.postgresql import ScratchDatabase
 from tests.servers.service_process import base_environment
 
@@ -56,11 +55,8 @@ def command(inbox_url: str) -> Command:
 async def in_a_process(inbox_url: str, *words: str) -> tuple[int, str]:
     """The same as a process of its own."""
     environment = {**base_environment(), "FORGE_INBOX_URL": inbox_url, "FORGEJO_WEBHOOK_SECRET": SECRET}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", START, "deliveries", *words, env=environment, stdout=asyncio.subprocess.PIPE
-    )
-    printed, _ = await process.communicate()
-    return process.returncode or 0, printed.decode()
+    done = await asyncio.to_thread(run_command, "forge-integration", "deliveries", *words, env=environment)
+    return done.returncode, done.stdout
 
 
 async def test_why_a_push_was_not_built_is_answered(inbox_url: str, command: Command) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import uuid
 from datetime import UTC, datetime
 
@@ -13,6 +12,7 @@ from solstice_common.broker import PublishStatus, open_broker
 from solstice_common.broker.delivery import Ack
 from solstice_common.messages import JobRequestV1
 from solstice_forge.commands.enqueue import TRIES, EnqueueInput, EnqueueSettings, job_request, publish
+from tests.servers.forks import run_command
 from tests.servers.rabbitmq import Vhost
 
 JOB_INPUT = ("--repo-url", "https://forge.example/acme/anvil.git", "--commit-sha", "c" * 40)
@@ -22,22 +22,8 @@ def enqueue(url: str, *arguments: str, **settings: str) -> subprocess.CompletedP
     stored = {
         name: value for name, value in os.environ.items() if not name.startswith(("AMQP_", "SOLSTICE_"))
     }
-    return subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from solstice_forge.cli import main; main()",
-            "enqueue",
-            *JOB_INPUT,
-            *arguments,
-        ],
-        env={**stored, "AMQP_URL": url, "NO_COLOR": "1", **settings},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    environment = {**stored, "AMQP_URL": url, "NO_COLOR": "1", **settings}
+    return run_command("forge-integration", "enqueue", *JOB_INPUT, *arguments, env=environment)
 
 
 async def test_request_is_confirmed_and_in_the_queue(rabbitmq_vhost: Vhost) -> None:

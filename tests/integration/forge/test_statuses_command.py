@@ -1,5 +1,6 @@
 """`forge-integration statuses`: dead letters are shown, and sent once more, on every broker."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -17,6 +18,8 @@ from solstice_common.messages import JobStatusV1
 from solstice_common.topology import STATUSES, QueueType
 from solstice_forge.statuses import dead_statuses
 from tests.brokers import broker_url, pytest_generate_tests
+from tests.servers.forge_integration import START
+from tests.servers.forks import run_command
 from tests.servers.rabbitmq import Vhost
 from tests.servers.service_process import base_environment
 from tests.statuses import SHA, job_status
@@ -27,18 +30,12 @@ __all__ = ["broker_url", "pytest_generate_tests"]
 TOPOLOGY = STATUSES.topology(QueueType.QUORUM)
 
 
-def statuses(
-    broker_url: str, *arguments: str, stdout: int = subprocess.PIPE
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from solstice_forge.cli import main; main()", "statuses", *arguments],
-        env={**base_environment(), "AMQP_URL": broker_url, "COLUMNS": "250"},
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+def environment(broker_url: str) -> dict[str, str]:
+    return {**base_environment(), "AMQP_URL": broker_url, "COLUMNS": "250"}
+
+
+def statuses(broker_url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_command("forge-integration", "statuses", *arguments, env=environment(broker_url))
 
 
 async def publish_dead_letters(broker_url: str, *dead_letters: tuple[str, dict[str, Any]]) -> None:
@@ -106,7 +103,16 @@ async def test_a_closed_pipe_ends_the_list_quietly(tmp_path: Path) -> None:
     for format_options in ([], ["--json"]):
         reader, writer = os.pipe()
         os.close(reader)
-        done = statuses(url, "dead", "--limit", "200", *format_options, stdout=writer)
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", START, "statuses", "dead", "--limit", "200", *format_options],
+            env=environment(url),
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=100,
+        )
         os.close(writer)
         assert (done.returncode, done.stderr) == (1, "")
 

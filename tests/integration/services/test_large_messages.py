@@ -14,7 +14,7 @@ from tests.builders import job_request
 from tests.raw_amqp import properties, raw_publisher
 from tests.raw_http import peak_mib
 from tests.servers.nats_server import NatsServer
-from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
+from tests.servers.orchestrator import FRESH_ORCHESTRATOR, OrchestratorProcess, SharedFiles, orchestrator
 from tests.servers.rabbitmq import Vhost
 from tests.servers.redis_server import RedisServer
 from tests.traffic import connected, wait_for_ready
@@ -54,7 +54,7 @@ async def test_large_messages_of_rabbitmq_are_dead_letters_and_not_held(
         with raw_publisher(url) as publisher:
             assert publisher.publish(route.exchange, route.routing_key, properties(b""), body)
 
-    with orchestrator(SharedFiles(directory=tmp_path), AMQP_URL=url) as process:
+    with orchestrator(SharedFiles(directory=tmp_path), start=FRESH_ORCHESTRATOR, AMQP_URL=url) as process:
         async with connected(url, topology=full_topology(BrokerSettings(amqp_url=url))) as broker:
             await all_are_dead(broker, process, url, write)
 
@@ -69,7 +69,7 @@ async def test_large_entries_of_redis_are_dead_letters_and_not_held(
         with server.client() as client:
             client.xadd(route.queue, {"body": body})
 
-    with orchestrator(SharedFiles(directory=tmp_path), AMQP_URL=url) as process:
+    with orchestrator(SharedFiles(directory=tmp_path), start=FRESH_ORCHESTRATOR, AMQP_URL=url) as process:
         async with connected(url, topology=full_topology(BrokerSettings(amqp_url=url))) as broker:
             await all_are_dead(broker, process, url, write)
 
@@ -83,7 +83,9 @@ async def test_large_messages_of_nats_are_dead_letters_and_not_held(tmp_path: Pa
             for route in (jobs, CANCELS):
                 await published(server.url, route.queue, [LARGE[:NATS_BYTES]] * COUNT)
             await published(server.url, jobs.queue, [request.encode()])
-            with orchestrator(SharedFiles(directory=tmp_path), AMQP_URL=server.url) as process:
+            with orchestrator(
+                SharedFiles(directory=tmp_path), start=FRESH_ORCHESTRATOR, AMQP_URL=server.url
+            ) as process:
                 await asyncio.to_thread(process.logged, "requests.stored", admitted=1)
                 for route in (jobs, CANCELS):
                     await wait_for_ready(broker, route.dlq, COUNT)

@@ -2,8 +2,9 @@
 
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,8 @@ from tests.raw_http import (
     status_code,
     webhook_bytes,
 )
-from tests.servers.forge_integration import ForgeProcess, forge_integration
-from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
+from tests.servers.forge_integration import FRESH_FORGE, ForgeProcess, forge_integration
+from tests.servers.orchestrator import FRESH_ORCHESTRATOR, OrchestratorProcess, SharedFiles, orchestrator
 
 SERVICES = ["forge-integration", "orchestrator"]
 CHUNKED = b"POST /webhooks/forgejo HTTP/1.1\r\nHost: h\r\nX-Forgejo-Signature: aa\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -39,25 +40,34 @@ def started(name: str, directory: Path, **settings: str) -> Iterator[Service]:
     shared_files = SharedFiles(directory=directory)
     chosen = {"HTTP_HEAD_SECONDS": "1", "HTTP_SILENCE_SECONDS": "2", **settings}
     if name == "orchestrator":
-        with orchestrator(shared_files, **chosen) as running:
+        with orchestrator(shared_files, start=FRESH_ORCHESTRATOR, **chosen) as running:
             yield running
     else:
-        with forge_integration(shared_files, FORGEJO_WEBHOOK_SECRET=SECRET, **chosen) as taking:
+        with forge_integration(
+            shared_files, start=FRESH_FORGE, FORGEJO_WEBHOOK_SECRET=SECRET, **chosen
+        ) as taking:
             yield taking
 
 
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Service]]:
+    """A running service by its name, one for all attacks: it must withstand them one after the other, too."""
+    with ExitStack() as stack:
+        yield cache(lambda name: stack.enter_context(started(name, tmp_path_factory.mktemp(name))))
+
+
 @pytest.fixture(params=SERVICES)
-def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
-    with started(request.param, tmp_path) as running:
-        yield running
-        assert not [event for event in running.events if "Traceback" in str(event)]
+def service(request: pytest.FixtureRequest, services: Callable[[str], Service]) -> Iterator[Service]:
+    running = services(request.param)
+    yield running
+    assert not [event for event in running.events if "Traceback" in str(event)]
 
 
 @pytest.fixture
-def forge(tmp_path: Path) -> Iterator[Service]:
-    with started("forge-integration", tmp_path) as running:
-        yield running
-        assert not [event for event in running.events if "Traceback" in str(event)]
+def forge(services: Callable[[str], Service]) -> Iterator[Service]:
+    running = services("forge-integration")
+    yield running
+    assert not [event for event in running.events if "Traceback" in str(event)]
 
 
 HEADS = {
@@ -111,18 +121,21 @@ def test_a_head_has_one_deadline_and_silence_another(service: Service) -> None:
 
 
 @asks_for_inside("uvicorn")
-def test_a_body_that_stops_and_a_client_that_reads_nothing_are_ended(forge: Service) -> None:
-    request = webhook_bytes(1)
-    answer = exchange(forge.url, [request[:-5]])
-    assert status_code(answer) == 408
-    head = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
-    with connections(forge.url, 1) as (connection,):
-        # It asks as long as it is taken, and reads nothing.
-        deadline = time.monotonic() + 60
-        while (sent := send_some(connection, head * 8)) >= 0 and time.monotonic() < deadline:
-            time.sleep(0 if sent else 0.1)
-        assert sent < 0
-    assert peak_mib(forge.process.pid) < LARGE_MIB
+def test_a_body_that_stops_and_a_client_that_reads_nothing_are_ended(tmp_path: Path) -> None:
+    # A service of its own, whose peak is of this.
+    with started("forge-integration", tmp_path) as forge:
+        request = webhook_bytes(1)
+        answer = exchange(forge.url, [request[:-5]])
+        assert status_code(answer) == 408
+        head = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
+        with connections(forge.url, 1) as (connection,):
+            # It asks as long as it is taken, and reads nothing.
+            deadline = time.monotonic() + 60
+            while (sent := send_some(connection, head * 8)) >= 0 and time.monotonic() < deadline:
+                time.sleep(0 if sent else 0.1)
+            assert sent < 0
+        assert peak_mib(forge.process.pid) < LARGE_MIB
+        assert not [event for event in forge.events if "Traceback" in str(event)]
 
 
 @asks_for_inside("uvicorn")

@@ -22,7 +22,7 @@ from tests.browsing import browse
 from tests.contract.test_broker import drain
 from tests.dead_letter_replays import environment
 from tests.raw_http import peak_in, peak_mib
-from tests.servers.orchestrator import SharedFiles, orchestrator
+from tests.servers.orchestrator import FRESH_ORCHESTRATOR, SharedFiles, orchestrator
 from tests.servers.versions import NATS, REDIS
 from tests.traffic import connected, wait_for_ready
 
@@ -109,7 +109,9 @@ async def test_viewers_of_large_dead_letters_do_not_make_a_service_hold_them(
 ) -> None:
     async with connected(broker_url, topology=full_topology(BrokerSettings())) as broker:
         beginnings = await fill(broker, broker_url, broker_kind)
-        with orchestrator(SharedFiles(directory=tmp_path), AMQP_URL=broker_url) as process:
+        with orchestrator(
+            SharedFiles(directory=tmp_path), start=FRESH_ORCHESTRATOR, AMQP_URL=broker_url
+        ) as process:
             async with httpx2.AsyncClient(base_url=process.url, timeout=120, trust_env=False) as http:
                 first = await listed(http)
                 assert len(first) == COUNT
