@@ -8,6 +8,7 @@ import pytest
 
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, CheckoutSpec
+from solstice_orchestrator.git import addresses
 from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.credentials.git_credentials import GitCredentials
@@ -49,6 +50,20 @@ class PrivateForge:
             f'[[rules]]\nrepositories = ["127.0.0.1:{self.port}/{pattern}"]\ntoken = "file:token"\n'
             f'user = "gitlab+deploy-token-7"\n{more}\n'
         )
+
+    def hide_its_address(self, monkeypatch: pytest.MonkeyPatch) -> str:
+        """Give the forge a name that no resolver knows; return its URL.
+
+        The check of addresses alone is told where it is, so whoever connects has it from there.
+        """
+
+        async def resolve(*_: object) -> list[str]:
+            return ["127.0.0.1"]
+
+        monkeypatch.setattr(addresses, "_addresses", resolve)
+        monkeypatch.setattr(addresses, "is_public", lambda _: True)
+        self.rules.write_text(self.rules.read_text().replace("127.0.0.1", "forge.invalid"))
+        return self.url.replace("127.0.0.1", "forge.invalid")
 
     def policy(self, **variables: str) -> GitPolicy:
         return GitPolicy(

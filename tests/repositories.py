@@ -10,6 +10,10 @@ GIT_ENVIRONMENT: Mapping[str, str] = {
     "PATH": os.environ["PATH"],
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": "/dev/null",
+    # Else each commit starts another process, which finds nothing to do.
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "maintenance.auto",
+    "GIT_CONFIG_VALUE_0": "false",
     "GIT_AUTHOR_NAME": "Mika Holm",
     "GIT_AUTHOR_EMAIL": "mika@harbour.example",
     "GIT_COMMITTER_NAME": "Mika Holm",
@@ -65,6 +69,21 @@ class Repository:
             self.git("update-index", "--add", "--cacheinfo", f"160000,{sha},{path}")
         self.git("commit", "--quiet", "--message", "Name submodules")
         return self.git("rev-parse", "HEAD")
+
+
+def files_below(place: Path) -> dict[str, tuple[int, bytes]]:
+    """The mode and content of everything below a directory, by its path there."""
+    return {
+        str(path.relative_to(place)): (
+            path.lstat().st_mode,
+            os.fsencode(path.readlink())
+            if path.is_symlink()
+            else path.read_bytes()
+            if path.is_file()
+            else b"",
+        )
+        for path in place.rglob("*")
+    }
 
 
 async def emptied(directory: Path) -> None:

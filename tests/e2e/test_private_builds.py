@@ -9,7 +9,6 @@ import pytest
 
 from tests.polling import wait_until
 from tests.repositories import Repository
-from tests.servers.git_lfs import bring_git_lfs
 from tests.servers.git_servers import AskingServer, git_backend, http_server
 from tests.servers.lfs_store import LfsStore
 from tests.servers.solstice_up import SolsticeUp, solstice_up
@@ -53,7 +52,6 @@ class PrivatePlaces:
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivatePlaces]:
-    bring_git_lfs()
     folder = tmp_path_factory.mktemp("private")
     made = PrivatePlaces(folder)
     made.store.href = lambda origin, oid: f"{origin.replace('https', 'http', 1)}/content/{oid}"

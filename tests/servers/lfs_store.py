@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.repositories import Repository
+from tests.servers.git_lfs import bring_git_lfs
 
 ATTRIBUTES = "*.bin filter=lfs diff=lfs merge=lfs -text\n"
 
 
 class LfsStore:
-    """Contents of large files, and how the server tells of them."""
+    """Contents of large files, and how the server tells of them; brings git-lfs, which fetches them."""
 
     def __init__(self) -> None:
+        bring_git_lfs()
         self.contents: dict[str, bytes] = {}
         self.href: Callable[[str, str], str] = lambda origin, oid: f"{origin}/content/{oid}"
         """The URL of an object by the server's own and the object's name."""

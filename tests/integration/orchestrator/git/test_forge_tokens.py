@@ -17,7 +17,7 @@ from solstice_orchestrator.worker.executors.source_checkout import SourceCheckou
 from tests.builders import execution, job, job_request
 from tests.executor_harness import open_harness, replace_executor
 from tests.repositories import Repository
-from tests.servers.certificates import Authority, authority
+from tests.servers.certificates import Authority
 from tests.servers.forge_api import ForgeApi, Reply, Reset, Trouble, forge_api
 from tests.servers.forge_git import SCOPES, ForgeGit, IssuedToken
 from tests.servers.git_servers import git_backend
@@ -89,11 +89,6 @@ class ForgeWithRepository:
         assert MARK not in caught.value.detail
         assert not any(token in caught.value.detail for token in self.forge.tokens)
         return caught.value
-
-
-@pytest.fixture(scope="module")
-def signer(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return authority(tmp_path_factory.mktemp("certificates") / "authority")
 
 
 @pytest.fixture

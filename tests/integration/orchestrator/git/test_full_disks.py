@@ -16,8 +16,7 @@ from solstice_orchestrator.git.objects.object_cache import ObjectCache
 from solstice_orchestrator.worker.executors.disk import size_of
 from tests.executor_harness import NEEDS_DISKS, mounted_disk
 from tests.private_forge import PrivateForge
-from tests.servers.certificates import Authority, authority
-from tests.servers.git_lfs import bring_git_lfs
+from tests.servers.certificates import Authority
 from tests.servers.git_servers import git_backend
 from tests.servers.http_proxy import https_server
 from tests.servers.lfs_store import LfsStore
@@ -84,12 +83,6 @@ class SmallWorker:
 
     def files_of_cache(self) -> int:
         return len(list(self.cached.iterdir())) if self.cached.exists() else 0
-
-
-@pytest.fixture(scope="module")
-def signer(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    bring_git_lfs()
-    return authority(tmp_path_factory.mktemp("certificates") / "authority")
 
 
 @pytest.fixture

@@ -21,8 +21,7 @@ from solstice_orchestrator.git.credentials.upstream import Upstream
 from tests.git_memory import git_memory
 from tests.private_forge import TOKEN, PrivateForge
 from tests.repositories import GIT_ENVIRONMENT
-from tests.servers.certificates import Authority, authority
-from tests.servers.git_lfs import bring_git_lfs
+from tests.servers.certificates import Authority
 from tests.servers.git_servers import git_backend
 from tests.servers.http_proxy import https_server
 from tests.servers.lfs_store import LfsStore
@@ -38,12 +37,6 @@ class LfsForge(PrivateForge):
         super().__init__(folder, signer)
         self.store = LfsStore()
         self.sha = self.store.commit(self.repository, {"large.bin": LARGE})
-
-
-@pytest.fixture(scope="module")
-def signer(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    bring_git_lfs()
-    return authority(tmp_path_factory.mktemp("certificates") / "authority")
 
 
 @pytest.fixture

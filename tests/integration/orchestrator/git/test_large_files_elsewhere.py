@@ -16,8 +16,7 @@ from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.credentials.git_credentials import GitCredentials
 from tests.git_memory import git_memory
 from tests.private_forge import TOKEN, PrivateForge
-from tests.servers.certificates import Authority, authority
-from tests.servers.git_lfs import bring_git_lfs
+from tests.servers.certificates import Authority
 from tests.servers.git_servers import git_backend
 from tests.servers.http_proxy import http_proxy, https_server
 from tests.servers.lfs_store import LfsStore
@@ -69,12 +68,6 @@ class ForgeOfTwoHosts(PrivateForge):
         self.sha = self.store.commit(self.repository, {"large.bin": LARGE})
         self.objects = ObjectHost(self.store)
         self.store.href = self.objects.href
-
-
-@pytest.fixture(scope="module")
-def signer(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    bring_git_lfs()
-    return authority(tmp_path_factory.mktemp("certificates") / "authority")
 
 
 @pytest.fixture

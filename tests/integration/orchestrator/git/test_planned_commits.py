@@ -44,7 +44,7 @@ from solstice_orchestrator.store.views import JobView
 from tests.builders import job_request
 from tests.executor_harness import open_harness, replace_checkout
 from tests.gated_jobs import Commit, all_ended, publish_requests, wait_for_jobs
-from tests.repositories import GIT_ENVIRONMENT, Repository
+from tests.repositories import GIT_ENVIRONMENT, Repository, files_below
 from tests.servers.orchestrator import SharedFiles, orchestrator
 
 POLICY = GitPolicy(protocols=("file",))
@@ -93,17 +93,9 @@ class Harbour:
 def files_of(place: Path) -> dict[str, tuple[int, bytes]]:
     """Mode and content of all below, except for packs, the index and the reflog."""
     return {
-        name: (
-            path.lstat().st_mode,
-            os.fsencode(path.readlink())
-            if path.is_symlink()
-            else path.read_bytes()
-            if path.is_file()
-            else b"",
-        )
-        for path in place.rglob("*")
-        if (name := str(path.relative_to(place))) != ".git/index"
-        and not name.startswith((".git/objects/pack/pack-", ".git/logs"))
+        name: file
+        for name, file in files_below(place).items()
+        if name != ".git/index" and not name.startswith((".git/objects/pack/pack-", ".git/logs"))
     }
 
 

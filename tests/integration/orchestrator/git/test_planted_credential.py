@@ -16,7 +16,6 @@ from tests.gated_jobs import Commit, all_ended, publish_requests, wait_for_jobs
 from tests.polling import wait_until
 from tests.repositories import Repository
 from tests.servers.certificates import authority
-from tests.servers.git_lfs import bring_git_lfs
 from tests.servers.git_servers import AskingServer, git_backend
 from tests.servers.http_proxy import https_server
 from tests.servers.lfs_store import LfsStore
@@ -87,7 +86,6 @@ def give(path: Path) -> Path:
 async def test_a_planted_credential_is_found_nowhere_by_a_job_that_runs_meanwhile(
     folder: Path, tmp_path: Path
 ) -> None:
-    bring_git_lfs()
     loot, shared = give(folder / "loot"), SharedFiles(directory=give(folder / "service"))
     repository, pike, large = Repository(tmp_path / "river"), Repository(tmp_path / "pike"), LfsStore()
     files = {

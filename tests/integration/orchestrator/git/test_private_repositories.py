@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.git import addresses
-from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
+from solstice_orchestrator.git.command import CheckoutFailed
 from solstice_orchestrator.git.commit_ancestry import ask_repository
 from solstice_orchestrator.git.commit_files import CommitFiles
 from solstice_orchestrator.git.credentials.credential_rules import PROVEN_SECONDS
 from solstice_orchestrator.git.credentials.fetch_gateway import CredentialedFetch, open_gateway
-from solstice_orchestrator.git.credentials.git_credentials import GitCredentials, HttpCredential
+from solstice_orchestrator.git.credentials.git_credentials import HttpCredential
 from solstice_orchestrator.git.credentials.upstream import Upstream
 from solstice_orchestrator.git.heads import Branch, head_of
 from solstice_orchestrator.git.objects.object_cache import ObjectCache
@@ -29,11 +28,6 @@ from tests.private_forge import TOKEN, PrivateForge
 from tests.servers.certificates import Authority, authority
 from tests.servers.git_servers import answering, git_backend, http_server
 from tests.servers.http_proxy import http_proxy, https_server
-
-
-@pytest.fixture(scope="module")
-def signer(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return authority(tmp_path_factory.mktemp("certificates") / "authority")
 
 
 @pytest.fixture(scope="module")
@@ -250,20 +244,8 @@ async def test_a_server_with_a_foreign_certificate_gets_no_credential(
 async def test_the_gateway_connects_to_the_address_that_was_checked(
     forge: PrivateForge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def resolve(*_: object) -> list[str]:
-        return ["127.0.0.1"]
-
-    monkeypatch.setattr(addresses, "_addresses", resolve)
-    monkeypatch.setattr(addresses, "is_public", lambda _: True)
-    forge.rules.write_text(forge.rules.read_text().replace("127.0.0.1", "forge.invalid"))
-    policy = GitPolicy(
-        protocols=("https",),
-        allow_private=False,
-        environment=forge.policy().environment,
-        credentials=GitCredentials(str(forge.rules), {}),
-    )
-    # No resolver knows this name: the gateway can have the address from us alone.
-    await forge.check_out(policy, repo_url=forge.url.replace("127.0.0.1", "forge.invalid"))
+    url = forge.hide_its_address(monkeypatch)
+    await forge.check_out(replace(forge.policy(), allow_private=False), repo_url=url)
 
 
 async def test_the_credential_travels_through_a_proxy_inside_tls(forge: PrivateForge) -> None:

@@ -67,11 +67,6 @@ class Harbour:
         return caught.value
 
 
-@pytest.fixture(scope="module")
-def signer(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return authority(tmp_path_factory.mktemp("certificates") / "authority")
-
-
 @pytest.fixture
 def harbour(tmp_path: Path, signer: Authority) -> Iterator[Harbour]:
     place = Harbour(tmp_path, signer)

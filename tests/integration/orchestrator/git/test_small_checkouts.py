@@ -22,7 +22,7 @@ from solstice_orchestrator.git.objects.object_cache import CommitKey
 from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from tests.builders import job_request
 from tests.executor_harness import ExecutorHarness, replace_checkout
-from tests.repositories import GIT_ENVIRONMENT, Repository
+from tests.repositories import GIT_ENVIRONMENT, Repository, files_below
 
 POLICY = GitPolicy(protocols=("file",))
 LIMIT = 1024**3
@@ -30,18 +30,7 @@ LIMIT = 1024**3
 
 def written_files(place: Path) -> dict[str, tuple[int, bytes]]:
     """The mode and content of all below, without the index, which names inodes."""
-    return {
-        str(path.relative_to(place)): (
-            path.lstat().st_mode,
-            os.fsencode(path.readlink())
-            if path.is_symlink()
-            else path.read_bytes()
-            if path.is_file()
-            else b"",
-        )
-        for path in place.rglob("*")
-        if path.name != "index"
-    }
+    return {name: file for name, file in files_below(place).items() if Path(name).name != "index"}
 
 
 def git_exit_code(place: Path, *arguments: str) -> int:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from solstice_orchestrator.git import addresses
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.commit_files import CommitFiles
 from solstice_orchestrator.git.objects import small_fetches
@@ -22,18 +21,13 @@ from solstice_orchestrator.git.objects.small_fetches import fetch_small
 from tests.builders import job_request
 from tests.private_forge import PrivateForge
 from tests.repositories import Repository
-from tests.servers.certificates import Authority, authority
+from tests.servers.certificates import Authority
 from tests.servers.git_servers import answering, git_backend, http_server
 from tests.servers.hostile_git_host import BODIES, hostile, packet
 from tests.servers.http_proxy import http_proxy, https_server
 from tests.servers.socks_proxy import socks_proxy
 
 PATHS = [".solstice/job.sh"]
-
-
-@pytest.fixture(scope="module")
-def signer(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return authority(tmp_path_factory.mktemp("certificates") / "authority")
 
 
 @pytest.fixture
@@ -143,15 +137,8 @@ async def test_private_addresses_are_not_asked_where_they_are_not_allowed(forge:
 async def test_it_connects_to_the_address_that_was_checked(
     forge: PrivateForge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def resolve(*_: object) -> list[str]:
-        return ["127.0.0.1"]
-
-    monkeypatch.setattr(addresses, "_addresses", resolve)
-    monkeypatch.setattr(addresses, "is_public", lambda _: True)
-    forge.rules.write_text(forge.rules.read_text().replace("127.0.0.1", "forge.invalid"))
-    policy = replace(forge.policy(), allow_private=False)
-    # No resolver knows this name: it can have the address from the check alone.
-    await fetched(forge, policy, repo_url=forge.url.replace("127.0.0.1", "forge.invalid"))
+    url = forge.hide_its_address(monkeypatch)
+    await fetched(forge, replace(forge.policy(), allow_private=False), repo_url=url)
 
 
 async def test_a_redirect_is_not_followed(tmp_path: Path, policy: GitPolicy) -> None:

@@ -8,20 +8,13 @@ import pytest
 from solstice_orchestrator.domain.checkout_spec import CheckoutSpec
 from solstice_orchestrator.domain.jobs import Reason
 from tests.private_forge import PrivateForge
-from tests.servers.certificates import Authority, authority
-from tests.servers.git_lfs import bring_git_lfs
+from tests.servers.certificates import Authority
 from tests.servers.git_servers import git_backend
 from tests.servers.http_proxy import https_server
 from tests.servers.lfs_store import LfsStore
 from tests.servers.socks_proxy import socks_proxy
 
 LARGE = b"large content " * 1000
-
-
-@pytest.fixture(scope="module")
-def signer(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    bring_git_lfs()
-    return authority(tmp_path_factory.mktemp("certificates") / "authority")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from solstice_orchestrator.git.objects.object_cache import ObjectCache
 from tests.git_memory import git_memory
 from tests.private_forge import TOKEN, PrivateForge
 from tests.repositories import GIT_ENVIRONMENT, Repository
-from tests.servers.certificates import Authority, authority
+from tests.servers.certificates import Authority
 from tests.servers.git_servers import git_backend
 from tests.servers.http_proxy import https_server
 
@@ -38,11 +38,6 @@ class ForgeWithSubmodules(PrivateForge):
 
     def name_submodules(self, named: dict[str, tuple[str, str]], list_text: str = "") -> None:
         self.sha = self.repository.commit_submodules(named, list_text=list_text)
-
-
-@pytest.fixture(scope="module")
-def signer(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return authority(tmp_path_factory.mktemp("certificates") / "authority")
 
 
 @pytest.fixture

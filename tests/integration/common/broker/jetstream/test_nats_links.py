@@ -1,7 +1,7 @@
 """Traps of NATS, of its client and of lost links, each on a real server."""
 
 import asyncio
-import subprocess
+import shutil
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -24,6 +24,7 @@ from solstice_common.topology import QueueType, Route, full_topology
 from tests.architecture_tables import ROOT
 from tests.fences import asks_for_inside
 from tests.garbage import LOST_CONNECTIONS, garbage_of_this_test
+from tests.servers.certificates import authority
 from tests.servers.nats_server import NatsServer, with_credentials
 from tests.servers.versions import NATS_2_10
 
@@ -517,35 +518,12 @@ async def test_monitoring_port_shows_whether_a_confirm_is_durable(
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with an authority, and what it signed: a server's certificate and a client's."""
     directory = tmp_path_factory.mktemp("tls")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=directory)
-
-    openssl(
-        *[
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=authority",
-            "-keyout",
-            "ca.key",
-            "-out",
-            "ca.pem",
-        ]
-    )
-    (directory / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:nats.example")
+    signer = authority(directory / "authority")
+    shutil.copy(signer.certificate, directory / "ca.pem")
     for name in ("server", "client"):
-        openssl(*f"req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr".split())
-        openssl(
-            *f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names".split(),
-            "-out",
-            f"{name}.pem",
-        )
+        certificate, key = signer.sign(name, "IP:127.0.0.1,DNS:nats.example")
+        shutil.copy(certificate, directory / f"{name}.pem")
+        shutil.copy(key, directory / f"{name}.key")
     return directory
 
 
