@@ -38,6 +38,7 @@ def broker_url(
     broker_kind: str,
     rabbitmq_servers: Callable[[str], RabbitMQServer],
     redis_servers: Callable[[str], RedisServer],
+    nats_servers: Callable[[str], NatsServer],
     tmp_path: Path,
 ) -> Iterator[str]:
     """A broker that only this test uses."""
@@ -46,8 +47,7 @@ def broker_url(
     elif broker_kind in redis_flavours()[0]:
         yield redis_servers(broker_kind).fresh_url()
     elif broker_kind in nats_flavours()[0]:
-        with NatsServer(flavour=broker_kind) as server:
-            yield server.url
+        yield nats_servers(broker_kind).fresh_url()
     else:
         with rabbitmq_servers(broker_kind).vhost() as vhost:
             yield vhost.url

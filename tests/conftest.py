@@ -1,8 +1,9 @@
 """Fixtures of every tier: the servers, and their lines in pytest's header."""
 
 import ast
+import gc
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,12 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from solstice_orchestrator.processes.control_groups import own_place, sweep_empty
+from solstice_orchestrator.store import JobStore, open_store
+from tests.gated_jobs import GatedJob
+from tests.servers.nats_server import NatsServer
+from tests.servers.orchestrator import LEASE_SECONDS, SharedFiles
+from tests.servers.own_thread import run_in_thread
+from tests.servers.podman import PodmanStore, podman_store
 from tests.servers.postgresql import (
     PostgreSQLServer,
     ScratchDatabase,
@@ -22,6 +29,7 @@ from tests.servers.postgresql import (
 from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, Vhost, flavours, own_rabbitmq, shared_rabbitmq
 from tests.servers.redis_server import RedisServer
 from tests.servers.versions import NATS, NATS_2_10, OF_NEWER_DEBIAN, REDIS, nats_flavours, redis_flavours
+from tests.stores import sqlite_store
 
 # How long an example takes says how busy the machine is.
 settings.register_profile(
@@ -56,6 +64,21 @@ if sys.version_info < (3, 11, 8):
         return _parse(*arguments, **options)
 
     setattr(ast, "parse", _parse_again)  # noqa: B010  an assignment would have to have all its overloads
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Search for garbage neither while tests are collected nor, later, among what was collected.
+
+    It lives as long as the process, and a test that collects its own garbage would go through all of it.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +166,13 @@ def redis_servers() -> Iterator[Callable[[str], RedisServer]]:
 
 
 @pytest.fixture(scope="session")
+def nats_servers() -> Iterator[Callable[[str], NatsServer]]:
+    """The shared NATS of a flavour, started on first use."""
+    with ExitStack() as stack:
+        yield cache(lambda flavour: stack.enter_context(NatsServer(flavour=flavour)))
+
+
+@pytest.fixture(scope="session")
 def redis_server(redis_flavour: str, redis_servers: Callable[[str], RedisServer]) -> RedisServer:
     """A running Redis or Valkey, once per flavour and test process.
 
@@ -219,11 +249,43 @@ def postgresql_database(postgresql: PostgreSQLServer) -> Iterator[ScratchDatabas
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a job store that only this test uses."""
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database that only this test uses, without any schema."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'store.db'}"
     database: ScratchDatabase = request.getfixturevalue("postgresql_database")
+    return database.url
+
+
+@pytest.fixture(scope="session")
+def store_template(postgresql: PostgreSQLServer) -> Iterator[str]:
+    """The name of a database with the schema of the job store, for copies."""
+    with postgresql.database() as database:
+
+        async def open_and_close() -> None:
+            async with open_store(database.url):
+                pass
+
+        run_in_thread(open_and_close())
+        yield database.name
+
+
+@pytest.fixture
+def store_database(postgresql: PostgreSQLServer, store_template: str) -> Iterator[ScratchDatabase]:
+    """A database with the schema of the job store that only this test uses.
+
+    It is a copy: more than a hundred statements make the schema.
+    """
+    with postgresql.database(store_template) as database:
+        yield database
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a job store that only this test uses; its schema is there."""
+    if request.param == "sqlite":
+        return sqlite_store(tmp_path)
+    database: ScratchDatabase = request.getfixturevalue("store_database")
     return database.url
 
 
@@ -255,3 +317,32 @@ def own_postgresql_database(_own_postgresql: list[PostgreSQLServer]) -> Iterator
         # The next test gets a fresh server, in any case.
         _own_postgresql.pop().close()
         raise
+
+
+@pytest.fixture(scope="session")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodmanStore]:
+    """A podman with the images of the tests, once per test process.
+
+    Kill no process of it, and leave no container behind.
+    """
+    with podman_store(tmp_path_factory.mktemp("podman") / "store") as store:
+        yield store
+
+
+@pytest.fixture
+def shared_files(tmp_path: Path) -> SharedFiles:
+    """The files that the orchestrators of this test share."""
+    return SharedFiles(directory=tmp_path)
+
+
+@pytest.fixture
+async def store(shared_files: SharedFiles) -> AsyncIterator[JobStore]:
+    """The job store of `shared_files`, with the leases of its orchestrators."""
+    async with open_store(sqlite_store(shared_files.directory), lease_seconds=LEASE_SECONDS) as opened:
+        yield opened
+
+
+@pytest.fixture
+def gated_job(tmp_path: Path) -> GatedJob:
+    """A commit whose jobs wait at a gate, which is shut."""
+    return GatedJob(tmp_path)

@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
 from solstice_common.messages import JobRequestV1, JobStatusV1
@@ -13,9 +16,11 @@ from solstice_orchestrator.queue_times.explanation import explain
 from solstice_orchestrator.queue_times.waits import WaitExplanation
 from solstice_orchestrator.scheduling.capacity import Capacity
 from solstice_orchestrator.scheduling.workers import WorkerRegistration
+from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.protocol import Claim, JobStore, OutboxKind, PlanningTask
 from solstice_orchestrator.store.views import LogChunk, RunView
 from tests.builders import job, job_request
+from tests.servers.own_thread import run_in_thread
 
 WAIT_SECONDS: Final = 60
 
@@ -32,6 +37,35 @@ CANCELLED = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED)
 RELEASED = Outcome(state=JobState.WAITING, reason=Reason.RELEASED)
 CHECKOUT_ERRORED = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
 PROVISION_ERRORED = Outcome(state=JobState.ERRORED, reason=Reason.PROVISION_FAILED, detail="no room")
+
+
+@cache
+def _schema() -> bytes:
+    """The file of a SQLite store without runs."""
+
+    async def open_and_close(url: str) -> None:
+        async with open_store(url):
+            pass
+
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "store.db"
+        run_in_thread(open_and_close(f"sqlite:///{file}"))
+        return file.read_bytes()
+
+
+def store_file(directory: Path) -> Path:
+    """The file of a new SQLite store in a directory.
+
+    Its schema is there already: more than a hundred statements make it.
+    """
+    file = directory / "store.db"
+    file.write_bytes(_schema())
+    return file
+
+
+def sqlite_store(directory: Path) -> str:
+    """The URL of such a store."""
+    return f"sqlite:///{store_file(directory)}"
 
 
 async def all_runs(store: JobStore) -> list[RunView]:

@@ -8,7 +8,6 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -17,13 +16,13 @@ import pytest
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Reason
 from solstice_orchestrator.processes.supervisor import descendants
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.worker.executors.containers.container_groups import groups_left
 from tests.gated_jobs import Commit, all_ended, publish_requests, read_log, wait_for_jobs
 from tests.polling import wait_until
 from tests.repositories import Repository
 from tests.servers.orchestrator import OrchestratorProcess, SharedFiles, orchestrator
-from tests.servers.podman import IMAGE, PodmanStore, podman_store
+from tests.servers.podman import IMAGE, podman_store
 
 KILLS = int(os.environ.get("SOLSTICE_TEST_KILLS", "4"))
 """How many parts are killed; 50 show more, in some minutes."""
@@ -36,32 +35,16 @@ JOBS = "\n".join(
 )
 
 
-@pytest.fixture
-def podman(tmp_path: Path) -> Iterator[PodmanStore]:
-    with podman_store(tmp_path / "podman" / "store") as store:
-        yield store
-
-
-@pytest.fixture
-def shared_files(tmp_path: Path) -> SharedFiles:
-    return SharedFiles(directory=tmp_path)
-
-
-@pytest.fixture
-async def store(shared_files: SharedFiles) -> AsyncIterator[JobStore]:
-    async with open_store(shared_files.database_url) as opened:
-        yield opened
-
-
 @pytest.mark.timeout(120 + 10 * KILLS)
 async def test_no_job_fails_for_a_killed_part_of_its_container_and_nothing_is_left(
-    shared_files: SharedFiles, podman: PodmanStore, store: JobStore, tmp_path: Path
+    shared_files: SharedFiles, store: JobStore, tmp_path: Path
 ) -> None:
     repository = Repository(tmp_path / "repository")
     commit = Commit(repository, repository.commit({".solstice/workflow.kdl": JOBS}))
-    settings = {**podman.environment, "EXECUTOR": "podman", "CAPACITY_MAP": f"linux={SLOTS}"}
     rng, killed, places = random.Random(SEED), Counter[str](), set[str]()
-    with ExitStack() as stack:
+    # A store of its own: the one that tests share does not have its podman killed.
+    with ExitStack() as stack, podman_store(tmp_path / "podman" / "store", [IMAGE]) as podman:
+        settings = {**podman.environment, "EXECUTOR": "podman", "CAPACITY_MAP": f"linux={SLOTS}"}
         running = stack.enter_context(orchestrator(shared_files, **settings))
         for number in range(KILLS):
             if await unfinished(store) <= SLOTS:
@@ -76,12 +59,12 @@ async def test_no_job_fails_for_a_killed_part_of_its_container_and_nothing_is_le
         await wait_for_jobs(store, all_ended)
         running.terminate()
         assert await asyncio.to_thread(running.ended) == 0
-    reasons = await ended_attempts(store)
-    print(f"killed {dict(killed)}; attempts ended {dict(reasons)}")  # noqa: T201  for a reader of a run with -s
-    assert podman.containers() == []
-    assert podman.mounts() == []
-    assert [group for place in places for group in groups_left(place)] == []
-    assert list(shared_files.workspaces.iterdir()) == []
+        reasons = await ended_attempts(store)
+        print(f"killed {dict(killed)}; attempts ended {dict(reasons)}")  # noqa: T201  for a reader of a run with -s
+        assert podman.containers() == []
+        assert podman.mounts() == []
+        assert [group for place in places for group in groups_left(place)] == []
+        assert list(shared_files.workspaces.iterdir()) == []
 
 
 async def unfinished(store: JobStore) -> int:

@@ -77,8 +77,8 @@ async def wait_until_true(what: str, fact: Callable[[], Awaitable[bool]]) -> Non
 
 
 @pytest.fixture
-async def store(postgresql_database: ScratchDatabase) -> AsyncIterator[JobStore]:
-    async with open_store(postgresql_database.url) as opened:
+async def store(store_database: ScratchDatabase) -> AsyncIterator[JobStore]:
+    async with open_store(store_database.url) as opened:
         yield opened
 
 
@@ -90,7 +90,7 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.mark.timeout(400)
 async def test_every_tick_is_one_run_although_orchestrators_are_killed_and_clocks_are_wrong(
-    tmp_path: Path, store: JobStore, postgresql_database: ScratchDatabase, stack: ExitStack
+    tmp_path: Path, store: JobStore, store_database: ScratchDatabase, stack: ExitStack
 ) -> None:
     repository = Repository(tmp_path / "app")
     commit = repository.commit({".solstice/job.sh": "true\n"})
@@ -102,7 +102,7 @@ async def test_every_tick_is_one_run_although_orchestrators_are_killed_and_clock
 
     def start(host: Host) -> OrchestratorProcess:
         settings = {
-            "DATABASE_URL": postgresql_database.url,
+            "DATABASE_URL": store_database.url,
             "EXECUTOR": "scripted",
             "CAPACITY_MAP": "linux=50",
         }
@@ -111,7 +111,7 @@ async def test_every_tick_is_one_run_although_orchestrators_are_killed_and_clock
     async def at_the_gate(host: Host) -> bool:
         return bool(
             await asyncio.to_thread(
-                postgresql_database.query,
+                store_database.query,
                 "SELECT FROM ticks JOIN schedules USING (schedule_id) WHERE state = 'due' AND branch = 'gated'"
                 " AND worker_id LIKE $1 AND lease_until IS NOT NULL",
                 f"{host.name}:%",

@@ -2,11 +2,9 @@
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
-import pytest
 
 from solstice_common.broker import Message, open_broker
 from solstice_common.messages.states import JobState, RunState
@@ -16,7 +14,7 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.queue_times.explanation import explain
 from solstice_orchestrator.queue_times.waits import WaitReason
 from solstice_orchestrator.scheduling.workers import WorkerState
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store import JobStore
 from tests.builders import job_request
 from tests.executor_harness import NEEDS_DISKS, mounted_disk
 from tests.gated_jobs import GatedJob, all_ended, publish_requests, wait_for_jobs
@@ -24,17 +22,6 @@ from tests.repositories import GIT_ENVIRONMENT, Repository
 from tests.servers.orchestrator import SharedFiles, orchestrator
 
 WAIT_SECONDS = 90
-
-
-@pytest.fixture
-def shared_files(tmp_path: Path) -> SharedFiles:
-    return SharedFiles(directory=tmp_path)
-
-
-@pytest.fixture
-async def store(shared_files: SharedFiles) -> AsyncIterator[JobStore]:
-    async with open_store(shared_files.database_url, lease_seconds=3) as opened:
-        yield opened
 
 
 @NEEDS_DISKS

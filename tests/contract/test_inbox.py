@@ -17,9 +17,9 @@ OpenInbox = Callable[[], AbstractAsyncContextManager[InboxStore]]
 
 
 @pytest.fixture
-def another(store_url: str) -> OpenInbox:
+def another(empty_url: str) -> OpenInbox:
     """Open the test's inbox once more, as another process would."""
-    return lambda: open_inbox(store_url)
+    return lambda: open_inbox(empty_url)
 
 
 @pytest.fixture

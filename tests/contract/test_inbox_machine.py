@@ -128,9 +128,8 @@ def test_inbox_on_postgresql_does_what_the_model_does(postgresql_database: Scrat
         tables = postgresql_database.query(
             "SELECT tablename FROM pg_tables WHERE tablename LIKE 'inbox%' AND tablename NOT IN ('inbox_migrations', 'inbox_sweep_cursor')"
         )
-        for (table,) in tables:
-            postgresql_database.query(f"TRUNCATE {table}")
         if tables:
+            postgresql_database.query(f"TRUNCATE {', '.join(table for (table,) in tables)}")
             postgresql_database.query("UPDATE inbox_sweep_cursor SET stripped_to = 0")
         return postgresql_database.url
 

@@ -48,7 +48,7 @@ from solstice_orchestrator.store.protocol import (
 from solstice_orchestrator.store.views import AttemptView, JobView, LogChunk
 from tests.builders import job, job_request
 from tests.servers.postgresql import PostgreSQLServer
-from tests.stores import CANCELLED, CHECKOUT_ERRORED, FAILED, RELEASED, SUCCEEDED, ManualClock
+from tests.stores import CANCELLED, CHECKOUT_ERRORED, FAILED, RELEASED, SUCCEEDED, ManualClock, sqlite_store
 
 T = TypeVar("T")
 
@@ -445,27 +445,27 @@ class StoreMachine(RuleBasedStateMachine):
         return owned[index] if keep else owned.pop(index)
 
 
-@contextmanager
-def sqlite_store() -> Iterator[str]:
-    """The URL of a new store."""
-    with TemporaryDirectory() as folder:
-        yield f"sqlite:///{Path(folder) / 'store.db'}"
-
-
 def test_lives_in_a_sqlite_store() -> None:
+    @contextmanager
+    def new_store() -> Iterator[str]:
+        with TemporaryDirectory() as folder:
+            yield sqlite_store(Path(folder))
+
     run_state_machine_as_test(
-        lambda: StoreMachine(sqlite_store),  # type: ignore[arg-type]  # a factory is documented, its type says a class
+        lambda: StoreMachine(new_store),  # type: ignore[arg-type]  # a factory is documented, its type says a class
         settings=settings(max_examples=25, stateful_step_count=30, deadline=None),
     )
 
 
-def test_lives_in_a_postgresql_store(postgresql: PostgreSQLServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lives_in_a_postgresql_store(
+    postgresql: PostgreSQLServer, store_template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Of these few runs, too, some are older than those that it looks through.
     monkeypatch.setattr(listing, "WALKED", 2)
 
     @contextmanager
     def postgresql_store() -> Iterator[str]:
-        with postgresql.database() as database:
+        with postgresql.database(store_template) as database:
             yield database.url
 
     run_state_machine_as_test(

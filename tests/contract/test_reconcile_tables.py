@@ -16,8 +16,8 @@ SHA, OTHER = "0a" * 20, "0b" * 20
 
 
 @pytest.fixture
-async def inbox(store_url: str) -> AsyncIterator[InboxStore]:
-    async with open_inbox(store_url) as opened:
+async def inbox(empty_url: str) -> AsyncIterator[InboxStore]:
+    async with open_inbox(empty_url) as opened:
         yield opened
 
 
@@ -185,12 +185,12 @@ async def test_what_came_under_one_of_several_contents_is_not_made_again(inbox: 
     assert await inbox.backlog() == 2
 
 
-async def test_late_webhooks_and_what_was_made_of_the_same_are_one_request(store_url: str) -> None:
+async def test_late_webhooks_and_what_was_made_of_the_same_are_one_request(empty_url: str) -> None:
     made = [
         replace(delivery("reconcile:x", key="opened"), other_content_keys=("synchronized",)) for _ in range(4)
     ]
     real = [delivery(f"real-{number}", key="synchronized") for number in range(8)]
-    async with open_inbox(store_url) as here, open_inbox(store_url) as there:
+    async with open_inbox(empty_url) as here, open_inbox(empty_url) as there:
         stored = await asyncio.gather(
             *(where.keep(each) for each in (*made, *real) for where in (here, there)),
         )

@@ -23,9 +23,9 @@ NO_LIMITS = CallLimits()
 
 
 @pytest.fixture
-def another(store_url: str) -> OpenStatuses:
+def another(empty_url: str) -> OpenStatuses:
     """Open the test's store once more, as another process would."""
-    return lambda: open_statuses(store_url)
+    return lambda: open_statuses(empty_url)
 
 
 @pytest.fixture

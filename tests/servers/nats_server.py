@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Final
 
 import httpx2
+import nats
 
 from tests.servers.guarded_process import GuardedProcess
+from tests.servers.own_thread import run_in_thread
 from tests.servers.ports import free_ports
 from tests.servers.scratch import scratch_folder
 from tests.servers.server import TLS, Server
@@ -51,6 +53,21 @@ class NatsServer(Server):
     @property
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
+
+    def fresh_url(self) -> str:
+        """The URL of the server, emptied."""
+        run_in_thread(self._empty())
+        return self.url
+
+    async def _empty(self) -> None:
+        client = await nats.connect(self.url)
+        try:
+            jetstream = client.jetstream()
+            # Buckets are streams, too, and consumers end with theirs.
+            for stream in await jetstream.streams_info():
+                await jetstream.delete_stream(str(stream.config.name))
+        finally:
+            await client.close()
 
     @property
     def monitor_url(self) -> str:

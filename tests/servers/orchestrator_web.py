@@ -29,6 +29,7 @@ from solstice_orchestrator.web.app import create_app, serving
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.web.health import no_depths
+from tests.stores import store_file
 
 WORKER = "worker-1"
 SUCCEEDED = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
@@ -134,7 +135,7 @@ async def serve_web(
     rng = random.Random(1)
     rules = StoreRules(new_id=id_source(rng), rng=rng, retry_base_seconds=retry_base_seconds)
     streams, metrics = OpenStreams(), Metrics()
-    async with SqliteStore.open(directory / "store.sqlite", rules=rules) as store:
+    async with SqliteStore.open(store_file(directory), rules=rules) as store:
         set_up = WebServer(url="", store=store, streams=streams, metrics=metrics)
         app = create_app(
             store=store,

@@ -120,6 +120,7 @@ def podman_store(folder: Path, images: Sequence[str] = IMAGES) -> Iterator[Podma
         # Late: the jobs of a guest do without it.
         import pytest  # noqa: PLC0415
 
+        # On Debian as root podman is installed, so that CI runs these; elsewhere a machine may have none.
         pytest.skip(
             "not asked for: this is not root on Debian with the right to mount, and podman needs both"
         )

@@ -1,7 +1,5 @@
 """What a test can ask of any PostgreSQL."""
 
-import asyncio
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -12,6 +10,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
+from tests.servers.own_thread import run_in_thread
 from tests.servers.server import Server
 
 OLDEST: Final = 15
@@ -40,10 +39,14 @@ class PostgreSQLServer(Server):
         return urlsplit(self.admin_url)._replace(path=f"/{database}").geturl()
 
     @contextmanager
-    def database(self) -> Iterator["ScratchDatabase"]:
-        """An empty database for one user alone, dropped afterwards with its connections."""
+    def database(self, template: str = "template0") -> Iterator["ScratchDatabase"]:
+        """A database for one user alone, dropped afterwards with its connections.
+
+        It is empty, or a copy of another one, to which nothing may be connected.
+        """
         name = f"test_{uuid.uuid4().hex[:12]}"
-        query(self.admin_url, f'CREATE DATABASE "{name}" TEMPLATE template0')
+        # A copy of the files takes half the time of a copy through the log.
+        query(self.admin_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY FILE_COPY')
         try:
             yield ScratchDatabase(server=self, url=self.url(name))
         finally:
@@ -99,19 +102,4 @@ def query(url: str, sql: str, *arguments: object) -> list[Any]:
         finally:
             await connection.close(timeout=10)
 
-    outcome: list[Any] = []
-
-    def run() -> None:
-        try:
-            outcome.append(asyncio.run(ask()))
-        except BaseException as error:  # noqa: BLE001  it is raised again where it was asked for
-            outcome.append(error)
-
-    # A thread of its own, since the caller's may run an event loop already.
-    thread = threading.Thread(target=run, name="query of a test")
-    thread.start()
-    thread.join()
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    found: list[Any] = outcome[0]
-    return found
+    return run_in_thread(ask())

@@ -1,20 +1,18 @@
 """`orchestrator run` with containers: strangers' code by the operator's word, and a killed orchestrator."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx2
-import pytest
 
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store import JobStore
 from tests.gated_jobs import Commit, all_ended, publish_requests, read_log, wait_for_jobs, wait_for_log
 from tests.polling import wait_until, wait_until_true
 from tests.repositories import Repository
 from tests.servers.orchestrator import SharedFiles, orchestrator
-from tests.servers.podman import IMAGE, PodmanStore, podman_store
+from tests.servers.podman import IMAGE, PodmanStore
 
 SECRET = "heron-otter-7731"
 WORKFLOW = f"""
@@ -22,23 +20,6 @@ defaults network=default {{ image "{IMAGE}" }}
 job "look" {{ step run="cat /proc/net/dev; env; echo it ends" }}
 job "take" {{ secret "DEPLOY_KEY"; step run="echo never" }}
 """
-
-
-@pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodmanStore]:
-    with podman_store(tmp_path_factory.mktemp("podman") / "store") as store:
-        yield store
-
-
-@pytest.fixture
-def shared_files(tmp_path: Path) -> SharedFiles:
-    return SharedFiles(directory=tmp_path)
-
-
-@pytest.fixture
-async def store(shared_files: SharedFiles) -> AsyncIterator[JobStore]:
-    async with open_store(shared_files.database_url) as opened:
-        yield opened
 
 
 def commit_of(folder: Path, workflow: str) -> Commit:

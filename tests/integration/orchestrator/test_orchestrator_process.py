@@ -1,15 +1,13 @@
 """`orchestrator run` as a process: signals, a killed worker, two that share work."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import httpx2
 import pytest
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.worker.execution import HANDED_BACK
 from tests.gated_jobs import (
     GatedJob,
@@ -21,22 +19,6 @@ from tests.gated_jobs import (
     wait_until_running,
 )
 from tests.servers.orchestrator import SharedFiles, orchestrator
-
-
-@pytest.fixture
-def shared_files(tmp_path: Path) -> SharedFiles:
-    return SharedFiles(directory=tmp_path)
-
-
-@pytest.fixture
-def gated_job(tmp_path: Path) -> GatedJob:
-    return GatedJob(tmp_path)
-
-
-@pytest.fixture
-async def store(shared_files: SharedFiles) -> AsyncIterator[JobStore]:
-    async with open_store(shared_files.database_url) as opened:
-        yield opened
 
 
 async def test_a_request_becomes_a_job_a_log_and_a_result(

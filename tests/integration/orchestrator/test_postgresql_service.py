@@ -3,13 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store import JobStore
 from tests.gated_jobs import Commit, all_ended, publish_requests, read_log, wait_for_jobs, wait_for_log
 from tests.repositories import Repository
 from tests.servers.orchestrator import SharedFiles, orchestrator
@@ -39,17 +39,6 @@ def podman(tmp_path: Path) -> Iterator[PodmanStore]:
     with podman_store(tmp_path / "store", images=()) as store:
         make_postgresql_image(store)
         yield store
-
-
-@pytest.fixture
-def shared_files(tmp_path: Path) -> SharedFiles:
-    return SharedFiles(directory=tmp_path)
-
-
-@pytest.fixture
-async def store(shared_files: SharedFiles) -> AsyncIterator[JobStore]:
-    async with open_store(shared_files.database_url) as opened:
-        yield opened
 
 
 def following(environment: dict[str, str], job_id: str, service: str) -> "subprocess.Popen[bytes]":

@@ -29,8 +29,8 @@ REQUESTED_AT = 1_770_000_000.0
 
 
 @pytest.fixture
-async def store(postgresql_database: ScratchDatabase) -> AsyncIterator[JobStore]:
-    async with open_store(postgresql_database.url) as opened:
+async def store(store_database: ScratchDatabase) -> AsyncIterator[JobStore]:
+    async with open_store(store_database.url) as opened:
         yield opened
 
 

@@ -27,7 +27,7 @@ from solstice_orchestrator.store.protocol import Admission
 from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from tests.builders import job_request
-from tests.stores import CHECKOUT_ERRORED, FAILED, ManualClock, claimed, planned, running
+from tests.stores import CHECKOUT_ERRORED, FAILED, ManualClock, claimed, planned, running, store_file
 
 WAIT_SECONDS = 60
 
@@ -62,7 +62,7 @@ def clock() -> ManualClock:
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[FailingStore]:
     rng = random.Random(1)
     rules = StoreRules(new_id=id_source(rng), rng=rng, holder="test")
-    async with FailingStore.open(tmp_path / "store.db", rules=rules, clock=clock) as opened:
+    async with FailingStore.open(store_file(tmp_path), rules=rules, clock=clock) as opened:
         assert isinstance(opened, FailingStore)
         yield opened
 

@@ -32,6 +32,7 @@ from tests.contract.test_broker import drain
 from tests.integration.orchestrator.stages.test_intake_and_outbox import task_of
 from tests.polling import wait_until, wait_until_true
 from tests.signing import EVERYWHERE, KeyPair
+from tests.stores import sqlite_store
 from tests.traffic import wait_for_ready
 
 WAIT_SECONDS = 60
@@ -41,7 +42,7 @@ CRITICAL, HIGH, LOW = Priority.CRITICAL, Priority.HIGH, Priority.LOW
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[JobStore]:
-    async with open_store(f"sqlite:///{tmp_path / 'store.db'}") as opened:
+    async with open_store(sqlite_store(tmp_path)) as opened:
         yield opened
 
 

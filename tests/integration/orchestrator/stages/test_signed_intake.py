@@ -29,12 +29,12 @@ from solstice_orchestrator.store import JobStore, open_store
 from tests.builders import job_cancel, job_request
 from tests.integration.orchestrator.stages.test_intake_and_outbox import emptied, received, task_of
 from tests.signing import KeyPair
-from tests.stores import ManualClock, wait_for_stored
+from tests.stores import ManualClock, sqlite_store, wait_for_stored
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[JobStore]:
-    async with open_store(f"sqlite:///{tmp_path / 'store.db'}") as opened:
+    async with open_store(sqlite_store(tmp_path)) as opened:
         yield opened
 
 

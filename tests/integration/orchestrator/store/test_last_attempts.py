@@ -23,8 +23,8 @@ SELECT job_id, attempt, worker_id, state, reason, started_at, finished_at, exit_
 
 
 @pytest.fixture
-async def store(postgresql_database: ScratchDatabase) -> AsyncIterator[JobStore]:
-    async with open_store(postgresql_database.url, retry_base_seconds=0.0) as opened:
+async def store(store_database: ScratchDatabase) -> AsyncIterator[JobStore]:
+    async with open_store(store_database.url, retry_base_seconds=0.0) as opened:
         yield opened
 
 
@@ -39,28 +39,26 @@ async def written(database: ScratchDatabase) -> list[tuple[int, str, str]]:
 @pytest.mark.parametrize("outcome", [SUCCEEDED, FAILED], ids=["succeeded", "failed"])
 @pytest.mark.parametrize("names", [["alone"], ["one", "other"]], ids=["at once", "with locks"])
 async def test_a_plain_end_writes_no_row(
-    store: JobStore, postgresql_database: ScratchDatabase, names: Sequence[str], outcome: Outcome
+    store: JobStore, store_database: ScratchDatabase, names: Sequence[str], outcome: Outcome
 ) -> None:
     await planned(store, *[job("true", name=name) for name in names])
     for claim in await claimed(store):
         assert await store.finish(claim.key, outcome)
         (attempt,) = await store.attempts(claim.key.job_id)
         assert attempt.state is outcome.state
-    assert await written(postgresql_database) == []
+    assert await written(store_database) == []
 
 
-async def test_a_cancelled_attempt_writes_no_row(
-    store: JobStore, postgresql_database: ScratchDatabase
-) -> None:
+async def test_a_cancelled_attempt_writes_no_row(store: JobStore, store_database: ScratchDatabase) -> None:
     claim = await running(store)
     await store.cancel_job(claim.key.job_id)
     assert await store.finish(claim.key, CANCELLED)
-    assert await written(postgresql_database) == []
+    assert await written(store_database) == []
     assert len(await store.attempts(claim.key.job_id)) == 1
 
 
 async def test_what_goes_on_or_ends_with_other_words_is_written(
-    store: JobStore, postgresql_database: ScratchDatabase
+    store: JobStore, store_database: ScratchDatabase
 ) -> None:
     claim = await running(store, job("true", retries=1))
     for outcome in (RELEASED, CHECKOUT_ERRORED, FAILED):
@@ -72,7 +70,7 @@ async def test_what_goes_on_or_ends_with_other_words_is_written(
     view = await store.job(claim.key.job_id)
     assert view is not None
     assert view.state is JobState.CANCELLED
-    rows = await written(postgresql_database)
+    rows = await written(store_database)
     assert rows == [
         (number, outcome.state, outcome.reason)
         for number, outcome in enumerate([RELEASED, CHECKOUT_ERRORED, FAILED, CHECKOUT_ERRORED], 1)
@@ -83,9 +81,9 @@ async def test_what_goes_on_or_ends_with_other_words_is_written(
 
 @pytest.mark.parametrize("outcome", [SUCCEEDED, FAILED], ids=["succeeded", "failed"])
 async def test_what_an_older_version_wrote_is_reported_once(
-    store: JobStore, postgresql_database: ScratchDatabase, outcome: Outcome
+    store: JobStore, store_database: ScratchDatabase, outcome: Outcome
 ) -> None:
-    url = postgresql_database.url
+    url = store_database.url
     claim = await running(store)
     await store.finish(claim.key, CHECKOUT_ERRORED)
     await store.rescue()
@@ -95,8 +93,8 @@ async def test_what_an_older_version_wrote_is_reported_once(
     trace = [run async for run in recorded_runs(url, 0.0)]
     assert [each.number for each in before] == [1, 2]
     assert (await check(url)).counts["attempts"] == 2
-    await asyncio.to_thread(postgresql_database.query, OLDER)
-    assert len(await written(postgresql_database)) == 2
+    await asyncio.to_thread(store_database.query, OLDER)
+    assert len(await written(store_database)) == 2
     assert await store.attempts(claim.key.job_id) == before
     assert (await check(url)).counts["attempts"] == 2
     assert [run async for run in recorded_runs(url, 0.0)] == trace
@@ -104,30 +102,30 @@ async def test_what_an_older_version_wrote_is_reported_once(
     assert not await store.finish(claim.key, CANCELLED)
 
 
-async def test_a_row_of_its_own_is_what_counts(store: JobStore, postgresql_database: ScratchDatabase) -> None:
+async def test_a_row_of_its_own_is_what_counts(store: JobStore, store_database: ScratchDatabase) -> None:
     claim = await running(store)
     await store.finish(claim.key, FAILED)
-    await asyncio.to_thread(postgresql_database.query, OLDER)
+    await asyncio.to_thread(store_database.query, OLDER)
     await asyncio.to_thread(
-        postgresql_database.query, "UPDATE attempts SET state = 'succeeded', detail = 'so it was'"
+        store_database.query, "UPDATE attempts SET state = 'succeeded', detail = 'so it was'"
     )
     (attempt,) = await store.attempts(claim.key.job_id)
     assert (attempt.state, attempt.detail) == (JobState.SUCCEEDED, "so it was")
 
 
 async def test_a_job_that_ended_without_any_attempt_reports_none(
-    store: JobStore, postgresql_database: ScratchDatabase
+    store: JobStore, store_database: ScratchDatabase
 ) -> None:
     run_id = await planned(store)
     (view,) = await store.jobs(run_id=run_id, limit=9)
     await store.cancel_job(view.job_id)
     assert await store.attempts(view.job_id) == []
-    assert (await check(postgresql_database.url)).counts["attempts"] == 0
+    assert (await check(store_database.url)).counts["attempts"] == 0
     assert not await store.finish(AttemptKey(job_id=view.job_id, number=0), CANCELLED)
 
 
 async def test_a_purged_run_takes_its_attempts_along_wherever_they_stand(
-    store: JobStore, postgresql_database: ScratchDatabase
+    store: JobStore, store_database: ScratchDatabase
 ) -> None:
     claim = await running(store)
     await store.finish(claim.key, CHECKOUT_ERRORED)
@@ -137,6 +135,6 @@ async def test_a_purged_run_takes_its_attempts_along_wherever_they_stand(
     assert len(await store.attempts(claim.key.job_id)) == 2
     await store.purge(-3600.0, 10)
     assert await store.attempts(claim.key.job_id) == []
-    assert await written(postgresql_database) == []
-    found = await check(postgresql_database.url)
+    assert await written(store_database) == []
+    found = await check(store_database.url)
     assert (found.well, found.counts["attempts"]) == (True, 0)

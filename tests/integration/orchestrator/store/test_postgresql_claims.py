@@ -19,12 +19,10 @@ LOCK_TIMEOUT = "20s"
 
 
 @pytest.fixture
-def url(postgresql_database: ScratchDatabase) -> str:
+def url(store_database: ScratchDatabase) -> str:
     """The URL of a database in which waiting for a lock fails."""
-    postgresql_database.query(
-        f"ALTER DATABASE \"{postgresql_database.name}\" SET lock_timeout = '{LOCK_TIMEOUT}'"
-    )
-    return postgresql_database.url
+    store_database.query(f"ALTER DATABASE \"{store_database.name}\" SET lock_timeout = '{LOCK_TIMEOUT}'")
+    return store_database.url
 
 
 @pytest.fixture
@@ -115,7 +113,7 @@ async def test_the_only_job_of_a_run_starts_even_while_another_transaction_chang
 
 
 async def test_five_workers_as_fast_as_they_can_share_all_jobs_without_deadlock_or_waiting(
-    store: JobStore, url: str, postgresql_database: ScratchDatabase
+    store: JobStore, url: str, store_database: ScratchDatabase
 ) -> None:
     runs = [1, 7, 1, 3, 12, 1, 1, 20, 2, 5] * 3
     ids = await waiting_jobs(store, *runs)
@@ -154,7 +152,5 @@ async def test_five_workers_as_fast_as_they_can_share_all_jobs_without_deadlock_
     assert len(all_claims) == len(set(ids_of(all_claims)))
     assert sorted(ids_of(all_claims)) == sorted({*ids} - {*stored})
     assert sorted(ids_of(await store.claim(WORKER, {"linux": 9}, 9))) == sorted(stored)
-    (row,) = postgresql_database.query(
-        "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-    )
+    (row,) = store_database.query("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
     assert row["deadlocks"] == 0

@@ -36,15 +36,15 @@ Elsewhere = Callable[[JobStore, Claim], Awaitable[object]]
 
 
 @pytest.fixture
-async def store(postgresql_database: ScratchDatabase) -> AsyncIterator[JobStore]:
-    async with open_store(postgresql_database.url, lease_seconds=LEASE) as opened:
+async def store(store_database: ScratchDatabase) -> AsyncIterator[JobStore]:
+    async with open_store(store_database.url, lease_seconds=LEASE) as opened:
         yield opened
 
 
 @pytest.fixture
-async def other(postgresql_database: ScratchDatabase, store: JobStore) -> AsyncIterator[JobStore]:
+async def other(store_database: ScratchDatabase, store: JobStore) -> AsyncIterator[JobStore]:
     """Another orchestrator's."""
-    async with open_store(postgresql_database.url, lease_seconds=LEASE) as opened:
+    async with open_store(store_database.url, lease_seconds=LEASE) as opened:
         yield opened
 
 
@@ -104,12 +104,12 @@ async def test_many_are_ended_together_with_any_knowledge_of_each(
 
 
 async def test_an_end_touches_no_other_job_of_a_run_that_goes_on(
-    store: JobStore, postgresql_database: ScratchDatabase
+    store: JobStore, store_database: ScratchDatabase
 ) -> None:
     await planned(store, *[job("true", name=str(number)) for number in range(3)])
     first, second, waiting = await claimed(store)
     assert await store.finish(waiting.key, RELEASED)
-    async with locked(postgresql_database, "SELECT 1 FROM jobs WHERE job_id = $1", waiting.key.job_id):
+    async with locked(store_database, "SELECT 1 FROM jobs WHERE job_id = $1", waiting.key.job_id):
         assert await store.finish(first.key, SUCCEEDED)
     run = await store.run(first.run_id)
     assert run is not None
@@ -122,17 +122,17 @@ async def test_an_end_touches_no_other_job_of_a_run_that_goes_on(
 
 
 async def test_the_last_of_two_simultaneous_ends_ends_the_run(
-    store: JobStore, other: JobStore, postgresql_database: ScratchDatabase
+    store: JobStore, other: JobStore, store_database: ScratchDatabase
 ) -> None:
     await planned(store, job("true", name="one"), job("true", name="two"))
     one, two = await claimed(store)
-    async with locked(postgresql_database, "SELECT 1 FROM runs WHERE run_id = $1", one.run_id):
+    async with locked(store_database, "SELECT 1 FROM runs WHERE run_id = $1", one.run_id):
         ends = [
             asyncio.ensure_future(of.finish(claim.key, SUCCEEDED))
             for of, claim in ((store, one), (other, two))
         ]
         # Both have begun their statements, and neither sees in them what the other one will commit.
-        await wait_until_true("both wait for the run", lambda: sessions_wait(postgresql_database, 2))
+        await wait_until_true("both wait for the run", lambda: sessions_wait(store_database, 2))
     assert await asyncio.gather(*ends) == [True, True]
     run = await store.run(one.run_id)
     assert run is not None
@@ -159,10 +159,10 @@ async def sessions_wait(database: ScratchDatabase, count: int) -> bool:
 
 
 async def test_a_run_of_which_an_older_version_has_not_counted_the_jobs_is_read(
-    store: JobStore, postgresql_database: ScratchDatabase, slow_ends: AsyncMock
+    store: JobStore, store_database: ScratchDatabase, slow_ends: AsyncMock
 ) -> None:
     await planned(store, job("true"))
-    await asyncio.to_thread(postgresql_database.query, "UPDATE runs SET job_count = 0")
+    await asyncio.to_thread(store_database.query, "UPDATE runs SET job_count = 0")
     (claim,) = await claimed(store)
     assert await store.finish(claim.key, SUCCEEDED)
     assert slow_ends.await_count == 1

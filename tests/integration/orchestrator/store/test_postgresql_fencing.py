@@ -22,8 +22,8 @@ Write = Callable[[JobStore, Claim], Awaitable[object]]
 
 
 @pytest.fixture
-async def store(postgresql_database: ScratchDatabase) -> AsyncIterator[JobStore]:
-    async with open_store(postgresql_database.url, lease_seconds=LEASE) as opened:
+async def store(store_database: ScratchDatabase) -> AsyncIterator[JobStore]:
+    async with open_store(store_database.url, lease_seconds=LEASE) as opened:
         yield opened
 
 
@@ -41,17 +41,17 @@ async def renew(store: JobStore, claim: Claim) -> object:
 
 @pytest.mark.parametrize("late", [append, finish, renew], ids=lambda write: write.__name__)
 async def test_who_loses_an_attempt_while_writing_changes_nothing_and_learns_it(
-    store: JobStore, postgresql_database: ScratchDatabase, late: Write
+    store: JobStore, store_database: ScratchDatabase, late: Write
 ) -> None:
     claim = await running(store)
-    rescuer = await asyncpg.connect(postgresql_database.url)
+    rescuer = await asyncpg.connect(store_database.url)
     try:
         rescuing = rescuer.transaction()
         await rescuing.start()
         await rescuer.execute(OTHER_HOLDER, claim.key.job_id)
         writing = asyncio.ensure_future(late(store, claim))
         async with asyncio.timeout(30):
-            while not (writing.done() or await a_session_waits_for_a_lock(postgresql_database)):  # noqa: ASYNC110  locks of other sessions send no notification
+            while not (writing.done() or await a_session_waits_for_a_lock(store_database)):  # noqa: ASYNC110  locks of other sessions send no notification
                 await asyncio.sleep(0.01)
         await rescuing.commit()
     finally:
@@ -66,10 +66,10 @@ async def test_who_loses_an_attempt_while_writing_changes_nothing_and_learns_it(
 
 
 async def test_a_rerun_waits_for_no_change_of_the_run(
-    store: JobStore, postgresql_database: ScratchDatabase
+    store: JobStore, store_database: ScratchDatabase
 ) -> None:
     claim = await running(store)
-    other = await asyncpg.connect(postgresql_database.url)
+    other = await asyncpg.connect(store_database.url)
     try:
         async with other.transaction(), asyncio.timeout(10):
             await other.execute("SELECT FROM runs WHERE run_id = $1 FOR NO KEY UPDATE", claim.run_id)
@@ -101,13 +101,11 @@ async def age(database: ScratchDatabase, seconds: float) -> None:
     await asyncio.to_thread(database.query, "UPDATE workers SET seen_at = seen_at - $1", seconds)
 
 
-async def test_leases_end_by_the_databases_clock(
-    store: JobStore, postgresql_database: ScratchDatabase
-) -> None:
+async def test_leases_end_by_the_databases_clock(store: JobStore, store_database: ScratchDatabase) -> None:
     claim = await running(store)
-    await age(postgresql_database, LEASE - 10)
+    await age(store_database, LEASE - 10)
     assert await store.rescue() == []
-    await age(postgresql_database, 10)
+    await age(store_database, 10)
     assert await store.rescue() == [claim.key]
     (attempt,) = await store.attempts(claim.key.job_id)
     assert attempt.reason is Reason.AGENT_LOST

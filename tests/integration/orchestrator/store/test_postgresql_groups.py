@@ -13,13 +13,13 @@ from tests.stores import SUCCEEDED, claimed, planned
 
 
 async def test_a_group_that_was_not_settled_is_settled_by_the_next_rescue(
-    postgresql_database: ScratchDatabase, monkeypatch: pytest.MonkeyPatch
+    store_database: ScratchDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def dies(*_: object, **__: object) -> None:
         raise StoreUnavailable("store", "away, as planned")
 
     spec = job("true", concurrency=Concurrency(group="deploy"))
-    async with open_store(postgresql_database.url) as store:
+    async with open_store(store_database.url) as store:
         await planned(store, spec)
         second = await planned(store, spec)
         (claim,) = await claimed(store)

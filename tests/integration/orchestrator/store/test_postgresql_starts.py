@@ -27,17 +27,17 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def store(postgresql_database: ScratchDatabase, clock: ManualClock) -> AsyncIterator[JobStore]:
-    async with open_store(postgresql_database.url, lease_seconds=LEASE, clock=clock) as opened:
+async def store(store_database: ScratchDatabase, clock: ManualClock) -> AsyncIterator[JobStore]:
+    async with open_store(store_database.url, lease_seconds=LEASE, clock=clock) as opened:
         yield opened
 
 
 @pytest.fixture
 async def other(
-    postgresql_database: ScratchDatabase, store: JobStore, clock: ManualClock
+    store_database: ScratchDatabase, store: JobStore, clock: ManualClock
 ) -> AsyncIterator[JobStore]:
     """Another orchestrator's."""
-    async with open_store(postgresql_database.url, lease_seconds=LEASE, clock=clock) as opened:
+    async with open_store(store_database.url, lease_seconds=LEASE, clock=clock) as opened:
         yield opened
 
 
@@ -60,15 +60,15 @@ async def numbers_reported(store: JobStore, run_id: str) -> list[int | None]:
 
 
 async def test_the_row_stays_as_it_was_and_every_reader_sees_that_the_run_runs(
-    store: JobStore, postgresql_database: ScratchDatabase, clock: ManualClock
+    store: JobStore, store_database: ScratchDatabase, clock: ManualClock
 ) -> None:
     request = job_request()
     run_id = await planned(store, job("true"), request=request)
     waits = await planned(store, job("true", runs_on="illumos"))
-    before = await rows(postgresql_database)
+    before = await rows(store_database)
     clock.forward(5)
     (claim,) = await claimed(store)
-    assert await rows(postgresql_database) == before
+    assert await rows(store_database) == before
     view = await run_of(store, run_id)
     assert (view.state, view.started_at) == (RunState.RUNNING, clock.now)
     assert await store.run_of_request(request.request_id) == view
@@ -80,11 +80,11 @@ async def test_the_row_stays_as_it_was_and_every_reader_sees_that_the_run_runs(
 
 
 async def test_a_run_of_two_jobs_is_written_when_the_first_of_them_starts(
-    store: JobStore, postgresql_database: ScratchDatabase
+    store: JobStore, store_database: ScratchDatabase
 ) -> None:
     await planned(store, job("true", name="one"), job("true", name="two"))
     await claimed(store, limit=1)
-    assert [row["state"] for row in await rows(postgresql_database)] == ["running"]
+    assert [row["state"] for row in await rows(store_database)] == ["running"]
 
 
 async def nothing(_store: JobStore, _claim: Claim, _clock: ManualClock) -> None:
@@ -160,12 +160,12 @@ async def test_its_start_and_its_statuses_are_as_without_the_fault(
 
 
 async def test_a_run_of_which_an_older_version_says_that_it_runs_does(
-    store: JobStore, postgresql_database: ScratchDatabase, clock: ManualClock
+    store: JobStore, store_database: ScratchDatabase, clock: ManualClock
 ) -> None:
     claim = await running(store)
     began = clock.now
     await asyncio.to_thread(
-        postgresql_database.query,
+        store_database.query,
         f"UPDATE runs SET state = 'running', sequence = sequence + 1, started_at = {began}",  # noqa: S608  a number
     )
     clock.forward(1)

@@ -1,7 +1,6 @@
 """Jobs end on real orchestrators: cancelled, out of time, silent, or out of retries."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
@@ -36,17 +35,6 @@ def hanging(seconds_asleep: str, before: str = "") -> str:
         while true; do sleep {seconds_asleep} & wait; done
         """#
 }}'''
-
-
-@pytest.fixture
-def shared_files(tmp_path: Path) -> SharedFiles:
-    return SharedFiles(directory=tmp_path)
-
-
-@pytest.fixture
-async def store(shared_files: SharedFiles) -> AsyncIterator[JobStore]:
-    async with open_store(shared_files.database_url, lease_seconds=3) as opened:
-        yield opened
 
 
 async def cancel(process: OrchestratorProcess, path: str) -> None:

@@ -2,11 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
-import pytest
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.scheduling.workers import (
@@ -16,7 +14,7 @@ from solstice_orchestrator.scheduling.workers import (
     ResumeOrder,
     WorkerState,
 )
-from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.views import JobView
 from tests.gated_jobs import Commit, GatedJob, all_ended, publish_requests, wait_for_jobs, wait_until_running
 from tests.repositories import Repository
@@ -27,22 +25,6 @@ SPOILED = "".join(
 )
 ONE_SPOILED = 'job "spoiled" { step "fetch" run="crash it"; }'
 GOOD = 'job "good" { step "say" run="say well"; }'
-
-
-@pytest.fixture
-def shared_files(tmp_path: Path) -> SharedFiles:
-    return SharedFiles(directory=tmp_path)
-
-
-@pytest.fixture
-def gated_job(tmp_path: Path) -> GatedJob:
-    return GatedJob(tmp_path)
-
-
-@pytest.fixture
-async def store(shared_files: SharedFiles) -> AsyncIterator[JobStore]:
-    async with open_store(shared_files.database_url, lease_seconds=3) as opened:
-        yield opened
 
 
 async def has_ended(process: OrchestratorProcess) -> int:

@@ -48,6 +48,7 @@ from tests.stores import (
     ManualClock,
     planned,
     state_of,
+    store_file,
     wait_for_stored,
     worker_record,
 )
@@ -147,7 +148,7 @@ def clock() -> ManualClock:
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[FailingStore]:
     rng = random.Random(1)
     rules = StoreRules(new_id=id_source(rng), rng=rng)
-    async with FailingStore.open(tmp_path / "store.db", rules=rules, clock=clock) as opened:
+    async with FailingStore.open(store_file(tmp_path), rules=rules, clock=clock) as opened:
         assert isinstance(opened, FailingStore)
         yield opened
 

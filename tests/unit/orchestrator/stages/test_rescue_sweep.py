@@ -16,7 +16,7 @@ from solstice_orchestrator.stages.rescue_sweep import run_rescue
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.sqlite import SqliteStore
-from tests.stores import WORKER, ManualClock, running, state_of
+from tests.stores import WORKER, ManualClock, running, state_of, store_file
 
 LEASE = 60.0
 EVERY = 10.0
@@ -46,7 +46,7 @@ def clock() -> ManualClock:
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SweptStore]:
     rng = random.Random(1)
     rules = StoreRules(new_id=id_source(rng), rng=rng, lease_seconds=LEASE)
-    async with SweptStore.open(tmp_path / "store.db", rules=rules, clock=clock) as opened:
+    async with SweptStore.open(store_file(tmp_path), rules=rules, clock=clock) as opened:
         assert isinstance(opened, SweptStore)
         yield opened
 
