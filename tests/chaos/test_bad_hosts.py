@@ -24,6 +24,7 @@ from tests.repositories import GIT_ENVIRONMENT, Repository
 from tests.servers.git_servers import answering, git_backend, http_server
 from tests.servers.hostile_git_host import BODIES, STATUSES, Hanging, hostile
 from tests.servers.orchestrator import SharedFiles, orchestrator
+from tests.servers.own_thread import run_in_thread
 
 GOOD, BAD = 40, 12
 WAIT_SECONDS = 120
@@ -80,10 +81,15 @@ async def seconds_for_good(directory: Path, bad_port: int | None, *, answers: bo
     return took
 
 
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> float:
+    """How long good jobs take beside no bad host."""
+    return run_in_thread(seconds_for_good(tmp_path_factory.mktemp("alone"), None))
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("kind", ["refuses", "fails", "silent"])
-async def test_good_jobs_keep_their_rate_beside_a_bad_host(tmp_path: Path, kind: str) -> None:
-    without = await seconds_for_good(tmp_path / "alone", None)
+async def test_good_jobs_keep_their_rate_beside_a_bad_host(tmp_path: Path, kind: str, without: float) -> None:
     if kind == "fails":
         with http_server(answering(500)) as port:
             beside = await seconds_for_good(tmp_path / "beside", port)

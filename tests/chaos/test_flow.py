@@ -1,8 +1,7 @@
 """Orchestrators with more work than they may start keep their limits, by the store's clock."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx2
@@ -23,25 +22,6 @@ from tests.stores import planned
 WAIT_SECONDS = 90
 RATE, BURST, SECONDS = 10, 20, 10
 """Tokens of two seconds: a process that waits this long for the processor loses no start."""
-
-
-@pytest.fixture
-def shared_files(tmp_path: Path) -> SharedFiles:
-    return SharedFiles(directory=tmp_path)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, shared_files: SharedFiles) -> str:
-    if request.param == "sqlite":
-        return shared_files.database_url
-    database: ScratchDatabase = request.getfixturevalue("postgresql_database")
-    return database.url
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[JobStore]:
-    async with open_store(database_url) as opened:
-        yield opened
 
 
 async def starts(store: JobStore, run_id: str, least: int) -> list[float]:
@@ -69,28 +49,35 @@ async def refuses(store: JobStore, worker_id: str, resource: Resource | None) ->
 
 @pytest.mark.alone
 async def test_ten_starts_a_second_are_ten_a_second_over_two_orchestrators(
-    shared_files: SharedFiles, store: JobStore, database_url: str
+    tmp_path: Path, store_database: ScratchDatabase
 ) -> None:
+    # Both kinds of store at once: a limited rate leaves the processors idle.
+    files = {kind: SharedFiles(directory=tmp_path / kind) for kind in ("sqlite", "postgresql")}
+    urls = {"sqlite": files["sqlite"].database_url, "postgresql": store_database.url}
     jobs = [job("say hello", name=f"job-{number}") for number in range(250)]
-    run_id = await planned(store, *jobs, planner="planner")
-    settings = {
-        "DATABASE_URL": database_url,
-        "EXECUTOR": "scripted",
-        "CAPACITY_MAP": "linux=50",
-        "LABEL_START_RATES": f"linux={RATE}/s:{BURST}",
-    }
-    with ExitStack() as stack:
-        for name in ("quay", "pier"):
-            stack.enter_context(orchestrator(shared_files, WORKER_NAME=name, **settings))
-        found = await starts(store, run_id, RATE * SECONDS + 2 * BURST)
-    within = sum(at < found[0] + SECONDS for at in found)
-    assert RATE * SECONDS - BURST <= within <= RATE * SECONDS + BURST
-    for first, begin in enumerate(found):
-        for last in range(first, len(found)):
-            assert last - first + 1 <= RATE * (found[last] - begin) + BURST + 1e-6
+    async with AsyncExitStack() as stack:
+        planned_runs = []
+        for kind, shared_files in files.items():
+            shared_files.directory.mkdir()
+            store = await stack.enter_async_context(open_store(urls[kind]))
+            planned_runs.append((kind, store, await planned(store, *jobs, planner="planner")))
+            settings = {
+                "DATABASE_URL": urls[kind],
+                "EXECUTOR": "scripted",
+                "CAPACITY_MAP": "linux=50",
+                "LABEL_START_RATES": f"linux={RATE}/s:{BURST}",
+            }
+            for name in ("quay", "pier"):
+                stack.enter_context(orchestrator(shared_files, WORKER_NAME=name, **settings))
+        for kind, store, run_id in planned_runs:
+            found = await starts(store, run_id, RATE * SECONDS + 2 * BURST)
+            within = sum(at < found[0] + SECONDS for at in found)
+            assert RATE * SECONDS - BURST <= within <= RATE * SECONDS + BURST, kind
+            for first, begin in enumerate(found):
+                for last in range(first, len(found)):
+                    assert last - first + 1 <= RATE * (found[last] - begin) + BURST + 1e-6
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_intake_leaves_in_the_queue_what_is_too_much_and_takes_it_when_there_is_room(
     shared_files: SharedFiles, store: JobStore, tmp_path: Path
 ) -> None:
@@ -108,7 +95,6 @@ async def test_intake_leaves_in_the_queue_what_is_too_much_and_takes_it_when_the
 
 
 @NEEDS_DISKS
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_a_worker_whose_disk_is_full_says_so_and_starts_again_when_there_is_room(
     shared_files: SharedFiles, store: JobStore, tmp_path: Path
 ) -> None:

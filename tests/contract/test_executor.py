@@ -1,7 +1,7 @@
 """What every executor promises (`worker/executors/protocol.py`), each in its own language of steps."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from solstice_orchestrator.worker.executors.vms.qemu_launcher import open_qemu
 from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.builders import execution, job, job_request
 from tests.repositories import Repository
-from tests.servers.podman import IMAGE, SERVER, PodmanStore, podman_store
+from tests.servers.podman import IMAGE, SERVER, PodmanStore
 from tests.servers.vm_image import vm_image, why_no_vm
 from tests.vm_jobs import vm_rules
 
@@ -132,12 +132,6 @@ async def open_executor(
 
 CONTAINERS = ContainerRules(default_image=IMAGE, network=NetworkAccess.NONE)
 KINDS = ["process", "podman", "qemu", "scripted"]
-
-
-@pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodmanStore]:
-    with podman_store(tmp_path_factory.mktemp("podman") / "store") as store:
-        yield store
 
 
 @pytest.fixture(scope="module")
@@ -258,28 +252,15 @@ async def test_stop_before_the_start_cancels_too(subject: ExecutorSetup) -> None
     assert (outcome.state, outcome.reason) == (JobState.CANCELLED, Reason.CANCEL_REQUESTED)
 
 
-async def test_a_cancelled_task_leaves_by_cancelled_error(subject: ExecutorSetup) -> None:
+@pytest.mark.parametrize("waits", [False, True], ids=["runs", "waits for its log"])
+async def test_a_cancelled_task_leaves_by_cancelled_error(subject: ExecutorSetup, *, waits: bool) -> None:
     begun = asyncio.Event()
 
     async def log(data: bytes) -> None:
         if b"begun" in data:
             begun.set()
-
-    spec = job(f"{subject.say('begun')}\n{subject.hang}")
-    task = asyncio.ensure_future(subject.executor.run(execution(spec, subject.request), log, asyncio.Event()))
-    await begun.wait()
-    task.cancel()
-    await asyncio.wait([task])
-    assert task.cancelled()
-
-
-async def test_a_task_that_waits_for_its_log_can_be_cancelled(subject: ExecutorSetup) -> None:
-    begun = asyncio.Event()
-
-    async def log(data: bytes) -> None:
-        if b"begun" in data:
-            begun.set()
-            await asyncio.Event().wait()
+            if waits:
+                await asyncio.Event().wait()
 
     spec = job(f"{subject.say('begun')}\n{subject.hang}")
     task = asyncio.ensure_future(subject.executor.run(execution(spec, subject.request), log, asyncio.Event()))

@@ -2,7 +2,8 @@
 
 import random
 import resource
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 import pytest
@@ -37,22 +38,31 @@ def small_disk(broker_url: str) -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.usefixtures("small_disk")
-async def test_many_looks_without_room_for_copies_lose_nothing(broker_url: str) -> None:
-    bodies = [random.Random(number).randbytes(SPOOLED_BYTES // 2) for number in range(COUNT)]
+@asynccontextmanager
+async def with_dead_letters(broker_url: str, bodies: Sequence[bytes]) -> AsyncIterator[None]:
+    """A broker whose queue of dead letters has these, published one by one."""
     async with connected(broker_url, topology=full_topology(BrokerSettings())) as broker:
         for body in bodies:
             await broker.publish(
                 [Message(exchange=JOBS.dlx, routing_key=JOBS.routing_key, body=body, type="x")]
             )
-        await wait_for_ready(broker, JOBS.dlq, COUNT)
-        async with open_dead_letter_queues(broker_url, name="test") as queues:
-            dead = queues.queue(JOBS.dlq)
-            for _ in range(RENEW_AT + 4):
-                found = await browse(dead, COUNT, whole=True)
-                assert [each.body for each in found] == bodies
-                counted = max(each.headers.get("x-delivery-count", 0) for each in found)
-                assert counted <= RENEW_AT + 1, "none comes near the limit at which the broker drops it"
+        await wait_for_ready(broker, JOBS.dlq, len(bodies))
+        yield
+
+
+@pytest.mark.usefixtures("small_disk")
+async def test_many_looks_without_room_for_copies_lose_nothing(broker_url: str) -> None:
+    bodies = [random.Random(number).randbytes(SPOOLED_BYTES // 2) for number in range(COUNT)]
+    async with (
+        with_dead_letters(broker_url, bodies),
+        open_dead_letter_queues(broker_url, name="test") as queues,
+    ):
+        dead = queues.queue(JOBS.dlq)
+        for _ in range(RENEW_AT + 4):
+            found = await browse(dead, COUNT, whole=True)
+            assert [each.body for each in found] == bodies
+            counted = max(each.headers.get("x-delivery-count", 0) for each in found)
+            assert counted <= RENEW_AT + 1, "none comes near the limit at which the broker drops it"
 
 
 @pytest.mark.usefixtures("small_disk")
@@ -62,18 +72,15 @@ async def test_many_takes_without_room_lose_nothing(broker_url: str) -> None:
     async def handle(_: Sequence[DeadLetter]) -> Collection[str]:
         raise AssertionError("there was no room for them")
 
-    async with connected(broker_url, topology=full_topology(BrokerSettings())) as broker:
-        for body in bodies:
-            await broker.publish(
-                [Message(exchange=JOBS.dlx, routing_key=JOBS.routing_key, body=body, type="x")]
-            )
-        await wait_for_ready(broker, JOBS.dlq, TOO_MANY)
-        async with open_dead_letter_queues(broker_url, name="test") as queues:
-            dead = queues.queue(JOBS.dlq)
-            for _ in range(RENEW_AT + 4):
-                with pytest.raises(BrokerUnavailable, match="make room"):
-                    await dead.take(handle, TOO_MANY)
-            found = await browse(dead, TOO_MANY, whole=True)
+    async with (
+        with_dead_letters(broker_url, bodies),
+        open_dead_letter_queues(broker_url, name="test") as queues,
+    ):
+        dead = queues.queue(JOBS.dlq)
+        for _ in range(RENEW_AT + 4):
+            with pytest.raises(BrokerUnavailable, match="make room"):
+                await dead.take(handle, TOO_MANY)
+        found = await browse(dead, TOO_MANY, whole=True)
         assert sorted(each.body for each in found) == sorted(bodies)
         counted = max(each.headers.get("x-delivery-count", 0) for each in found)
         assert counted <= RENEW_AT + 2, "none comes near the limit at which the broker drops it"
