@@ -54,7 +54,7 @@ class PrivateForge:
     def hide_its_address(self, monkeypatch: pytest.MonkeyPatch) -> str:
         """Give the forge a name that no resolver knows; return its URL.
 
-        The check of addresses alone is told where it is, so whoever connects has it from there.
+        Only the check of addresses is told where it is, so a connection can have its address from there alone.
         """
 
         async def resolve(*_: object) -> list[str]:

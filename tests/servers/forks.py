@@ -43,16 +43,16 @@ class ForkedProgram:
             "env": {**env},
             "cwd": str(cwd or Path.cwd()),
         }
-        self._told, telling = os.pipe()
-        socket.send_fds(_link(), [json.dumps(request).encode()], [stdin, stdout, stderr, telling])
-        os.close(telling)
+        self._reports, reporting = os.pipe()
+        socket.send_fds(_link(), [json.dumps(request).encode()], [stdin, stdout, stderr, reporting])
+        os.close(reporting)
         self.pid = self._number()
 
     def _number(self) -> int:
-        """The next line of what is told of the process."""
+        """The next line of the reports about the process."""
         written = b""
         while not written.endswith(b"\n"):
-            got = os.read(self._told, 1)
+            got = os.read(self._reports, 1)
             assert got, "what forks has ended"
             written += got
         return int(written)
@@ -61,11 +61,11 @@ class ForkedProgram:
         """The exit code, once it has ended; raises subprocess.TimeoutExpired."""
         if self.returncode is None:
             poll = select.poll()
-            poll.register(self._told, select.POLLIN)
+            poll.register(self._reports, select.POLLIN)
             if not poll.poll(None if timeout is None else timeout * 1000):
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)
             self.returncode = self._number()
-            os.close(self._told)
+            os.close(self._reports)
         return self.returncode
 
     def poll(self) -> int | None:
@@ -138,14 +138,14 @@ def run_command(
 @cache
 def _link() -> socket.socket:
     """The way to the process that forks, which lives as long as this one."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with far:
         # Without the folder of the script on the path: names there are those of packages, too.
-        process = subprocess.Popen([sys.executable, "-P", program_forks.__file__], stdin=theirs.fileno())
+        process = subprocess.Popen([sys.executable, "-P", program_forks.__file__], stdin=far.fileno())
 
     def end() -> None:
-        ours.close()
+        near.close()
         process.wait()
 
     atexit.register(end)
-    return ours
+    return near

@@ -12,7 +12,7 @@ ATTRIBUTES = "*.bin filter=lfs diff=lfs merge=lfs -text\n"
 
 
 class LfsStore:
-    """Contents of large files, and how the server tells of them; brings git-lfs, which fetches them."""
+    """Contents of large files, and how the server tells of them; brings git-lfs."""
 
     def __init__(self) -> None:
         bring_git_lfs()

@@ -47,22 +47,22 @@ def main() -> None:
             os.close(each)
     link.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    *streams, telling = descriptors
+    *streams, reporting = descriptors
     pid = os.fork()
     if pid == 0:
-        os.close(telling)
+        os.close(reporting)
         become(streams, **json.loads(message))
     else:
-        watch(pid, streams, telling)
+        watch(pid, streams, reporting)
 
 
-def watch(pid: int, streams: Sequence[int], telling: int) -> None:
-    """Tell of the process until it has ended."""
+def watch(pid: int, streams: Sequence[int], reporting: int) -> None:
+    """Report its process id, and its exit code once it has ended."""
     for each in streams:
         os.close(each)
-    os.write(telling, b"%d\n" % pid)
+    os.write(reporting, b"%d\n" % pid)
     _, status = os.waitpid(pid, 0)
-    os.write(telling, b"%d\n" % os.waitstatus_to_exitcode(status))
+    os.write(reporting, b"%d\n" % os.waitstatus_to_exitcode(status))
     os._exit(0)
 
 

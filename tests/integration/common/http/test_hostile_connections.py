@@ -51,7 +51,7 @@ def started(name: str, directory: Path, **settings: str) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Service]]:
-    """A running service by its name, one for all attacks: it must withstand them one after the other, too."""
+    """A running service by its name, which withstands one attack after the other."""
     with ExitStack() as stack:
         yield cache(lambda name: stack.enter_context(started(name, tmp_path_factory.mktemp(name))))
 
