@@ -1,9 +1,12 @@
 """Services beside jobs, in containers of a real podman."""
 
 import asyncio
+import re
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,8 @@ from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAc
 from solstice_orchestrator.domain.jobs import Outcome, Reason, StepSpec
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.worker.executors import disk
+from solstice_orchestrator.worker.executors.containers import podman_launcher
+from solstice_orchestrator.worker.executors.containers.container_facts import judged
 from tests.builders import execution, job
 from tests.container_jobs import ContainerJobs, container_jobs
 from tests.polling import wait_until
@@ -22,6 +27,7 @@ LISTENS = (
     "exec perl -e 'use Socket; socket(S, PF_INET, SOCK_STREAM, 0); bind(S, sockaddr_in($ENV{PORT}, INADDR_ANY)) or die; "
     'listen(S, 9); print STDERR "listens\\n"; while (accept(C, S)) { print C "hello from $ENV{WHO}\\n"; close C }\''
 )
+NOW = "bash -c 'echo now $EPOCHREALTIME'"
 ASK = "exec 3<>/dev/tcp/echo/7000; cat <&3"
 
 
@@ -54,8 +60,31 @@ async def test_steps_begin_when_services_are_ready_and_reach_them_by_name(jobs: 
     assert f"service echo: {SERVER} sha256:" in jobs.text
 
 
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When it was known how each job ended; its containers are removed after that."""
+    moments = list[float]()
+
+    def noted(*words: Any) -> Outcome:
+        moments.append(time.time())
+        return judged(*words)
+
+    monkeypatch.setattr(podman_launcher, "judged", noted)
+    return moments
+
+
+def least_delay(known: list[float], word: str, text: str, after: float = 0.0) -> float:
+    """The least time from moments in the output until the ends of jobs were known.
+
+    They stand behind `word`. One of them may fall into a busy moment of the machine.
+    """
+    moments = [float(each) for each in re.findall(rf"^{word} (\S+)$", text, re.MULTILINE)]
+    assert len(moments) == len(known)
+    return min(end - moment for end, moment in zip(known, moments, strict=True)) - after
+
+
 async def test_a_service_that_ends_or_is_never_ready_fails_the_job_before_its_first_step(
-    jobs: ContainerJobs,
+    jobs: ContainerJobs, known: list[float]
 ) -> None:
     outcome = await jobs.run("echo never", container=beside(running("echo last words; exit 3")))
     assert (outcome.state, outcome.reason, outcome.exit_code) == (
@@ -65,22 +94,27 @@ async def test_a_service_that_ends_or_is_never_ready_fails_the_job_before_its_fi
     )
     assert outcome.detail == "the service 'echo' ended with exit code 3 before the first step"
     assert "last words\n" in jobs.text
-    late = replace(server("sleep 1000"), ready="false", ready_seconds=0.5)
+    known.clear()
+    late = replace(server(f"{NOW}; exec sleep 1000"), ready="false", ready_seconds=0.5)
     for service in (late, replace(late, port=None), replace(late, ready=None)):
         outcome = await jobs.run("echo never", container=beside(service))
         assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.SERVICE_NOT_READY)
         assert outcome.detail == "the service 'echo' was not ready within 0.5 s"
     assert "\nnever" not in jobs.text
+    assert least_delay(known, "now", jobs.text, late.ready_seconds or 0) < 1
 
 
-async def test_a_service_that_dies_ends_the_step_and_fails_the_job_for_that(jobs: ContainerJobs) -> None:
+async def test_a_service_that_dies_ends_the_step_and_fails_the_job_for_that(
+    jobs: ContainerJobs, known: list[float]
+) -> None:
     # It accepts the connection that finds out whether it is ready, and ends with the next.
     breaks = server(
         "exec perl -e 'use Socket; socket(S, PF_INET, SOCK_STREAM, 0); bind(S, sockaddr_in(7000, INADDR_ANY)); listen(S, 9); "
         "accept(C, S); accept(C, S); exit 5'"
     )
     # What the step makes of it does not matter.
-    for step in ("exec 3<>/dev/tcp/echo/7000; sleep 1000", "exec 3<>/dev/tcp/echo/7000; cat <&3; exit 9"):
+    for end in ("sleep 1000", "exit 9"):
+        step = f"exec 3<>/dev/tcp/echo/7000; cat <&3; {NOW}; {end}"
         outcome = await jobs.run("true", step, "echo never", container=beside(breaks))
         assert (outcome.state, outcome.reason, outcome.exit_code) == (
             JobState.FAILED,
@@ -89,6 +123,7 @@ async def test_a_service_that_dies_ends_the_step_and_fails_the_job_for_that(jobs
         )
         assert outcome.detail == "the service 'echo' ended with exit code 5 during the step 'step 2'"
     assert "\nnever" not in jobs.text
+    assert least_delay(known, "now", jobs.text) < 1
 
 
 async def test_an_image_that_cannot_run_is_the_jobs_failure_and_a_missing_one_too(
