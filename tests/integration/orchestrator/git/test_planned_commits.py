@@ -41,8 +41,9 @@ from solstice_orchestrator.git.objects.pack_writing import written_pack
 from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
 from solstice_orchestrator.store import open_store
 from solstice_orchestrator.store.views import JobView
+from solstice_orchestrator.worker.executors.disk import size_of
 from tests.builders import job_request
-from tests.executor_harness import open_harness, replace_checkout
+from tests.executor_harness import NEEDS_DISKS, mounted_disk, open_harness, replace_checkout
 from tests.gated_jobs import Commit, all_ended, publish_requests, wait_for_jobs
 from tests.repositories import GIT_ENVIRONMENT, Repository, files_below
 from tests.servers.orchestrator import SharedFiles, orchestrator
@@ -428,6 +429,31 @@ async def test_a_job_of_a_planned_commit_needs_no_git_host(tmp_path: Path) -> No
         assert harness.text.count("hello from the commit") == 2
         replace_checkout(harness, planned=PlannedCommits(0))
         assert (await harness.run("true")).reason is Reason.COMMIT_NOT_FOUND
+
+
+@NEEDS_DISKS
+async def test_on_a_full_disk_a_composed_checkout_is_the_machines_failure_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    harbour = Harbour(tmp_path)
+    sha = harbour.repository.commit({"chart.txt": "x" * 100_000, PATHS[0]: ""})
+    await harbour.plan(sha)
+    with mounted_disk(tmp_path / "disk", mib=2) as disk:
+        async with open_harness(disk / "work", Repository(tmp_path / "other")) as harness:
+            harness.repository, harness.sha = harbour.repository, sha
+            replace_checkout(harness, planned=harbour.planned)
+            # Nothing else can bring the commit.
+            shutil.rmtree(harbour.repository.path)
+            for is_full in (True, False, True, False):
+                left = os.statvfs(disk).f_bfree * os.statvfs(disk).f_bsize
+                (disk / "other").write_bytes(bytes(left - 64 * 1024) if is_full else b"")
+                outcome = await harness.run("test $(cat chart.txt | wc -c) = 100000 && git fsck --strict")
+                if is_full:
+                    assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.MACHINE_FAILED)
+                    assert "No space left on device" in outcome.detail
+                else:
+                    assert outcome.state is JobState.SUCCEEDED, harness.text
+        assert size_of(disk).size_bytes < 64 * 1024
 
 
 def _have_ended(count: int, views: Sequence[JobView]) -> bool:

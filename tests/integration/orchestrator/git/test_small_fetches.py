@@ -83,6 +83,38 @@ async def test_commits_come_whole_and_without_their_history(
     assert shas[0] not in pack.objects
 
 
+@pytest.mark.parametrize(
+    ("content", "is_text"),
+    [
+        ("naïve ⚓ \t\f\r\n".encode(), True),
+        (b"", True),
+        (os.urandom(128) + b"\xff", False),
+        ("Hafenmeister für Häfen".encode("latin-1"), False),
+        (b"a\0b", False),
+        (b"\x1b[1m", False),
+    ],
+    ids=["text", "empty", "random", "other encoding", "NUL", "control character"],
+)
+@pytest.mark.parametrize("object_format", ["sha1", "sha256"])
+async def test_git_fetches_what_could_hide_a_collision_of_sha_1(
+    content: bytes, is_text: bool, object_format: str, tmp_path: Path, policy: GitPolicy
+) -> None:
+    repository = Repository(tmp_path / "app", object_format=object_format)
+    # Git refuses a message with NUL.
+    (tmp_path / "message").write_bytes(b"Change\n\n" + content.replace(b"\0", b"\x01"))
+    repository.commit({PATHS[0]: "true\n"})
+    # With this encoding git leaves the bytes as they are.
+    repository.git("config", "i18n.commitEncoding", "iso-8859-1")
+    repository.git("commit", "--amend", f"--file={tmp_path / 'message'}", "--cleanup=verbatim")
+    shas = [repository.git("rev-parse", "HEAD"), repository.commit({"file": content})]
+    for sha in shas:
+        if is_text or object_format == "sha256":
+            assert workflow(await from_url(repository.url, sha, tmp_path, policy), sha) == b"true\n"
+        else:
+            with pytest.raises(LeftToGit):
+                await from_url(repository.url, sha, tmp_path, policy)
+
+
 async def test_a_private_repository_needs_one_request_with_its_token(forge: PrivateForge) -> None:
     assert workflow(await fetched(forge), forge.sha) == b"true\n"
     assert forge.asking.requests == [("/river/otter/.git/git-upload-pack", forge.asking.authorization)]
