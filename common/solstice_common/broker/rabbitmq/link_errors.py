@@ -78,6 +78,10 @@ def link_errors(needed: Mapping[str, str] = MappingProxyType({})) -> Iterator[No
         raise lost_link(describe(error), needed) from error
     except (AMQPError, OSError, RuntimeError) as error:
         raise LinkLost(describe(error)) from error
+    except Exception as error:
+        if not _ends_without_reason(error):
+            raise
+        raise LinkLost(describe(error)) from error
     if task is not None and task.cancelling() > before:
         raise asyncio.CancelledError
 
@@ -86,5 +90,15 @@ def describe(error: BaseException) -> str:
     """Return the error text of the broker or of the system."""
     if isinstance(error, asyncio.CancelledError):
         return "the broker stopped answering (heartbeat)"
+    if _ends_without_reason(error):
+        return "the connection was closed"
     words = " ".join(str(part) for part in error.args if part is not None and part != "")
     return with_remedy(words) or type(error).__name__
+
+
+def _ends_without_reason(error: BaseException) -> bool:
+    """Whether aiormq says only that the connection has ended.
+
+    Where its reader finds that end right behind a frame, it ends all calls that wait for an answer by a bare Exception.
+    """
+    return type(error) is Exception and not error.args

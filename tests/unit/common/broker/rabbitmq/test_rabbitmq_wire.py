@@ -16,6 +16,7 @@ from pamqp.body import ContentBody
 from pamqp.common import FieldTable
 from pamqp.frame import FrameTypes
 from pamqp.header import ContentHeader
+from pamqp.heartbeat import Heartbeat
 from yarl import URL
 
 from solstice_common.broker.rabbitmq.frames import FrameFilter, UnreadHeader
@@ -212,12 +213,28 @@ class TestLinkErrors:
             ConnectionResetError("reset"),
             RuntimeError("<Connection> closed"),
             aiormq.exceptions.ChannelInvalidStateError("closed"),
+            Exception(),
         ],
         ids=lambda error: type(error).__name__,
     )
     async def test_any_error_of_aiormq_is_a_lost_link(self, error: BaseException) -> None:
         with pytest.raises(LinkLost), link_errors():
             raise error
+
+    async def test_an_error_of_ours_stays_one(self) -> None:
+        with pytest.raises(KeyError), link_errors():
+            raise KeyError("a bug")
+
+    async def test_a_call_that_waits_at_an_end_behind_a_frame_is_a_lost_link(self, peer: Peer) -> None:
+        """aiormq ends it by a bare Exception, since its reader met no error."""
+        channel = await opened(peer, RecordedCallbacks())
+        leaving = asyncio.create_task(channel.calls.basic_cancel("c"))
+        assert await peer.hears() == [(1, "Basic.Cancel")]
+        peer.sends(Heartbeat())
+        peer.to_aiormq.feed_eof()
+        with pytest.raises(LinkLost, match="the connection was closed"), link_errors():
+            await leaving
+        assert await channel.ended == "the connection was closed"
 
     async def test_a_cancellation_of_ours_stays_one(self) -> None:
         async def work() -> None:
