@@ -1,6 +1,6 @@
 """Takes the URL of a broker apart, and shows it without secrets. Pure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from yarl import URL
@@ -21,13 +21,30 @@ def parsed_url(url: str, *, schemes: Collection[str], form: str) -> URL:
         _ = parsed.port
     except ValueError:
         # yarl's message may hold a part of the password.
-        raise ConfigurationError(f"AMQP_URL: cannot be taken apart; {ESCAPES}") from None
+        raise _not_taken_apart() from None
     if parsed.scheme not in schemes or not parsed.host:
         raise ConfigurationError(f"AMQP_URL: {form}")
     return parsed
+
+
+def check_options(options: Mapping[str, str], known: Collection[str], broker: str) -> None:
+    """Raise ConfigurationError that names unknown options, unless one may be a part of a password."""
+    unknown = sorted(set(options) - set(known))
+    if not unknown:
+        return
+    if any("@" in part for option in options.items() for part in option):
+        # A `?` in the password began the options.
+        raise _not_taken_apart()
+    raise ConfigurationError(
+        f"AMQP_URL: unknown option {', '.join(map(repr, unknown))}; {broker} takes {', '.join(sorted(known))}"
+    )
 
 
 def shown_url(parsed: URL, hosts: Sequence[Host]) -> str:
     """Return the URL for messages and logs: without password and options, which may name files."""
     user = f"{parsed.raw_user}@" if parsed.raw_user else ""
     return f"{parsed.scheme}://{user}{','.join(map(str, hosts))}{parsed.raw_path}"
+
+
+def _not_taken_apart() -> ConfigurationError:
+    return ConfigurationError(f"AMQP_URL: cannot be taken apart; {ESCAPES}")

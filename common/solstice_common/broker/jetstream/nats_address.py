@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from solstice_common.addresses.broker_urls import ESCAPES
+from solstice_common.addresses.broker_urls import ESCAPES, check_options
 from solstice_common.addresses.hosts import Host, read_hosts
 from solstice_common.addresses.password_file import check_password_file, read_password
 from solstice_common.addresses.tls import TLS_OPTIONS, TlsFiles, tls_files
@@ -80,10 +80,7 @@ def read_address(url: str) -> NatsAddress:
     ):
         raise ConfigurationError(f"AMQP_URL: {_FORM}; {ESCAPES}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := sorted(set(options) - set(OPTIONS)):
-        raise ConfigurationError(
-            f"AMQP_URL: {', '.join(unknown)} is no option of NATS; there are {', '.join(OPTIONS)}"
-        )
+    check_options(options, OPTIONS, "NATS")
     replicas = options.get("replicas", "1")
     if replicas not in {"1", "2", "3", "4", "5"}:
         raise ConfigurationError("AMQP_URL: replicas must be 1 to 5, the most that JetStream allows")

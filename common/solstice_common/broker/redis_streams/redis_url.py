@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from solstice_common.addresses.broker_urls import parsed_url, shown_url
+from solstice_common.addresses.broker_urls import check_options, parsed_url, shown_url
 from solstice_common.addresses.hosts import Host, read_hosts
 from solstice_common.addresses.password_file import check_password_file, read_password
 from solstice_common.addresses.tls import TLS_OPTIONS, TlsFiles, tls_files
@@ -65,11 +65,7 @@ def redis_address(url: str) -> RedisAddress:
         raise ConfigurationError(
             f"AMQP_URL: {address.path!r} is no database of Redis; write its number, as /0"
         )
-    unknown = sorted(set(address.query) - _OPTIONS)
-    if unknown:
-        raise ConfigurationError(
-            f"AMQP_URL: unknown option {unknown[0]!r}; Redis takes {', '.join(sorted(_OPTIONS))}"
-        )
+    check_options(address.query, _OPTIONS, "Redis")
     hosts = read_hosts(url, default_port=DEFAULT_PORT, form=_FORM)
     return RedisAddress(
         hosts=hosts,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from solstice_common.addresses.broker_urls import parsed_url, shown_url
+from solstice_common.addresses.broker_urls import check_options, parsed_url, shown_url
 from solstice_common.addresses.hosts import Host
 from solstice_common.errors import ConfigurationError
 
@@ -44,3 +44,17 @@ def test_url_that_cannot_be_taken_apart_is_not_quoted(url: str) -> None:
 def test_url_is_shown_with_all_hosts_and_without_password_and_options(url: str, shown: str) -> None:
     hosts = [Host(name="one", port=7), Host(name="two", port=8)]
     assert shown_url(parsed_url(url, schemes={"a"}, form=FORM), hosts).rstrip("/") == shown
+
+
+def test_unknown_options_are_named_beside_the_known_ones() -> None:
+    check_options({"one": "1"}, {"one", "two"}, "Otter")
+    with pytest.raises(ConfigurationError, match=r"unknown option 'a', 'z'; Otter takes one, two$"):
+        check_options({"z": "1", "one": "1", "a": ""}, {"two", "one"}, "Otter")
+
+
+@pytest.mark.parametrize("url", ["a://ada:7?secret@host/", "a://ada:7?secret=one@host/"])
+def test_password_that_is_read_as_an_option_is_not_quoted(url: str) -> None:
+    """A `?` in it begins the options, and digits before that are a port."""
+    with pytest.raises(ConfigurationError, match=r"cannot be taken apart.* and % as %23") as refused:
+        check_options(parsed_url(url, schemes={"a"}, form=FORM).query, {"one"}, "Otter")
+    assert "secret" not in str(refused.value)

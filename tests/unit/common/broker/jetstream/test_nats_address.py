@@ -123,6 +123,6 @@ def test_an_unknown_option_is_named_beside_those_there_are() -> None:
     with pytest.raises(ConfigurationError) as raised:
         read_address("nats://host?zeta=1&alpha=2")
     assert str(raised.value) == (
-        "AMQP_URL: alpha, zeta is no option of NATS; "
-        "there are cafile, certfile, keyfile, server_name, password_file, replicas"
+        "AMQP_URL: unknown option 'alpha', 'zeta'; "
+        "NATS takes cafile, certfile, keyfile, password_file, replicas, server_name"
     )

@@ -1,11 +1,14 @@
 """What the URL of RabbitMQ says: hosts, login, certificates, and where the password stands."""
 
+import inspect
+import re
 from pathlib import Path
 
+import aiormq.connection
 import pytest
 
 from solstice_common.addresses.hosts import Host
-from solstice_common.broker.rabbitmq.rabbitmq_address import rabbitmq_address
+from solstice_common.broker.rabbitmq.rabbitmq_address import _OPTIONS, rabbitmq_address
 from solstice_common.errors import ConfigurationError
 
 
@@ -58,3 +61,30 @@ def test_certificates_are_read_by_us_unless_an_option_of_the_client_says_otherwi
 def test_certificates_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=str(tmp_path / "ca")):
         rabbitmq_address(f"amqps://one?cafile={tmp_path / 'ca'}").check()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("heartbeet=5", "unknown option 'heartbeet'; RabbitMQ takes auth, cadata, cafile,"),
+        ("cafile=/ca&server-name=x", "unknown option 'server-name'"),
+        ("heartbeat=often", "the option heartbeat must be whole seconds, at most 65534"),
+        ("heartbeat=1.5", "the option heartbeat must be"),
+        ("heartbeat=70000", "the option heartbeat must be"),
+        ("timeout=-1", "the option timeout must be whole seconds"),
+        ("auth=kerberos", "the option auth must be one of plain, external"),
+    ],
+)
+def test_an_option_that_the_client_would_ignore_is_named(options: str, words: str) -> None:
+    """aiormq took a heartbeat that is no number for none at all."""
+    with pytest.raises(ConfigurationError, match=re.escape(words)) as raised:
+        rabbitmq_address(f"amqp://ada:otter@one/?{options}")
+    assert "otter" not in str(raised.value)
+
+
+def test_the_options_of_the_client_are_all_it_reads() -> None:
+    read = set(re.findall(r"query\.get\(\s*\"(\w+)\"", inspect.getsource(aiormq.connection)))
+    assert len(read) > 5
+    assert read <= _OPTIONS
+    for option in read - {"auth"}:
+        rabbitmq_address(f"amqps://one/?certfile=/c&{option}=1")
