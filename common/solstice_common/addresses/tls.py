@@ -79,13 +79,17 @@ def tls_files(options: Mapping[str, str]) -> TlsFiles:
     return TlsFiles(**{name: value for name in TLS_OPTIONS if (value := options.get(name))})
 
 
-def explained(text: str, tls: TlsFiles | None) -> str:
-    """Explains a failed login that our certificate may have caused. Pure.
+def explained(text: str, tls: TlsFiles | None, *, tls_scheme: str = "") -> str:
+    """Explains a failed login that TLS or our certificate may have caused. Pure.
 
-    TLS 1.3 refuses a client after its handshake; the reason is often lost with the connection.
+    TLS 1.3 refuses a client after its handshake; the reason is often lost with the connection. `tls_scheme` is that of
+    a broker whose port for TLS hangs up on a client without it.
     """
-    if tls is None or not any(words in text.casefold() for words in _HUNG_UP):
+    if not any(words in text.casefold() for words in _HUNG_UP):
         return text
+    if tls is None:
+        remedy = f"; if the server speaks TLS at that port: write {tls_scheme}, or name its port without TLS"
+        return text + remedy if tls_scheme else text
     if tls.certfile is None:
         return (
             f"{text}; if the server demands a client certificate: name it as certfile, and its key as keyfile"

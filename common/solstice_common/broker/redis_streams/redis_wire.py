@@ -177,7 +177,7 @@ async def open_redis_wire_at(address: RedisAddress, host: Host, name: str) -> As
         try:
             await wire.command("PING", seconds=CONNECT_SECONDS)
         except RedisLost as lost:
-            raise RedisLost(explained(str(lost), address.tls)) from None
+            raise RedisLost(explained(str(lost), address.tls, tls_scheme="rediss://")) from None
         except ResponseError as error:
             raise RedisLost(describe(error)) from None
         async with background({"broker-ping": wire.ping()}):

@@ -157,6 +157,14 @@ async def test_what_cannot_be_verified_is_refused_with_what_to_do(
                 await broker.ready(0)
 
 
+@pytest.mark.parametrize("server", ["rabbitmq", "redis"], indirect=True)
+async def test_url_without_tls_at_a_port_for_tls_is_told_what_to_write(server: TlsServer) -> None:
+    scheme, _, rest = server.url.partition("://")
+    async with open_broker(f"{scheme.removesuffix('s')}://{rest}", name="test") as broker:
+        await wait_until(partial(_has_failed, broker))
+        assert f"write {scheme}://, or name its port without TLS" in broker.health.detail
+
+
 @pytest.mark.parametrize("server", ["redis", "nats"], indirect=True)
 async def test_expired_certificate_is_refused_until_it_is_renewed(
     server: TlsServer, trusted: Authority, good: tuple[Path, Path], client: Mapping[str, Path]

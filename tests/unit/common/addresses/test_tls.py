@@ -140,12 +140,14 @@ def test_what_is_wrong_with_our_certificate_or_key_is_named(
 )
 def test_a_server_that_hung_up_may_have_meant_our_certificate(text: str) -> None:
     assert explained(text, None) == text
+    assert explained(text, None, tls_scheme="b://").startswith(f"{text}; if the server speaks TLS at that")
     assert explained(text, TlsFiles()).startswith(f"{text}; if the server demands a client certificate")
     assert explained(text, TlsFiles(certfile="/c.pem")).startswith(f"{text}; if the server refused our")
 
 
 def test_another_failure_is_not_explained_by_certificates() -> None:
     assert explained("Connection refused", TlsFiles()) == "Connection refused"
+    assert explained("Connection refused", None, tls_scheme="b://") == "Connection refused"
 
 
 @pytest.mark.parametrize(
