@@ -17,7 +17,8 @@ class RecordingHandler:
         self.consumed = 0
         self.arrived = asyncio.Event()
 
-    def examiner(self) -> Callable[[Delivery], bytes | Refuse]:
+    def examiner(self, batch: Sequence[Delivery]) -> Callable[[Delivery], bytes | Refuse]:
+        assert batch
         return self.examine
 
     def examine(self, delivery: Delivery) -> bytes | Refuse:

@@ -13,7 +13,7 @@ The version in `typ` keeps a signature from counting for a message of another ki
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
@@ -115,6 +115,18 @@ def is_genuine(signature: Signature, body: bytes, key: VerifyKey) -> bool:
     if signature.path is None:
         return _verifies(signature.jws, body, key)
     return signed_tree(signature.jws, key).proves(body, signature.path)
+
+
+def tree_under(jws: str, version: str, keys: Mapping[str, VerifyKey]) -> tuple[str, ProvenTree] | None:
+    """Return the key's name and the tree under the JWS of a group.
+
+    None for what is no JWS over a group of messages of this version by one of these keys.
+    """
+    read = _read_jws(jws)
+    key = None if read is None else keys.get(read[0])
+    if read is None or key is None or read[1:] != (version, True):
+        return None
+    return key.name, signed_tree(jws, key)
 
 
 # The messages of a group follow one another, or come in turn with those of other groups.

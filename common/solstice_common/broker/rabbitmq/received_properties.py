@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pamqp import commands as spec
 from pamqp import decode, encode
@@ -18,6 +18,8 @@ from pamqp import decode, encode
 from solstice_common.broker.headers import MAX_DEPTH, MAX_FIELDS
 
 _PROPERTIES_AT: Final = 12
+_BEGINNING_END: Final = _PROPERTIES_AT + 64
+"""Enough for the properties before the first header, and for its name."""
 _LENGTH: Final = struct.Struct(">I")
 _FLAGS: Final = struct.Struct(">H")
 _MORE_FLAGS: Final = 1
@@ -56,11 +58,12 @@ def read_headers(header: bytes) -> Mapping[str, Any]:
 def read_header(header: bytes, name: str) -> Any:
     """Return what `read_headers` finds under a name; None without it.
 
-    For our own messages it takes a fifth of the time.
+    Where it is the first header and text, as in our own messages, that takes a fifteenth of the time.
     """
-    text = _text_among_plain_values(header, name)
-    if text is not None:
-        return text
+    place = _first_text(header[_PROPERTIES_AT:_BEGINNING_END], name)
+    if place is not None and place.table_end <= len(header):
+        with suppress(UnicodeDecodeError):
+            return header[place.start : place.end].decode()
     with suppress(MalformedProperties):
         for _, value in _values(_header_table(header), name):
             return value
@@ -135,45 +138,41 @@ def _header_table(header: bytes) -> bytes:
     return header[start : _within(start + size, len(header))]
 
 
-@lru_cache(maxsize=8)
-def _field(name: str) -> bytes:
-    """Return how a field of this name begins."""
-    encoded = name.encode()
-    return bytes((len(encoded),)) + encoded
+class _TextPlace(NamedTuple):
+    """Where a field's text stands in a content header, and where its table ends."""
+
+    start: int
+    end: int
+    table_end: int
 
 
-def _text_among_plain_values(header: bytes, name: str) -> str | None:
-    """The text of this name behind plain values; None where a field is not plain.
+# The messages of one publisher begin alike.
+@lru_cache(maxsize=64)
+def _first_text(beginning: bytes, name: str) -> _TextPlace | None:
+    """Return the place of the first header of a content header whose properties begin so.
 
-    In one function, since each call would take as long as a field.
+    None where it has another name, is no text, or where the beginning is too short to tell.
     """
-    sought, at = _field(name), _PROPERTIES_AT + _FLAGS.size
+    table_at = _FLAGS.size
     try:
-        (flags,) = _FLAGS.unpack_from(header, _PROPERTIES_AT)
+        (flags,) = _FLAGS.unpack_from(beginning)
         if not flags & _HEADERS or flags & _MORE_FLAGS:
             return None
         for before in _BEFORE_HEADERS:
             if flags & before:
-                at += 1 + header[at]
-        at += _LENGTH.size
-        size = at + _LENGTH.unpack_from(header, at - _LENGTH.size)[0]
-        if size > len(header):
+                table_at += 1 + beginning[table_at]
+        name_at = table_at + _LENGTH.size
+        kind_at = name_at + 1 + beginning[name_at]
+        if beginning[name_at + 1 : kind_at] != name.encode() or beginning[kind_at] != _TEXT:
             return None
-        for _ in range(MAX_FIELDS):
-            start = at + 1 + header[at]
-            is_sought, kind = header.startswith(sought, at), header[start]
-            if kind == _TEXT:
-                at = start + 1 + _LENGTH.size + _LENGTH.unpack_from(header, start + 1)[0]
-            else:
-                at = start + 1 + _FIXED[kind]
-            if at > size:
-                return None
-            if is_sought:
-                # The first field of a name counts, also where a later one is text.
-                return header[start + 1 + _LENGTH.size : at].decode() if kind == _TEXT else None
-    except (IndexError, KeyError, UnicodeDecodeError, struct.error):
-        pass
-    return None
+        table_end = name_at + _LENGTH.unpack_from(beginning, table_at)[0]
+        start = kind_at + 1 + _LENGTH.size
+        end = start + _LENGTH.unpack_from(beginning, kind_at + 1)[0]
+    except (IndexError, struct.error):
+        return None
+    if end > table_end:
+        return None
+    return _TextPlace(_PROPERTIES_AT + start, _PROPERTIES_AT + end, _PROPERTIES_AT + table_end)
 
 
 def _values(data: bytes, only: str | None = None) -> Iterator[tuple[str, Any]]:

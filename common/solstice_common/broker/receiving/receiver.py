@@ -34,10 +34,11 @@ LAST_STORE_RETRY_SECONDS: Final = 2.0
 class MessageHandler(Protocol[M, R]):
     """A handler of the messages of one queue: `M` is a message, `R` its result."""
 
-    def examiner(self) -> Callable[[Delivery], M | Refuse]:
-        """Return what examines the deliveries of one batch, one after the other.
+    def examiner(self, batch: Sequence[Delivery]) -> Callable[[Delivery], M | Refuse]:
+        """Return what examines the deliveries of this batch, one after the other.
 
-        It returns the message, or the refusal of an invalid delivery.
+        It returns the message, or the refusal of an invalid delivery. What it learns of all of them beforehand may not
+        fail for any content: the process would end, and get the batch again.
         """
         ...
 
@@ -169,7 +170,7 @@ class Receiver(Generic[M, R]):
         """Store the messages of one batch and settle all its deliveries, refused ones first."""
         verdicts: list[tuple[Delivery, Verdict]] = []
         messages: list[tuple[Delivery, M]] = []
-        examine = self._handler.examiner()
+        examine = self._handler.examiner(batch)
         for delivery in batch:
             examined = self._examined(examine, delivery)
             if isinstance(examined, Refuse):

@@ -46,7 +46,10 @@ class _StatusHandler:
     metrics: Metrics
     clock: Callable[[], float]
 
-    def examiner(self) -> Callable[[Delivery], ReportableStatus | NotReported | Refuse]:
+    def examiner(
+        self,
+        batch: Sequence[Delivery],  # noqa: ARG002  MessageHandler's
+    ) -> Callable[[Delivery], ReportableStatus | NotReported | Refuse]:
         return lambda delivery: reportable(delivery.body, self.has_remote)
 
     async def save(

@@ -1,8 +1,10 @@
 """Decode and check a delivery that a known key must have signed. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from solstice_common.broker.delivery import Refuse
@@ -10,19 +12,20 @@ from solstice_common.broker.headers import SIGNATURE_HEADER
 from solstice_common.broker.protocol import Delivery
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, Source
 from solstice_common.messages.canonical import MAX_MESSAGE_BYTES
-from solstice_common.signing.jws import BEFORE_PATH, read_signature, signed_tree
+from solstice_common.signing.jws import BEFORE_PATH, MAX_CHARACTERS, tree_under
 from solstice_common.signing.keys import Right, VerifyKey
 from solstice_common.signing.merkle import ProvenTree
 from solstice_common.signing.verification import outlived, overstep, signer_of
-from solstice_common.values.times import format_seconds
 from solstice_orchestrator.domain.admission import examine, examine_cancel
 from solstice_orchestrator.domain.trust import is_trusted
 
 M = TypeVar("M", JobRequestV1, JobCancelV1)
 
 _MOST_ALLOWED: Final = 1024
+_MOST_TREES: Final = 64
 _TO_THE_DAY: Final = 10
 """Characters of a timestamp that say its day."""
+_DAY_SECONDS: Final = 86_400
 _ABOVE_DEFAULT: Final = frozenset({Priority.CRITICAL, Priority.HIGH})
 
 
@@ -70,10 +73,11 @@ def examine_signed(
 
 
 class SignedExaminer:
-    """`examine_signed` for one delivery after the other, with the same answers.
+    """`examine_signed` for the deliveries of one batch after the other, with the same answers.
 
-    Messages of a group carry one signature, and most requests say what many before them said. Such a request is taken
-    without asking again what is known; every other one, and each refusal, is left to `examine_signed`.
+    Messages of a group carry one signature and mostly come together, and most requests say what many before them said.
+    Such a request is taken without asking again what is known; every other one, and each refusal, is left to
+    `examine_signed`.
     """
 
     def __init__(
@@ -89,54 +93,73 @@ class SignedExaminer:
         self.signed_by = signed_by
         self._v1_trust = v1_trust
         self._max_age_seconds = max_age_seconds
-        self._before_path = BEFORE_PATH
-        """The JWS of the tree and BEFORE_PATH."""
-        self._key_name = ""
-        self._tree: ProvenTree | None = None
+        self._trees: dict[str, tuple[str, ProvenTree] | None] = {}
+        """By the JWS of a group: its key's name, and its tree."""
         self._allowed: set[tuple[object, ...]] = set()
         """What requests of a key said that they may say."""
-        self._now = 0.0
-        self._last_old_day = ""
-        """`2026-01-31`: no request of a later day is too old."""
 
-    def examine(self, delivery: Delivery, now: float) -> JobRequestV1 | Refuse:
-        """Decode a signed request, or refuse it for good; `now` in seconds since the epoch."""
-        body, text = delivery.body, delivery.headers.get(SIGNATURE_HEADER)
-        if not isinstance(text, str):
-            return self._alone(delivery, now)
-        if not text.startswith(self._before_path):
-            self._turn_to(text)
-        if now != self._now:
-            self._now = now
-            oldest = 0.0 if self._max_age_seconds is None else now - self._max_age_seconds
-            self._last_old_day = format_seconds(max(0.0, oldest))[:_TO_THE_DAY]
-        if (
-            self._tree is None
-            or len(body) > MAX_MESSAGE_BYTES
-            or not self._tree.proves(body, text[len(self._before_path) :])
-        ):
-            return self._alone(delivery, now)
-        request = examine(body, now)
-        if (
-            isinstance(request, Refuse)
-            or _claims_of(self._key_name, request) not in self._allowed
-            or request.submitted_at[:_TO_THE_DAY] <= self._last_old_day
-        ):
-            return self._alone(delivery, now)
-        self.signed_by[self._key_name] += 1
-        return request
+    def of_batch(
+        self, deliveries: Sequence[Delivery], now: float
+    ) -> Callable[[Delivery], JobRequestV1 | Refuse]:
+        """Return what decodes each of these requests, or refuses it for good.
 
-    def _turn_to(self, text: str) -> None:
-        """Learn which tree a text's signature is of, when it is a tree of requests."""
-        # No signature begins so.
-        self._before_path, self._tree = BEFORE_PATH, None
-        signature = read_signature(text)
-        key = None if signature is None else self.keys.get(signature.key_name)
-        if signature is None or key is None or signature.version != JobRequestV1.VERSION:
-            return
-        if signature.path is not None:
-            self._before_path, self._key_name = signature.jws + BEFORE_PATH, key.name
-            self._tree = signed_tree(signature.jws, key)
+        `now` is in seconds since the epoch.
+        """
+        key_names = self._key_names(deliveries)
+        oldest = 0.0 if self._max_age_seconds is None else max(0.0, now - self._max_age_seconds)
+        last_old_day = _day(int(oldest // _DAY_SECONDS))
+
+        def examined(delivery: Delivery) -> JobRequestV1 | Refuse:
+            key_name = key_names.get(id(delivery))
+            if key_name is None:
+                return self._alone(delivery, now)
+            request = examine(delivery.body, now)
+            if (
+                isinstance(request, Refuse)
+                or _claims_of(key_name, request) not in self._allowed
+                or request.submitted_at[:_TO_THE_DAY] <= last_old_day
+            ):
+                return self._alone(delivery, now)
+            self.signed_by[key_name] += 1
+            return request
+
+        return examined
+
+    def _key_names(self, deliveries: Sequence[Delivery]) -> Mapping[int, str]:
+        """Return whose key signed each delivery of a group, by the delivery's `id`.
+
+        The messages of a tree are verified together.
+        """
+        groups: dict[str, list[tuple[Delivery, str]]] = {}
+        for delivery in deliveries:
+            text = delivery.headers.get(SIGNATURE_HEADER)
+            if (
+                isinstance(text, str)
+                and len(text) <= MAX_CHARACTERS
+                and len(delivery.body) <= MAX_MESSAGE_BYTES
+            ):
+                jws, _, path = text.partition(BEFORE_PATH)
+                groups.setdefault(jws, []).append((delivery, path))
+        key_names: dict[int, str] = {}
+        for jws, group in groups.items():
+            if (signed := self._tree(jws)) is not None:
+                key_name, tree = signed
+                proven = tree.proves_each(
+                    [delivery.body for delivery, _ in group], [path for _, path in group]
+                )
+                key_names.update(
+                    (id(delivery), key_name)
+                    for (delivery, _), is_proven in zip(group, proven, strict=True)
+                    if is_proven
+                )
+        return key_names
+
+    def _tree(self, jws: str) -> tuple[str, ProvenTree] | None:
+        if jws not in self._trees:
+            if len(self._trees) >= _MOST_TREES:
+                self._trees.clear()
+            self._trees[jws] = tree_under(jws, JobRequestV1.VERSION, self.keys) if jws.isascii() else None
+        return self._trees[jws]
 
     def _alone(self, delivery: Delivery, now: float) -> JobRequestV1 | Refuse:
         verified = examine_signed(
@@ -151,6 +174,12 @@ class SignedExaminer:
             self._allowed.add(_claims_of(verified.key_name, verified.message))
         self.signed_by[verified.key_name] += 1
         return verified.message
+
+
+@lru_cache(maxsize=4)
+def _day(days: int) -> str:
+    """Return `2026-01-31` of so many days since the epoch; such texts sort as their days."""
+    return datetime.fromtimestamp(days * _DAY_SECONDS, UTC).date().isoformat()
 
 
 def _claims_of(key_name: str, request: JobRequestV1) -> tuple[object, ...]:

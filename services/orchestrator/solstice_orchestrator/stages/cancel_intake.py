@@ -46,7 +46,10 @@ class _CancelHandler:
     metrics: Metrics
     verify_keys: KeyFile[Mapping[str, VerifyKey]] | None
 
-    def examiner(self) -> Callable[[Delivery], JobCancelV1 | Refuse]:
+    def examiner(
+        self,
+        batch: Sequence[Delivery],  # noqa: ARG002  MessageHandler's
+    ) -> Callable[[Delivery], JobCancelV1 | Refuse]:
         if self.verify_keys is None:
             return lambda delivery: examine_cancel(delivery.body)
         keys = self.verify_keys.current()

@@ -94,12 +94,11 @@ class _RequestHandler:
     early: EarlyFetches
     clock: Callable[[], float]
 
-    def examiner(self) -> Callable[[Delivery], JobRequestV1 | Refuse]:
-        now, signatures = self.clock(), self.signatures
-        if signatures is None:
+    def examiner(self, batch: Sequence[Delivery]) -> Callable[[Delivery], JobRequestV1 | Refuse]:
+        now = self.clock()
+        if self.signatures is None:
             return lambda delivery: examine(delivery.body, now)
-        verify = signatures.examiner().examine
-        return lambda delivery: verify(delivery, now)
+        return self.signatures.examiner().of_batch(batch, now)
 
     async def save(
         self, messages: Sequence[JobRequestV1], deliveries: Sequence[Delivery]

@@ -27,8 +27,10 @@ def tree_of(root: bytes) -> ProvenTree:
 
 
 def proven(root: bytes, body: bytes, path: str) -> bool:
-    """What a tree says that knows nothing yet."""
-    return tree_of(root).proves(body, path)
+    """What a tree says that knows nothing yet, alone and of a batch."""
+    alone = tree_of(root).proves(body, path)
+    assert tree_of(root).proves_each([body] * 2, [path] * 2) == [alone] * 2
+    return alone
 
 
 def steps(path: str) -> list[str]:
@@ -100,6 +102,63 @@ def test_each_path_leads_to_the_root_that_the_rfc_defines(bodies: list[bytes]) -
 
 
 @given(many_bodies, st.data())
+def test_a_batch_is_any_part_of_a_group_in_any_order(bodies: list[bytes], data: st.DataObject) -> None:
+    root, paths = grow_tree(bodies)
+    tree, waiting = tree_of(root), list(zip(bodies, paths, strict=True))
+    if data.draw(st.booleans()):
+        waiting = data.draw(st.permutations(waiting))
+    while waiting:
+        count = data.draw(st.integers(1, len(waiting)))
+        batch, waiting = waiting[:count], waiting[count:]
+        assert tree.proves_each([body for body, _ in batch], [path for _, path in batch]) == [True] * count
+
+
+@pytest.mark.parametrize("size", [2, 3, 64, 100, 125, MAX_BODIES])
+def test_of_a_batch_in_order_each_node_is_computed_once_and_hardly_a_step_is_read(size: int) -> None:
+    bodies = [b"%d" % number for number in range(size)]
+    root, paths = grow_tree(bodies)
+    with (
+        mock.patch.object(merkle, "_parent", wraps=merkle._parent) as parent,
+        mock.patch.object(merkle, "_read_step", wraps=merkle._read_step) as read,
+    ):
+        assert all(tree_of(root).proves_each(bodies, paths))
+    assert parent.call_count == size - 1
+    # Only those between the whole subtrees: none of a whole tree.
+    assert read.call_count < MAX_LEVELS
+    assert read.call_count == 0 or size not in {2, 64, MAX_BODIES}
+
+
+@pytest.mark.parametrize("wrong", ["body", "path", "order"])
+def test_one_wrong_message_of_a_batch_is_refused_alone_and_costs_the_others_twice_at_most(wrong: str) -> None:
+    bodies = [b"%d" % number for number in range(MAX_BODIES)]
+    root, paths = grow_tree(bodies)
+    expected = [True] * MAX_BODIES
+    match wrong:
+        case "body":
+            bodies[40], expected[40] = b"evil", False
+        case "path":
+            paths[40], expected[40] = paths[41], False
+        case _:
+            paths[40], paths[41], expected[40:42] = paths[41], paths[40], [False, False]
+    tree = tree_of(root)
+    with mock.patch.object(merkle, "sha256", wraps=sha256) as hashing:
+        assert tree.proves_each(bodies, paths) == expected
+    assert hashing.call_count <= 4 * MAX_BODIES + MAX_LEVELS
+    # The wrong one left nothing behind.
+    assert tree.proves_each(bodies, paths) == expected
+    assert set(tree._digests.values()) <= nodes_of([b"%d" % number for number in range(MAX_BODIES)])
+
+
+def nodes_of(bodies: list[bytes]) -> set[bytes]:
+    """All digests of a tree whose levels are even."""
+    level, nodes = [leaf(body) for body in bodies], set[bytes]()
+    while level:
+        nodes.update(level)
+        level = [node(*pair) for pair in zip(level[::2], level[1::2], strict=False)]
+    return nodes
+
+
+@given(many_bodies, st.data())
 def test_what_a_tree_has_learnt_never_changes_its_answer(bodies: list[bytes], data: st.DataObject) -> None:
     """Genuine and forged paths come in any order."""
     root, paths = grow_tree(bodies)
@@ -112,11 +171,16 @@ def test_what_a_tree_has_learnt_never_changes_its_answer(bodies: list[bytes], da
             lambda drawn: drawn[0][: drawn[1]] + drawn[2] + drawn[0][drawn[1] + 1 :]
         ),
     )
-    tree = tree_of(root)
-    for _ in range(12):
-        body, path = data.draw(st.sampled_from([*bodies, b"other"])), data.draw(forged)
-        place = next((at for at, each in enumerate(paths) if (bodies[at], each) == (body, path)), None)
-        assert tree.proves(body, path) == (place is not None)
+    tree, genuine = tree_of(root), set(zip(bodies, paths, strict=True))
+    for _ in range(6):
+        start = data.draw(st.integers(0, len(bodies) - 1))
+        batch = list(zip(bodies, paths, strict=True))[start : start + data.draw(st.integers(0, 9))]
+        for _ in range(2):
+            pair = data.draw(st.sampled_from([*bodies, b"other"])), data.draw(forged)
+            batch.insert(data.draw(st.integers(0, len(batch))), pair)
+        answers = tree.proves_each([body for body, _ in batch], [path for _, path in batch])
+        assert answers == [pair in genuine for pair in batch]
+        assert [tree.proves(*pair) for pair in batch] == answers
 
 
 def test_a_node_is_no_body() -> None:
@@ -157,6 +221,9 @@ def test_a_path_that_is_too_long_is_none_although_it_leads_to_the_root() -> None
     root, paths = grow_tree(bodies)
     assert not is_path(paths[0])
     assert not proven(root, bodies[0], paths[0])
+    tree = tree_of(root)
+    assert not any(tree.proves_each(bodies, paths))
+    assert not tree._digests
 
 
 @pytest.mark.parametrize("spoil", ["side", "short", "long", "plus", "other letters", "empty"])
@@ -227,5 +294,11 @@ def test_each_node_is_computed_once_in_any_order(bodies: list[bytes], random: Ra
 
 @given(st.text(), st.binary(max_size=40))
 def test_nothing_breaks_a_tree(path: str, body: bytes) -> None:
-    root, _ = grow_tree([b"a", b"b"])
+    root, genuine = grow_tree([b"a", b"b"])
     assert not proven(root, body, path)
+    assert tree_of(root).proves_each([b"a", body, b"b", body], [genuine[0], path, genuine[1], path]) == [
+        True,
+        False,
+        True,
+        False,
+    ]

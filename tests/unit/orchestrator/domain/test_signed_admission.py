@@ -1,9 +1,10 @@
 """Genuine requests are taken; changed, foreign, out-of-scope or old ones are refused."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import assume, given
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 
 from solstice_common.broker.delivery import Refuse
 from solstice_common.broker.headers import SIGNATURE_HEADER
+from solstice_common.broker.protocol import Delivered, Delivery
 from solstice_common.messages import JobCancelV1, JobRequestV1, Priority, Source
 from solstice_common.signing.jws import SignatureReason, sign
 from solstice_common.signing.keys import KeyScope, Right, VerifyKey
-from solstice_common.signing.merkle import STEP_CHARACTERS
+from solstice_common.signing.merkle import MAX_BODIES, STEP_CHARACTERS
 from solstice_common.values.times import parse_timestamp
 from solstice_orchestrator.domain.signed_admission import (
     SignedExaminer,
@@ -76,6 +78,26 @@ def examiner_of(keys: Mapping[str, VerifyKey], *, max_age_seconds: float | None 
     return SignedExaminer(keys, v1_trust=V1_TRUST, max_age_seconds=max_age_seconds, signed_by=Counter())
 
 
+def examined_by(
+    examiner: SignedExaminer, deliveries: Sequence[Delivery], at_once: int = MAX_BODIES
+) -> list[JobRequestV1 | Refuse]:
+    """What it says of these deliveries, which come in batches of so many."""
+    answers: list[JobRequestV1 | Refuse] = []
+    for start in range(0, len(deliveries), at_once):
+        batch = deliveries[start : start + at_once]
+        answers += map(examiner.of_batch(batch, NOW), batch)
+    return answers
+
+
+def signed_group(count: int = 8, pair: KeyPair = PAIR) -> list[Delivered]:
+    """Deliveries of one group."""
+    bodies = [job_request(trusted=True).encode() for _ in range(count)]
+    return [
+        delivered(body, text)
+        for body, text in zip(bodies, sign(bodies, JobRequestV1.VERSION, pair.signing), strict=True)
+    ]
+
+
 def reason(examined: Any) -> str:
     assert isinstance(examined, Refuse), examined
     assert examined.detail
@@ -94,9 +116,10 @@ def reason(examined: Any) -> str:
         max_size=30,
     ),
     scopes,
+    st.integers(1, 60),
 )
 def test_an_examiner_of_many_answers_as_of_each_alone(
-    batch: list[tuple[JobRequestV1, str]], scope: KeyScope
+    batch: list[tuple[JobRequestV1, str]], scope: KeyScope, at_once: int
 ) -> None:
     """A signature that counted before does not count with another body or path."""
     pair = KeyPair("narrow", scope)
@@ -119,20 +142,20 @@ def test_an_examiner_of_many_answers_as_of_each_alone(
         deliveries.append(delivered(sent, headers.get(kind, text)))
     for max_age_seconds in (None, 29.0):
         examiner, accepted = examiner_of(keys, max_age_seconds=max_age_seconds), Counter[str]()
+        expected: list[JobRequestV1 | Refuse] = []
         for delivery in deliveries * 2:
-            expected = examine_signed(
+            alone = examine_signed(
                 delivery, keys, v1_trust=V1_TRUST, max_age_seconds=max_age_seconds, now=NOW
             )
-            if isinstance(expected, Verified):
-                accepted[expected.key_name] += 1
-                assert examiner.examine(delivery, NOW) == expected.message
-            else:
-                assert examiner.examine(delivery, NOW) == expected
+            if isinstance(alone, Verified):
+                accepted[alone.key_name] += 1
+            expected.append(alone.message if isinstance(alone, Verified) else alone)
+        assert examined_by(examiner, deliveries * 2, at_once) == expected
         assert examiner.signed_by == accepted
     for (_, kind), delivery in zip(batch, deliveries, strict=True):
         if kind not in {"group", "other group", "alone"}:
             genuine = [text for text, body in zip(together, bodies, strict=False) if body == delivery.body]
-            refused = isinstance(examiner.examine(delivery, NOW), Refuse)
+            refused = isinstance(examined_by(examiner, [delivery])[0], Refuse)
             assert refused or delivery.headers[SIGNATURE_HEADER] in genuine
 
 
@@ -147,17 +170,70 @@ class CountingKeys(dict[str, VerifyKey]):
 
 
 def test_an_examiner_asks_for_the_key_of_a_group_only_until_it_knows_what_the_key_may_say() -> None:
-    batch = [job_request(trusted=True) for _ in range(8)]
-    bodies = [request.encode() for request in batch]
-    texts = sign(bodies, JobRequestV1.VERSION, PAIR.signing)
-    keys = CountingKeys(PAIR.known)
+    group, keys = signed_group(), CountingKeys(PAIR.known)
     examiner, counts = examiner_of(keys), []
-    for request, body, text in zip(batch, bodies, texts, strict=True):
-        assert examiner.examine(delivered(body, text), NOW) == request
+    for delivery in group:
+        assert isinstance(examined_by(examiner, [delivery])[0], JobRequestV1)
         counts.append(keys.lookups)
     assert counts[0] > 0
     assert set(counts) == {counts[0]}
-    assert examiner.signed_by == {"forge": len(batch)}
+    assert examiner.signed_by == {"forge": len(group)}
+
+
+def test_what_was_proven_of_a_group_counts_for_the_key_that_signed_it_alone() -> None:
+    """A revoked key has no memory, nor has another key of its name."""
+    group = signed_group()
+    assert all(isinstance(each, JobRequestV1) for each in examined_by(examiner_of(PAIR.known), group))
+    for keys, expected in (
+        ({}, SignatureReason.UNKNOWN_KEY),
+        (FOREIGN.known, SignatureReason.UNKNOWN_KEY),
+        (KeyPair("forge").known, SignatureReason.WRONG_SIGNATURE),
+    ):
+        assert {reason(each) for each in examined_by(examiner_of(keys), group)} == {expected}
+
+
+@pytest.mark.parametrize("path", ["", "A", "~", "A" * 44, "\u00e9", "A" * 5000])
+def test_a_message_with_a_wrong_path_spoils_no_other_of_its_group(path: str) -> None:
+    group, examiner = signed_group(), examiner_of(PAIR.known)
+    jws, _, _ = str(group[0].headers[SIGNATURE_HEADER]).partition("~")
+    wrong = delivered(group[0].body, f"{jws}~{path}")
+    for batch in ([wrong], [wrong, *group], [*group[:3], wrong, *group[3:]]):
+        refused = [each for each in examined_by(examiner, batch) if isinstance(each, Refuse)]
+        assert len(refused) == 1
+    with mock.patch(
+        "solstice_orchestrator.domain.signed_admission.examine_signed", side_effect=AssertionError
+    ):
+        assert len(examined_by(examiner, group)) == len(group)
+
+
+def test_groups_that_come_mixed_are_verified_without_reading_their_paths() -> None:
+    one, other = signed_group(), signed_group()
+    mixed = [each for both in zip(one, other, strict=True) for each in both]
+    examiner = examiner_of(PAIR.known)
+    examined_by(examiner, signed_group())
+    with mock.patch("solstice_common.signing.merkle._read_step", side_effect=AssertionError):
+        assert not any(isinstance(each, Refuse) for each in examined_by(examiner, mixed))
+
+
+def test_an_examiner_remembers_few_groups() -> None:
+    examiner, (delivery,) = examiner_of(PAIR.known), signed_group(1)
+    for number in range(200):
+        examined_by(examiner, [delivered(delivery.body, f"x{number}..y~")])
+    assert len(examiner._trees) <= 64
+
+
+@given(
+    st.lists(st.tuples(st.text(max_size=40) | st.integers() | st.none(), st.binary(max_size=9)), max_size=5)
+)
+def test_no_content_of_a_batch_breaks_an_examiner(batch: list[tuple[object, bytes]]) -> None:
+    """An error would end the process, which would get the batch again."""
+    jws = str(signed_group(2)[0].headers[SIGNATURE_HEADER]).partition("~")[0]
+    deliveries = [
+        delivered(body, text)
+        for header, body in batch
+        for text in (header, f"{jws}~{header}", f"{header}~{header}", f"\ud800{header}~")
+    ]
+    assert all(isinstance(each, Refuse) for each in examined_by(examiner_of(PAIR.known), deliveries))
 
 
 @given(requests, cancels)

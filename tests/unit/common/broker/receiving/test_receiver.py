@@ -77,7 +77,8 @@ class ScriptedHandler:
         self.refused: list[str] = []
         self.crashed: list[str] = []
 
-    def examiner(self) -> Callable[[Delivery], str | Refuse]:
+    def examiner(self, batch: Sequence[Delivery]) -> Callable[[Delivery], str | Refuse]:
+        assert batch
         return self.examine
 
     def examine(self, delivery: Delivery) -> str | Refuse:
