@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason
+from solstice_orchestrator.domain.retries import RetryPolicies, RetryPolicy
 from solstice_orchestrator.queue_times.explanation import explain
 from solstice_orchestrator.queue_times.waits import WaitExplanation
 from solstice_orchestrator.scheduling.capacity import Capacity
@@ -66,6 +67,11 @@ def store_file(directory: Path) -> Path:
 def sqlite_store(directory: Path) -> str:
     """The URL of such a store."""
     return f"sqlite:///{store_file(directory)}"
+
+
+def retries_after(base_seconds: float) -> RetryPolicies:
+    """The default policies, with another limit of the first wait."""
+    return RetryPolicies(default=RetryPolicy(base_seconds=base_seconds))
 
 
 async def all_runs(store: JobStore) -> list[RunView]:

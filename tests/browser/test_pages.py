@@ -23,7 +23,7 @@ from solstice_orchestrator.store.views import ChunkKind
 from solstice_orchestrator.web.api.log_rows import MAX_ROWS
 from tests.schedules import COMMIT, added_schedule, claimed_tick
 from tests.servers.orchestrator_web import WORKER, WebServer, serve_web, spec
-from tests.stores import worker_record
+from tests.stores import retries_after, worker_record
 
 DESKTOP: ViewportSize = {"width": 1200, "height": 800}
 PHONE: ViewportSize = {"width": 375, "height": 700}
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
-    async with serve_web(tmp_path, retry_base_seconds=0.0) as served:
+    async with serve_web(tmp_path, retries=retries_after(0.0)) as served:
         yield served
 
 

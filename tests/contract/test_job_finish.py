@@ -21,6 +21,7 @@ from tests.stores import (
     claimed,
     outbox_statuses,
     planned,
+    retries_after,
     running,
     state_of,
 )
@@ -140,7 +141,7 @@ async def test_a_sick_machine_spends_no_try_of_a_job(store: JobStore, clock: Man
 
 
 async def test_backoff_ends_at_its_time(store_url: str, clock: ManualClock) -> None:
-    async with open_store(store_url, clock=clock, retry_base_seconds=1e6) as store:
+    async with open_store(store_url, clock=clock, retries=retries_after(1e6)) as store:
         claim = await running(store)
         await store.finish(claim.key, CHECKOUT_ERRORED)
         view = await store.job(claim.key.job_id)

@@ -17,6 +17,7 @@ from tests.stores import (
     outbox_statuses,
     planned,
     planning_task,
+    retries_after,
 )
 
 
@@ -98,7 +99,7 @@ async def test_a_wrong_world_is_tried_again_and_then_becomes_a_dead_letter(
 
 
 async def test_backoff_keeps_a_run_from_being_planned_too_soon(store_url: str, clock: ManualClock) -> None:
-    async with open_store(store_url, clock=clock, retry_base_seconds=1e6) as store:
+    async with open_store(store_url, clock=clock, retries=retries_after(1e6)) as store:
         await admitted(store)
         await store.not_planned(await planning_task(store), Reason.CHECKOUT_FAILED, "")
         assert await store.claim_planning(WORKER, 1) == []

@@ -32,6 +32,7 @@ from tests.stores import (
     ManualClock,
     admitted,
     planning_task,
+    retries_after,
 )
 
 TIMED_OUT: Final = Outcome(state=JobState.TIMED_OUT, reason=Reason.JOB_TIMEOUT)
@@ -138,7 +139,7 @@ def test_both_kinds_of_store_report_the_same(tmp_path: Path, postgresql: Postgre
         for url in (f"sqlite:///{tmp_path / 'store.db'}", database.url):
             clock = ManualClock()
             opened = open_store(
-                url, clock=clock, rng=random.Random(1), lease_seconds=LEASE, retry_base_seconds=0.0
+                url, clock=clock, rng=random.Random(1), lease_seconds=LEASE, retries=retries_after(0.0)
             )
             stores.append((runner.run(stack.enter_async_context(opened)), clock))
 

@@ -20,6 +20,7 @@ from solstice_common.messages.states import JobState
 from solstice_common.topology import full_topology
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason, StepSpec
+from solstice_orchestrator.domain.retries import RetryPolicies
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.moment import StoreRules
@@ -29,7 +30,7 @@ from solstice_orchestrator.web.app import create_app, serving
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.web.health import no_depths
-from tests.stores import store_file
+from tests.stores import retries_after, store_file
 
 WORKER = "worker-1"
 SUCCEEDED = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
@@ -127,13 +128,13 @@ async def serve_web(
     *,
     public_url: str | None = None,
     port: int = 0,
-    retry_base_seconds: float = 30.0,
+    retries: RetryPolicies | None = None,
     require_durable: bool = False,
     dead_letters: DeadLetterAccess | None = None,
 ) -> AsyncIterator[WebServer]:
     """Serve an empty store on a free port of loopback."""
     rng = random.Random(1)
-    rules = StoreRules(new_id=id_source(rng), rng=rng, retry_base_seconds=retry_base_seconds)
+    rules = StoreRules(new_id=id_source(rng), rng=rng, retries=retries or retries_after(30.0))
     streams, metrics = OpenStreams(), Metrics()
     async with SqliteStore.open(store_file(directory), rules=rules) as store:
         set_up = WebServer(url="", store=store, streams=streams, metrics=metrics)

@@ -327,7 +327,7 @@ def _open_store(
         rng=rng,
         public_url=settings.pages_url,
         lease_seconds=settings.lease_seconds,
-        retry_base_seconds=settings.retry_base_seconds,
+        retries=settings.retries,
         max_wait_seconds=settings.max_wait_seconds,
         caps=parse_caps(settings.repository_caps),
         quotas=settings.quotas,

@@ -6,7 +6,6 @@ from solstice_common.cli.options import load_settings
 from solstice_common.errors import ConfigurationError
 from solstice_common.runtime.periodic import JITTER
 from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS
-from solstice_orchestrator.domain.retries import backoff_ceiling
 from solstice_orchestrator.settings import OrchestratorSettings
 from solstice_orchestrator.stages.dispatch import POLL_SECONDS
 
@@ -74,7 +73,7 @@ def test_the_jobs_of_a_lost_worker_run_elsewhere_within_90_seconds_by_default(
     longest_waits = (
         settings.lease_seconds,  # it renewed the moment before it died
         settings.rescue_seconds * (1 + JITTER),  # and the sweep had just run
-        backoff_ceiling(failures, settings.retry_base_seconds),
+        settings.retries.default.backoff_ceiling(failures),
         POLL_SECONDS * (1 + JITTER),  # the end of a backoff sends no notification
     )
     assert sum(longest_waits) < 90

@@ -12,7 +12,7 @@ from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_common.messages.states import JobState, RunState
 from solstice_common.values.quantities import quantity
 from solstice_common.values.times import format_seconds
-from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, Outcome, Reason
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Outcome, Reason
 
 RUN_CONTEXT: Final = "solstice"
 _NAME_LIMIT: Final = 255
@@ -132,14 +132,19 @@ def context_of(job_name: str) -> str:
     return f"{RUN_CONTEXT}/{job_name}"[:_NAME_LIMIT]
 
 
-def describe_job(state: JobState, reason: Reason, *, detail: str, runs_on: str, attempt: int) -> str:
-    """Return one sentence about a job, for people who look at the commit."""
+def describe_job(
+    state: JobState, reason: Reason, *, detail: str, runs_on: str, attempt: int, failures: int = 0
+) -> str:
+    """Return one sentence about a job, for people who look at the commit.
+
+    `failures` are those attempts that failed for a reason outside the job.
+    """
     if not detail:
-        return _described(state, reason, "", runs_on, attempt)
-    return _words(state, reason, detail, runs_on, attempt)
+        return _described(state, reason, "", runs_on, attempt=attempt, failures=failures)
+    return _words(state, reason, detail, runs_on, attempt=attempt, failures=failures)
 
 
-def _words(state: JobState, reason: Reason, detail: str, runs_on: str, attempt: int) -> str:
+def _words(state: JobState, reason: Reason, detail: str, runs_on: str, *, attempt: int, failures: int) -> str:
     match state:
         case JobState.WAITING if reason is Reason.RETRYING and detail:
             return _shortened(detail[:1].upper() + detail[1:])
@@ -158,7 +163,7 @@ def _words(state: JobState, reason: Reason, detail: str, runs_on: str, attempt: 
         case JobState.BACKOFF:
             words = f"{_BY_REASON.get(reason, 'It could not be run')}; it will be tried again"
         case JobState.ERRORED if reason in INFRASTRUCTURE:
-            words = f"{_BY_REASON[reason]} (after {MAX_ATTEMPTS} attempts)"
+            words = f"{_BY_REASON[reason]} (after {quantity(failures, 'attempt')})"
         case _:
             words = _BY_REASON.get(reason, state.value.replace("_", " ").capitalize())
     return _shortened(f"{words}: {detail}" if detail else words)

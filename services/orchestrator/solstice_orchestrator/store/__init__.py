@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from solstice_common.messages import Source
 from solstice_common.settings import is_postgresql, sqlite_path
 from solstice_orchestrator.domain.identifiers import id_source
-from solstice_orchestrator.domain.retries import RETRY_BASE_SECONDS
+from solstice_orchestrator.domain.retries import DEFAULT_RETRIES, RetryPolicies
 from solstice_orchestrator.domain.trust import V1_TRUST
 from solstice_orchestrator.scheduling.caps import Caps
 from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS
@@ -33,7 +33,7 @@ async def open_store(
     rng: random.Random | None = None,
     public_url: str | None = None,
     lease_seconds: float = 60.0,
-    retry_base_seconds: float = RETRY_BASE_SECONDS,
+    retries: RetryPolicies = DEFAULT_RETRIES,
     max_wait_seconds: float = MAX_WAIT_SECONDS,
     caps: Caps | None = None,
     quotas: Quotas | None = None,
@@ -53,7 +53,7 @@ async def open_store(
         rng=rng,
         public_url=public_url.rstrip("/") if public_url else None,
         lease_seconds=lease_seconds,
-        retry_base_seconds=retry_base_seconds,
+        retries=retries,
         max_wait_seconds=max_wait_seconds,
         limits=StartLimits(caps=caps or Caps(), quotas=quotas or Quotas(), rates=rates or StartRates()),
         supersede=supersede,

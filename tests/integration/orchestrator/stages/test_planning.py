@@ -36,7 +36,7 @@ from solstice_orchestrator.workflow.job_plan import PlanningRules, plan_jobs
 from tests.builders import job_request
 from tests.polling import wait_until
 from tests.repositories import Repository
-from tests.stores import wait_for_stored
+from tests.stores import retries_after, wait_for_stored
 
 WORKFLOW = """
 job "lint" { step run="test -f hello" }
@@ -97,7 +97,7 @@ class PlanningSetup:
 async def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PlanningSetup]:
     monkeypatch.setattr(planning, "LAG_SECONDS", (0.01, 0.01))
     async with open_store(
-        f"sqlite:///{tmp_path}/store.sqlite3", rng=random.Random(7), retry_base_seconds=0.0
+        f"sqlite:///{tmp_path}/store.sqlite3", rng=random.Random(7), retries=retries_after(0.0)
     ) as store:
         yield PlanningSetup(
             store=store, repository=Repository(tmp_path / "repository"), scratch=tmp_path / "scratch"

@@ -13,7 +13,17 @@ from solstice_orchestrator.store.admin.record import recorded_runs
 from solstice_orchestrator.store.protocol import AttemptKey
 from tests.builders import job
 from tests.servers.postgresql import ScratchDatabase
-from tests.stores import CANCELLED, CHECKOUT_ERRORED, FAILED, RELEASED, SUCCEEDED, claimed, planned, running
+from tests.stores import (
+    CANCELLED,
+    CHECKOUT_ERRORED,
+    FAILED,
+    RELEASED,
+    SUCCEEDED,
+    claimed,
+    planned,
+    retries_after,
+    running,
+)
 
 OLDER = """
 INSERT INTO attempts (job_id, number, worker_id, state, reason, started_at, finished_at, exit_code, step, detail)
@@ -24,7 +34,7 @@ SELECT job_id, attempt, worker_id, state, reason, started_at, finished_at, exit_
 
 @pytest.fixture
 async def store(store_database: ScratchDatabase) -> AsyncIterator[JobStore]:
-    async with open_store(store_database.url, retry_base_seconds=0.0) as opened:
+    async with open_store(store_database.url, retries=retries_after(0.0)) as opened:
         yield opened
 
 

@@ -11,7 +11,17 @@ from solstice_orchestrator.store.views import JobFilters, LogChunk
 from tests.builders import job, job_request
 from tests.schedules import COMMIT, added_schedule, claimed_tick
 from tests.servers.postgresql import ScratchDatabase
-from tests.stores import CHECKOUT_ERRORED, FAILED, RELEASED, SUCCEEDED, WORKER, claimed, planned, running
+from tests.stores import (
+    CHECKOUT_ERRORED,
+    FAILED,
+    RELEASED,
+    SUCCEEDED,
+    WORKER,
+    claimed,
+    planned,
+    retries_after,
+    running,
+)
 
 QUOTAS = Quotas(slots=Caps(default=9), starts_per_hour=Caps(default=90))
 GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases", "ref_runs", "ticks")
@@ -91,8 +101,8 @@ async def test_nothing_that_runs_all_the_time_walks_through_what_is_finished(
     before = walks(postgresql_database)
     assert before.keys() == set(GROWING)
     async with (
-        open_store(url, retry_base_seconds=0.0) as store,
-        open_store(url, retry_base_seconds=0.0, caps=Caps(default=5), quotas=QUOTAS) as capped,
+        open_store(url, retries=retries_after(0.0)) as store,
+        open_store(url, retries=retries_after(0.0), caps=Caps(default=5), quotas=QUOTAS) as capped,
     ):
         # Planners avoid table scans in these sessions: a remaining scan shows a missing index.
         await live(store)

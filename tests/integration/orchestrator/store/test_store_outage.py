@@ -32,7 +32,15 @@ from solstice_orchestrator.worker.log_buffer import StoreRetryLimit
 from tests.builders import job
 from tests.polling import wait_until, wait_until_true
 from tests.servers.postgresql import ScratchDatabase
-from tests.stores import SUCCEEDED, ManualClock, outbox_statuses, planned, state_of, worker_record
+from tests.stores import (
+    SUCCEEDED,
+    ManualClock,
+    outbox_statuses,
+    planned,
+    retries_after,
+    state_of,
+    worker_record,
+)
 
 LEASE: Final[float] = OrchestratorSettings.model_fields["lease_seconds"].default
 RENEW: Final[float] = OrchestratorSettings.model_fields["renew_seconds"].default
@@ -164,7 +172,7 @@ def database(own_postgresql_database: ScratchDatabase) -> ScratchDatabase:
 async def test_a_job_outlives_an_outage_that_is_shorter_than_its_lease(database: ScratchDatabase) -> None:
     clock, gate = ManualClock(), GatedExecutor()
     with capture_logs() as events:
-        async with open_store(database.url, clock=clock, retry_base_seconds=0.0) as store:
+        async with open_store(database.url, clock=clock, retries=retries_after(0.0)) as store:
             run_id = await planned(store, job("wait"))
             (view,) = await store.jobs(run_id=run_id, limit=10)
             async with worker("anna", store, gate, clock), worker("bert", store, gate, clock):
@@ -196,7 +204,7 @@ async def test_a_job_whose_lease_ends_in_an_outage_succeeds_once(
 ) -> None:
     clock, gate = ManualClock(), GatedExecutor()
     with capture_logs() as events:
-        async with open_store(database.url, clock=clock, retry_base_seconds=0.0) as store:
+        async with open_store(database.url, clock=clock, retries=retries_after(0.0)) as store:
             run_id = await planned(store, job("wait"))
             (view,) = await store.jobs(run_id=run_id, limit=10)
             async with worker("anna", store, gate, clock), worker("bert", store, gate, clock):

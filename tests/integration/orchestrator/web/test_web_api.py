@@ -25,6 +25,7 @@ from solstice_orchestrator.web.guard import SECURITY_HEADERS
 from tests.polling import wait_until
 from tests.servers.orchestrator_web import WORKER, WebServer, serve_web, spec
 from tests.servers.server import TLS
+from tests.stores import retries_after
 
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")
 LOST = Outcome(state=JobState.ERRORED, reason=Reason.CHECKOUT_FAILED, detail="no route to host")
@@ -33,7 +34,7 @@ WAIT_SECONDS = 20.0
 
 @pytest.fixture
 async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
-    async with serve_web(tmp_path, retry_base_seconds=0.0) as served:
+    async with serve_web(tmp_path, retries=retries_after(0.0)) as served:
         yield served
 
 

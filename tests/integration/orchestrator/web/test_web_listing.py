@@ -13,6 +13,7 @@ from solstice_common.cli.following import follow_job
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from tests.servers.orchestrator_web import WebServer, serve_web, spec
+from tests.stores import retries_after
 
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")
 UNKNOWN_ID = "0190a5b2-0000-7000-8000-000000000000"
@@ -20,7 +21,7 @@ UNKNOWN_ID = "0190a5b2-0000-7000-8000-000000000000"
 
 @pytest.fixture
 async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
-    async with serve_web(tmp_path, retry_base_seconds=0.0) as served:
+    async with serve_web(tmp_path, retries=retries_after(0.0)) as served:
         yield served
 
 

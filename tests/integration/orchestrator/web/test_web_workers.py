@@ -11,12 +11,12 @@ from solstice_common.cli.api_client import OrchestratorClient
 from solstice_common.errors import ServiceRefused
 from solstice_orchestrator.scheduling.workers import PauseOrder
 from tests.servers.orchestrator_web import WORKER, WebServer, serve_web, spec
-from tests.stores import worker_record
+from tests.stores import retries_after, worker_record
 
 
 @pytest.fixture
 async def web(tmp_path: Path) -> AsyncIterator[WebServer]:
-    async with serve_web(tmp_path, retry_base_seconds=0.0) as served:
+    async with serve_web(tmp_path, retries=retries_after(0.0)) as served:
         await served.store.register(worker_record(WORKER, name="quay"))
         yield served
 

@@ -97,7 +97,7 @@ def test_the_short_way_gives_the_canonical_bytes() -> None:
         (JobState.BLOCKED, Reason.PLANNED, "", "Waits for the jobs that it needs"),
         (JobState.BLOCKED, Reason.CONCURRENCY_GROUP, "", "Waits for its concurrency group"),
         (JobState.APPROVAL, Reason.PLANNED, "", "Waits for approval"),
-        (JobState.RUNNING, Reason.CLAIMED, "", "Runs, attempt 2"),
+        (JobState.RUNNING, Reason.CLAIMED, "", "Runs, attempt 4"),
         (JobState.SUCCEEDED, Reason.COMPLETED, "", "Succeeded"),
         (
             JobState.FAILED,
@@ -127,7 +127,7 @@ def test_the_short_way_gives_the_canonical_bytes() -> None:
 def test_a_job_says_in_words_where_it_stands(
     state: JobState, reason: Reason, detail: str, words: str
 ) -> None:
-    assert describe_job(state, reason, detail=detail, runs_on="linux", attempt=2) == words
+    assert describe_job(state, reason, detail=detail, runs_on="linux", attempt=4, failures=3) == words
 
 
 @given(st.sampled_from(JobState), st.sampled_from(Reason), st.text(max_size=5000))

@@ -8,7 +8,6 @@ from msgspec import structs
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, OWN_FAILURES, UNCOUNTED, Outcome, Reason
-from solstice_orchestrator.domain.retries import next_retry, uncounted_wait
 from solstice_orchestrator.domain.statuses import detail_of
 from solstice_orchestrator.store.decisions.steer import as_requested, requested_end
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
@@ -127,13 +126,13 @@ def _failed_by_itself(unit: UnitOfWork, job: Job, detail: str) -> None:
 
 def _failed_by_us(unit: UnitOfWork, job: Job, reason: Reason, detail: str) -> None:
     """Retry the job after a backoff, or end it when its budget is spent."""
-    rules = unit.moment.rules
+    rng, policy = unit.moment.rules.rng, unit.moment.rules.retries.of(job.runs_on)
     wait: float | None
     if reason in UNCOUNTED:
-        failures, wait = job.failures, uncounted_wait(job.attempt, rules.rng, rules.retry_base_seconds)
+        failures, wait = job.failures, policy.uncounted_wait(job.attempt, rng)
     else:
         failures = job.failures + 1
-        wait = next_retry(failures, reason, rules.rng, base_seconds=rules.retry_base_seconds)
+        wait = policy.next_retry(failures, reason, rng)
     if wait is None:
         unit.move(structs.replace(job, failures=failures), JobState.ERRORED, reason, detail)
     else:

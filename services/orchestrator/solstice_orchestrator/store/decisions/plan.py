@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from solstice_common.messages import stored_request
 from solstice_common.messages.states import JobState, RunState
-from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, MAX_ATTEMPTS, JobSpec, Reason, RunSpec
+from solstice_common.values.quantities import quantity
+from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, JobSpec, Reason, RunSpec
 from solstice_orchestrator.domain.reruns import NOT_A_RERUN, RerunScope, selected_jobs
-from solstice_orchestrator.domain.retries import next_retry, uncounted_wait
 from solstice_orchestrator.domain.statuses import storable
 from solstice_orchestrator.domain.trust import awaits_approval
 from solstice_orchestrator.scheduling.order import rank
@@ -159,7 +159,7 @@ def not_planned(unit: UnitOfWork, task: PlanningTask, reason: Reason, detail: st
         unit.change_run(task.run_id, plan_worker=None, plan_since=None, detail=detail)
     elif reason is Reason.HOST_AWAY:
         rules, tries = unit.moment.rules, unit.runs[task.run_id].plan_attempt
-        later = unit.now + uncounted_wait(tries, rules.rng, rules.retry_base_seconds)
+        later = unit.now + rules.retries.default.uncounted_wait(tries, rules.rng)
         unit.change_run(task.run_id, plan_worker=None, plan_since=None, plan_at=later, detail=detail)
     elif reason in INFRASTRUCTURE:
         plan_failed(unit, task.run_id, reason, detail)
@@ -171,9 +171,9 @@ def not_planned(unit: UnitOfWork, task: PlanningTask, reason: Reason, detail: st
 def plan_failed(unit: UnitOfWork, run_id: str, reason: Reason, detail: str) -> None:
     """Plan the run again later, or end it when its budget is spent."""
     failures, rules = unit.runs[run_id].plan_failures + 1, unit.moment.rules
-    wait = next_retry(failures, reason, rules.rng, base_seconds=rules.retry_base_seconds)
+    wait = rules.retries.default.next_retry(failures, reason, rules.rng)
     if wait is None:
-        words = f"its workflow could not be read, {MAX_ATTEMPTS} times: {detail or reason.value}"
+        words = f"its workflow could not be read, {quantity(failures, 'time')}: {detail or reason.value}"
         unit.change_run(run_id, plan_failures=failures)
         unit.move_run(run_id, RunState.ERRORED, reason=reason, detail=words)
     else:

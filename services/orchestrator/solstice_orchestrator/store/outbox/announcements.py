@@ -53,7 +53,12 @@ def statuses(
                 state=state,
                 reason=moved.reason,
                 description=describe_job(
-                    state, moved.reason, detail=moved.detail, runs_on=moved.runs_on, attempt=moved.attempt
+                    state,
+                    moved.reason,
+                    detail=moved.detail,
+                    runs_on=moved.runs_on,
+                    attempt=moved.attempt,
+                    failures=moved.failures,
                 ),
                 target_url=base and f"{base}/jobs/{moved.job_id}",
                 job_id=moved.job_id,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from solstice_common.messages import Source
 from solstice_orchestrator.domain.identifiers import NewId
-from solstice_orchestrator.domain.retries import RETRY_BASE_SECONDS
+from solstice_orchestrator.domain.retries import DEFAULT_RETRIES, RetryPolicies
 from solstice_orchestrator.domain.trust import V1_TRUST
 from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS
 from solstice_orchestrator.scheduling.starts import StartLimits
@@ -24,7 +24,8 @@ class StoreRules:
     lease_seconds: float = 60.0
     planning_seconds: float = 300.0
     """A run that is planned for longer is taken back, even from a worker that is alive."""
-    retry_base_seconds: float = RETRY_BASE_SECONDS
+    retries: RetryPolicies = DEFAULT_RETRIES
+    """How often an infrastructure failure is followed by another attempt, and when."""
     max_wait_seconds: float = MAX_WAIT_SECONDS
     """A job that has waited longer starts before all others of its label."""
     limits: StartLimits = field(default_factory=StartLimits)

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit
 
 from solstice_common.messages.states import JobState, RunState
 from solstice_common.values.times import duration
-from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS, Outcome, Reason
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.domain.statuses import detail_of
 from solstice_orchestrator.queue_times.explanation import refusal_text
 from solstice_orchestrator.queue_times.forecast import Forecast
@@ -130,7 +130,7 @@ def _why(job: JobView) -> str:
         case JobState.WAITING:
             why = f"Waits for a free slot of {job.runs_on}."
         case JobState.BACKOFF:
-            why = f"{why} It will be tried again (at most {MAX_ATTEMPTS} times)."
+            why = f"{why} It will be tried again."
         case JobState.APPROVAL:
             why = "Waits for approval."
         case JobState.RUNNING:

@@ -12,6 +12,7 @@ from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.changes import Attempt, Job
 from tests.builders import moment, run_of_one_job
+from tests.stores import retries_after
 
 NOW = 1000.0
 RUNNING = run_of_one_job(1)
@@ -25,7 +26,7 @@ RELEASED = Outcome(state=JobState.WAITING, reason=Reason.RELEASED)
 
 def unit_of(**changes: Any) -> UnitOfWork:
     job = replace(RUNNING.job, **{"started_at": 900.0, "lease_until": NOW + 1, **changes})
-    return UnitOfWork(moment(NOW, retry_base_seconds=4.0), [RUNNING.run], [job])
+    return UnitOfWork(moment(NOW, retries=retries_after(4.0)), [RUNNING.run], [job])
 
 
 def end(unit: UnitOfWork, outcome: Outcome) -> Job:

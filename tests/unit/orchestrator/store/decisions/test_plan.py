@@ -23,6 +23,7 @@ from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import PlanningTask
 from solstice_orchestrator.store.records.rows import decode_spec, encode_spec
 from tests.builders import job, job_request, moment, run_of_one_job
+from tests.stores import retries_after
 
 NOW = 1000.0
 RUN_ID = "a1"
@@ -45,7 +46,7 @@ def unit_of(request: dict[str, Any] | None = None, **changes: Any) -> tuple[Unit
             **changes,
         },
     )
-    unit = UnitOfWork(moment(NOW, retry_base_seconds=4.0), [run])
+    unit = UnitOfWork(moment(NOW, retries=retries_after(4.0)), [run])
     return unit, PlanningTask(run_id=RUN_ID, attempt=1, request=request_message)
 
 

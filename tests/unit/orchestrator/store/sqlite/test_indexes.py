@@ -16,7 +16,17 @@ from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.store.views import JobFilters, LogChunk
 from tests.builders import job, job_cancel, job_request
 from tests.schedules import COMMIT, added_schedule, claimed_tick
-from tests.stores import CHECKOUT_ERRORED, FAILED, RELEASED, WORKER, admitted, claimed, planned, running
+from tests.stores import (
+    CHECKOUT_ERRORED,
+    FAILED,
+    RELEASED,
+    WORKER,
+    admitted,
+    claimed,
+    planned,
+    retries_after,
+    running,
+)
 
 GROWING = ("jobs", "runs", "requests", "attempts", "log_chunks", "request_aliases", "ticks")
 
@@ -64,7 +74,7 @@ class Watched:
 @pytest.fixture
 async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
     rng = random.Random(1)
-    rules = StoreRules(new_id=id_source(rng), rng=rng, retry_base_seconds=0.0)
+    rules = StoreRules(new_id=id_source(rng), rng=rng, retries=retries_after(0.0))
     async with SqliteStore.open(tmp_path / "store.db", rules=rules) as store:
         found = Watched(store)
         await found.watch()

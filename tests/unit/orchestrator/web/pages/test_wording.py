@@ -113,7 +113,7 @@ def test_every_state_has_words(state: JobState | RunState) -> None:
         ({"state": JobState.WAITING}, "Waits for a free slot of linux."),
         (
             {"state": JobState.BACKOFF, "reason": Reason.AGENT_LOST},
-            "The orchestrator that ran it disappeared. It will be tried again (at most 3 times).",
+            "The orchestrator that ran it disappeared. It will be tried again.",
         ),
         ({"state": JobState.RUNNING}, ""),
         ({"state": JobState.RUNNING, "step": "test"}, "Runs step “test”."),

@@ -1,4 +1,4 @@
-"""The settings of the orchestrator: read once at start, validated whole, frozen."""
+"""All settings of `orchestrator run`."""
 
 import os
 import re
@@ -9,16 +9,13 @@ from typing import Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from solstice_common.runtime.hidden_secrets import SecretUrl
 from solstice_common.settings import (
     AccessSettings,
     BrokerSettings,
     HttpSettings,
     LogSettings,
-    SolsticeSettings,
     VerifySettings,
     WebAddress,
-    is_postgresql,
     state_directory,
 )
 from solstice_common.values.repo_urls import REPO_URL_SCHEMES
@@ -32,6 +29,8 @@ from solstice_orchestrator.scheduling.governor import parse_limits
 from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS
 from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
+from solstice_orchestrator.settings.retry_settings import RetrySettings
+from solstice_orchestrator.settings.store_settings import StoreSettings
 from solstice_orchestrator.superseding.policy import SupersedeRule
 
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  the ones that lead nowhere as a link
@@ -49,10 +48,6 @@ _READERS: Final[Mapping[str, Callable[[str], object]]] = {
 """What reads a setting, and says what is wrong with it (ValueError)."""
 
 
-def _default_database_url() -> str:
-    return f"sqlite:///{state_directory() / 'orchestrator.sqlite3'}"
-
-
 def _default_capacity_map() -> str:
     return f"linux={os.cpu_count() or 1}"
 
@@ -66,24 +61,8 @@ def split(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-class StoreSettings(SolsticeSettings):
-    """Where jobs are stored."""
-
-    database_url: SecretUrl = Field(
-        default_factory=_default_database_url,
-        description="Where runs and jobs are stored: sqlite:///FILE, or postgresql://USER:PASSWORD@HOST/DATABASE.",
-    )
-
-    @field_validator("database_url")
-    @classmethod
-    def _known_database(cls, url: str) -> str:
-        if url.partition(":")[0] != "sqlite" and not is_postgresql(url):
-            raise ValueError("must start with sqlite:/// or postgresql://")
-        return url
-
-
 class OrchestratorSettings(
-    StoreSettings, BrokerSettings, VerifySettings, AccessSettings, HttpSettings, LogSettings
+    StoreSettings, RetrySettings, BrokerSettings, VerifySettings, AccessSettings, HttpSettings, LogSettings
 ):
     """All settings of `orchestrator run`: limits, timeouts, and the parts it uses."""
 
@@ -318,11 +297,6 @@ class OrchestratorSettings(
         default=20.0,
         ge=0,
         description="How often statuses of waiting jobs are updated with the number of jobs ahead; 0: never.",
-    )
-    retry_base_seconds: float = Field(
-        default=5.0,
-        ge=0,
-        description="Longest wait before the second attempt after an infrastructure failure; doubled for the third.",
     )
     drain_seconds: float = Field(
         default=30.0, ge=0, description="At the end: time for running jobs, before they are handed back."
