@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -169,6 +170,27 @@ async def test_a_killed_part_of_a_vm_is_the_worlds_failure(jobs: VmJobs, part: s
     os.kill(victims[part], signal.SIGKILL)
     outcome = await running
     assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.EXECUTOR_FAILED), outcome
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_ready"),
+    [(None, False), ("", False), ("{}", False), ("{}", True), ("", True)],
+    ids=["before it noted anything", "while it noted", "when ready", "in a step", "in a step while it noted"],
+)
+async def test_a_host_killed_at_any_moment_is_the_worlds_failure(
+    jobs: VmJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: str | None, *, is_ready: bool
+) -> None:
+    host = tmp_path / "host.py"
+    lines = [
+        "import os, signal, sys",
+        "" if facts is None else f"open(sys.argv[1] + '/facts', 'w').write({facts!r})",
+        "" if is_ready else "os.kill(os.getpid(), signal.SIGKILL)",
+    ]
+    host.write_text("\n".join(lines))
+    monkeypatch.setattr(qemu_launcher, "vm_host", SimpleNamespace(__file__=str(host)))
+    outcome = await jobs.run("echo never")
+    expected = Reason.EXECUTOR_FAILED if is_ready else Reason.PROVISION_FAILED
+    assert (outcome.state, outcome.reason) == (JobState.ERRORED, expected), outcome
 
 
 def parent(pid: int) -> int:

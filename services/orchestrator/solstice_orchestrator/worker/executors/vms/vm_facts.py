@@ -73,6 +73,13 @@ def judged(outcome: Outcome, facts: VmFacts, plan: VmPlan) -> Outcome:
         why = facts.unready or "the start of the VM did not end"
         reason = Reason.MACHINE_FAILED if facts.full else Reason.PROVISION_FAILED
         return Outcome(state=JobState.ERRORED, reason=reason, detail=why + last_words(facts))
+    if outcome.step is None and outcome.exit_code is not None:
+        # Before the first step, so the job had no part in it, whatever was written down by then.
+        return Outcome(
+            state=JobState.ERRORED,
+            reason=Reason.PROVISION_FAILED,
+            detail=f"the process that starts the job's VM was killed (exit code {outcome.exit_code})",
+        )
     if outcome.state is not JobState.FAILED or outcome.exit_code is None:
         # It ended for another reason than the end of a step: what ended with it tells nothing.
         return outcome

@@ -16,6 +16,7 @@ from tests.unit.orchestrator.worker.executors.vms.test_vm_plan import IMAGE
 
 PLAN = VmPlan(label="linux", image=IMAGE, has_network=False, memory_bytes=64 * MIB, cpus=1)
 BROKEN = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=1, step="build")
+UNBEGUN = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=137)
 LATE = Outcome(state=JobState.TIMED_OUT, reason=Reason.JOB_TIMEOUT)
 DONE = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
 STOPPED = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED)
@@ -27,6 +28,8 @@ STOPPED = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED)
         (BROKEN, {}, Reason.STEP_FAILED, ""),
         (BROKEN, {"starting": True}, Reason.PROVISION_FAILED, "did not end"),
         (LATE, {"starting": True}, Reason.PROVISION_FAILED, "did not end"),
+        (UNBEGUN, {"starting": True}, Reason.PROVISION_FAILED, "did not end"),
+        (UNBEGUN, {}, Reason.PROVISION_FAILED, "was killed"),
         (BROKEN, {"unready": "it hangs"}, Reason.PROVISION_FAILED, "it hangs"),
         (BROKEN, {"unready": "x", "words": "a\nno image"}, Reason.PROVISION_FAILED, "of QEMU: no image"),
         (BROKEN, {"unready": "x", "console": "a\npanic\nb"}, Reason.PROVISION_FAILED, "its console: panic"),
@@ -54,6 +57,7 @@ def test_the_world_fails_only_by_what_this_side_saw(
 def test_facts_that_found_no_room_are_none() -> None:
     assert judged(BROKEN, read_vm_facts(""), PLAN) == BROKEN
     assert judged(BROKEN, read_vm_facts("{"), PLAN) == BROKEN
+    assert judged(UNBEGUN, read_vm_facts(""), PLAN).reason is Reason.PROVISION_FAILED
 
 
 def test_a_crash_of_qemu_is_told_to_operators() -> None:
