@@ -17,6 +17,7 @@ import pytest
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.processes.supervisor import descendants
 from solstice_orchestrator.store import open_store
+from solstice_orchestrator.worker.executors.containers.container_groups import groups_left
 from tests.chaos.test_killed_containers import content, ended_attempts, unfinished
 from tests.gated_jobs import Commit, all_ended, publish_requests, wait_for_jobs
 from tests.polling import wait_until
@@ -55,7 +56,7 @@ async def test_no_job_fails_for_a_killed_part_of_its_vm_and_nothing_is_left(tmp_
         "CAPACITY_MAP": f"linux=1,vm={SLOTS}",
         "PATH": os.environ["PATH"],
     }
-    rng, killed = random.Random(SEED), Counter[str]()
+    rng, killed, places = random.Random(SEED), Counter[str](), set[str]()
     async with open_store(shared_files.database_url) as store:
         with ExitStack() as stack:
             running = stack.enter_context(orchestrator(shared_files, **settings))
@@ -64,6 +65,7 @@ async def test_no_job_fails_for_a_killed_part_of_its_vm_and_nothing_is_left(tmp_
                     await publish_requests(shared_files, commit)
                 part = PARTS[number % len(PARTS)]
                 await asyncio.sleep(rng.uniform(0, 3.0))
+                places.update(path.name for path in shared_files.workspaces.iterdir())
                 await kill(part, running, rng)
                 killed[part] += 1
                 if part == "orchestrator":
@@ -78,6 +80,7 @@ async def test_no_job_fails_for_a_killed_part_of_its_vm_and_nothing_is_left(tmp_
                 assert (last.provisioning_seconds is None) == (job.runs_on == "linux")
     print(f"killed {dict(killed)}; attempts ended {dict(reasons)}")  # noqa: T201  for a reader of a run with -s
     assert vm_pids(tmp_path) == []
+    assert [group for place in places for group in groups_left(place)] == []
     assert list(shared_files.workspaces.iterdir()) == []
 
 

@@ -41,14 +41,19 @@ def newer_debian(*packages: str) -> Path:
 
 
 def _build(root: Path) -> None:
-    if shutil.which("debootstrap") is None:
-        apt_install("debootstrap", "debian-archive-keyring")
     building = root.with_name(f"{root.name}.building")
     shutil.rmtree(building, ignore_errors=True)
-    # Debian's own mirror by default: debootstrap knows it.
-    mirror = os.environ.get("SOLSTICE_TEST_DEBIAN_MIRROR")
-    bootstrap = ["debootstrap", "--variant=minbase", SUITE, str(building), *([mirror] if mirror else [])]
-    # In a mount namespace of its own: what debootstrap mounts in the folder ends with it.
-    run("unshare", "--mount", "--propagation", "private", *bootstrap)
+    bootstrap(SUITE, building)
     (building / "etc/hosts").write_text("127.0.0.1 localhost\n")
     building.rename(root)
+
+
+def bootstrap(suite: str, root: Path, *options: str) -> None:
+    """Install a small Debian in a folder."""
+    if shutil.which("debootstrap") is None:
+        apt_install("debootstrap", "debian-archive-keyring")
+    # Debian's own mirror by default: debootstrap knows it.
+    mirror = os.environ.get("SOLSTICE_TEST_DEBIAN_MIRROR")
+    command = ["debootstrap", "--variant=minbase", *options, suite, str(root), *([mirror] if mirror else [])]
+    # In a mount namespace of its own: what debootstrap mounts in the folder ends with it.
+    run("unshare", "--mount", "--propagation", "private", *command)

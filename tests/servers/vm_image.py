@@ -10,9 +10,9 @@ from solstice_orchestrator.worker.executors.vms.vm_images import INITRAMFS
 from tests.servers.guest_kernel import BUSYBOX, KERNEL, GuestKernel
 
 VM_KERNEL: Final = GuestKernel(
-    name="vm-kernel",
+    name="vm-kernel-with-network",
     package="linux-image-cloud-amd64",
-    modules=("virtio_pci", "virtio_blk", "virtio_console"),
+    modules=("virtio_pci", "virtio_blk", "virtio_console", "virtio_net"),
 )
 
 

@@ -173,6 +173,8 @@ class LogEvent(StrEnum):
     """The password of a login cannot be read: image, detail (why)."""
     VM_ACCELERATOR_CHOSEN = "vm.accelerator_chosen"
     """Jobs run in virtual machines (VMs): accelerator (kvm or tcg), detail (why not kvm, where that is not chosen)."""
+    VM_ENCLOSED = "vm.enclosed"
+    """What bounds QEMU on this machine: bounded (of memory, cpu, pids, network), detail (why another is not)."""
     VM_CRASHED = "vm.crashed"
     """QEMU ended by an error of its own, which a job can provoke: job_id, attempt, exit_code, detail (its last words)."""
     CONTAINER_NOT_REMOVED = "container.not_removed"

@@ -135,7 +135,6 @@ class Vm:
                 pass_fds=[*(end.fileno() for end in far.values()), *opened],
                 # It must not be ended by a file that grows too large: the guest gets an error then.
                 restore_signals=False,
-                **self._spec["as"],
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -223,7 +222,7 @@ class Vm:
             self._ready = True
             _note()
             # The guest has read them, and they count as files of the job.
-            Path("disk/initramfs").unlink()
+            Path("disk/initramfs").unlink(missing_ok=True)
             os.truncate("disk/job.tar", 0)
             if self._started is None:
                 self._is_ending = True

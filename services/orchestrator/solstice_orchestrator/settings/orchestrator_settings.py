@@ -98,7 +98,8 @@ class OrchestratorSettings(
         default="auto", description="EXECUTOR=qemu: kvm, tcg (slow), or auto: kvm where a VM starts with it."
     )
     vm_network: Literal["none", "default"] = Field(
-        default="none", description="EXECUTOR=qemu: none, or default: all that the worker's machine reaches."
+        default="none",
+        description="EXECUTOR=qemu: none, or default: what the worker's machine reaches, by slirp4netns.",
     )
     vm_memory_mib: int = Field(
         default=2048, ge=64, description="EXECUTOR=qemu: memory of a job, and the most that it may ask for."

@@ -12,14 +12,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from solstice_common.errors import ConfigurationError
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec
 from solstice_orchestrator.domain.jobs import Reason, StepSpec
 from solstice_orchestrator.processes.supervisor import descendants, process_ids
+from solstice_orchestrator.worker.executors.containers.container_groups import groups_left
+from solstice_orchestrator.worker.executors.containers.left_containers import left_containers
 from solstice_orchestrator.worker.executors.disk import DiskWatch
-from solstice_orchestrator.worker.executors.vms import qemu_launcher
+from solstice_orchestrator.worker.executors.vms import kvm_trial, qemu_launcher, vm_directory
 from solstice_orchestrator.worker.executors.vms.vm_images import INITRAMFS
-from solstice_orchestrator.worker.executors.vms.vm_plan import MIB, qemu_command
+from solstice_orchestrator.worker.executors.vms.vm_plan import MIB, VmPlan
 from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.polling import wait_until
 from tests.servers.vm_image import vm_image, why_no_vm
@@ -214,21 +217,58 @@ async def test_a_vm_that_does_not_start_is_the_worlds_failure(image: Path, tmp_p
     assert "not ready within 0.3 s" in outcome.detail
 
 
+SPEAKING_QEMU = '[[ "$*" =~ id=control,fd=([0-9]+) ]]; fd=${BASH_REMATCH[1]}; read -r hello <&"$fd"; echo "$0" >&"$fd"; sleep 1000'
+"""A QEMU whose guest says something, by a shell: its user may not enter the folders of these tests."""
+
+
+@pytest.mark.parametrize(
+    ("trial", "problem"),
+    [
+        (("bash", "-c", SPEAKING_QEMU, "ready"), ""),
+        (("bash", "-c", SPEAKING_QEMU, "broken no disk"), "the VM could not be set up: no disk"),
+        # As with a KVM that can be opened and runs nothing.
+        (("sh", "-c", "sleep 1000"), "the VM was not ready within 0.5 s"),
+        (
+            ("sh", "-c", "echo Permission denied >&2; exit 1"),
+            "QEMU ended with exit code 1; the last words of QEMU: Permission denied",
+        ),
+        (("sh", "-c", "kill -9 $$"), "QEMU ended with exit code -9"),
+        (("sh", "-c", "kill -9 $PPID; sleep 1000"), "its trial was killed"),
+    ],
+    ids=["proved", "broken", "hangs", "may not", "QEMU killed", "trial killed"],
+)
 async def test_kvm_is_used_only_where_a_vm_starts_with_it(
-    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trial: tuple[str, ...], problem: str
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    # A QEMU that hangs, as with a KVM that can be opened and runs nothing.
-    monkeypatch.setattr(qemu_launcher, "KVM", Path("/dev/null"))
-    monkeypatch.setattr(qemu_launcher, "TRIAL_SECONDS", 0.5)
-    monkeypatch.setattr(qemu_launcher, "qemu_command", lambda *_: ("sh", "-c", "sleep 1000"))
+    monkeypatch.setattr(kvm_trial, "KVM", Path("/dev/null"))
+    monkeypatch.setattr(kvm_trial, "TRIAL_SECONDS", 0.5 if trial[-1] == "sleep 1000" else 60.0)
+    accelerators = list[str]()
+
+    def command(_: VmPlan, accelerator: str) -> tuple[str, ...]:
+        accelerators.append(accelerator)
+        return trial
+
+    monkeypatch.setattr(vm_directory, "qemu_command", command)
+    if "PPID" in trial[-1]:
+        # One that may kill its parent is the same user as that.
+        monkeypatch.setattr(os, "geteuid", lambda: 1)
+    before = descendants(os.getpid())
+    if problem:
+        with pytest.raises(ConfigurationError, match=f"no VM starts with KVM: {problem}"):
+            await qemu_launcher.open_qemu(vm_rules(image), "kvm")
+    expected = "tcg" if problem else "kvm"
+    assert (await qemu_launcher.open_qemu(vm_rules(image), "auto")).accelerator == expected
+    assert set(accelerators) == {"kvm"}
+    assert await asyncio.to_thread(os.listdir, tmp_path) == []
+    assert descendants(os.getpid()) <= before
+
+
+async def test_without_a_device_there_is_no_kvm(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kvm_trial, "KVM", Path("/nowhere/kvm"))
+    with pytest.raises(ConfigurationError, match="VM_ACCELERATION=kvm: there is no /nowhere/kvm"):
+        await qemu_launcher.open_qemu(vm_rules(image), "kvm")
     assert (await qemu_launcher.open_qemu(vm_rules(image), "auto")).accelerator == "tcg"
-    monkeypatch.undo()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(qemu_launcher, "KVM", Path("/dev/null"))
-    monkeypatch.setattr(qemu_launcher, "qemu_command", lambda plan, _: qemu_command(plan, "tcg"))
-    assert (await qemu_launcher.open_qemu(vm_rules(image), "auto")).accelerator == "kvm"
-    assert vm_pids(tmp_path) == []
 
 
 async def test_a_killed_orchestrator_leaves_no_vm_behind(jobs: VmJobs, image: Path, tmp_path: Path) -> None:
@@ -248,8 +288,10 @@ async def test_a_killed_orchestrator_leaves_no_vm_behind(jobs: VmJobs, image: Pa
         os.kill(pid, signal.SIGKILL)
     await peer.wait()
     assert vm_pids(work) == [vm]
+    (place,) = (path.name for path in work.iterdir() if path.is_dir())
     # As every start does, with any executor.
-    async with open_workspaces(work) as workspaces:
+    async with open_workspaces(work, left_containers(os.environ).remove) as workspaces:
         await wait_until(lambda: vm not in process_ids())
         assert [path for path in work.iterdir() if path.is_dir()] == [workspaces.directory]
+        assert groups_left(place) == []
     assert descendants(os.getpid()) <= before

@@ -1,4 +1,4 @@
-"""An executor of VMs in a process to be killed: `vm_peer WORK IMAGE URL SHA`."""
+"""An executor of VMs in a process: `vm_peer WORK IMAGE URL SHA [SCRIPT]`."""
 
 import asyncio
 import sys
@@ -12,8 +12,10 @@ from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.builders import execution, job, job_request
 from tests.vm_jobs import vm_rules
 
+ENDLESS = "echo begun; sleep 1000"
 
-async def main(work: str, image: str, url: str, sha: str) -> None:
+
+async def main(work: str, image: str, url: str, sha: str, script: str = ENDLESS) -> None:
     async def log(data: bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -24,8 +26,9 @@ async def main(work: str, image: str, url: str, sha: str) -> None:
         executor = make_executor(
             "qemu", workspaces=workspaces, git=GitPolicy(protocols=("file",)), launcher=launcher
         )
-        spec = job("echo begun; sleep 1000")
-        await executor.run(execution(spec, job_request(repo_url=url, commit_sha=sha)), log, asyncio.Event())
+        request = job_request(repo_url=url, commit_sha=sha)
+        outcome = await executor.run(execution(job(script), request), log, asyncio.Event())
+        await log(f"{outcome.state} {outcome.reason}\n".encode())
 
 
 if __name__ == "__main__":

@@ -40,9 +40,11 @@ class LeftContainers:
     async def remove(self, directory: Path) -> bool:
         """Remove all containers of the dead orchestrator of a directory.
 
-        Return False to be called again. Where it had none, or podman is not there any more, this does nothing.
+        Return False to be called again. Where it had none, or podman is not there any more, this removes the control
+        groups of its attempts alone, which VMs have too.
         """
         if not await asyncio.to_thread(_had_containers, directory):
+            await asyncio.to_thread(_remove_groups, directory)
             return True
         try:
             problem = await self._remove(directory)

@@ -3,6 +3,8 @@
 #
 # As `init` of the kernel it first finds the image's disk, whose name is in the variable SOLSTICE_ROOT (of the kernel's
 # command line), and goes on there as process 1. Without that variable the initramfs is all there is.
+#
+# With `beside`, as cloud-init starts it, it goes on as process 1 of a namespace of its own, beside the init system of the image.
 
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
@@ -54,6 +56,14 @@ boot() {
     cat "$0" >"$tree$own/agent"
     if [ -n "$tree" ]; then exec switch_root /root /bin/sh "$own/agent" booted; fi
     exec /bin/sh "$own/agent" booted
+}
+
+beside() {
+    # Nothing that systemd knows about units is to end a job, also not what it does where memory was short.
+    echo 0 >/sys/fs/cgroup/cgroup.procs
+    unshare -p -f --mount-proc /bin/sh "$own/agent" booted
+    # The job has ended its agent.
+    poweroff -f || echo o >/proc/sysrq-trigger
 }
 
 # The processes that the kernel has ended for lack of memory.
@@ -112,6 +122,10 @@ listen() {
     done
 }
 
+if [ "${1-}" = beside ]; then
+    beside </dev/null >/dev/null 2>&1 &
+    exit
+fi
 if [ "${1-}" != booted ] && [ $$ = 1 ]; then boot; fi
 hostname ci 2>/dev/null
 mkdir -p "$own" /workspace /home/ci
@@ -132,9 +146,9 @@ if ! why=$(tar -xf "$job" -C / 2>&1); then
     exec sleep 1000
 fi
 if [ -n "${SOLSTICE_NETWORK-}" ]; then
-    # Addresses of QEMU's user network.
+    # Addresses of QEMU's user network, and the name server of what is behind it.
     { ip link set eth0 up && ip addr add 10.0.2.15/24 dev eth0 && ip route add default via 10.0.2.2; } 2>/dev/null
-    echo nameserver 10.0.2.3 >/etc/resolv.conf
+    echo nameserver 10.0.3.3 >/etc/resolv.conf
 fi
 (ip link set lo up || ifconfig lo up) 2>/dev/null
 # Steps run in the foreground: what a shell runs beside itself ignores SIGINT.

@@ -18,7 +18,7 @@ _CRASHES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmFacts:
-    """What `vm_host.py` wrote down."""
+    """What `vm_host.py` wrote down, and the kernel."""
 
     starting: bool = False
     """Whether the VM was not ready yet."""
@@ -28,6 +28,8 @@ class VmFacts:
     """Whether that was for lack of disk space."""
     gone: int | None = None
     """The exit code of QEMU, where it ended before a step had."""
+    starved: bool = False
+    """Whether the kernel ended QEMU because it had used all memory that it may."""
     killed: int = 0
     """Processes that the guest's kernel ended for lack of memory."""
     lost: bool = False
@@ -74,7 +76,7 @@ def judged(outcome: Outcome, facts: VmFacts, plan: VmPlan) -> Outcome:
         reason = Reason.MACHINE_FAILED if facts.full else Reason.PROVISION_FAILED
         return Outcome(state=JobState.ERRORED, reason=reason, detail=why + last_words(facts))
     if outcome.step is None and outcome.exit_code is not None:
-        # Before the first step, so the job had no part in it, whatever was written down by then.
+        # Before the first step, so the job had no part in it, even where nothing was written down yet.
         return Outcome(
             state=JobState.ERRORED,
             reason=Reason.PROVISION_FAILED,
@@ -88,6 +90,10 @@ def judged(outcome: Outcome, facts: VmFacts, plan: VmPlan) -> Outcome:
 
 def _judged_failure(outcome: Outcome, facts: VmFacts, plan: VmPlan) -> Outcome:
     """Return whose failure the end of a step was."""
+    if facts.gone is not None and facts.starved:
+        # Its limit has room for all that an honest guest makes QEMU use.
+        detail = "out of memory: QEMU needed more for the job's VM than any VM of this size should"
+        return replace(outcome, reason=Reason.OUT_OF_MEMORY, exit_code=None, detail=detail)
     if killer := _killer(facts):
         return Outcome(state=JobState.ERRORED, reason=Reason.EXECUTOR_FAILED, detail=killer)
     if facts.gone is not None:

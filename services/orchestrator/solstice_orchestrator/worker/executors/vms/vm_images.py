@@ -26,8 +26,9 @@ class VmImage:
     """What a VM starts from; no attempt changes it."""
 
     folder: Path
-    kernel: Path
-    initramfs: Path
+    kernel: Path | None = None
+    """None: the disk has its own, and boots by itself; cloud-init starts our agent."""
+    initramfs: Path | None = None
     """Has a shell, and the modules that the kernel needs."""
     disk: Path | None = None
     """Its root file system; None: the initramfs is all there is."""
@@ -43,7 +44,9 @@ def read_vm_images(text: str) -> Mapping[str, VmImage]:
 
 def _image(label: str, folder: Path) -> VmImage:
     disk = next((folder / name for name in DISKS if (folder / name).exists()), None)
-    for file in (folder / KERNEL, folder / INITRAMFS, *([disk] if disk else [])):
+    boots_itself = disk is not None and not any((folder / name).exists() for name in (KERNEL, INITRAMFS))
+    parts = [] if boots_itself else [folder / KERNEL, folder / INITRAMFS]
+    for file in (*parts, *([disk] if disk else [])):
         # QEMU is another user than an orchestrator that is root.
         if not os.access(file, os.R_OK) or (os.geteuid() == 0 and not file.stat().st_mode & stat.S_IROTH):
             raise ConfigurationError(
@@ -51,13 +54,17 @@ def _image(label: str, folder: Path) -> VmImage:
             )
     root = "/dev/vda"
     if (folder / ROOT).exists():
+        if boots_itself:
+            raise ConfigurationError(
+                f"VM_IMAGES: {folder} has no {KERNEL}, so its disk boots by itself and finds its own root: remove {folder / ROOT}"
+            )
         root = (folder / ROOT).read_text(errors="replace").strip()
         if not _DEVICE.fullmatch(root):
             raise ConfigurationError(f"VM_IMAGES: {folder / ROOT} names no device, as /dev/vda1 does")
     return VmImage(
         folder=folder,
-        kernel=folder / KERNEL,
-        initramfs=folder / INITRAMFS,
+        kernel=None if boots_itself else folder / KERNEL,
+        initramfs=None if boots_itself else folder / INITRAMFS,
         disk=disk,
         disk_format=DISKS[disk.name] if disk else "raw",
         root=root,

@@ -23,6 +23,7 @@ TCG_CACHE_MIB: Final = 128
 """For translated code. QEMU would take a gigabyte."""
 ARCHIVE: Final = "job.tar"
 INITRAMFS: Final = "initramfs"
+SEED: Final = "seed"
 CHANNELS: Final = ("control", "log")
 KERNEL_FD: Final = 100
 DISK_FD: Final = 101
@@ -107,7 +108,8 @@ def opened_files(image: VmImage) -> Mapping[int, str]:
 
     It is a user of its own, and cannot enter every folder.
     """
-    return {KERNEL_FD: str(image.kernel), **({DISK_FD: str(image.disk)} if image.disk else {})}
+    files = {KERNEL_FD: image.kernel, DISK_FD: image.disk}
+    return {number: str(file) for number, file in files.items() if file}
 
 
 def qemu_command(plan: VmPlan, accelerator: Accelerator) -> Sequence[str]:
@@ -116,38 +118,47 @@ def qemu_command(plan: VmPlan, accelerator: Accelerator) -> Sequence[str]:
     These are `control`, `log` and `console`. Files without a folder are in its working directory. The image's disk is only read: QEMU writes what the guest
     changes into a file without a name there.
     """
-    image = plan.image
-    kernel_arguments = [
-        *("quiet", "panic=-1", "console=ttyS0", "random.trust_cpu=on"),
-        *([f"SOLSTICE_ROOT={image.root}"] if image.disk else []),
-        *(["SOLSTICE_NETWORK=user"] if plan.has_network else []),
-    ]
     accelerators = {
         "kvm": ("-accel", "kvm", "-cpu", "host"),
         "tcg": ("-accel", f"tcg,thread=multi,tb-size={TCG_CACHE_MIB}", "-cpu", TCG_CPU),
     }
-    disk = f"file={_opened(DISK_FD)},format={image.disk_format}"
     return (
         *(COMMAND, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-sandbox", SANDBOX),
         *("-name", "solstice", "-machine", "q35", *accelerators[accelerator]),
         *("-m", f"{max(1, plan.memory_bytes // MIB)}M", "-smp", str(plan.cpus)),
-        *("-kernel", _opened(KERNEL_FD), "-initrd", INITRAMFS, "-append", " ".join(kernel_arguments)),
-        *(_drive("root", f"{disk},snapshot=on,cache=unsafe") if image.disk else ()),
-        *_drive("job", f"file={ARCHIVE},format=raw,read-only=on", serial="solstice-job"),
+        *(_kernel(plan) if plan.image.kernel else _seed()),
+        *(_root_disk(plan.image) if plan.image.disk else ()),
+        *_drive("job", f"file={ARCHIVE},format=raw,read-only=on", ",serial=solstice-job"),
         *("-device", "virtio-serial-pci", "-serial", "chardev:console"),
         *(word for channel in CHANNELS for word in _port(channel)),
         *("-nic", "user,model=virtio-net-pci,ipv6=off" if plan.has_network else "none"),
     )
 
 
-def _drive(name: str, options: str, serial: str = "") -> Sequence[str]:
-    device = f"virtio-blk-pci,drive={name},werror=report,rerror=report"
-    return (
-        "-drive",
-        f"id={name},if=none,{options}",
-        "-device",
-        f"{device},serial={serial}" if serial else device,
-    )
+def _kernel(plan: VmPlan) -> Sequence[str]:
+    """Return the arguments for a kernel that QEMU loads itself."""
+    arguments = [
+        *("quiet", "panic=-1", "console=ttyS0", "random.trust_cpu=on"),
+        *([f"SOLSTICE_ROOT={plan.image.root}"] if plan.image.disk else []),
+        *(["SOLSTICE_NETWORK=user"] if plan.has_network else []),
+    ]
+    return ("-kernel", _opened(KERNEL_FD), "-initrd", INITRAMFS, "-append", " ".join(arguments))
+
+
+def _seed() -> Sequence[str]:
+    """Return the arguments that let a disk boot by itself, with its seed."""
+    return ("-boot", "strict=on", *_drive("seed", f"file={SEED},format=raw,read-only=on"))
+
+
+def _root_disk(image: VmImage) -> Sequence[str]:
+    file = f"file={_opened(DISK_FD)},format={image.disk_format}"
+    return _drive("root", f"{file},snapshot=on,cache=unsafe", ",bootindex=1" if image.kernel is None else "")
+
+
+def _drive(name: str, options: str, more: str = "") -> Sequence[str]:
+    """Return the arguments for a disk; `more` are those of its device."""
+    device = f"virtio-blk-pci,drive={name},werror=report,rerror=report{more}"
+    return ("-drive", f"id={name},if=none,{options}", "-device", device)
 
 
 def _port(channel: str) -> Sequence[str]:

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from solstice_orchestrator.worker.executors.vms.initramfs import initramfs
-from solstice_orchestrator.worker.executors.vms.qemu_launcher import AGENT
+from solstice_orchestrator.worker.executors.vms.vm_directory import AGENT
 
 
 def test_an_archive_has_programs_directories_and_links() -> None:

@@ -7,6 +7,7 @@ import pytest
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.worker.executors.vms.vm_facts import (
+    VmFacts,
     has_crashed,
     judged,
     read_vm_facts,
@@ -52,6 +53,11 @@ def test_the_world_fails_only_by_what_this_side_saw(
     ended = judged(outcome, read_vm_facts(json.dumps(facts)), PLAN)
     assert ended.reason is reason
     assert sentence in ended.detail
+
+
+def test_a_qemu_that_needs_too_much_memory_is_the_jobs_failure() -> None:
+    facts = VmFacts(gone=-9, starved=True)
+    assert judged(BROKEN, facts, PLAN).reason is Reason.OUT_OF_MEMORY
 
 
 def test_facts_that_found_no_room_are_none() -> None:

@@ -34,6 +34,17 @@ def test_what_an_image_lacks_is_named(tmp_path: Path, names: tuple[str, ...], se
         read_vm_images(made(tmp_path / "i", *names))
 
 
+def test_a_disk_alone_boots_by_itself(tmp_path: Path) -> None:
+    setting = made(tmp_path / "i", "disk.qcow2")
+    image = read_vm_images(setting)["linux"]
+    assert (image.kernel, image.initramfs, image.disk) == (None, None, tmp_path / "i/disk.qcow2")
+    (tmp_path / "i/root").write_text("/dev/vda1")
+    with pytest.raises(ConfigurationError, match=r"boots by itself .*: remove .*/root"):
+        read_vm_images(setting)
+    with pytest.raises(ConfigurationError, match=r"needs a file .*/vmlinuz"):
+        read_vm_images(made(tmp_path / "j"))
+
+
 def test_other_users_must_be_able_to_read_it(tmp_path: Path) -> None:
     setting = made(tmp_path / "i", "vmlinuz", "initramfs")
     (tmp_path / "i/vmlinuz").chmod(0)

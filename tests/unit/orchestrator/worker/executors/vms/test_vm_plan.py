@@ -11,6 +11,7 @@ from solstice_orchestrator.worker.executors.vms.vm_plan import (
     MIB,
     VmPlan,
     VmRules,
+    opened_files,
     qemu_command,
     vm_plan,
 )
@@ -101,3 +102,17 @@ def test_qemu_is_closed_in_and_never_writes_into_the_image() -> None:
     assert "SOLSTICE_ROOT=/dev/vda" in made
     assert "-monitor" not in made
     assert "-accel kvm -cpu host" in " ".join(qemu_command(plan, "kvm"))
+
+
+@pytest.mark.parametrize("has_network", [True, False])
+def test_an_image_that_boots_by_itself_boots_from_nothing_else(*, has_network: bool) -> None:
+    itself = VmImage(folder=FOLDER, disk=FOLDER / "disk.qcow2", disk_format="qcow2")
+    plan = VmPlan(label="linux", image=itself, has_network=has_network, memory_bytes=MIB, cpus=1)
+    made = command(plan)
+    assert "-kernel" not in made
+    assert "-initrd" not in made
+    assert "-boot strict=on" in made
+    assert made.count("bootindex=") == 1
+    assert "drive=root,werror=report,rerror=report,bootindex=1" in made
+    assert "id=seed,if=none,file=seed,format=raw,read-only=on" in made
+    assert opened_files(itself) == {101: str(FOLDER / "disk.qcow2")}
