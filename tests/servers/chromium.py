@@ -8,7 +8,9 @@ from typing import Final
 
 from tests.servers.apt import apt_can_install, apt_install
 
-NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+SHELL: Final = "chromium-headless-shell"
+"""Debian's Chromium without the windows around pages, which takes half the processor time of the whole one."""
+NAMES: Final = (SHELL, "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS: Final = (
     "--headless",
     "--no-sandbox",
@@ -37,7 +39,11 @@ def chromium() -> Path:
             raise RuntimeError(f"SOLSTICE_TEST_CHROMIUM={named} is no program that can be run")
         return Path(named)
     if not _on_path() and apt_can_install():
-        apt_install("chromium")
+        try:
+            apt_install(SHELL)
+        except RuntimeError:
+            # An older distribution has the whole one alone.
+            apt_install("chromium")
     found = _on_path()
     if not found:
         raise RuntimeError(
