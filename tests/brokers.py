@@ -3,7 +3,8 @@
 That is the embedded one, Redis, NATS, and RabbitMQ in each available flavour. A module with `EVERY_VERSION` runs on further
 versions of Redis and NATS as well.
 
-A `conftest.py` that imports everything in `__all__` gives its tests `broker_kind` and `broker_url`.
+A `conftest.py` that imports everything in `__all__` gives its tests `broker_kind` and `broker_url`, and `queue_type`, a type of
+queues that the broker has.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from solstice_common.topology import QueueType
 from tests.servers.nats_server import NatsServer
 from tests.servers.rabbitmq import DEFAULT, RabbitMQServer, flavours
 from tests.servers.redis_server import RedisServer
@@ -29,8 +31,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         more = getattr(metafunc.module, "EVERY_VERSION", False)
         others = (*redis_flavours()[0], *nats_flavours()[0]) if more else (REDIS, NATS)
         kinds = [kind for kind in (EMBEDDED, *others, *flavours()[0]) if kind not in without]
-        names = ["rabbitmq-default" if kind == DEFAULT else kind for kind in kinds]
-        metafunc.parametrize("broker_kind", kinds, ids=names, scope="session")
+        names = {kind: "rabbitmq-default" if kind == DEFAULT else kind for kind in kinds}
+        if "queue_type" in metafunc.fixturenames:
+            # RabbitMQ alone has types of queues; others only remember the name.
+            types = {kind: QueueType if kind in flavours()[0] else (QueueType.QUORUM,) for kind in kinds}
+            pairs = [(kind, each) for kind in kinds for each in types[kind]]
+            ids = [f"{each}-{names[kind]}" for kind, each in pairs]
+            metafunc.parametrize(("broker_kind", "queue_type"), pairs, ids=ids, scope="session")
+        else:
+            metafunc.parametrize("broker_kind", kinds, ids=[*names.values()], scope="session")
 
 
 @pytest.fixture

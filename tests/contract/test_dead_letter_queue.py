@@ -20,7 +20,7 @@ from solstice_common.broker import (
 )
 from solstice_common.broker.dead_letters.hashed_bodies import GROUP_BYTES, HEAD_BYTES
 from solstice_common.broker.delivery import Ack, Refuse
-from solstice_common.topology import Route, Topology
+from solstice_common.topology import QueueType, Route
 from tests.browsing import browse
 from tests.contract.test_broker import collect, drain, message, publish
 from tests.traffic import wait_for_ready
@@ -41,11 +41,11 @@ async def queues(broker_url: str) -> AsyncIterator[DeadLetterQueues]:
 
 
 @pytest.fixture
-async def declared(broker_url: str, topology: Topology) -> AsyncIterator[Broker]:
-    """A broker with the topology of each queue type."""
+async def declared(broker_url: str, route: Route, queue_type: QueueType) -> AsyncIterator[Broker]:
+    """A broker with the topology of each type of queues that it has."""
     async with open_broker(broker_url, name="contract", confirm_timeout_seconds=20) as opened:
         await opened.ready(30)
-        await opened.declare(topology)
+        await opened.declare(route.topology(queue_type))
         yield opened
 
 
