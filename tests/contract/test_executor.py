@@ -1,6 +1,7 @@
 """What every executor promises (`worker/executors/protocol.py`), each in its own language of steps."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -89,6 +90,8 @@ async def open_executor(
                     say=lambda text: f"echo {text}",
                     hang="sleep 1000",
                     prepares=True,
+                    moment=10.0 if IN_GUEST else 0.5,
+                    beside=2 if IN_GUEST else 5,
                 )
             case "qemu":
                 assert isinstance(backend, Path)
@@ -130,6 +133,8 @@ async def open_executor(
                 )
 
 
+IN_GUEST = os.environ.get("SOLSTICE_TEST_ROOTLESS") == "user"
+"""Whether the processors of this machine are simulated (test_guest_limits.py)."""
 CONTAINERS = ContainerRules(default_image=IMAGE, network=NetworkAccess.NONE)
 KINDS = ["process", "podman", "qemu", "scripted"]
 

@@ -34,7 +34,9 @@ CONTENTS = {
 IMAGES = (*CONTENTS,)
 _RUNS = json.dumps(["/bin/sh", "-c", 'eval "$RUN"'])
 SERVER_CHANGES = (f"--change=CMD {_RUNS}", "--change=VOLUME /data")
-NEEDED = ("podman", "runc", "iptables", "newuidmap")
+QUICK_RUNTIME = "crun" if shutil.which("crun") else None
+"""In C, and does not copy itself each time. It needs version 2 of control groups, as in guests."""
+NEEDED = ("podman", "runc", "crun", "iptables", "newuidmap")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +90,7 @@ def networks_can_be_made() -> bool:
 def podman_is_installed() -> bool:
     """Whether podman is on this machine; on Debian as root it is installed."""
     if os.geteuid() == 0 and not all(map(shutil.which, NEEDED)) and apt_can_install():
-        apt_install("podman", "runc", "uidmap", "containernetworking-plugins")
+        apt_install("podman", "runc", "crun", "uidmap", "containernetworking-plugins")
     return shutil.which("podman") is not None
 
 
@@ -99,9 +101,9 @@ def podman_is_there() -> bool:
     return os.geteuid() == 0 and may(SYS_ADMIN) and podman_is_installed()
 
 
-def configured_store(folder: Path, driver: str | None = None) -> PodmanStore:
+def configured_store(folder: Path, driver: str | None = None, runtime: str | None = None) -> PodmanStore:
     """Configure a store without images, in a folder of its own."""
-    variables = configure_podman(folder, driver)
+    variables = configure_podman(folder, driver, runtime)
     (folder / "registries.conf").write_text('[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n')
     environment = {
         "PATH": os.environ["PATH"],
@@ -125,7 +127,7 @@ def podman_store(folder: Path, images: Sequence[str] = IMAGES) -> Iterator[Podma
             "not asked for: this is not root on Debian with the right to mount, and podman needs both"
         )
     # An overlay of a user lies on few file systems.
-    store = configured_store(folder, None if os.geteuid() == 0 else "vfs")
+    store = configured_store(folder) if os.geteuid() == 0 else configured_store(folder, "vfs", QUICK_RUNTIME)
     try:
         for name in images:
             perl = Path("/usr/lib").glob("*/perl-base") if name == SERVER else ()

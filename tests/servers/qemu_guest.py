@@ -20,6 +20,8 @@ GUEST_KERNEL: Final = GuestKernel(
     modules=("virtio_pci", "9pnet_virtio", "9p", "overlay"),
 )
 MEMORY_MIB: Final = 1536
+QUICKLY: Final = "mitigations=off apparmor=0 audit=0 random.trust_cpu=on rcupdate.rcu_expedited=1"
+"""Nothing in the guest is worth protection from its programs, and each of these costs simulated instructions."""
 INIT: Final = """#!/bin/busybox sh
 PATH=/bin
 /bin/busybox --install -s /bin
@@ -61,7 +63,11 @@ def run_in_guest(script: Path, *, seconds: float) -> str:
         *("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64,+rdrand"),
         *("-smp", "2", "-m", str(MEMORY_MIB), "-nodefaults", "-no-user-config", "-no-reboot"),
         *("-display", "none", "-nic", "none", "-serial", "stdio", "-kernel", str(folder / KERNEL), "-initrd"),
-        *(str(archive), "-append", f"console=ttyS0 quiet panic=-1 cgroup_no_v1=all GUEST_SCRIPT={script}"),
+        *(
+            str(archive),
+            "-append",
+            f"console=ttyS0 quiet panic=-1 cgroup_no_v1=all {QUICKLY} GUEST_SCRIPT={script}",
+        ),
         *("-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"),
         *("-device", "virtio-9p-pci,fsdev=host,mount_tag=host"),
     )

@@ -16,10 +16,10 @@ def oci_runtime() -> str | None:
     return next((name for name in RUNTIMES if shutil.which(name)), None)
 
 
-def configure_podman(folder: Path, driver: str | None = None) -> dict[str, str]:
+def configure_podman(folder: Path, driver: str | None = None, runtime: str | None = None) -> dict[str, str]:
     """Return the variables of a podman with a store of its own in a folder.
 
-    Without `driver`, it is the one that this folder's file system allows.
+    Without `driver`, it is the one that this folder's file system allows; without `runtime`, that of this machine.
     """
     folder.mkdir(parents=True, exist_ok=True)
     driver = driver or storage_driver(folder)
@@ -28,7 +28,7 @@ def configure_podman(folder: Path, driver: str | None = None) -> dict[str, str]:
     )
     # Stores that share their locks wait for each other's containers.
     (folder / "containers.conf").write_text(
-        f'[engine]\nruntime = "{oci_runtime() or RUNTIMES[0]}"\nevents_logger = "none"\nlock_type = "file"\n'
+        f'[engine]\nruntime = "{runtime or oci_runtime() or RUNTIMES[0]}"\nevents_logger = "none"\nlock_type = "file"\n'
         f'tmp_dir = "{folder}/engine"\n'
     )
     return {

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from solstice_cli.demo.local_images import pack
 from tests.container_jobs import MEMORY, PROCESSES
 from tests.escapes import CONTROL, succeeded
 from tests.integration.orchestrator.worker.guest_jobs import CPUS, GROUP, HOMES, RESULT, USER
-from tests.servers.podman import PROGRAMS, podman_is_installed
+from tests.servers.podman import IMAGE, PROGRAMS, configured_store, podman_is_installed
 from tests.servers.qemu_guest import run_in_guest, why_no_guest
 
 CHECKOUT = Path(__file__).parents[4]
@@ -29,9 +30,11 @@ PREPARE = """
 cd {checkout}
 export PATH={path} PYTHONPATH={modules} PYTHONDONTWRITEBYTECODE=1
 cp {archive} /mnt/image.tar
-
-mkdir -p /mnt/etc /mnt/root/tmp /mnt/user/tmp /run/user/{user} {group}
+mkdir -p /mnt/etc /mnt/root/tmp /mnt/root/podman /mnt/user/tmp /run/user/{user} {group}
+cp -a {images} /mnt/root/podman/graph
 chown -R {user}:{user} /mnt/user /run/user/{user}
+# `podman info` asks dpkg to which package each of its programs belongs, and that reads a file of every package.
+mount -t tmpfs none /var/lib/dpkg
 for each in passwd group subuid subgid; do
     cp /etc/$each /mnt/etc/$each
     case $each in
@@ -51,7 +54,7 @@ done
 echo '+cpu +memory +pids' > /sys/fs/cgroup/cgroup.subtree_control
 cd {group} && chown {user}:{user} . cgroup.procs cgroup.subtree_control && cd -
 """
-JOBS = "exec {python} -m tests.integration.orchestrator.worker.guest_jobs /mnt/image.tar"
+JOBS = "exec {python} -m tests.integration.orchestrator.worker.guest_program /mnt/image.tar"
 CONTRACT = """
 echo 0 > {group}/cgroup.procs
 export HOME=/mnt/user TMPDIR=/mnt/user/tmp XDG_RUNTIME_DIR=/run/user/{user} SOLSTICE_TEST_ROOTLESS=user
@@ -62,7 +65,12 @@ exec setpriv --reuid={user} --regid={user} --clear-groups \\
 
 def written_in_guest(folder: Path, script_end: str, seconds: float = SECONDS) -> str:
     """What a script wrote in the guest."""
+    # For root in a store of the machine itself: in the guest an import takes long. A user's podman finds no image in a copy.
+    store = configured_store(folder / "podman", "vfs")
     pack(folder / "image.tar", PROGRAMS)
+    store.run("import", "--quiet", str(folder / "image.tar"), IMAGE)
+    # What podman remembers beside images names the places of that store.
+    shutil.rmtree(folder / "podman" / "graph" / "libpod")
     script = folder / "script"
     script.write_text(
         (PREPARE + script_end).format(
@@ -71,6 +79,7 @@ def written_in_guest(folder: Path, script_end: str, seconds: float = SECONDS) ->
             modules=shlex.quote(os.pathsep.join(filter(None, sys.path))),
             python=shlex.quote(sys.executable),
             archive=shlex.quote(str(folder / "image.tar")),
+            images=shlex.quote(str(folder / "podman" / "graph")),
             closed=shlex.join(map(str, closed_folders())),
             user=USER,
             group=GROUP,
