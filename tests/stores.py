@@ -59,6 +59,7 @@ def store_file(directory: Path) -> Path:
 
     Its schema is there already: more than a hundred statements make it.
     """
+    directory.mkdir(parents=True, exist_ok=True)
     file = directory / "store.db"
     file.write_bytes(_schema())
     return file

@@ -33,6 +33,12 @@ async def line(rabbitmq_vhost: Vhost, tmp_path: Path) -> AsyncIterator[Deploymen
         yield opened
 
 
+@pytest.fixture
+def gated_job(tmp_path: Path) -> GatedJob:
+    """One whose runs share a concurrency group."""
+    return GatedJob(tmp_path, WORKFLOW)
+
+
 async def publish(line: Deployment, gated_job: GatedJob, *sources: str) -> None:
     """Publish one v1 request for each source, without the optional `schema_version`."""
     async with await aio_pika.connect(line.vhost.url) as connection:

@@ -55,7 +55,7 @@ async def test_the_error_about_a_password_says_how_to_escape_it_and_does_not_sho
 
 
 def test_options_of_the_broker_s_url_are_not_printed() -> None:
-    url = "amqps://u:p@broker.example/%2f?password=hidden"
+    url = "amqps://u:p@broker.example/%2f?name=hidden"
     broker = RabbitMQBroker(url, name="x", confirm_timeout_seconds=1.0, rng=random.Random(0))
     assert broker.url == "amqps://u@broker.example:5671/%2F"
 
