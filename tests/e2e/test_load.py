@@ -70,6 +70,32 @@ def test_webhooks_with_a_wrong_secret_are_not_accepted(up: SolsticeUp) -> None:
     assert "2 not accepted: answered 401" in done.stdout
 
 
+def test_what_was_not_sent_in_time_is_counted(up: SolsticeUp) -> None:
+    done = load(up.home, "-n", "20", "--rate", "1", "--timeout", "4", "--mix", "noop=1", "--json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["good"], report["requests"]) == (1, False, 20)
+    assert report["unsent"] >= 15
+    assert (report["lost"], report["wrong"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--by", "webhook", "--webhook-url", "nonsense"), 2, "is no URL"),
+        (("--by", "webhook", "--source", "manual"), 2, "choose github, forgejo, gitea or gitlab"),
+        (("--amqp-url", "amqp://127.0.0.1:1/", "--enqueue-connect-seconds", "1"), 3, "127.0.0.1:1"),
+    ],
+    ids=["no URL", "no forge", "no broker"],
+)
+def test_what_cannot_be_reached_is_named_without_a_traceback(
+    up: SolsticeUp, words: tuple[str, ...], code: int, message: str
+) -> None:
+    done = load(up.home, "-n", "1", *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
 def test_without_an_orchestrator_nothing_is_sent(tmp_path: Path) -> None:
     done = load(tmp_path, "-n", "1")
     assert done.returncode == 3

@@ -186,16 +186,16 @@ async def _carried_out(
             watch.answered(batch)
             progress.sent(len(course.sent))
 
-        async def send() -> None:
-            async with load.sender() as sender:
-                await send_all(sender, load.plan.drawn(), answered)
+        async def send(sender: LoadSender) -> None:
+            await send_all(sender, load.plan.drawn(), answered)
             course.all_sent = True
 
-        try:
-            async with asyncio.timeout(load.timeout_seconds), asyncio.TaskGroup() as group:
-                group.create_task(send())
-                group.create_task(watch.until_ended(course.accepted, progress.ended))
-        except TimeoutError:
-            # What is known by now is judged.
-            await watch.read()
-        return judged(course.sent, await watch.seen())
+        async with load.sender() as sender:
+            try:
+                async with asyncio.timeout(load.timeout_seconds), asyncio.TaskGroup() as group:
+                    group.create_task(send(sender))
+                    group.create_task(watch.until_ended(course.accepted, progress.ended))
+            except TimeoutError:
+                # What is known by now is judged.
+                await watch.read()
+        return judged(course.sent, await watch.seen(), requests=load.plan.requests)

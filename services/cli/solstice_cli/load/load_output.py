@@ -94,6 +94,7 @@ def report_lines(report: LoadReport) -> list[str]:
     """Return the lines; none is longer than 60 columns, except for what is wrong."""
     lines = [
         f"accepted  {report.accepted} of {report.requests}{_speed(report.accepted, report.send_seconds)}",
+        f"unsent    {report.unsent}",
         f"ended     {report.ended}{_speed(report.ended, report.run_seconds)}",
         *(f"          {count} {state}" for state, count in sorted(report.states.items())),
         f"lost      {report.lost}",

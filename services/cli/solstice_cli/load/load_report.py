@@ -60,6 +60,8 @@ class LoadReport:
     """What became of a load."""
 
     requests: int
+    unsent: int
+    """Not sent, or not answered, when the time was over."""
     accepted: int
     refusals: Mapping[str, int]
     """Requests that were not accepted, by the reason."""
@@ -91,11 +93,12 @@ class LoadReport:
     @property
     def good(self) -> bool:
         """Whether all that was asked for was accepted and ended once, as it has to."""
-        return not (self.lost or self.unfinished or self.duplicated or self.wrong or self.refusals)
+        bad = (self.unsent, self.lost, self.unfinished, self.duplicated, self.wrong)
+        return not (any(bad) or self.refusals)
 
 
-def judged(sent: Sequence[Sent], seen: Mapping[int, Seen]) -> LoadReport:
-    """Return the report over all that was sent.
+def judged(sent: Sequence[Sent], seen: Mapping[int, Seen], *, requests: int) -> LoadReport:
+    """Return the report over so many requests, of which these were sent.
 
     `seen` is by the number of the request.
     """
@@ -111,7 +114,8 @@ def judged(sent: Sequence[Sent], seen: Mapping[int, Seen]) -> LoadReport:
     first_due = min((each.due_at for each in sent), default=0.0)
     lost = [each for each in accepted if each.request.number not in seen]
     return LoadReport(
-        requests=len(sent),
+        requests=requests,
+        unsent=requests - len(sent),
         accepted=len(accepted),
         refusals=dict(Counter(each.refusal for each in sent if each.refusal is not None)),
         ended=len(ended),

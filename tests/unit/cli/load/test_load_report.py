@@ -1,13 +1,14 @@
 """A load is judged by what the API shows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import pytest
 
 from solstice_cli.load.load_output import report_lines
 from solstice_cli.load.load_plan import JobKind, LoadRequest
-from solstice_cli.load.load_report import Document, Seen, Sent, judged
+from solstice_cli.load.load_report import Document, LoadReport, Seen, Sent
+from solstice_cli.load.load_report import judged as judged_of
 from solstice_common.values.times import format_timestamp, parse_timestamp
 
 BEGAN = parse_timestamp("2026-01-31T12:00:00Z").timestamp()
@@ -43,6 +44,16 @@ def attempt(state: str, reason: str, started: float = 7) -> Document:
 def seen(number: int, state: str = "succeeded", attempts: Sequence[Document] = ()) -> Seen:
     tries = {f"job-{number}": attempts} if attempts else {}
     return Seen(runs=[run(number, state)], jobs=[job(number)], attempts=tries)
+
+
+def judged(sent: Sequence[Sent], seen: Mapping[int, Seen]) -> LoadReport:
+    """The report where every request was sent."""
+    return judged_of(sent, seen, requests=len(sent))
+
+
+def test_what_was_never_sent_is_counted_and_not_good() -> None:
+    report = judged_of([sent(1)], {1: seen(1)}, requests=3)
+    assert (report.requests, report.unsent, report.lost, report.good) == (3, 2, 0, False)
 
 
 def test_all_that_ended_once_as_it_has_to_is_good() -> None:
