@@ -32,6 +32,15 @@ app = typer.Typer(
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
+WebhookSecret = Annotated[
+    str | None,
+    typer.Option(
+        help="Webhook secret.",
+        envvar="SOLSTICE_WEBHOOK_SECRET",
+        show_default="the one 'solstice up' made",
+    ),
+]
+
 
 @app.callback()
 def _group() -> None:
@@ -59,14 +68,7 @@ def send(
     repo_full_name: Annotated[
         str | None, typer.Option(help="OWNER/NAME.", show_default="the end of the URL")
     ] = None,
-    secret: Annotated[
-        str | None,
-        typer.Option(
-            help="Webhook secret.",
-            envvar="SOLSTICE_WEBHOOK_SECRET",
-            show_default="the one 'solstice up' made",
-        ),
-    ] = None,
+    secret: WebhookSecret = None,
     delivery_id: Annotated[str | None, typer.Option(help="Delivery id.", show_default="a new one")] = None,
     as_json: Annotated[bool, json_option(prints="Print the answer as JSON.")] = False,
 ) -> None:

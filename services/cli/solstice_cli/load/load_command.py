@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from solstice_cli.commands.enqueue import LocalEnqueueSettings
-from solstice_cli.commands.webhook import webhook_secret, webhook_target
+from solstice_cli.commands.webhook import WebhookSecret, webhook_secret, webhook_target
 from solstice_cli.load.load_output import LoadBars, load_bars, print_report
 from solstice_cli.load.load_plan import DEFAULT_MIX, JobKind, LoadPlan, parse_mix, parse_priorities
 from solstice_cli.load.load_report import LoadReport, Sent, judged
@@ -78,14 +78,7 @@ def load(
         str | None,
         typer.Option(help="Address of forge-integration.", show_default="that of the running 'solstice up'"),
     ] = None,
-    secret: Annotated[
-        str | None,
-        typer.Option(
-            help="Webhook secret.",
-            envvar="SOLSTICE_WEBHOOK_SECRET",
-            show_default="the one 'solstice up' made",
-        ),
-    ] = None,
+    secret: WebhookSecret = None,
     repo_url: Annotated[
         str | None,
         typer.Option(

@@ -17,11 +17,10 @@ from solstice_cli.load.load_report import Sent
 from solstice_cli.load.load_repository import BRANCH_PREFIX
 from solstice_common.addresses.http_client import http_client
 from solstice_common.addresses.system_errors import cause_in_words
-from solstice_common.broker import Broker, open_broker
+from solstice_common.broker import Broker
 from solstice_common.messages import Source, derive_request_id
-from solstice_common.signing.signer import signing
-from solstice_common.topology import QueueType, jobs_route
-from solstice_forge.commands.enqueue import EnqueueInput, EnqueueSettings, job_request
+from solstice_common.topology import jobs_route
+from solstice_forge.commands.enqueue import EnqueueInput, EnqueueSettings, job_request, open_for_requests
 from solstice_forge.relay.publication import publication
 
 CALLS_AT_ONCE: Final = 64
@@ -106,18 +105,8 @@ class QueuePublisher:
     @staticmethod
     @asynccontextmanager
     async def open(settings: EnqueueSettings, target: Target) -> AsyncIterator["QueuePublisher"]:
-        """A sender to the broker of the settings.
-
-        Raises BrokerUnavailable, RightMissing, TopologyMismatch.
-        """
-        async with open_broker(
-            settings.amqp_url,
-            name="solstice load",
-            confirm_timeout_seconds=settings.enqueue_confirm_seconds,
-        ) as opened:
-            broker = signing(opened, settings)
-            await broker.ready(settings.enqueue_connect_seconds)
-            await broker.declare(jobs_route(settings).topology(QueueType(settings.amqp_queue_type)))
+        """A sender to the broker of the settings; raises what `open_for_requests` raises."""
+        async with open_for_requests(settings, "solstice load") as broker:
             yield QueuePublisher(broker, settings, target)
 
     async def send(self, requests: Sequence[LoadRequest]) -> Sequence[str | None]:

@@ -5,6 +5,8 @@ It can wait for the result.
 
 import asyncio
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -12,7 +14,7 @@ from typing import Final
 import orjson
 from pydantic import Field
 
-from solstice_common.broker import Published, PublishStatus, open_broker
+from solstice_common.broker import Broker, Published, PublishStatus, open_broker
 from solstice_common.cli.local_repository import as_url
 from solstice_common.errors import ConfigurationError, InvalidMessage, RightMissing
 from solstice_common.messages import JobRequestV1, derive_request_id
@@ -103,20 +105,28 @@ def job_request(request_input: EnqueueInput, *, now: datetime, new_id: uuid.UUID
         raise ConfigurationError(f"this is no job request: {error.detail}") from None
 
 
-async def publish(request: JobRequestV1, settings: EnqueueSettings) -> Published:
-    """Declare the topology and publish; retry an unknown outcome with the same key.
+@asynccontextmanager
+async def open_for_requests(settings: EnqueueSettings, name: str) -> AsyncIterator[Broker]:
+    """A broker that takes requests: connected, with the topology declared.
 
-    Raises BrokerUnavailable, RightMissing, TopologyMismatch.
+    It signs where the settings say so. Raises BrokerUnavailable, RightMissing, TopologyMismatch.
     """
     async with open_broker(
-        settings.amqp_url,
-        name="solstice enqueue",
-        confirm_timeout_seconds=settings.enqueue_confirm_seconds,
+        settings.amqp_url, name=name, confirm_timeout_seconds=settings.enqueue_confirm_seconds
     ) as opened:
         broker = signing(opened, settings)
         await broker.ready(settings.enqueue_connect_seconds)
-        jobs = jobs_route(settings)
-        await broker.declare(jobs.topology(QueueType(settings.amqp_queue_type)))
+        await broker.declare(jobs_route(settings).topology(QueueType(settings.amqp_queue_type)))
+        yield broker
+
+
+async def publish(request: JobRequestV1, settings: EnqueueSettings) -> Published:
+    """Declare the topology and publish; retry an unknown outcome with the same key.
+
+    Raises what `open_for_requests` raises.
+    """
+    jobs = jobs_route(settings)
+    async with open_for_requests(settings, "solstice enqueue") as broker:
         for attempt in range(1, TRIES + 1):
             message = publication(request.encode(), jobs, attempt=attempt)
             (published,) = await broker.publish([message])

@@ -24,7 +24,7 @@ Change = Callable[[str], None]
 def change(store_url: str, request: pytest.FixtureRequest) -> Change:
     """Change the database directly."""
     if not store_url.startswith("sqlite"):
-        return request.getfixturevalue("store_database").query  # type: ignore[no-any-return]  # a fixture's
+        return request.getfixturevalue("store_database").query  # type: ignore[no-any-return]  # pytest types no fixture that is asked for by name
 
     def sqlite(statement: str) -> None:
         with closing(

@@ -32,6 +32,7 @@ def image() -> Path:
     # The image takes minutes to make, and minutes to boot: too long for each run of the tests.
     if not CLOUD_IMAGE:
         pytest.skip("not asked for: SOLSTICE_TEST_CLOUD_IMAGE=1 asks for it")
+    # It is made of Debian's packages, which takes root and a Debian.
     if missing := why_no_cloud_image():
         pytest.skip(f"not asked for: there is no image, since {missing}")
     return cloud_image()

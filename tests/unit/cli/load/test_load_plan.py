@@ -1,6 +1,7 @@
 """What a load sends, and when."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,8 @@ from solstice_common.messages import Priority
 from solstice_common.messages.states import RunState
 
 
-def plan(**changes: object) -> LoadPlan:
-    whole: dict[str, object] = {
+def plan(**changes: Any) -> LoadPlan:
+    whole: dict[str, Any] = {
         "requests": 10,
         "mix": {JobKind.NOOP: 1},
         "priorities": {},
@@ -21,7 +22,7 @@ def plan(**changes: object) -> LoadPlan:
         "rate": None,
         **changes,
     }
-    return LoadPlan(**whole)  # type: ignore[arg-type]  # a test's changes to a whole plan
+    return LoadPlan(**whole)
 
 
 def test_requests_are_numbered_and_spread_over_the_repositories() -> None:
