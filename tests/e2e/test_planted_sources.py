@@ -15,6 +15,7 @@ from tests.e2e.test_planted_secrets import API, PAGES, PASSWORD, printed, seen
 from tests.polling import wait_until_true
 from tests.servers.forge_api import Reply, Request, forge_api
 from tests.servers.solstice_up import SolsticeUp, repository, solstice_up
+from tests.used_folders import files_in_use
 
 TOKEN = f"token-{PASSWORD}"
 SOURCES = """
@@ -65,7 +66,7 @@ def rows(file: Path) -> str:
 
 def stored(up: SolsticeUp) -> list[str]:
     """The rows of each SQLite file of `up`."""
-    return [rows(file) for file in up.home.rglob("*") if file.suffix in {".sqlite", ".sqlite3"}]
+    return [rows(file) for file in files_in_use(up.home) if file.suffix in {".sqlite", ".sqlite3"}]
 
 
 async def is_stored(up: SolsticeUp, words: str) -> bool:
@@ -121,7 +122,7 @@ async def test_secrets_of_the_sources_are_nowhere(tmp_path: Path, monkeypatch: p
             in_rows = stored(up)
         assert TOKEN in {request.headers.get("private-token") for request, _ in forge.calls}
     assert len(in_rows) == 3
-    files = [each.read_bytes().decode(errors="replace") for each in up.home.rglob("*") if each.is_file()]
+    files = [each.read_bytes().decode(errors="replace") for each in files_in_use(up.home)]
     for text in (*reported, *in_rows, *files):
         assert seen(text, *key.splitlines()[1:3]) == [], text[:200]
         assert "Traceback" not in text

@@ -13,6 +13,7 @@ from tests.servers.git_servers import AskingServer, git_backend, http_server
 from tests.servers.lfs_store import LfsStore
 from tests.servers.solstice_up import SolsticeUp, solstice_up
 from tests.servers.ssh_server import make_key, ssh_server
+from tests.used_folders import contents_in_use
 
 TOKEN = "plaNted-0c5e8b21aa"
 WHOLE = """
@@ -111,6 +112,6 @@ def test_the_services_keep_neither_token_nor_key(up: SolsticeUp, places: Private
     assert given == {places.asking.authorization}
     key = (places.folder / "deploy-key").read_bytes().splitlines()[1]
     forms = (TOKEN.encode(), places.asking.authorization.removeprefix("Basic ").encode(), key)
-    files = [path for path in up.home.rglob("*") if path.is_file()]
-    assert {"up.log"} < {path.name for path in files}
-    assert [path.name for path in files if any(form in path.read_bytes() for form in forms)] == []
+    contents = contents_in_use(up.home)
+    assert {"up.log"} < {path.name for path in contents}
+    assert [path.name for path, content in contents.items() if any(form in content for form in forms)] == []

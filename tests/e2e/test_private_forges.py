@@ -23,6 +23,7 @@ from tests.servers.forge_integration import forge_integration
 from tests.servers.git_servers import git_backend
 from tests.servers.http_proxy import https_server
 from tests.servers.orchestrator import SharedFiles, orchestrator
+from tests.used_folders import contents_in_use
 
 MARK = "plaNted6e21"
 WORKFLOW = 'job "build" { step "look" run="test -s hello.txt"; }'
@@ -126,9 +127,13 @@ class PrivateForges:
 
     def files_with(self, forms: Collection[str]) -> list[str]:
         """The files that hold one of these texts, other than the operator's secrets."""
-        files = [path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".secret"]
-        assert {"broker.db", "store.db", "inbox.db"} <= {path.name for path in files}
-        return [path.name for path in files if any(form.encode() in path.read_bytes() for form in forms)]
+        contents = contents_in_use(self.folder)
+        assert {"broker.db", "store.db", "inbox.db"} <= {path.name for path in contents}
+        return [
+            path.name
+            for path, content in contents.items()
+            if path.suffix != ".secret" and any(form.encode() in content for form in forms)
+        ]
 
     def users_seen(self) -> dict[str, str]:
         """The user beside the token of each kind, as the forge saw it."""

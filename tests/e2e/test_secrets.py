@@ -9,6 +9,7 @@ import pytest
 from tests.e2e.test_approval import waiting_run
 from tests.e2e.test_cli import built, wait_for
 from tests.servers.solstice_up import SolsticeUp, repository, solstice_up
+from tests.used_folders import contents_in_use
 
 SECRET = "heron-otter-reed-7731-and-more-of-it-than-base64-puts-on-one-line-of-its-own"
 WORKFLOW = """
@@ -39,7 +40,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SolsticeUp]:
 
 def stored(up: SolsticeUp) -> bytes:
     """Everything in the state directory: broker, inbox, store, logs."""
-    return b"".join(path.read_bytes() for path in up.home.rglob("*") if path.is_file())
+    return b"".join(contents_in_use(up.home).values())
 
 
 def test_job_uses_its_secret_and_no_reader_sees_it(up: SolsticeUp, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from tests.container_jobs import MEMORY, PROCESSES, RULES, ContainerJobs, contai
 from tests.executor_harness import AS_OTHER_USER, NEEDS_OTHER_USER
 from tests.servers.image_registry import ImageRegistry, image_registry
 from tests.servers.podman import IMAGE, SERVER, SHELL_ONLY, PodmanStore, networks_can_be_made, podman_store
+from tests.used_folders import files_in_use
 
 PASSWORD = "heron-otter-reed-7731"
 FREEBIND = 15
@@ -129,7 +130,7 @@ def processes_with(text: str) -> list[str]:
 
 
 def shows(folder: Path, text: str) -> list[str]:
-    return [str(file) for file in folder.rglob("*") if file.is_file() and text in content(file)]
+    return [str(file) for file in files_in_use(folder) if text in content(file)]
 
 
 def content(file: Path) -> str:
