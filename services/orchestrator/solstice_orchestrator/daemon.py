@@ -17,13 +17,9 @@ from solstice_common.topology import CANCELS, QueueType, full_topology, jobs_rou
 from solstice_orchestrator.domain.trust import parse_sources
 from solstice_orchestrator.git.heads import head_of
 from solstice_orchestrator.log_events import LogEvent
-from solstice_orchestrator.opening import (
-    Components,
-    StoppedWhileOpening,
-    open_components,
-    open_own_broker,
-    retry_until_available,
-)
+from solstice_orchestrator.opening.awaited_store import StoppedWhileOpening, retry_until_available
+from solstice_orchestrator.opening.components import Components, open_components
+from solstice_orchestrator.opening.parts import broker_of
 from solstice_orchestrator.scheduling.workers import WorkerState
 from solstice_orchestrator.settings import OrchestratorSettings
 from solstice_orchestrator.stages.backlog import JobBacklog, run_backlog
@@ -266,7 +262,7 @@ async def _left_requests(components: Components, intake: Callable[[Broker], Inta
         return
     left = LeftRequests(
         broker=components.broker,
-        open_broker=functools.partial(open_own_broker, settings, components.metrics),
+        open_broker=functools.partial(broker_of, settings, components.metrics),
         intake=intake,
         queue_type=QueueType(settings.amqp_queue_type),
         prefetch=settings.amqp_prefetch,
