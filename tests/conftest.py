@@ -13,7 +13,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from solstice_orchestrator.processes.control_groups import own_place, sweep_empty
+from solstice_orchestrator.processes.control_groups import own_group, sweep_empty
 from solstice_orchestrator.store import JobStore, open_store
 from tests.gated_jobs import GatedJob
 from tests.servers.nats_server import NatsServer
@@ -94,9 +94,9 @@ def logs_as_they_were() -> Iterator[None]:
 
 def pytest_unconfigure() -> None:
     """Remove the empty control groups of orchestrators that tests killed."""
-    place = own_place()
-    if place is not None:
-        sweep_empty(place)
+    group = own_group()
+    if group is not None:
+        sweep_empty(group)
 
 
 def pytest_report_header() -> list[str]:

@@ -37,14 +37,14 @@ NEEDS_DISKS = pytest.mark.skipif(
 
 def _may_group() -> bool:
     """Whether this process may make control groups in its own group."""
-    place = (
-        control_groups.our_place(
+    group = (
+        control_groups.group_directory(
             *(Path(f"/proc/self/{name}").read_text().splitlines() for name in ("cgroup", "mountinfo"))
         )
         if Path("/proc/self/cgroup").exists()
         else None
     )
-    return place is not None and os.access(place, os.W_OK) and os.access(f"{place}/cgroup.procs", os.W_OK)
+    return group is not None and os.access(group, os.W_OK) and os.access(f"{group}/cgroup.procs", os.W_OK)
 
 
 GROUPS = pytest.mark.skipif(

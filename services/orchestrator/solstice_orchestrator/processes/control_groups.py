@@ -127,16 +127,16 @@ async def open_group(name: str) -> AsyncIterator[ControlGroup | str]:
     Empty groups that killed orchestrators left beside it are removed first. The kernel's lock on a group says that its
     owner lives, in any namespace: it ends with the process.
     """
-    place = own_place()
-    if place is None:
+    parent = own_group()
+    if parent is None:
         yield "there are no control groups of version 2 here"
         return
-    await asyncio.to_thread(sweep_empty, place)
-    group = ControlGroup(place / f"{PREFIX}{name}")
+    await asyncio.to_thread(sweep_empty, parent)
+    group = ControlGroup(parent / f"{PREFIX}{name}")
     try:
         lock = await asyncio.to_thread(_make_locked, group.path)
     except OSError as error:
-        yield f"no group may be made in {place}: {error.strerror}"
+        yield f"no group may be made in {parent}: {error.strerror}"
         return
     try:
         try:
@@ -147,16 +147,16 @@ async def open_group(name: str) -> AsyncIterator[ControlGroup | str]:
         os.close(lock)
 
 
-def own_place() -> Path | None:
+def own_group() -> Path | None:
     """Return the directory of this process's group; None without control groups of version 2."""
-    place = our_place(_lines("/proc/self/cgroup"), _lines("/proc/self/mountinfo"))
-    return None if place is None else Path(place)
+    parent = group_directory(_lines("/proc/self/cgroup"), _lines("/proc/self/mountinfo"))
+    return None if parent is None else Path(parent)
 
 
-def sweep_empty(place: Path) -> int:
+def sweep_empty(parent: Path) -> int:
     """Remove groups that have neither an owner nor a process; return how many."""
     swept = 0
-    for path in place.glob(f"{PREFIX}*"):
+    for path in parent.glob(f"{PREFIX}*"):
         try:
             lock = _locked(path)
         except OSError:
@@ -204,7 +204,7 @@ def left_by(name: str, recorded: str) -> ControlGroup | None:
     return ControlGroup(Path(path)) if path.is_absolute() and path.name == f"{PREFIX}{name}" else None
 
 
-def our_place(cgroup: Iterable[str], mounts: Iterable[str]) -> str | None:
+def group_directory(cgroup: Iterable[str], mounts: Iterable[str]) -> str | None:
     """Return the directory of a process's group, read from /proc/PID/cgroup and /proc/PID/mountinfo."""
     own_line = next((line.removeprefix("0::") for line in cgroup if line.startswith("0::/")), None)
     if own_line is None or own_line.startswith("/.."):
@@ -213,11 +213,11 @@ def our_place(cgroup: Iterable[str], mounts: Iterable[str]) -> str | None:
         fields, _, kind = line.partition(" - ")
         if kind.split(" ")[0] != "cgroup2":
             continue
-        root, place = (
+        root, mount_point = (
             _OCTAL.sub(lambda match: chr(int(match[1], 8)), field) for field in fields.split(" ")[3:5]
         )
         if PurePosixPath(own_line).is_relative_to(root):
-            return str(PurePosixPath(place) / PurePosixPath(own_line).relative_to(root))
+            return str(PurePosixPath(mount_point) / PurePosixPath(own_line).relative_to(root))
     return None
 
 

@@ -124,7 +124,7 @@ OWNS = """
 import asyncio, sys
 from pathlib import Path
 from solstice_orchestrator.processes import control_groups
-control_groups.own_place = lambda: Path(sys.argv[1])
+control_groups.own_group = lambda: Path(sys.argv[1])
 async def main():
     async with control_groups.open_group("owned") as group:
         assert group.below("attempt")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice_orchestrator.processes.control_groups import ControlGroup, left_by, our_place
+from solstice_orchestrator.processes.control_groups import ControlGroup, group_directory, left_by
 from tests.executor_harness import remove_nested
 
 V2 = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
@@ -18,7 +18,7 @@ SERVICE = "0::/system.slice/orchestrator.service"
 
 
 @pytest.mark.parametrize(
-    ("cgroup", "mounts", "place"),
+    ("cgroup", "mounts", "directory"),
     [
         ([SERVICE], [V2], "/sys/fs/cgroup/system.slice/orchestrator.service"),
         (["0::/"], [V2], "/sys/fs/cgroup"),
@@ -36,8 +36,10 @@ SERVICE = "0::/system.slice/orchestrator.service"
         "another part", "outside the namespace", "version 1 alone", "not mounted", "no Linux",
     ],
 )  # fmt: skip
-def test_our_place_is_found(cgroup: list[str], mounts: list[str], place: str | None) -> None:
-    assert our_place(cgroup, mounts) == place
+def test_the_directory_of_our_group_is_found(
+    cgroup: list[str], mounts: list[str], directory: str | None
+) -> None:
+    assert group_directory(cgroup, mounts) == directory
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes import container_step
 from solstice_orchestrator.processes.completion import run_to_completion
-from solstice_orchestrator.processes.control_groups import own_place
+from solstice_orchestrator.processes.control_groups import own_group
 from solstice_orchestrator.worker.executors.containers.container_facts import judged, read_facts
 from solstice_orchestrator.worker.executors.containers.container_groups import (
     ROOT,
@@ -84,7 +84,7 @@ class PodmanLauncher:
     """The control group above those of all attempts; None: the orchestrator is root, and they are at the top."""
 
     @asynccontextmanager
-    async def launch(self, execution: Execution, place: Workspace) -> AsyncIterator[Launch | Outcome]:
+    async def launch(self, execution: Execution, workspace: Workspace) -> AsyncIterator[Launch | Outcome]:
         plan = container_plan(execution, self.rules)
         if isinstance(plan, Outcome):
             yield plan
@@ -99,10 +99,10 @@ class PodmanLauncher:
         if isinstance(found, Outcome):
             yield found
             return
-        name, image = container_name(place), f"{plan.image.partition('@')[0]}@{found.own.digest}"
+        name, image = container_name(workspace), f"{plan.image.partition('@')[0]}@{found.own.digest}"
         await execution.image_found(image)
         try:
-            failure = await self._create(plan, found, name, place)
+            failure = await self._create(plan, found, name, workspace)
             if failure:
                 yield failure
                 return
@@ -117,28 +117,28 @@ class PodmanLauncher:
             with ExitStack() as pipes:
                 # Until the end: process 1 of the container ends when its standard input does.
                 for pipe in PIPES:
-                    pipes.callback(os.close, os.open(place.root / pipe, os.O_RDWR | os.O_CLOEXEC))
-                launched = self._launched(execution, place, plan, found, image)
+                    pipes.callback(os.close, os.open(workspace.root / pipe, os.O_RDWR | os.O_CLOEXEC))
+                launched = self._launched(execution, workspace, plan, found, image)
                 yield replace(launched, storage=storage)
         finally:
             names = [*(container_of(service, name) for service in plan.services), name]
-            await run_to_completion(self._remove(names, place), f"removal of {name}")
+            await run_to_completion(self._remove(names, workspace), f"removal of {name}")
 
     async def _create(
-        self, plan: ContainerPlan, found: JobImages, name: str, place: Workspace
+        self, plan: ContainerPlan, found: JobImages, name: str, workspace: Workspace
     ) -> Outcome | None:
         """Create the containers; return the outcome of an attempt for which that fails."""
         for pipe in PIPES:
-            os.mkfifo(place.root / pipe, 0o600)
-        group = group_of(place.root.parent.name, place.root.name, self.base or "")
-        mounts = {SOURCE: place.source, HOME: place.home, TEMPORARY: place.temporary}
+            os.mkfifo(workspace.root / pipe, 0o600)
+        group = group_of(workspace.root.parent.name, workspace.root.name, self.base or "")
+        mounts = {SOURCE: workspace.source, HOME: workspace.home, TEMPORARY: workspace.temporary}
         user = None
         if self.base is None:
-            user = user_of(place.root.name)
+            user = user_of(workspace.root.name)
             for directory in mounts.values():
                 await asyncio.to_thread(_give, directory, user)
         else:
-            (place.root / BASE).write_text(self.base)
+            (workspace.root / BASE).write_text(self.base)
             await asyncio.to_thread(make_group, group)
         created = await self.podman.run(
             *create_arguments(
@@ -146,22 +146,26 @@ class PodmanLauncher:
                 name=name,
                 image_id=found.own.image_id,
                 user=user,
-                labels={LABEL: str(place.root.parent)},
+                labels={LABEL: str(workspace.root.parent)},
                 group=group,
-                directory=str(place.root),
+                directory=str(workspace.root),
                 mounts={
                     **{inside: str(path) for inside, path in mounts.items()},
-                    f"{SCRIPTS}:ro": str(place.scripts),
+                    f"{SCRIPTS}:ro": str(workspace.scripts),
                 },
                 rlimits=self.rlimits,
             )
         )
         if not created.code:
-            problem = await self.images.shell_problem(plan.image, found.own, name, place.root / "shell")
+            problem = await self.images.shell_problem(plan.image, found.own, name, workspace.root / "shell")
             if problem or not found.services:
                 return problem
             failed = await create_services(
-                self.podman, found.services, job_container=name, place=place, rlimits=self.service_rlimits
+                self.podman,
+                found.services,
+                job_container=name,
+                workspace=workspace,
+                rlimits=self.service_rlimits,
             )
             if failed is None:
                 return None
@@ -176,15 +180,15 @@ class PodmanLauncher:
         )
 
     def _launched(
-        self, execution: Execution, place: Workspace, plan: ContainerPlan, found: JobImages, image: str
+        self, execution: Execution, workspace: Workspace, plan: ContainerPlan, found: JobImages, image: str
     ) -> Launch:
-        name = container_name(place)
-        (place.root / "limits").write_text(json.dumps(limits_of(plan)), encoding="utf-8")
-        place.scripts.chmod(0o755)
-        step_command = (sys.executable, "-I", "-S", container_step.__file__, str(place.root))
+        name = container_name(workspace)
+        (workspace.root / "limits").write_text(json.dumps(limits_of(plan)), encoding="utf-8")
+        workspace.scripts.chmod(0o755)
+        step_command = (sys.executable, "-I", "-S", container_step.__file__, str(workspace.root))
         commands = []
         for number, step in enumerate(execution.spec.steps):
-            script = place.scripts / f"{number + 1:03}.sh"
+            script = workspace.scripts / f"{number + 1:03}.sh"
             script.write_text(step.run + "\n", encoding="utf-8")
             script.chmod(0o644)
             commands.append((*step_command, str(number), f"{SCRIPTS}/{script.name}"))
@@ -196,10 +200,10 @@ class PodmanLauncher:
             **variables_of(execution, SOURCE),
         }
 
-        outputs = outputs_of(plan, name, place)
+        outputs = outputs_of(plan, name, workspace)
 
         def judged_by_facts(outcome: Outcome) -> Outcome:
-            file = place.root / "facts"
+            file = workspace.root / "facts"
             facts = read_facts(file.read_text() if file.exists() else "")
             tails = {service: output.tail.decode(errors="replace") for service, output in outputs.items()}
             ended = judged(outcome, facts, plan, tails)
@@ -209,7 +213,7 @@ class PodmanLauncher:
             directory=Path("/"),
             environment=environment,
             commands=commands,
-            setup=with_services(plan, name, place, (*step_command, "start", *COMMAND, "start", name)),
+            setup=with_services(plan, name, workspace, (*step_command, "start", *COMMAND, "start", name)),
             own_environment=self.podman.environment,
             prefix=container_step.PREFIX,
             isolates=True,
@@ -218,8 +222,8 @@ class PodmanLauncher:
             judged=judged_by_facts,
         )
 
-    async def _remove(self, names: Sequence[str], place: Workspace) -> None:
-        directories = (place.root, *place.root.glob(f"{SERVICES}/*"))
+    async def _remove(self, names: Sequence[str], workspace: Workspace) -> None:
+        directories = (workspace.root, *workspace.root.glob(f"{SERVICES}/*"))
         # With the job's container podman removes those that depend on it. Versions before 4.0 do not know that.
         which: Sequence[str] = ("--depend", names[-1]) if names[1:] else names
         for _ in range(REMOVALS):
@@ -231,12 +235,14 @@ class PodmanLauncher:
                 break
         else:
             LOG.error(LogEvent.CONTAINER_NOT_REMOVED, container=names[-1], detail=removed.problem)
-        await asyncio.to_thread(remove_groups, place.root.parent.name, place.root.name, self.base or "")
+        await asyncio.to_thread(
+            remove_groups, workspace.root.parent.name, workspace.root.name, self.base or ""
+        )
 
 
-def container_name(place: Workspace) -> str:
+def container_name(workspace: Workspace) -> str:
     """Return the name of the container of an attempt."""
-    return f"solstice-{place.root.name}"
+    return f"solstice-{workspace.root.name}"
 
 
 async def open_podman(environ: Mapping[str, str], rules: ContainerRules, logins: str = "") -> PodmanLauncher:
@@ -281,18 +287,18 @@ async def open_podman(environ: Mapping[str, str], rules: ContainerRules, logins:
 
 def _delegated() -> str:
     """Return the control group in which an orchestrator without root may limit its jobs."""
-    place = own_place()
-    if place is None or not (ROOT / "cgroup.controllers").exists():
+    group = own_group()
+    if group is None or not (ROOT / "cgroup.controllers").exists():
         raise ConfigurationError(
             "EXECUTOR=podman: without root, a job has limits with control groups of version 2 alone; this machine has "
             "version 1: let the orchestrator run as root, or start the machine with version 2"
         )
     try:
-        return delegated_base(place)
+        return delegated_base(group)
     except OSError as error:
         raise ConfigurationError(
             f"EXECUTOR=podman: without root, the orchestrator needs a control group that belongs to its user, with cpu, "
-            f"memory and pids (Delegate=yes of systemd); its own is {place}: {error.strerror or error}"
+            f"memory and pids (Delegate=yes of systemd); its own is {group}: {error.strerror or error}"
         ) from None
 
 

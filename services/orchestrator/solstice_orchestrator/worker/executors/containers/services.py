@@ -80,12 +80,12 @@ async def create_services(
     services: Sequence[FoundService],
     *,
     job_container: str,
-    place: Workspace,
+    workspace: Workspace,
     rlimits: Mapping[str, str],
 ) -> PodmanResult | None:
     """Create the containers; return the first creation that failed."""
     for service in services:
-        directory = place.root / SERVICES / service.plan.spec.name
+        directory = workspace.root / SERVICES / service.plan.spec.name
         directory.mkdir(mode=0o700, parents=True)
         os.mkfifo(directory / "log", 0o600)
         limits = json.dumps(limits_of(service.plan.container))
@@ -96,8 +96,8 @@ async def create_services(
                 name=container_of(service.plan, job_container),
                 network_of=job_container,
                 image_id=service.image.image_id,
-                labels={LABEL: str(place.root.parent)},
-                group=group_of(place.root.parent.name, place.root.name),
+                labels={LABEL: str(workspace.root.parent)},
+                group=group_of(workspace.root.parent.name, workspace.root.name),
                 directory=str(directory),
                 rlimits=rlimits,
             )
@@ -129,21 +129,21 @@ async def storage_of(podman: Podman, plan: ContainerPlan, job_container: str) ->
 
 
 def with_services(
-    plan: ContainerPlan, job_container: str, place: Workspace, setup: Sequence[str]
+    plan: ContainerPlan, job_container: str, workspace: Workspace, setup: Sequence[str]
 ) -> Sequence[str]:
     """Return the command that sets up the job's container and then its services."""
     if not plan.services:
         return setup
     content = json.dumps(services_file(plan, job_container))
-    (place.root / container_services.FILE).write_text(content, encoding="utf-8")
-    return (sys.executable, "-I", "-S", container_services.__file__, str(place.root), *setup)
+    (workspace.root / container_services.FILE).write_text(content, encoding="utf-8")
+    return (sys.executable, "-I", "-S", container_services.__file__, str(workspace.root), *setup)
 
 
-def outputs_of(plan: ContainerPlan, job_container: str, place: Workspace) -> Mapping[str, ServiceOutput]:
+def outputs_of(plan: ContainerPlan, job_container: str, workspace: Workspace) -> Mapping[str, ServiceOutput]:
     """Return the outputs of the services by name."""
     return {
         service.spec.name: ServiceOutput(
-            pipe=place.root / SERVICES / service.spec.name / "log",
+            pipe=workspace.root / SERVICES / service.spec.name / "log",
             left_out=f"{container_of(service, job_container)}\n".encode(),
         )
         for service in plan.services

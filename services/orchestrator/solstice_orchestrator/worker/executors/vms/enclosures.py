@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from solstice_orchestrator.processes import vm_enclosure
 from solstice_orchestrator.processes.children import child
-from solstice_orchestrator.processes.control_groups import own_place
+from solstice_orchestrator.processes.control_groups import own_group
 from solstice_orchestrator.worker.executors.containers.container_groups import (
     ROOT,
     delegated_base,
@@ -59,30 +59,30 @@ class Enclosure:
             *(["network"] if self.namespace else []),
         ]
 
-    def groups(self, place: str, attempt: str) -> Mapping[str, Path]:
+    def groups(self, workspaces: str, attempt: str) -> Mapping[str, Path]:
         """Return the groups of an attempt, by controller; version 2 has one for all."""
-        name = group_of(place, attempt).lstrip("/")
+        name = group_of(workspaces, attempt).lstrip("/")
         return {controller: parent / name for controller, parent in self.parents.items()}
 
-    def make(self, place: str, attempt: str, limits: VmLimits) -> Mapping[str, Path]:
+    def make(self, workspaces: str, attempt: str, limits: VmLimits) -> Mapping[str, Path]:
         """Make the groups of an attempt with their limits. Raises OSError."""
-        groups = self.groups(place, attempt)
+        groups = self.groups(workspaces, attempt)
         for controller, group in groups.items():
             group.mkdir(exist_ok=True)
             _limit(group, controller, limits)
         return groups
 
-    def remove(self, place: str, attempt: str) -> None:
+    def remove(self, workspaces: str, attempt: str) -> None:
         """Remove the groups of an attempt, once its processes have ended."""
         for _ in range(REMOVALS):
-            remove_groups(place, attempt, self.base)
-            if not groups_left(place, attempt, self.base):
+            remove_groups(workspaces, attempt, self.base)
+            if not groups_left(workspaces, attempt, self.base):
                 return
             time.sleep(PAUSE_SECONDS)
 
-    def has_lacked_memory(self, place: str, attempt: str) -> bool:
+    def has_lacked_memory(self, workspaces: str, attempt: str) -> bool:
         """Return whether a process of an attempt was ended for lack of memory."""
-        group = self.groups(place, attempt).get("memory")
+        group = self.groups(workspaces, attempt).get("memory")
         if group is None:
             return False
         unified = (group / "cgroup.controllers").exists()
@@ -144,11 +144,11 @@ def _parents() -> tuple[dict[str, Path], str, list[str]]:
                 lacks.append(f"{each}: {error.strerror}")
         given = (ROOT / "cgroup.subtree_control").read_text().split()
         return {each: ROOT for each in CONTROLLERS if each in given}, "", lacks
-    place = own_place()
+    group = own_group()
     try:
-        if place is None:
+        if group is None:
             raise FileNotFoundError(0, "there is none")
-        base = delegated_base(place)
+        base = delegated_base(group)
     except OSError as error:
         reason = f"no control group belongs to this user (Delegate=yes of systemd): {error.strerror or error}"
         return {}, "", [f"memory, cpu, pids: {reason}"]

@@ -46,40 +46,40 @@ class QemuLauncher:
     isolates: bool = True
 
     @asynccontextmanager
-    async def launch(self, execution: Execution, place: Workspace) -> AsyncIterator[Launch | Outcome]:
+    async def launch(self, execution: Execution, workspace: Workspace) -> AsyncIterator[Launch | Outcome]:
         plan = vm_plan(execution, self.rules)
         if isinstance(plan, Outcome):
             yield plan
             return
         execution.provisioning.begin()
         for number, step in enumerate(execution.spec.steps, start=1):
-            (place.scripts / f"{number:03}.sh").write_text(step.run + "\n", encoding="utf-8")
-        names = place.root.parent.name, place.root.name
+            (workspace.scripts / f"{number:03}.sh").write_text(step.run + "\n", encoding="utf-8")
+        names = workspace.root.parent.name, workspace.root.name
         try:
             making = asyncio.to_thread(
                 make_vm_directory,
-                place.root,
+                workspace.root,
                 plan,
                 self.accelerator,
                 self.enclosure,
-                directories={SOURCE: place.source, SCRIPTS: place.scripts},
+                directories={SOURCE: workspace.source, SCRIPTS: workspace.scripts},
                 seconds=self.rules.start_seconds,
             )
             directory = await run_to_completion(making, f"directory of the VM of {execution.job_id}")
-            yield self._launched(execution, place, plan, directory)
+            yield self._launched(execution, workspace, plan, directory)
         finally:
             await run_to_completion(
                 asyncio.to_thread(self.enclosure.remove, *names), f"removal of the groups of {names[1]}"
             )
 
-    def _launched(self, execution: Execution, place: Workspace, plan: VmPlan, directory: Path) -> Launch:
+    def _launched(self, execution: Execution, workspace: Workspace, plan: VmPlan, directory: Path) -> Launch:
         step_command = (sys.executable, "-I", "-S", vm_step.__file__, str(directory))
 
         def judged_by_facts(outcome: Outcome) -> Outcome:
             file = directory / "facts"
             facts = replace(
                 read_vm_facts(file.read_text() if file.exists() else ""),
-                starved=self.enclosure.has_lacked_memory(place.root.parent.name, place.root.name),
+                starved=self.enclosure.has_lacked_memory(workspace.root.parent.name, workspace.root.name),
             )
             if has_crashed(facts):
                 LOG.error(
@@ -107,7 +107,7 @@ class QemuLauncher:
             ],
             setup=(sys.executable, "-I", "-S", vm_host.__file__, str(directory)),
             setup_seconds=self.rules.start_seconds + SLACK_SECONDS,
-            own_environment={"PATH": PATH, MARK: f"{place.root}/"},
+            own_environment={"PATH": PATH, MARK: f"{workspace.root}/"},
             prefix=vm_step.PREFIX,
             isolates=True,
             title="$ vm",
