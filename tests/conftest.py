@@ -13,6 +13,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from solstice_common.storage import postgresql_connections
 from solstice_orchestrator.processes.control_groups import own_group, sweep_empty
 from solstice_orchestrator.store import JobStore, open_store
 from tests.gated_jobs import GatedJob
@@ -47,6 +48,10 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+# A machine that stands still for some seconds ends transactions here only in the tests that are about this, which set
+# a limit of their own; services that tests start have the limit of production.
+postgresql_connections.SESSION["idle_in_transaction_session_timeout"] = "60s"
 
 SHOWN_LINES = 60
 """Lines of captured output that the report of a failed test shows."""
