@@ -32,6 +32,8 @@ from typing import Final, NamedTuple
 PREFIX: Final = "JOB_"
 START_SECONDS: Final = 60.0
 BREAK_SECONDS: Final = 0.3
+ENDING_SECONDS: Final = 1.0
+"""How long a process without a limit may take to end: with version 1, one that ends has left its groups before."""
 GROUPS: Final = Path("/sys/fs/cgroup")
 SERVICES: Final = Path(__file__).with_name("container_services.py")
 VERDICT: Final = "solstice"
@@ -170,21 +172,33 @@ def _status(directory: Path, number: str, code: bytes, verdicts: int, ends: list
 
 
 def _unlimited(directory: Path) -> str:
-    """Return the name of a limit that the container should have, and does not have."""
+    """Return the name of a limit that the container should have, and does not have.
+
+    None is missing from a container that has ended, which the first step will notice.
+    """
     limits = json.loads((directory / "limits").read_text())
     try:
         container = int((directory / "pid").read_text())
-        groups = _groups(container)
+        ended = os.pidfd_open(container)
     except (OSError, ValueError):
-        # It has ended already, as the first step will notice.
         return ""
-    for name, most in limits.items():
+    try:
+        missing = _missing(container, limits)
+        has_ended = missing and select.select([ended], [], [], ENDING_SECONDS)[0]
+    finally:
+        os.close(ended)
+    return "" if has_ended else missing
+
+
+def _missing(container: int, limits: dict[str, float]) -> str:
+    groups = _groups(container)
+    for name, most in limits.items() if groups else ():
         try:
             limit = _limit(groups, name)
         except OSError:
             limit = float("inf")
         if not 0 <= limit <= most:
-            return str(name) if Path(f"/proc/{container}").exists() else ""
+            return name
     return ""
 
 
@@ -207,13 +221,20 @@ def _number(file: Path) -> float:
 
 
 def _groups(pid: int) -> dict[str, Path]:
-    """Return the control groups of a process by controller; that of version 2 has none."""
+    """Return the control groups of a process by controller, none of one that has ended; that of version 2 has no name."""
     groups = {}
-    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        for name in controllers.split(","):
-            groups[name] = GROUPS / name / path.lstrip("/")
+    with contextlib.suppress(OSError, StopIteration):
+        # With version 1, a thread that has ended seems to be in no group: the first one, while others run on.
+        running = next(task for task in Path(f"/proc/{pid}/task").iterdir() if _runs(task))
+        for line in (running / "cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            for name in controllers.split(","):
+                groups[name] = GROUPS / name / path.lstrip("/")
     return groups
+
+
+def _runs(thread: Path) -> bool:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
 def _memory_events(pid: int) -> Path | None:
