@@ -19,7 +19,7 @@ from solstice_orchestrator.git.heads import head_of
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.opening.awaited_store import StoppedWhileOpening, retry_until_available
 from solstice_orchestrator.opening.components import Components, open_components
-from solstice_orchestrator.opening.parts import broker_of
+from solstice_orchestrator.opening.factories import broker_of
 from solstice_orchestrator.scheduling.workers import WorkerState
 from solstice_orchestrator.settings import OrchestratorSettings
 from solstice_orchestrator.stages.backlog import JobBacklog, run_backlog

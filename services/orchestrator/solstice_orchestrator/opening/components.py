@@ -16,7 +16,7 @@ from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
 from solstice_orchestrator.git.version import warn_of_unfit_git
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.opening.awaited_store import retry_until_available
-from solstice_orchestrator.opening.parts import (
+from solstice_orchestrator.opening.factories import (
     broker_of,
     executor_of,
     git_hosts_of,

@@ -221,7 +221,10 @@ def _number(file: Path) -> float:
 
 
 def _groups(pid: int) -> dict[str, Path]:
-    """Return the control groups of a process by controller, none of one that has ended; that of version 2 has no name."""
+    """Return the control groups of a running process by controller.
+
+    That of version 2 has the empty name.
+    """
     groups = {}
     with contextlib.suppress(OSError, StopIteration):
         # With version 1, a thread that has ended seems to be in no group: the first one, while others run on.

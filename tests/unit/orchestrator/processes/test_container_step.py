@@ -1,4 +1,4 @@
-"""A container that has ended lacks no limit, as the kernel's files of its process may claim."""
+"""A container that has ended lacks no limit, also where the kernel's files show none."""
 
 import json
 import os
@@ -21,7 +21,10 @@ pytestmark = NEEDS_PROC
 
 @contextmanager
 def started(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in the place of a container's first one; its ancestors' limits are far above a byte."""
+    """A process in place of a container's first one.
+
+    Its limit of memory, if any, is far above a byte.
+    """
     with subprocess.Popen(command) as process:
         try:
             (folder / "pid").write_text(str(process.pid))
@@ -52,7 +55,7 @@ def test_a_container_that_has_ended_and_is_not_collected_lacks_none(tmp_path: Pa
 
 
 def test_a_container_that_is_ending_lacks_none(tmp_path: Path) -> None:
-    """The kernel moves a process out of its groups before others see that it has ended."""
+    """The kernel moves a process out of its groups before its end shows."""
     with started(tmp_path, "sleep", "0.2"):
         assert container_step.main(tmp_path, "limits") == 0
 
