@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -107,6 +108,18 @@ def processes_sleeping(seconds_asleep: str) -> set[int]:
         except OSError:
             continue
     return found
+
+
+def runs(program: ModuleType) -> int:
+    """The process below this one that runs a program of the orchestrator."""
+    (found,) = [pid for pid in descendants(os.getpid()) if str(program.__file__).encode() in _words(pid)]
+    return found
+
+
+def _words(pid: int) -> list[bytes]:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return []
 
 
 def child_processes() -> set[int]:

@@ -9,13 +9,16 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, PullPolicy, ServiceSpec
 from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.processes import container_step
 from solstice_orchestrator.processes.supervisor import process_ids
+from solstice_orchestrator.worker.executors.containers import podman_launcher
 from solstice_orchestrator.worker.executors.containers.container_plan import MIB
 from solstice_orchestrator.worker.executors.containers.registry_logins import LoginRule, auth_file
 from tests.container_jobs import MEMORY, PROCESSES, RULES, ContainerJobs, container_jobs
@@ -276,6 +279,15 @@ async def test_a_job_calls_podman_three_times_and_a_name_that_moved_once_more(
         assert podman.containers() == []
 
 
+async def test_the_time_of_a_job_begins_when_its_container_runs(podman: PodmanStore, tmp_path: Path) -> None:
+    slowly = 'case " $* " in *" start "*) sleep 3 ;; esac; exec {podman} "$@"'
+    async with container_jobs(podman, tmp_path, PATH=replaced_podman(tmp_path, slowly)) as jobs:
+        outcome = await jobs.run("echo it ran", timeout_seconds=3.0)
+        assert outcome.state is JobState.SUCCEEDED, outcome
+        assert outcome.provisioning_seconds is not None
+        assert outcome.provisioning_seconds > 3
+
+
 async def test_a_podman_that_is_gone_is_the_worlds_failure(podman: PodmanStore, tmp_path: Path) -> None:
     path = replaced_podman(tmp_path, 'exec {podman} "$@"').partition(":")[0]
     async with container_jobs(podman, tmp_path, PATH=path) as jobs:
@@ -306,6 +318,30 @@ async def test_a_runtime_that_is_gone_is_the_worlds_failure(podman: PodmanStore,
         outcome = await jobs.run("echo never")
         assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.PROVISION_FAILED)
         assert "never" not in jobs.text
+
+
+@pytest.mark.parametrize(
+    "facts", [None, "", "{}"], ids=["before it noted anything", "while it noted", "at its end"]
+)
+@pytest.mark.parametrize("service", [False, True], ids=["alone", "beside a service"])
+async def test_a_start_of_a_container_killed_at_any_moment_is_the_worlds_failure(
+    jobs: ContainerJobs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    facts: str | None,
+    *,
+    service: bool,
+) -> None:
+    start = tmp_path / "start.py"
+    noted = "" if facts is None else f"open(sys.argv[1] + '/facts', 'w').write({facts!r})"
+    start.write_text(f"import os, signal, sys\n{noted}\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    # The same module, with another program in place of its own.
+    names = {"__file__": str(start), "PREFIX": container_step.PREFIX, "EXIT_FILE": container_step.EXIT_FILE}
+    monkeypatch.setattr(podman_launcher, "container_step", SimpleNamespace(**names))
+    container = with_service("sleep 1000") if service else ContainerSpec(image=IMAGE)
+    outcome = await jobs.run("echo never", container=container)
+    assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.PROVISION_FAILED), outcome
+    assert "never" not in jobs.text
 
 
 BREAKS = """#!/bin/sh

@@ -14,6 +14,7 @@ import pytest
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, PullPolicy
 from solstice_orchestrator.domain.jobs import Reason, StepSpec
+from solstice_orchestrator.processes import container_step
 from solstice_orchestrator.processes.supervisor import descendants
 from solstice_orchestrator.worker.executors import process
 from solstice_orchestrator.worker.executors.containers.container_groups import groups_left
@@ -21,6 +22,7 @@ from solstice_orchestrator.worker.executors.containers.left_containers import le
 from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.container_jobs import ContainerJobs, container_jobs
 from tests.escapes import CONTROL, succeeded, tried
+from tests.executor_harness import runs
 from tests.polling import wait_until
 from tests.servers.podman import IMAGE, NO_SHELL, SHELL_ONLY, PodmanStore
 
@@ -151,13 +153,14 @@ async def test_a_container_whose_monitor_is_killed_goes_on_and_is_removed(jobs: 
     assert "went on" in jobs.text
 
 
-async def test_a_killed_supervisor_of_a_container_is_the_worlds_failure(
-    jobs: ContainerJobs, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("part", ["supervisor", "step"])
+async def test_a_killed_part_of_a_container_is_the_worlds_failure(
+    jobs: ContainerJobs, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     monkeypatch.setattr(process, "ESCAPED_OUTPUT_SECONDS", 0.2)
     running = asyncio.ensure_future(jobs.run("echo begun; sleep 1000"))
     await wait_until(lambda: "begun" in jobs.text)
-    os.kill(_parent(_monitor()), signal.SIGKILL)
+    os.kill(_parent(_monitor()) if part == "supervisor" else runs(container_step), signal.SIGKILL)
     outcome = await running
     assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.EXECUTOR_FAILED)
 

@@ -16,6 +16,7 @@ from solstice_common.errors import ConfigurationError
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec
 from solstice_orchestrator.domain.jobs import Reason, StepSpec
+from solstice_orchestrator.processes import vm_step
 from solstice_orchestrator.processes.supervisor import descendants, process_ids
 from solstice_orchestrator.worker.executors.containers.container_groups import groups_left
 from solstice_orchestrator.worker.executors.containers.left_containers import left_containers
@@ -24,6 +25,7 @@ from solstice_orchestrator.worker.executors.vms import kvm_trial, qemu_launcher,
 from solstice_orchestrator.worker.executors.vms.vm_images import INITRAMFS
 from solstice_orchestrator.worker.executors.vms.vm_plan import MIB, VmPlan
 from solstice_orchestrator.worker.workspaces import open_workspaces
+from tests.executor_harness import runs
 from tests.polling import wait_until
 from tests.servers.vm_image import vm_image, why_no_vm
 from tests.vm_jobs import VmJobs, vm_jobs, vm_pids, vm_rules
@@ -160,7 +162,7 @@ async def test_a_job_that_needs_too_much_memory_fails_for_that(jobs: VmJobs) -> 
     assert "128 MiB" in outcome.detail
 
 
-@pytest.mark.parametrize("part", ["qemu", "host", "supervisor"])
+@pytest.mark.parametrize("part", ["qemu", "host", "supervisor", "step"])
 async def test_a_killed_part_of_a_vm_is_the_worlds_failure(jobs: VmJobs, part: str) -> None:
     running = asyncio.ensure_future(jobs.run("echo begun; sleep 1000"))
     await jobs.wrote("begun\n")
@@ -169,6 +171,7 @@ async def test_a_killed_part_of_a_vm_is_the_worlds_failure(jobs: VmJobs, part: s
         "qemu": vm,
         "host": parent(vm),
         "supervisor": parent(parent(vm)),
+        "step": runs(vm_step),
     }
     os.kill(victims[part], signal.SIGKILL)
     outcome = await running

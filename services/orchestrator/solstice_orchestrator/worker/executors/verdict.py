@@ -73,7 +73,7 @@ def to_outcome(
     """Return the outcome of the attempt.
 
     `requested` is its outcome if it ended because the orchestrator asked the supervisor to end it. Where it was
-    `isolated` from its supervisor, only the world can have killed that.
+    `isolated` from its supervisor, only the world can have killed that, or a process that waits for one of its steps.
     """
     step = (
         spec.steps[verdict.step] if verdict.step is not None and 0 <= verdict.step < len(spec.steps) else None
@@ -90,6 +90,13 @@ def to_outcome(
         case "timed_out":
             state, reason, code = JobState.TIMED_OUT, Reason.JOB_TIMEOUT, None
             detail = f"the job ran longer than {spec.timeout_seconds:g} s"
+        case "failed" if isolated and step and verdict.status < 0:
+            # The step itself is in its container or VM. Here a process waits for it, which no job reaches.
+            return Outcome(
+                state=JobState.ERRORED,
+                reason=Reason.EXECUTOR_FAILED,
+                detail=f"the process that waits for {shown} {_ended(verdict.status)}",
+            )
         case "failed":
             state, reason = JobState.FAILED, Reason.STEP_FAILED
             # As shells do it: 128 plus the number of the signal.

@@ -1,6 +1,7 @@
 """Verdicts of supervisors become outcomes; a forged one never is an infrastructure failure."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -90,6 +91,22 @@ def test_any_end_of_a_step_is_its_own_failure(status: int) -> None:
     outcome = to_outcome(SupervisorVerdict(how="failed", step=0, status=status), SPEC, requested=None)
     assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
     assert outcome.exit_code == (status if status > 0 else 128 - status)
+
+
+@pytest.mark.parametrize("status", [1, 137, 255])
+def test_a_step_that_is_isolated_fails_by_its_exit_code(status: int) -> None:
+    verdict = SupervisorVerdict(how="failed", step=0, status=status)
+    assert to_outcome(verdict, SPEC, requested=None, isolated=True).reason is Reason.STEP_FAILED
+
+
+def test_a_signal_is_the_worlds_failure_where_the_step_is_isolated_from_what_it_ended() -> None:
+    verdict = SupervisorVerdict(how="failed", step=1, status=-9)
+    outcome = to_outcome(verdict, SPEC, requested=None, isolated=True)
+    assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.EXECUTOR_FAILED)
+    assert outcome.detail == "the process that waits for the step 'slow' was ended by SIGKILL"
+    # Of the process that starts a container or VM, its facts say more.
+    unbegun = to_outcome(replace(verdict, step=None), SPEC, requested=None, isolated=True)
+    assert (unbegun.state, unbegun.exit_code) == (JobState.FAILED, 137)
 
 
 def test_who_ended_before_the_stop_reached_it_keeps_its_end() -> None:

@@ -11,6 +11,8 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.worker.executors.containers.container_plan import MIB, ContainerPlan, refused
 
+FIRST_OF_SIGNALS: Final = 128
+"""Larger exit codes are those of shells for signals."""
 NO_TAILS: Final[Mapping[str, str]] = MappingProxyType({})
 _CANNOT_RUN: Final = re.compile(
     r"attempted to invoke a command that was not found|executable file .*not found|exec format error|exec: .{0,300}permission denied|"
@@ -91,6 +93,13 @@ def _judged_failure(outcome: Outcome, facts: ContainerFacts, plan: ContainerPlan
     if facts.unready is not None:
         detail = f"the service {facts.service!r} was not ready within {facts.unready:g} s"
         return replace(outcome, reason=Reason.SERVICE_NOT_READY, exit_code=None, detail=detail)
+    if outcome.step is None and (_was_killed(outcome) or not plan.services):
+        # Before the first step only services are the job's. They can kill nothing here, but leave no space for a note.
+        return Outcome(
+            state=JobState.ERRORED,
+            reason=Reason.PROVISION_FAILED,
+            detail=f"the process that starts the job's container ended with exit code {outcome.exit_code}",
+        )
     if facts.killed:
         return replace(
             outcome,
@@ -100,6 +109,11 @@ def _judged_failure(outcome: Outcome, facts: ContainerFacts, plan: ContainerPlan
     if facts.gone:
         return replace(outcome, exit_code=None, detail="the job ended its own container")
     return outcome
+
+
+def _was_killed(outcome: Outcome) -> bool:
+    """Return whether a signal ended the process."""
+    return outcome.exit_code is not None and outcome.exit_code > FIRST_OF_SIGNALS
 
 
 def _broken_part(facts: ContainerFacts) -> str:

@@ -54,6 +54,7 @@ from solstice_orchestrator.worker.executors.containers.services import (
     create_services,
     find_images,
     outputs_of,
+    start_seconds,
     storage_of,
     with_services,
 )
@@ -214,6 +215,7 @@ class PodmanLauncher:
             environment=environment,
             commands=commands,
             setup=with_services(plan, name, workspace, (*step_command, "start", *COMMAND, "start", name)),
+            setup_seconds=start_seconds(plan),
             own_environment=self.podman.environment,
             prefix=container_step.PREFIX,
             isolates=True,

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -32,6 +33,9 @@ from solstice_orchestrator.worker.executors.service_output import ServiceOutput
 from solstice_orchestrator.worker.workspaces import Workspace
 
 LOG = structlog.get_logger(__name__)
+
+SLACK_SECONDS: Final = 60.0
+"""For what is done between the starts of containers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +141,15 @@ def with_services(
     content = json.dumps(services_file(plan, job_container))
     (workspace.root / container_services.FILE).write_text(content, encoding="utf-8")
     return (sys.executable, "-I", "-S", container_services.__file__, str(workspace.root), *setup)
+
+
+def start_seconds(plan: ContainerPlan) -> float:
+    """Return the most that the start of a job's container and its services may take.
+
+    Each of them has a limit of its own, which says what failed.
+    """
+    starts = (1 + len(plan.services)) * container_services.START_SECONDS
+    return starts + max((each.ready_seconds for each in plan.services), default=0.0) + SLACK_SECONDS
 
 
 def outputs_of(plan: ContainerPlan, job_container: str, workspace: Workspace) -> Mapping[str, ServiceOutput]:

@@ -21,7 +21,7 @@ from tests.builders import execution, job, job_request
 
 RULES = ContainerRules(memory_bytes=100 * MIB, cpus=2.0)
 BROKEN = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=137, step="build")
-
+UNBEGUN = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=137)
 LATE = Outcome(state=JobState.TIMED_OUT, reason=Reason.JOB_TIMEOUT)
 
 
@@ -155,3 +155,14 @@ def test_only_what_the_workers_side_knows_is_the_worlds_failure() -> None:
     assert judged(large, read_facts('{"gone": true, "killed": 1}'), plan) == large
     done = Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
     assert judged(done, read_facts('{"killed": 1}'), plan) == done
+
+
+@pytest.mark.parametrize("facts", ["", "{", "{}", '{"starting": true}'])
+@pytest.mark.parametrize("code", [1, 137])
+def test_what_ends_before_the_first_step_is_the_worlds_failure_also_when_nothing_was_noted(
+    facts: str, code: int
+) -> None:
+    plan = planned(ContainerSpec(image="debian"))
+    assert isinstance(plan, ContainerPlan)
+    outcome = judged(replace(UNBEGUN, exit_code=code), read_facts(facts), plan)
+    assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.PROVISION_FAILED)

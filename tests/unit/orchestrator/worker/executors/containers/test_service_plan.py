@@ -9,6 +9,7 @@ import pytest
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, ServiceSpec
 from solstice_orchestrator.domain.jobs import Outcome, Reason
+from solstice_orchestrator.processes import container_services, container_step
 from solstice_orchestrator.worker.executors.containers.container_facts import ContainerFacts, judged
 from solstice_orchestrator.worker.executors.containers.container_plan import (
     MIB,
@@ -22,6 +23,7 @@ from solstice_orchestrator.worker.executors.containers.service_plan import (
     services_file,
     storage_in,
 )
+from solstice_orchestrator.worker.executors.containers.services import start_seconds
 from tests.builders import execution, job, job_request
 
 RULES = ContainerRules(memory_bytes=100 * MIB, cpus=2.0, services=1)
@@ -142,6 +144,30 @@ def test_whose_failure_a_service_is(facts: ContainerFacts, tail: str, reason: Re
     assert outcome.reason is reason
     assert (outcome.state is JobState.ERRORED) == (reason is Reason.PROVISION_FAILED)
     assert "'db'" in outcome.detail or facts.unclosed
+
+
+@pytest.mark.parametrize(
+    ("code", "facts", "reason"),
+    [
+        # The end of the process that starts them, by a signal: two ways to see it.
+        (137, ContainerFacts(), Reason.PROVISION_FAILED),
+        (247, ContainerFacts(), Reason.PROVISION_FAILED),
+        # A service may have filled the disk, on which nothing could be noted then.
+        (1, ContainerFacts(), Reason.STEP_FAILED),
+        (137, ContainerFacts(service="db", died=2), Reason.SERVICE_DIED),
+        (137, ContainerFacts(service="db", unready=1.0), Reason.SERVICE_NOT_READY),
+    ],
+)
+def test_services_that_never_let_the_steps_begin_cause_no_failure_of_the_world(
+    code: int, facts: ContainerFacts, reason: Reason
+) -> None:
+    assert judged(replace(FAILED, exit_code=code, step=None), facts, plan(DB)).reason is reason
+
+
+def test_the_start_of_containers_has_time_for_each_of_them() -> None:
+    alone, beside = start_seconds(plan()), start_seconds(plan(replace(DB, ready_seconds=77.0)))
+    assert alone > container_step.START_SECONDS
+    assert beside - alone == container_services.START_SECONDS + 77.0
 
 
 def test_a_service_writes_in_its_volumes_and_in_its_layer_if_there_is_one() -> None:
