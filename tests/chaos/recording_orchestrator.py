@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator import cli, opening
+from solstice_orchestrator import cli
 from solstice_orchestrator.domain.jobs import Outcome, Reason
+from solstice_orchestrator.opening import factories
 from solstice_orchestrator.worker.executors import make_executor
 from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter
 from tests.gated_jobs import GatedJobs
@@ -70,5 +71,7 @@ def main() -> None:
         return RecordingExecutor(processes=processes, gated_jobs=gated_jobs)
 
     # By name: the module does not export what it imports.
-    vars(opening)["make_executor"] = with_recording_executor
+    names = vars(factories)
+    assert names["make_executor"] is make_executor
+    names["make_executor"] = with_recording_executor
     cli.main()
