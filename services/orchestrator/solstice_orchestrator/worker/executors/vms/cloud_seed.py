@@ -41,6 +41,8 @@ def cloud_seed(attempt: str, agent: str, *, has_network: bool) -> bytes:
         "write_files": [{"path": AGENT_PLACE, "permissions": "0755", "content": agent}],
         # One cheap key: a larger one takes seconds, and most jobs need none.
         "ssh_genkeytypes": ["ed25519"],
+        # As text, which cloud-init takes for no. Otherwise it generates one where it can, and its service fails where not.
+        "locale": "false",
         "runcmd": [["/bin/sh", AGENT_PLACE, "beside"]],
     }
     # A new instance for each attempt: the image may have been another one before.

@@ -47,6 +47,7 @@ def test_a_seed_names_the_attempt_and_starts_the_agent(tmp_path: Path, *, has_ne
     assert head == "#cloud-config"
     config = json.loads(user_data)
     assert config["write_files"] == [{"path": AGENT_PLACE, "permissions": "0755", "content": AGENT_TEXT}]
+    assert config["locale"] == "false"
     assert config["runcmd"] == [["/bin/sh", AGENT_PLACE, "beside"]]
     assert "own=/run/solstice\n" in AGENT_TEXT
     network = json.loads(read(volume, "network-config"))
