@@ -39,6 +39,8 @@ from solstice_common.settings import (
     SolsticeSettings,
     state_directory,
 )
+from solstice_common.tracing.spans import SpanType
+from solstice_common.tracing.trace_settings import TraceSettings
 from solstice_forge.commands.enqueue import EnqueueSettings
 from solstice_forge.settings import ForgeSettings
 from solstice_orchestrator.settings import OrchestratorSettings
@@ -50,6 +52,7 @@ ROOT: Final = Path(__file__).parent.parent
 ARCHITECTURE: Final = ROOT / "docs" / "architecture.md"
 CONFIGURATION: Final = ROOT / "docs" / "configuration.md"
 DEAD_LETTERS: Final = ROOT / "docs" / "operations" / "dead-letters.md"
+TRACES: Final = ROOT / "docs" / "operations" / "traces.md"
 REFERENCE: Final = ROOT / "docs" / "reference"
 
 
@@ -126,6 +129,21 @@ def reasons_table() -> str:
     )
 
 
+def spans_table() -> str:
+    """One row per span."""
+    rows = [
+        (
+            f"`{each.name}`",
+            each.service,
+            each.kind.name,
+            each.meaning,
+            ", ".join(f"`{name}`" for name in each.attributes),
+        )
+        for each in (span.value for span in SpanType)
+    ]
+    return table(("span", "of", "kind", "", "attributes"), rows)
+
+
 def log_events_table(module: ModuleType) -> str:
     """One row per log event: the sentence under its name in the source."""
     events: type[StrEnum] = module.LogEvent
@@ -164,15 +182,17 @@ PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
         "access": lambda: settings_table(AccessSettings),
         "http": lambda: settings_table(HttpSettings),
         "logs": lambda: settings_table(LogSettings),
+        "traces": lambda: settings_table(TraceSettings),
         "forge": lambda: settings_table(
-            ForgeSettings, BrokerSettings, AccessSettings, HttpSettings, LogSettings
+            ForgeSettings, BrokerSettings, AccessSettings, HttpSettings, LogSettings, TraceSettings
         ),
         "orchestrator": lambda: settings_table(
-            OrchestratorSettings, BrokerSettings, AccessSettings, HttpSettings, LogSettings
+            OrchestratorSettings, BrokerSettings, AccessSettings, HttpSettings, LogSettings, TraceSettings
         ),
         "client": lambda: settings_table(ClientSettings),
         "enqueue": lambda: settings_table(EnqueueSettings, BrokerSettings, ClientSettings),
     },
+    TRACES: {"spans": spans_table},
     DEAD_LETTERS: {"dead-letter-reasons": reasons_table},
     REFERENCE / "brokers.md": {"capabilities": capabilities_table},
     REFERENCE / "database.md": {

@@ -35,6 +35,7 @@ from tests.bench import (
     publishing,
     signing,
     simulating,
+    tracing,
 )
 from tests.bench.agreeing import MeanWaits
 from tests.bench.checkouts import python_of
@@ -99,6 +100,9 @@ MEASURES: Final[Mapping[str, Measure]] = {
     ),
     "signing": lambda server, quick: signing.measure(
         server, count=1_000 if quick else 10_000, rounds=3 if quick else 7
+    ),
+    "traces": lambda server, quick: tracing.measure(
+        server, count=50 if quick else 400, rounds=1 if quick else 5
     ),
     "claim": lambda _, quick: claiming.measure(
         count=1_600 if quick else 25_600,

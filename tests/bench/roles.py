@@ -10,6 +10,7 @@ import asyncio
 import functools
 import json
 import random
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -230,6 +231,24 @@ async def _until_none_is_left(batch: Callable[[], Awaitable[int]]) -> int:
     return jobs
 
 
+async def collector(port: int) -> None:
+    """A collector of spans that answers at once and reads nothing; ends with its parent."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                (length,) = re.findall(rb"(?i)\r\ncontent-length: *([0-9]+)", head)
+                await reader.readexactly(int(length))
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", port) as server:
+        print_facts(ready=True)
+        await server.serve_forever()
+
+
 ROLES: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
     role.__name__: role
     for role in (
@@ -242,6 +261,7 @@ ROLES: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
         flood,
         claimer,
         bare_claimer,
+        collector,
     )
 }
 

@@ -33,6 +33,7 @@ SETTINGS = (
     "ORCHESTRATOR_",
     "GIT_",
     "NO_COLOR",
+    "OTEL_",
 )
 
 

@@ -64,7 +64,7 @@ def test_no_secret_has_a_flag() -> None:
 @pytest.mark.parametrize("setting", sorted(settings_that_may_hold_secrets(UpSettings, ClientSettings)))
 def test_flag_of_a_url_names_the_variable_for_a_password(setting: str) -> None:
     texts = [text for flag, text in FLAGS.items() if flag.endswith(f" --{setting.replace('_', '-')}")]
-    assert bool(texts) == setting.endswith("_url")
+    assert bool(texts) == setting.endswith(("_url", "_endpoint"))
     assert [text for text in texts if f"({setting.upper()}{FOR_PASSWORDS})" not in text] == []
 
 

@@ -24,6 +24,7 @@ TERMS: Final[Mapping[str, str]] = {
     "databases": "alias cursor durability load lock migration query row schema state store table transaction view",
     "Git and forges": "branch checkout comment commit fetch forge git gitea head hook merge object owner project "
     "pull push ref release repository resend submodule suite tree webhook",
+    "OpenTelemetry": "export span traced",
     "products": "kdl lf nat podman redis solstice sqlite",
     "HTTP and networks": "access address api body client complete connection header host http link login proxy route server "
     "subscription token transport url web wire",

@@ -94,6 +94,13 @@ class Metrics(MetricsTable):
         labels=("source", "outcome"),
     )
 
+    _spans = counter(
+        "solstice_forge_trace_spans_total",
+        "Spans for the OpenTelemetry collector, by what became of them: sent, refused, dropped, or postponed (sent again later).",
+        labels=("outcome",),
+        at_zero=("sent", "refused", "dropped", "postponed"),
+    )
+
     def __init__(self) -> None:
         super().__init__()
         # Cached: finding a child by its labels costs more than counting.
@@ -153,6 +160,10 @@ class Metrics(MetricsTable):
     def reconciled(self, source: str, outcome: str, count: int = 1) -> None:
         """Count the outcomes of comparing a source with its forge."""
         self._reconciled.labels(source, outcome).inc(count)
+
+    def spans(self, outcome: str, count: int) -> None:
+        """Count spans that were made for the collector, by what became of them."""
+        self._spans.labels(outcome).inc(count)
 
     def render(self, backlog: int, broker: BrokerHealth) -> bytes:
         """Return everything in Prometheus' text form (`CONTENT_TYPE`), with the current gauges."""

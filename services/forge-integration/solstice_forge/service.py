@@ -18,17 +18,20 @@ from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.http.access import Access, access_rules, logged_access
 from solstice_common.http.server.serving import HttpServer, bounds_of, http_server, listen
 from solstice_common.runtime.process import tune_garbage_collection
-from solstice_common.settings import without_password
+from solstice_common.settings import known_broker_url, without_password
 from solstice_common.signing.signer import signing
 from solstice_common.topology import asking_topology, jobs_route
+from solstice_common.tracing.otlp import SpanExporter, open_exporter
+from solstice_common.tracing.trace_export import TracedBacklog, TraceEvents, TraceExport
 from solstice_forge.api.request_delivery import API_SOURCE_NAME
 from solstice_forge.api.routes import ApiRules, api_routes
 from solstice_forge.config import configured_sources
-from solstice_forge.decisions.sources import WebhookSource
+from solstice_forge.decisions.sources import WebhookSource, traced_sources
 from solstice_forge.edge.app import AppParts, create_app
 from solstice_forge.inbox import InboxStore, open_inbox
 from solstice_forge.inbox.protocol import Inbox
 from solstice_forge.inbox.retention import run_retention
+from solstice_forge.inbox.traced_requests import StoredTimes
 from solstice_forge.log_events import LogEvent
 from solstice_forge.lookups.lookup_service import LookupService
 from solstice_forge.metrics import Metrics
@@ -36,10 +39,12 @@ from solstice_forge.pages.delivery_pages import DeliveryPages, Statuses, no_stat
 from solstice_forge.reconcile.rounds import Reconciler
 from solstice_forge.relay.inbox_relay import Relay
 from solstice_forge.relay.queue_depth import PolledQueueDepth, run_queue_depth
+from solstice_forge.relay.request_trace_backlog import PublishClock, RequestTraceBacklog
 from solstice_forge.remote.http import Remote, open_remotes
 from solstice_forge.remote.source_access import access_of, timeouts_of
 from solstice_forge.settings import ForgeSettings
 from solstice_forge.statuses.status_service import reporting
+from solstice_forge.statuses.status_spans import StatusSpans
 
 if TYPE_CHECKING:
     from solstice_forge.edge.fast_path import CompleteRequestProtocol
@@ -70,12 +75,17 @@ async def serve(
     the next start. Raises ConfigurationError, StoreUnavailable or SchemaTooNew at the start, never for an
     unreachable broker.
     """
-    sources, metrics = configured_sources(settings, environ), Metrics()
+    sources, metrics = (
+        traced_sources(configured_sources(settings, environ), settings.trace_sampler),
+        Metrics(),
+    )
     if API_SOURCE_NAME in sources:
         raise ConfigurationError(
             f"the source name {API_SOURCE_NAME!r} is taken by POST /api/v1/jobs: choose another"
         )
     access = access_rules(settings)
+    traced = settings.trace_sampler is not None
+    status_spans = StatusSpans(lambda: metrics.spans("dropped", 1)) if traced else None
     with listen(settings.forge_host, settings.forge_port, named="FORGE_HOST, FORGE_PORT") as listener:
         async with (
             logged_access(access, service="forge-integration"),
@@ -91,8 +101,12 @@ async def serve(
                 [found for source in sources.values() if (found := access_of(source)) is not None],
                 timeouts=timeouts_of(settings.forge_call_seconds),
             ) as remotes,
-            reporting(settings, sources=sources, remotes=remotes, broker=broker, metrics=metrics) as statuses,
+            open_exporter(settings, service="forge-integration") as exporter,
+            reporting(
+                settings, sources=sources, remotes=remotes, broker=broker, metrics=metrics, spans=status_spans
+            ) as statuses,
         ):
+            inbox.stored_times = StoredTimes() if traced else None
             components = _Components(
                 settings=settings,
                 sources=sources,
@@ -103,6 +117,8 @@ async def serve(
                 broker=broker,
                 remotes=remotes,
                 statuses=no_statuses if statuses is None else statuses.shown,
+                exporter=exporter,
+                status_spans=status_spans,
             )
             await _work(components, listener, stop, listening)
 
@@ -120,6 +136,9 @@ class _Components:
     broker: Broker
     remotes: Mapping[str, Remote]
     statuses: Statuses
+    exporter: SpanExporter | None
+    """None while nothing is traced; then the spans are None too."""
+    status_spans: StatusSpans | None
 
 
 async def _work(
@@ -163,6 +182,7 @@ def _relay(components: _Components) -> Relay:
         topology=asking_topology(settings),
         metrics=components.metrics,
         rng=components.rng,
+        publish_clock=None if components.exporter is None else PublishClock(),
     )
 
 
@@ -206,7 +226,33 @@ def _loops(components: _Components, queued: PolledQueueDepth) -> Mapping[str, Co
     if settings.forge_reconcile_minutes and remotes:
         reconciler = Reconciler(inbox=inbox, sources=sources, remotes=remotes, metrics=metrics, rng=rng)
         loops["forge-reconcile"] = reconciler.run(settings.forge_reconcile_minutes * 60.0)
-    return loops
+    return {**loops, **_traces(components)}
+
+
+def _traces(components: _Components) -> Mapping[str, Coroutine[None, None, None]]:
+    """Return the loops that send spans, by name; none while nothing is traced."""
+    settings, exporter, spans = components.settings, components.exporter, components.status_spans
+    if exporter is None or spans is None:
+        return {}
+    requests = RequestTraceBacklog(
+        inbox=components.inbox,
+        route=jobs_route(settings),
+        broker=known_broker_url(settings.amqp_url),
+        api_source=API_SOURCE_NAME,
+    )
+
+    def export(backlog: TracedBacklog[int]) -> Coroutine[None, None, None]:
+        events = TraceEvents(
+            paused=LogEvent.TRACES_PAUSED,
+            resumed=LogEvent.TRACES_RESUMED,
+            refused=LogEvent.TRACES_REFUSED,
+            crashed=LogEvent.TRACES_CRASHED,
+        )
+        return TraceExport(
+            backlog, exporter, count=components.metrics.spans, events=events, rng=components.rng
+        ).run()
+
+    return {"forge-request-traces": export(requests), "forge-status-traces": export(spans)}
 
 
 def _api_and_pages(components: _Components, queued: PolledQueueDepth) -> list[BaseRoute]:
@@ -217,6 +263,7 @@ def _api_and_pages(components: _Components, queued: PolledQueueDepth) -> list[Ba
         per_minute=settings.forge_api_per_minute,
         max_backlog=settings.forge_api_backlog,
         queued=lambda: queued.count,
+        sampler=settings.trace_sampler,
     )
     pages = DeliveryPages(
         inbox,

@@ -18,6 +18,7 @@ from solstice_common.settings import (
     sqlite_path,
     state_directory,
 )
+from solstice_common.tracing.trace_settings import TraceSettings
 
 MAX_BODY_BYTES: Final = 25 * 1024 * 1024
 """GitHub's and GitLab's limit for a delivery."""
@@ -127,6 +128,7 @@ class ForgeSettings(
     AccessSettings,
     CallSettings,
     HttpSettings,
+    TraceSettings,
     LogSettings,
 ):
     """All settings of `forge-integration serve`."""

@@ -12,8 +12,9 @@ import structlog
 from solstice_common.broker import Broker
 from solstice_common.errors import StoreUnavailable
 from solstice_common.runtime.process import tune_garbage_collection
-from solstice_common.settings import without_password
+from solstice_common.settings import known_broker_url, without_password
 from solstice_common.topology import CANCELS, QueueType, full_topology, jobs_route, split_jobs_route
+from solstice_common.tracing.trace_export import TraceEvents, TraceExport
 from solstice_orchestrator.domain.trust import parse_sources
 from solstice_orchestrator.git.heads import head_of
 from solstice_orchestrator.log_events import LogEvent
@@ -33,7 +34,9 @@ from solstice_orchestrator.stages.planning import run_planning
 from solstice_orchestrator.stages.queue_reports import QueueReports, run_queue_reports
 from solstice_orchestrator.stages.rescue_sweep import run_rescue, run_sweep
 from solstice_orchestrator.stages.retention import run_retention
+from solstice_orchestrator.stages.run_spans import TracePlaces
 from solstice_orchestrator.stages.schedule_ticks import ScheduleRunner
+from solstice_orchestrator.stages.trace_backlog import RunTraceBacklog
 from solstice_orchestrator.worker.execution import execute
 from solstice_orchestrator.worker.log_buffer import StoreRetryLimit
 from solstice_orchestrator.workflow.job_plan import PlanningRules, runs_untrusted
@@ -126,6 +129,7 @@ def _dispatch(components: Components, jobs: asyncio.TaskGroup, notice: asyncio.F
             store=store,
             executor=components.executor,
             secret_rules=components.secret_rules,
+            sampler=settings.trace_sampler,
             notice=notice,
             retry_limit=StoreRetryLimit(seconds=settings.lease_seconds),
         ),
@@ -253,7 +257,29 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
             queue_reports, every_seconds=settings.line_report_seconds, rng=rng
         ),
         "retention": run_retention(store, days=settings.retention_days, rng=rng),
+        **_traces(components),
     }
+
+
+def _traces(components: Components) -> Mapping[str, Coroutine[None, None, None]]:
+    """Return the loop that sends spans, by its name; none while nothing is traced."""
+    settings, sampler = components.settings, components.settings.trace_sampler
+    if components.exporter is None or sampler is None:
+        return {}
+    places = TracePlaces(settings.amqp_queue, known_broker_url(settings.amqp_url), settings.pages_url)
+    export = TraceExport(
+        RunTraceBacklog(store=components.store, sampler=sampler, places=places),
+        components.exporter,
+        count=components.metrics.spans,
+        events=TraceEvents(
+            paused=LogEvent.TRACES_PAUSED,
+            resumed=LogEvent.TRACES_RESUMED,
+            refused=LogEvent.TRACES_REFUSED,
+            crashed=LogEvent.TRACES_CRASHED,
+        ),
+        rng=components.rng,
+    )
+    return {"traces": export.run()}
 
 
 async def _left_requests(components: Components, intake: Callable[[Broker], Intake]) -> None:

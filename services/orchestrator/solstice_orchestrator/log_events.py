@@ -190,3 +190,12 @@ class LogEvent(StrEnum):
 
     WEB_REQUEST_FAILED = "web.request_failed"
     """An internal error during an HTTP request: path, method, with the traceback. The answer was 500."""
+
+    TRACES_PAUSED = "traces.paused"
+    """The OpenTelemetry collector takes no spans now; they are sent later: detail."""
+    TRACES_RESUMED = "traces.resumed"
+    """The OpenTelemetry collector takes spans again."""
+    TRACES_REFUSED = "traces.refused"
+    """The OpenTelemetry collector will never take some spans, which are gone: spans (how many), detail."""
+    TRACES_CRASHED = "traces.crashed"
+    """An internal error; spans are gone, or are sent later: key (the run or request, if it is about one), with the traceback."""

@@ -107,6 +107,12 @@ class Metrics(MetricsTable):
         labels=("status",),
         at_zero=PublishStatus,
     )
+    _spans = counter(
+        "solstice_trace_spans_total",
+        "Spans for the OpenTelemetry collector, by what became of them: sent, refused, or postponed (sent again later).",
+        labels=("outcome",),
+        at_zero=("sent", "refused", "postponed"),
+    )
     _dropped = counter(
         "solstice_dead_letters_dropped_total",
         "Messages dropped in place of becoming dead letters (DEAD_LETTER_ENABLED=false), by reason.",
@@ -295,6 +301,10 @@ class Metrics(MetricsTable):
             for metric, value in zip(gauges, values, strict=True):
                 if value is not None:
                     metric.labels(transport, queue).set(value)
+
+    def spans(self, outcome: str, count: int) -> None:
+        """Count spans that were made for the collector, by what became of them."""
+        self._spans.labels(outcome).inc(count)
 
     def outbox_published(self, status: PublishStatus, count: int = 1) -> None:
         """Count status messages that were sent to the broker, by its answer."""

@@ -32,6 +32,8 @@ URLS = {
     "amqp_url": f"amqp://joe:{PLANTED}@127.0.0.1/",
     "database_url": f"postgresql://joe:{PLANTED}@127.0.0.1/x",
     "forge_inbox_url": f"postgresql://joe:{PLANTED}@127.0.0.1/x",
+    "otel_exporter_otlp_endpoint": f"http://joe:{PLANTED}@127.0.0.1:4318",
+    "otel_exporter_otlp_headers": f"authorization={PLANTED}",
 }
 HARMLESS = {
     "amqp_password_file": "the name of a file",

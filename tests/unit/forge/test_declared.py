@@ -17,7 +17,8 @@ def test_every_log_call_names_a_declared_event() -> None:
         event_name
         for text in CODE
         for event_name in re.findall(
-            r"(?:\blog\.(?:debug|info|warning|error|exception)\((?:\s|#[^\n]*\n)*|\bfailed=)([\w.]+)", text
+            r"(?:\blog\.(?:debug|info|warning|error|exception)\((?:\s|#[^\n]*\n)*|\bfailed=|\b(?:paused|resumed|refused|crashed)=(?=LogEvent))([\w.]+)",
+            text,
         )
         # What `periodic` logs is named where it is called.
         if event_name.startswith("LogEvent.") or f"failed={event_name}" not in text
@@ -31,7 +32,7 @@ def test_every_log_call_names_a_declared_event() -> None:
 def test_log_events_are_dotted_facts() -> None:
     for event in LogEvent:
         assert re.fullmatch(
-            r"(forge|webhook|relay|lookups?|status(?:es)?|checks|job|deliveries|retention|reconcile)\.[a-z_]+",
+            r"(forge|webhook|relay|lookups?|status(?:es)?|checks|job|deliveries|retention|reconcile|traces)\.[a-z_]+",
             event.value,
         )
 

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from solstice_common.http.access import Caller
+from solstice_common.tracing.samplers import Sampler
 from solstice_forge.api.access import json, refused
 from solstice_forge.api.api_models import JobTaken
 from solstice_forge.api.request_delivery import delivery_of, is_conflict, read_job, read_key
@@ -42,6 +43,8 @@ class Jobs:
     max_backlog: int
     queued: Callable[[], int] = lambda: 0
     """The number of requests in the queue of the orchestrators."""
+    sampler: Sampler | None = None
+    """Which requests are traced; None when none is."""
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     new_id: Callable[[], str] = _new_id
@@ -96,7 +99,13 @@ class Jobs:
                 detail=f"{self.max_backlog} requests or more wait to be taken (FORGE_API_BACKLOG): try again later",
             )
         delivery = delivery_of(
-            job, caller=caller.name, key=key, new_id=self.new_id(), headers=request.headers, now=self.clock()
+            job,
+            caller=caller.name,
+            key=key,
+            new_id=self.new_id(),
+            headers=request.headers,
+            now=self.clock(),
+            sampler=self.sampler,
         )
         return await self._keep(delivery, caller)
 

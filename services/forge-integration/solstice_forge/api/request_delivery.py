@@ -18,6 +18,8 @@ from pydantic import BaseModel, ValidationError
 
 from solstice_common.http.access import LOCAL
 from solstice_common.messages import JobRequestV1, derive_request_id
+from solstice_common.tracing.request_trace import message_traceparent
+from solstice_common.tracing.samplers import Sampler
 from solstice_common.values.delays import MAX_DELAY, too_far
 from solstice_common.values.repo_urls import full_name_of
 from solstice_common.values.times import format_seconds, parse_timestamp
@@ -74,13 +76,20 @@ def read_key(sent: Sequence[str]) -> str | Refused | None:
 
 
 def delivery_of(
-    job: JobInput, *, caller: str, key: str | None, new_id: str, headers: Mapping[str, str], now: float
+    job: JobInput,
+    *,
+    caller: str,
+    key: str | None,
+    new_id: str,
+    headers: Mapping[str, str],
+    now: float,
+    sampler: Sampler | None = None,
 ) -> NewDelivery:
     """Return the delivery for a request of `caller`.
 
     With a key it has the same id as every other request of that caller under that key, and the request's id
     shows whether the bodies are equal, too. So the inbox, which stores one delivery per id, decides which
-    request was first.
+    request was first. `sampler` says whether it is traced; None when nothing is.
     """
     delivery_id = new_id if key is None else derive_request_id(API_SOURCE_NAME, caller, key)
     body = _canonical(job)
@@ -104,6 +113,8 @@ def delivery_of(
         **({} if name is None else {"repo_full_name": name}),
         **({} if caller == LOCAL else {"sender": caller}),
     }
+    if sampler is not None:
+        fields["traceparent"] = message_traceparent(headers.get("traceparent"), request_id, sampler)
     _, request = JobRequestV1.compose(fields)
     return NewDelivery(
         source_name=API_SOURCE_NAME,

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute, Route
 
 from solstice_common.http.access import Access
 from solstice_common.http.tokens import TokenScope
+from solstice_common.tracing.samplers import Sampler
 from solstice_forge.api.access import guarded
 from solstice_forge.api.delivery_log import DecisionLog
 from solstice_forge.api.jobs import Jobs
@@ -35,6 +36,8 @@ class ApiRules:
     """When so many requests wait in the inbox and the queue, the API accepts no more."""
     queued: Callable[[], int] = lambda: 0
     """The number of requests in the queue."""
+    sampler: Sampler | None = None
+    """Which requests are traced; None when none is."""
 
 
 def api_routes(inbox: ApiInbox, rules: ApiRules, metrics: Metrics) -> list[BaseRoute]:
@@ -45,6 +48,7 @@ def api_routes(inbox: ApiInbox, rules: ApiRules, metrics: Metrics) -> list[BaseR
         per_minute=rules.per_minute,
         max_backlog=rules.max_backlog,
         queued=rules.queued,
+        sampler=rules.sampler,
     )
     decisions = DecisionLog(log=inbox)
     rendered = render()

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from solstice_common.errors import InvalidMessage
 from solstice_common.messages import JobCancelV1, JobRequestV1, derive_request_id
+from solstice_common.tracing.request_trace import message_traceparent
 from solstice_common.values.repo_urls import spelled
 from solstice_common.values.times import format_seconds
 from solstice_common.values.value import Value
@@ -118,6 +119,8 @@ def build_request(
         "sender": event.sender,
         "traceparent": traceparent,
     }
+    if source.sampler is not None:
+        fields["traceparent"] = message_traceparent(traceparent, own_id, source.sampler)
     try:
         if isinstance(event, Command) and event.word is CommandKind.CANCEL:
             fields |= {

@@ -5,7 +5,7 @@ as well.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Source
+from solstice_common.tracing.samplers import Sampler
 from solstice_forge.decisions.rules import Rule
 from solstice_forge.forges import github, gitlab, standard_webhooks
 from solstice_forge.forges.gitea_family import FORGEJO, GITEA
@@ -58,6 +59,8 @@ class WebhookSource:
     """It replaces a token."""
     rules: tuple[Rule, ...] = ()
     """The rules in their order; without any, everything is built."""
+    sampler: Sampler | None = None
+    """Which of its requests are traced; None when none is, and messages have the webhook's own `traceparent`."""
 
 
 def sources_of(settings: SecretSettings) -> Mapping[str, WebhookSource]:
@@ -83,6 +86,13 @@ def sources_of(settings: SecretSettings) -> Mapping[str, WebhookSource]:
             if live
         }
     )
+
+
+def traced_sources(
+    sources: Mapping[str, WebhookSource], sampler: Sampler | None
+) -> Mapping[str, WebhookSource]:
+    """Return the sources with what says which of their requests are traced."""
+    return MappingProxyType({name: replace(source, sampler=sampler) for name, source in sources.items()})
 
 
 def unverified_source(name: str) -> WebhookSource | None:

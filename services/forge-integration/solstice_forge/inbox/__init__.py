@@ -12,9 +12,10 @@ from solstice_forge.inbox.log import DeliveryLog
 from solstice_forge.inbox.protocol import Inbox, Lookups
 from solstice_forge.inbox.reconcile_state import ReconcileState
 from solstice_forge.inbox.sweeping import InboxCleanup
+from solstice_forge.inbox.traced_requests import RequestTraces
 
 
-class InboxStore(Inbox, Lookups, DeliveryLog, InboxCleanup, Protocol):
+class InboxStore(Inbox, Lookups, RequestTraces, DeliveryLog, InboxCleanup, Protocol):
     """All interfaces of an inbox; each user asks for the part that it needs."""
 
     @property

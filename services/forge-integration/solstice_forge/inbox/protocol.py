@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from solstice_common.values.value import Value
+from solstice_forge.inbox.traced_requests import PublishTimes
 
 
 class Decision(StrEnum):
@@ -138,8 +139,8 @@ class Inbox(WebhookInbox, Protocol):
         """Return requests to publish, in the order they were stored."""
         ...
 
-    async def published(self, row_ids: Sequence[int]) -> None:
-        """Record that the broker has these."""
+    async def published(self, row_ids: Sequence[int], times: Sequence[PublishTimes] = ()) -> None:
+        """Record that the broker has these; those with times wait to be traced (`RequestTraces`)."""
         ...
 
     async def not_published(self, row_ids: Sequence[int], detail: str) -> None:

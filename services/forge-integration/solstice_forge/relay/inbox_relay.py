@@ -20,6 +20,7 @@ from solstice_forge.inbox.protocol import Inbox, PendingRequest
 from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.relay.publication import publication
+from solstice_forge.relay.request_trace_backlog import PublishClock
 
 log = structlog.get_logger(__name__)
 
@@ -50,9 +51,11 @@ class Relay(Forwarder[PendingRequest]):
         topology: Topology,
         metrics: Metrics,
         rng: random.Random,
+        publish_clock: PublishClock | None = None,
     ) -> None:
+        """`publish_clock` notes when traced requests are published; None while none are."""
         super().__init__(
-            _PendingRequests(inbox=inbox, route=route, metrics=metrics),
+            _PendingRequests(inbox=inbox, route=route, metrics=metrics, publish_clock=publish_clock),
             noun="request",
             broker=broker,
             topology=topology,
@@ -70,6 +73,7 @@ class _PendingRequests:
     inbox: Inbox
     route: Route
     metrics: Metrics
+    publish_clock: PublishClock | None
 
     @asynccontextmanager
     async def lead(self) -> AsyncIterator[asyncio.Event]:
@@ -80,12 +84,17 @@ class _PendingRequests:
         return await self.inbox.pending(limit)
 
     def message_of(self, row: PendingRequest) -> Message:
-        return publication(row.request, self.route, attempt=row.attempts + 1)
+        message = publication(row.request, self.route, attempt=row.attempts + 1)
+        if self.publish_clock is not None:
+            self.publish_clock.sending(row.row_id, message)
+        return message
 
     def answered(self, group: Sequence[PendingRequest], outcomes: Sequence[Published]) -> Sequence[int]:
         for status, count in Counter(outcome.status for outcome in outcomes).items():
             self.metrics.published(status, count)
         confirmed, _ = split(group, outcomes)
+        if self.publish_clock is not None:
+            self.publish_clock.confirmed(confirmed)
         if confirmed:
             log.info(
                 LogEvent.RELAY_PUBLISHED,
@@ -95,7 +104,11 @@ class _PendingRequests:
         return [one.row_id for one in confirmed]
 
     async def mark(self, row_ids: Sequence[int]) -> None:
-        await self.inbox.published(row_ids)
+        if self.publish_clock is None:
+            await self.inbox.published(row_ids)
+            return
+        await self.inbox.published(row_ids, self.publish_clock.times(row_ids))
+        self.publish_clock.recorded(row_ids)
 
     async def ended(
         self,

@@ -24,8 +24,8 @@ from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import Remote
 from solstice_forge.statuses.call_endings import DEFAULT_RETRY_RULES, RetryRules
-from solstice_forge.statuses.protocol import SETTLED_DAYS, StatusDeadLetter, StatusStore
-from solstice_forge.statuses.source_reporter import POLL_SECONDS, SourceReporter
+from solstice_forge.statuses.protocol import SETTLED_DAYS, OutgoingStatus, StatusDeadLetter, StatusStore
+from solstice_forge.statuses.source_reporter import POLL_SECONDS, SourceReporter, not_traced
 
 log = structlog.get_logger(__name__)
 
@@ -50,11 +50,14 @@ class StatusReporter:
         rules: RetryRules = DEFAULT_RETRY_RULES,
         clock: Callable[[], float] = time.time,
         timer: Timer = asyncio.timeout,
+        reported: Callable[[str, OutgoingStatus], None] = not_traced,
     ) -> None:
         """`clock` and `timer` are for calls to forges.
 
-        Calls to the broker use the event loop's clock.
+        Calls to the broker use the event loop's clock. `reported` is called with the source and each status that its
+        forge shows.
         """
+        self._reported = reported
         self._store = store
         self._remotes = remotes
         self._broker = broker
@@ -120,6 +123,7 @@ class StatusReporter:
                     clock=self._clock,
                     timer=self._timer,
                     finishing=self._finishing,
+                    reported=self._reported,
                 )
                 reporting.append(tasks.create_task(source.run(), name=f"statuses of {name}"))
             await asyncio.wait(reporting)

@@ -35,6 +35,10 @@ AWAY: Final = 3
 """After this many failed calls in a row the forge counts as unreachable, and a success as its return."""
 
 
+def not_traced(_source_name: str, _outgoing: OutgoingStatus) -> None:
+    """Take a reported status while nothing is traced."""
+
+
 class SourceReporter:
     """The sender of the statuses of one source to its forge."""
 
@@ -50,7 +54,10 @@ class SourceReporter:
         clock: Callable[[], float],
         timer: Timer,
         finishing: asyncio.Event,
+        reported: Callable[[str, OutgoingStatus], None] = not_traced,
     ) -> None:
+        """`reported` is called with the source and each status that its forge shows."""
+        self._reported = reported
         self._finishing = finishing
         self._name = name
         self._remote = remote
@@ -164,6 +171,7 @@ class SourceReporter:
         match end:
             case Reported():
                 self._metrics.status_reported(self._name, max(0.0, self._clock() - outgoing.stored_at))
+                self._reported(self._name, outgoing)
                 log.info(LogEvent.STATUS_REPORTED, **fields, state=outgoing.state, place=outgoing.place)
             case StatusNotSent():
                 self._metrics.status_call(self._name, "spared")

@@ -16,6 +16,8 @@ from solstice_forge.statuses.call_endings import FIRST_RETRY_SECONDS, RetryRules
 from solstice_forge.statuses.intake import StatusIntake
 from solstice_forge.statuses.protocol import StatusStore
 from solstice_forge.statuses.reporter import StatusReporter
+from solstice_forge.statuses.source_reporter import not_traced
+from solstice_forge.statuses.status_spans import StatusSpans
 
 
 def rules_of(settings: ForgeSettings) -> RetryRules:
@@ -61,10 +63,12 @@ async def reporting(
     remotes: Mapping[str, Remote],
     broker: Broker,
     metrics: Metrics,
+    spans: StatusSpans | None = None,
 ) -> AsyncIterator[StatusStore | None]:
     """Send statuses to the forges until left; give the store, or None.
 
-    `sources` are all configured sources, `remotes` the forges that we may call.
+    `sources` are all configured sources, `remotes` the forges that we may call. `spans` takes the spans of statuses; None
+    while nothing is traced.
 
     At the end no new calls begin, and running calls have `forge_grace_seconds` to finish. Without a forge
     that we may call, this process takes no statuses from the broker: other processes may do it. Raises
@@ -84,6 +88,7 @@ async def reporting(
             metrics=metrics,
             rng=rng,
             rules=rules_of(settings),
+            reported=not_traced if spans is None else spans.reported,
         )
         intake = StatusIntake(
             broker=broker,

@@ -10,6 +10,8 @@ from msgspec.json import Decoder, Encoder
 
 from solstice_common.messages import JobRequestV1, JobStatusV1
 from solstice_common.messages.states import JobState, RunState
+from solstice_common.tracing.run_trace import run_traceparent
+from solstice_common.tracing.samplers import Sampler
 from solstice_common.values.quantities import quantity
 from solstice_common.values.times import format_seconds
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Outcome, Reason
@@ -103,9 +105,19 @@ class Status(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
 
 
 def status_about(
-    request: StatusSubject | JobRequestV1, *, run_id: str | None = None, occurred_at: str | None = None
+    request: StatusSubject | JobRequestV1,
+    *,
+    run_id: str | None = None,
+    occurred_at: str | None = None,
+    sampler: Sampler | None = None,
 ) -> Status:
-    """Return the fields that all statuses about a request share, at one moment."""
+    """Return the fields that all statuses about a request share, at one moment.
+
+    Where runs are traced (`sampler`), their context is that of the run, else that of the request.
+    """
+    traceparent = request.traceparent
+    if sampler is not None and run_id is not None:
+        traceparent = run_traceparent(request, run_id, sampler)
     return Status(
         run_id=run_id,
         occurred_at=occurred_at,
@@ -119,7 +131,7 @@ def status_about(
         ref=request.ref,
         change_number=request.change_number,
         delivery_id=request.delivery_id,
-        traceparent=request.traceparent,
+        traceparent=traceparent,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from solstice_common.broker.protocol import Broker
 from solstice_common.http.access import access_rules, check_listening, logged_access
+from solstice_common.tracing.otlp import SpanExporter, open_exporter
 from solstice_orchestrator.domain.trust import parse_sources
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.hosts import GitHosts
@@ -69,6 +70,8 @@ class Components:
     rng: random.Random
     url: str
     signatures: SignatureRules | None
+    exporter: SpanExporter | None
+    """None while nothing is traced."""
     intakes: list[Intake | CancelIntake]
     """What takes messages from the broker, for `/readyz`; empty before it begins."""
     left_queues: set[str]
@@ -99,6 +102,7 @@ async def open_components(
             lambda: stack.enter_async_context(store_of(settings, v1_trust, rng)), settings, stop, rng
         )
         broker = await stack.enter_async_context(broker_of(settings, metrics))
+        exporter = await stack.enter_async_context(open_exporter(settings, service="orchestrator"))
         adopt()
         launcher = await open_launchers(settings, environ, v1_trust)
         end_left = left_containers(environ).remove
@@ -147,6 +151,7 @@ async def open_components(
             rng=rng,
             url=url,
             signatures=signatures,
+            exporter=exporter,
             left_queues=left_queues,
             intakes=intakes,
         )

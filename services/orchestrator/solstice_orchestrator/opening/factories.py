@@ -64,6 +64,7 @@ def store_of(
         rates=settings.start_rates,
         supersede=settings.supersede,
         v1_trust=v1_trust,
+        sampler=settings.trace_sampler,
     )
 
 

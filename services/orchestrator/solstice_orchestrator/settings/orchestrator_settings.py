@@ -18,6 +18,7 @@ from solstice_common.settings import (
     WebAddress,
     state_directory,
 )
+from solstice_common.tracing.trace_settings import TraceSettings
 from solstice_common.values.repo_urls import REPO_URL_SCHEMES
 from solstice_orchestrator.domain.container_spec import NetworkAccess, PullPolicy
 from solstice_orchestrator.domain.image_names import is_image_name
@@ -62,7 +63,14 @@ def split(text: str) -> tuple[str, ...]:
 
 
 class OrchestratorSettings(
-    StoreSettings, RetrySettings, BrokerSettings, VerifySettings, AccessSettings, HttpSettings, LogSettings
+    StoreSettings,
+    RetrySettings,
+    BrokerSettings,
+    VerifySettings,
+    AccessSettings,
+    HttpSettings,
+    TraceSettings,
+    LogSettings,
 ):
     """All settings of `orchestrator run`: limits, timeouts, and the parts it uses."""
 

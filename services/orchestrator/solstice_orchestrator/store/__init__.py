@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 from solstice_common.messages import Source
 from solstice_common.settings import is_postgresql, sqlite_path
+from solstice_common.tracing.samplers import Sampler
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.retries import DEFAULT_RETRIES, RetryPolicies
 from solstice_orchestrator.domain.trust import V1_TRUST
@@ -40,11 +41,12 @@ async def open_store(
     rates: StartRates | None = None,
     supersede: SupersedeRule = SupersedeRule.RUNNING,
     v1_trust: frozenset[Source] = V1_TRUST,
+    sampler: Sampler | None = None,
 ) -> AsyncIterator[JobStore]:
     """Open the store at `url` (`sqlite:///FILE`, `postgresql://...`) and migrate its schema.
 
     `public_url` is where readers find the pages; statuses link to it. `clock` is for tests: a store uses its own, which
-    with PostgreSQL is the database's. Raises ConfigurationError for a URL of no known scheme, StoreUnavailable,
+    with PostgreSQL is the database's. `sampler` says which runs are traced; None: none is. Raises ConfigurationError for a URL of no known scheme, StoreUnavailable,
     SchemaTooNew.
     """
     rng = rng or _default_rng()
@@ -58,6 +60,7 @@ async def open_store(
         limits=StartLimits(caps=caps or Caps(), quotas=quotas or Quotas(), rates=rates or StartRates()),
         supersede=supersede,
         v1_trust=v1_trust,
+        sampler=sampler,
         holder=f"{rng.getrandbits(64):016x}",
     )
     # Imported late: a process that uses one store does not load the other's client library.

@@ -20,6 +20,7 @@ from solstice_orchestrator.scheduling.workers import WorkerState
 from solstice_orchestrator.store.job_queries import JobQueries
 from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.store.schedule_store import ScheduleStore
+from solstice_orchestrator.store.traced_runs import RunTraces
 from solstice_orchestrator.store.views import (
     JobView,
     LogChunk,
@@ -150,7 +151,7 @@ class Purged:
     """Whether the next step may find more."""
 
 
-class JobStore(JobQueries, WorkerRegistry, Protocol):
+class JobStore(JobQueries, WorkerRegistry, RunTraces, Protocol):
     """Requests, runs, jobs, attempts, logs and the outbox, shared by any number of orchestrators.
 
     * Safe to call from any task; calls made together are carried out together.

@@ -15,6 +15,8 @@ import structlog
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages.states import JobState
+from solstice_common.tracing.run_trace import attempt_traceparent
+from solstice_common.tracing.samplers import Sampler
 from solstice_orchestrator.domain.jobs import Outcome, Reason, named_secrets
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.log_events import LogEvent
@@ -55,11 +57,13 @@ async def execute(
     rng: random.Random | None = None,
     notice: asyncio.Future[str] | None = None,
     secret_rules: SecretRules | None = None,
+    sampler: Sampler | None = None,
     retry_limit: StoreRetryLimit = DEFAULT_RETRY_LIMIT,
 ) -> None:
     """Run the attempt with its secrets, store its masked log, and record its outcome.
 
-    Once `notice` has a result, it is written to the log; a draining worker uses this. Set `stop` when the job
+    `sampler` says whether it is traced. Once `notice` has a result, it is written to the log; a draining worker uses
+    this. Set `stop` when the job
     is cancelled: it ends as the executor promises. Cancel the task when the attempt's lease is lost or the
     grace of a shutdown is over: the processes are killed and the job is released, unless it had ended
     already, in which case that end is recorded. Raises nothing but CancelledError. A lost attempt, and a
@@ -81,6 +85,9 @@ async def execute(
         spec=claim.spec,
         request=claim.request,
         service_log=lambda service, data: services[service].write(data),
+        traceparent=None
+        if sampler is None
+        else attempt_traceparent(claim.request, claim.key.job_id, claim.key.number, sampler),
         image_found=partial(_record_image, store, claim.key),
     )
     label = f"{claim.spec.name} #{claim.key.number}"

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from solstice_common.http.access import LOCAL
 from solstice_common.messages import JobRequestV1
+from solstice_common.tracing.request_trace import message_traceparent
+from solstice_common.tracing.samplers import Sampler
 from solstice_forge.api.api_models import JobInput
 from solstice_forge.api.request_delivery import delivery_of, is_conflict, read_job, read_key
 from solstice_forge.decisions.triage import Refused
@@ -49,6 +51,32 @@ def test_the_message_says_who_asked_and_what_for() -> None:
     assert (message.priority, message.repo_full_name) == ("high", "tide-club/almanac")
     assert (message.request_id, message.delivery_id) == (made.request_id, made.delivery_id)
     assert made.headers == {}
+
+
+def test_a_traced_job_names_the_span_of_its_publishing_and_is_the_same_request() -> None:
+    caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    sampler = Sampler(ratio=1.0, follows_parent=True)
+
+    def requested(sampler: Sampler | None) -> JobRequestV1:
+        made = delivery_of(
+            api_request(),
+            caller="ci",
+            key="k",
+            new_id="i",
+            headers={"traceparent": caller},
+            now=1.8e9,
+            sampler=sampler,
+        )
+        assert made.headers == {"traceparent": caller}
+        assert made.request is not None
+        return JobRequestV1.decode(made.request)
+
+    untraced, traced = requested(None), requested(sampler)
+    assert untraced.traceparent is None
+    assert traced.traceparent == message_traceparent(caller, traced.request_id, sampler)
+    assert traced.model_copy(update={"traceparent": None}) == untraced.model_copy(
+        update={"traceparent": None}
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from solstice_common.messages import JobRequestV1, Priority, Source
+from solstice_common.tracing.request_trace import message_traceparent
+from solstice_common.tracing.samplers import Sampler
 from solstice_common.values.times import parse_timestamp
 from solstice_forge.decisions.requests import PlannedCancel, PlannedRun, build_request, content_key, kind_of
 from solstice_forge.decisions.rules import BUILT, Ruling
-from solstice_forge.decisions.sources import FORGES, WebhookSource
+from solstice_forge.decisions.sources import FORGES, WebhookSource, traced_sources
 from solstice_forge.forges.events import (
     ChangeRequest,
     Command,
@@ -90,6 +92,13 @@ def test_push_asks_for_its_commit() -> None:
         "sender": "cleo",
         "traceparent": TRACE,
     }
+
+
+def test_a_traced_source_names_the_span_of_the_publishing_and_changes_nothing_else() -> None:
+    sampler = Sampler(ratio=1.0, follows_parent=True)
+    traced = request_of(PUSH, of=traced_sources({"gitea": source()}, sampler)["gitea"])
+    assert traced.traceparent == message_traceparent(TRACE, traced.request_id, sampler) != TRACE
+    assert traced.model_copy(update={"traceparent": TRACE}) == request_of(PUSH)
 
 
 @pytest.mark.parametrize(("is_fork", "trusted"), [(True, False), (None, False), (False, True)])

@@ -1,6 +1,7 @@
 """The examples and rules of docs/workflow.md are true."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,10 +57,18 @@ def test_errors_are_reported_as_the_page_says(text: str, message: str) -> None:
 
 def test_every_variable_of_a_step_is_reported(tmp_path: Path) -> None:
     place = Workspace(root=tmp_path, source=tmp_path, home=tmp_path, temporary=tmp_path, scripts=tmp_path)
-    found = environment(execution(job("true"), job_request(change_number=7)), place, "/bin")
+    traced = replace(execution(job("true"), job_request(change_number=7)), traceparent="00-...")
+    found = environment(traced, place, "/bin")
     table = PAGE.partition("### What a step finds")[2].partition("\n## ")[0]
     reported = set(re.findall(r"`([A-Z][A-Z_]+)`", table)) - {"JOB_PATH", "EXECUTOR", "UNTRUSTED_RUNS"}
     assert reported == {*found, "SOLSTICE_STEP"}
+
+
+def test_without_traces_a_step_has_no_traceparent_and_a_workflow_may_replace_it(tmp_path: Path) -> None:
+    place = Workspace(root=tmp_path, source=tmp_path, home=tmp_path, temporary=tmp_path, scripts=tmp_path)
+    assert "TRACEPARENT" not in environment(execution(job("true")), place, "/bin")
+    traced = replace(execution(job("true", env={"TRACEPARENT": "own"})), traceparent="00-...")
+    assert environment(traced, place, "/bin")["TRACEPARENT"] == "own"
 
 
 def test_our_own_workflow_is_valid() -> None:

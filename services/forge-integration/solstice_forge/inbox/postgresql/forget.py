@@ -50,6 +50,7 @@ async def forget(connection: "Connection", before: float, limit: int) -> SweepRe
         ("inbox_aliases", deliveries),
         ("inbox_requests", deliveries),
         ("inbox_lookups", deliveries),
+        ("inbox_request_traces", deliveries),
         ("inbox_deliveries", deliveries),
         ("inbox_repeats", copies),
     ):

@@ -11,13 +11,14 @@ from solstice_common.storage.postgresql import PostgreSQLDatabase
 from solstice_common.storage.postgresql_leader_lock import LeaderLock
 from solstice_forge.inbox import paging
 from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, DeliveryPage, RecordedDelivery
-from solstice_forge.inbox.postgresql import forget, lookups
+from solstice_forge.inbox.postgresql import forget, lookups, request_traces
 from solstice_forge.inbox.postgresql.keep import keep_all
 from solstice_forge.inbox.protocol import Decision, KeepResult, Lookup, NewDelivery, PendingRequest
 from solstice_forge.inbox.reading import DeliveryQueries
 from solstice_forge.inbox.reconcile_state import ReconcileState
 from solstice_forge.inbox.reconcile_tables import ReconcileTables
 from solstice_forge.inbox.sweeping import SweepResult
+from solstice_forge.inbox.traced_requests import PublishTimes, StoredTimes, TracedRequest, trace_rows
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
@@ -47,6 +48,7 @@ class PostgreSQLInbox:
         self, url: str, database: PostgreSQLDatabase, keeping: Batcher[NewDelivery, KeepResult]
     ) -> None:
         self.lookup_added = asyncio.Event()
+        self.stored_times: StoredTimes | None = None
         self._database = database
         self._keeping = keeping
         self._leader_lock = LeaderLock(url, lambda: database.notify(CHANNEL), lock=LOCK)
@@ -83,6 +85,8 @@ class PostgreSQLInbox:
 
     async def keep_all(self, deliveries: Sequence[NewDelivery]) -> Sequence[KeepResult | Exception]:
         answers = await asyncio.gather(*map(self._keeping, deliveries), return_exceptions=True)
+        if self.stored_times is not None:
+            self.stored_times.note(delivery.request_id for delivery in deliveries)
         for delivery, answer in zip(deliveries, answers, strict=True):
             if isinstance(answer, BaseException):
                 continue
@@ -105,8 +109,22 @@ class PostgreSQLInbox:
             for row in await self._database.fetch(_PENDING, limit)
         ]
 
-    async def published(self, row_ids: Sequence[int]) -> None:
-        await self._database.fetch(_PUBLISHED, list(row_ids))
+    async def published(self, row_ids: Sequence[int], times: Sequence[PublishTimes] = ()) -> None:
+        if not times:
+            await self._database.fetch(_PUBLISHED, list(row_ids))
+            return
+        columns = zip(*trace_rows(times, self.stored_times), strict=True)
+        await self._database.fetch(request_traces.MARK_AND_INSERT, list(row_ids), *map(list, columns))
+
+    async def take_traces(self, now: float, *, until: float, limit: int) -> Sequence[TracedRequest]:
+        if not await self._database.fetch(request_traces.ANY):
+            return ()
+        return await self._database.transaction(
+            lambda connection: request_traces.take(connection, now, until, limit)
+        )
+
+    async def traced(self, row_ids: Sequence[int]) -> None:
+        await self._database.fetch(request_traces.REMOVE, list(row_ids))
 
     async def not_published(self, row_ids: Sequence[int], detail: str) -> None:
         await self._database.fetch(_NOT_PUBLISHED, list(row_ids), detail)

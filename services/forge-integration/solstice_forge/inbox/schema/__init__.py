@@ -6,6 +6,7 @@ from typing import Final
 TABLES: Final[Mapping[str, str]] = {
     "deliveries": "The webhook deliveries that arrived, with the decision about each.",
     "requests": "What deliveries ask for, and whether the broker has confirmed it.",
+    "request_traces": "Published requests whose spans no OpenTelemetry collector has taken yet.",
     "aliases": "Other content keys of a request: another hook may describe the same push with one of these.",
     "repeats": "Copies of deliveries that were stored before.",
     "lookups": "Deliveries that wait for an answer of their forge before they become requests.",

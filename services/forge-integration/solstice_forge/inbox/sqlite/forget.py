@@ -40,6 +40,7 @@ def forget(connection: sqlite3.Connection, before: float, limit: int) -> SweepRe
         ("aliases", deliveries),
         ("requests", deliveries),
         ("lookups", deliveries),
+        ("request_traces", deliveries),
         ("deliveries", deliveries),
         ("repeats", copies),
     ):

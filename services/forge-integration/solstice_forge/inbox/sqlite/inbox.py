@@ -19,9 +19,10 @@ from solstice_forge.inbox.protocol import Decision, KeepResult, Lookup, NewDeliv
 from solstice_forge.inbox.reading import DeliveryQueries
 from solstice_forge.inbox.reconcile_state import ReconcileState
 from solstice_forge.inbox.reconcile_tables import ReconcileTables
-from solstice_forge.inbox.sqlite import forget, lookups
+from solstice_forge.inbox.sqlite import forget, lookups, request_traces
 from solstice_forge.inbox.sqlite.keep import keep_all
 from solstice_forge.inbox.sweeping import SweepResult
+from solstice_forge.inbox.traced_requests import PublishTimes, StoredTimes, TracedRequest, trace_rows
 
 BUSY_SECONDS: Final = 3.0
 """How long to wait for a file that another process locks: Gitea and Forgejo wait 5 s for an answer."""
@@ -44,6 +45,7 @@ class SqliteInbox:
     def __init__(self, database: SqliteDatabase, notifier: FileNotifier) -> None:
         self._database = database
         self._notifier = notifier
+        self.stored_times: StoredTimes | None = None
         self.lookup_added = asyncio.Event()
         self.reconcile_state: ReconcileState = ReconcileTables(
             self._fetch, self._run, prefix="", placeholder="?", listed="(SELECT value FROM json_each($1))"
@@ -78,6 +80,8 @@ class SqliteInbox:
             return [each for delivery in deliveries for each in await self.keep_all([delivery])]
         if any(delivery.lookup is not None for delivery in deliveries):
             self.lookup_added.set()
+        if self.stored_times is not None:
+            self.stored_times.note(delivery.request_id for delivery in deliveries)
         if any(
             each.decision is Decision.ACCEPTED and delivery.lookup is None
             for delivery, each in zip(deliveries, result, strict=True)
@@ -88,11 +92,28 @@ class SqliteInbox:
     async def pending(self, limit: int) -> Sequence[PendingRequest]:
         return await self._database.read(lambda connection: _pending(connection, limit))
 
-    async def published(self, row_ids: Sequence[int]) -> None:
+    async def published(self, row_ids: Sequence[int], times: Sequence[PublishTimes] = ()) -> None:
         marks = (_json(row_ids),)
+        rows = trace_rows(times, self.stored_times)
+
+        def mark(connection: sqlite3.Connection) -> None:
+            connection.execute(_PUBLISHED, marks)
+            if rows:
+                request_traces.insert(connection, rows)
+
         # Under load the next delivery always follows soon: the marks need no commit and fsync of their own.
-        await self._database.write_along(
-            lambda connection: connection.execute(_PUBLISHED, marks).rowcount, within_seconds=MARK_SECONDS
+        await self._database.write_along(mark, within_seconds=MARK_SECONDS)
+
+    async def take_traces(self, now: float, *, until: float, limit: int) -> Sequence[TracedRequest]:
+        if not await self._database.read(request_traces.wait):
+            return ()
+        return await self._database.write(
+            lambda connection: request_traces.take(connection, now, until, limit), synchronous=False
+        )
+
+    async def traced(self, row_ids: Sequence[int]) -> None:
+        await self._database.write(
+            lambda connection: request_traces.remove(connection, _json(row_ids)), synchronous=False
         )
 
     async def not_published(self, row_ids: Sequence[int], detail: str) -> None:

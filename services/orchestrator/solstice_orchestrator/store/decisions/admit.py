@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import RunState
+from solstice_common.tracing.run_trace import run_trace
 from solstice_common.values.times import parse_timestamp
 from solstice_orchestrator.domain.cancels import change_key
 from solstice_orchestrator.domain.statuses import (
@@ -75,15 +76,22 @@ def _begins(request: JobRequestV1, now: float) -> tuple[RunState, float]:
     return (RunState.DELAYED, due) if due > now else (RunState.PLANNING, 0.0)
 
 
+def traced_runs(moment: Moment, runs: Sequence[NewRun]) -> Sequence[str]:
+    """Return the ids of those runs that are to be traced."""
+    sampler = moment.rules.sampler
+    if sampler is None:
+        return ()
+    return [run.run_id for run in runs if run_trace(run.request, sampler).sampled]
+
+
 def first_statuses(moment: Moment, runs: Sequence[NewRun]) -> Sequence[Status]:
     """Return the first statuses of runs that are new."""
-    at, base = moment.stamp, moment.rules.public_url
+    at, base, sampler = moment.stamp, moment.rules.public_url, moment.rules.sampler
     planning = describe_run(RunState.PLANNING, "", ())
     return [
         replace(
-            status_about(run.request),
+            status_about(run.request, run_id=run.run_id, sampler=sampler),
             status_id=moment.new_id(),
-            run_id=run.run_id,
             sequence=1,
             context=RUN_CONTEXT,
             state=run.state,

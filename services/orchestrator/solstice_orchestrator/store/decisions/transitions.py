@@ -317,7 +317,9 @@ class UnitOfWork:
         """Return what all statuses about the run have in common."""
         status = self._subjects.get(run.run_id)
         if status is None:
-            status = self._subjects[run.run_id] = status_about(read_subject(run.request), run_id=run.run_id)
+            status = self._subjects[run.run_id] = status_about(
+                read_subject(run.request), run_id=run.run_id, sampler=self.moment.rules.sampler
+            )
         return status
 
     def _add_dead_letter(self, run: Run, reason: Reason | None, detail: str) -> None:

@@ -6,9 +6,10 @@ A batch takes a few statements; each request is admitted once.
 from collections.abc import Sequence
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.store.decisions.admit import NewRun, first_statuses, new_runs
+from solstice_orchestrator.store.decisions.admit import NewRun, first_statuses, new_runs, traced_runs
 from solstice_orchestrator.store.decisions.steer import Rerun
 from solstice_orchestrator.store.postgresql.cancel import end_cancelled, share_changes
+from solstice_orchestrator.store.postgresql.tables import run_traces
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, write
 from solstice_orchestrator.store.protocol import Admission, Admitted, Duplicate
 from solstice_orchestrator.store.records.changes import RowChanges
@@ -61,6 +62,8 @@ async def admit(
             [run.plan_at for run in admitted],
             [run.request.runs_on for run in admitted],
         )
+        if traced := traced_runs(moment, admitted):
+            await run_traces.insert(transaction, traced)
         await write(transaction, RowChanges(statuses=first_statuses(moment, admitted)))
         await end_cancelled(transaction, admitted)
     return [

@@ -59,6 +59,6 @@ async def purge(transaction: PostgreSQLTransaction, older_than_seconds: float, l
     if chunks == LOG_CHUNKS_PER_PURGE:
         return Purged(runs=0, more=True)
     await connection.execute("DELETE FROM attempts WHERE job_id = ANY($1)", jobs)
-    for table in ("jobs", "request_aliases", "requests", "runs"):
+    for table in ("jobs", "request_aliases", "run_traces", "requests", "runs"):
         await connection.execute(f"DELETE FROM {table} WHERE run_id = ANY($1)", old)  # noqa: S608  made of constants
     return Purged(runs=len(old), more=len(old) == limit)

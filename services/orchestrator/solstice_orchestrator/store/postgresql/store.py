@@ -41,7 +41,7 @@ from solstice_orchestrator.store.postgresql.finish import ClaimCache, SingleJobR
 from solstice_orchestrator.store.postgresql.reading.queries import Clock, PostgreSQLQueries
 from solstice_orchestrator.store.postgresql.schedule import PostgreSQLScheduleStore
 from solstice_orchestrator.store.postgresql.supersede import settle_group
-from solstice_orchestrator.store.postgresql.tables import worker_table
+from solstice_orchestrator.store.postgresql.tables import run_traces, worker_table
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, change_runs
 from solstice_orchestrator.store.protocol import (
     Admission,
@@ -56,6 +56,7 @@ from solstice_orchestrator.store.protocol import (
 from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.store.run_operations import RunOperations
+from solstice_orchestrator.store.traced_runs import TracedRun
 from solstice_orchestrator.store.views import (
     JobView,
     LogChunk,
@@ -181,6 +182,16 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
 
     async def published(self, numbers: Sequence[int]) -> None:
         await self._write(lambda transaction: outbox.forget_published(transaction, numbers), quiet=True)
+
+    async def take_traces(self, limit: int, leased_seconds: float) -> Sequence[TracedRun]:
+        if not await self._database.fetch(run_traces.WAITING):
+            return ()
+        return await self._write(
+            lambda transaction: run_traces.take(transaction, limit, leased_seconds), quiet=True
+        )
+
+    async def traced(self, run_ids: Sequence[str]) -> None:
+        await self._write(lambda transaction: run_traces.remove(transaction, run_ids), quiet=True)
 
     async def purge(self, older_than_seconds: float, limit: int) -> Purged:
         return await self._write(

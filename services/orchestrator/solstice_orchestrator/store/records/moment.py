@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass, field
 
 from solstice_common.messages import Source
+from solstice_common.tracing.samplers import Sampler
 from solstice_orchestrator.domain.identifiers import NewId
 from solstice_orchestrator.domain.retries import DEFAULT_RETRIES, RetryPolicies
 from solstice_orchestrator.domain.trust import V1_TRUST
@@ -34,6 +35,8 @@ class StoreRules:
     """Which older runs a newer push supersedes."""
     v1_trust: frozenset[Source] = V1_TRUST
     """Sources whose requests are trusted when they do not say so."""
+    sampler: Sampler | None = None
+    """Which runs are traced; None when none is."""
     holder: str = ""
     """Identifies this opened store among others, for the outbox."""
 

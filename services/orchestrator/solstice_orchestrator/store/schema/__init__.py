@@ -16,6 +16,7 @@ TABLES: Final[Mapping[str, str]] = {
     "service_log_chunks": "What the services of attempts printed, in numbered chunks.",
     "outbox": "Statuses and dead letters that the broker has not confirmed yet, in the order of publishing.",
     "outbox_lease": "Its one row says which process publishes the outbox, and until when.",
+    "run_traces": "Runs whose spans no OpenTelemetry collector has taken yet.",
     "workers": "Each worker as it last described itself, its quarantine and what an operator ordered it to do.",
     "next_tags": "The virtual time of each repository's next job, for each label and priority class.",
     "clocks": "The virtual time at which a new repository enters the queue of a label and priority class.",

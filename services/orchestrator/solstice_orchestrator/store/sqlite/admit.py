@@ -8,9 +8,10 @@ from typing import Final, TypeVar
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.storage.sqlite import insert_many
-from solstice_orchestrator.store.decisions.admit import NewRun, first_statuses, new_runs
+from solstice_orchestrator.store.decisions.admit import NewRun, first_statuses, new_runs, traced_runs
 from solstice_orchestrator.store.protocol import Admission, Admitted, Duplicate
 from solstice_orchestrator.store.sqlite.cancel import end_cancelled
+from solstice_orchestrator.store.sqlite.tables import run_traces
 from solstice_orchestrator.store.sqlite.tables.transaction import (
     SqliteTransaction,
     insert_messages,
@@ -89,6 +90,8 @@ def _store_and_announce(transaction: SqliteTransaction, new: Sequence[tuple[int,
         [(age, each.body, each.signature) for age, each in new],
     )
     runs = [each for _, each in new]
+    if traced := traced_runs(transaction.moment, runs):
+        run_traces.insert(transaction.connection, traced)
     insert_messages(transaction.connection, first_statuses(transaction.moment, runs))
     end_cancelled(transaction, runs)
 

@@ -53,7 +53,7 @@ def purge(transaction: SqliteTransaction, older_than_seconds: float, limit: int)
     if chunks == LOG_CHUNKS_PER_PURGE:
         return Purged(runs=0, more=True)
     execute(f"DELETE FROM attempts WHERE job_id IN {jobs}", (runs,))  # noqa: S608  made of constants
-    for table in ("jobs", "request_aliases"):
+    for table in ("jobs", "request_aliases", "run_traces"):
         execute(f"DELETE FROM {table} WHERE run_id IN {_LISTED}", (runs,))  # noqa: S608  made of constants
     execute(f"DELETE FROM requests WHERE age IN (SELECT age FROM runs WHERE run_id IN {_LISTED})", (runs,))  # noqa: S608  made of constants
     execute(f"DELETE FROM runs WHERE run_id IN {_LISTED}", (runs,))  # noqa: S608  made of constants

@@ -54,8 +54,9 @@ from solstice_orchestrator.store.sqlite.notifier import StoreNotifier
 from solstice_orchestrator.store.sqlite.reading.queries import Clock, SqliteQueries
 from solstice_orchestrator.store.sqlite.schedule import SqliteScheduleStore
 from solstice_orchestrator.store.sqlite.supersede import settle_groups
-from solstice_orchestrator.store.sqlite.tables import worker_table
+from solstice_orchestrator.store.sqlite.tables import run_traces, worker_table
 from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction, change_runs
+from solstice_orchestrator.store.traced_runs import TracedRun
 from solstice_orchestrator.store.views import (
     JobView,
     LogChunk,
@@ -204,6 +205,20 @@ class SqliteStore(SqliteQueries, RunOperations):
     async def published(self, numbers: Sequence[int]) -> None:
         await self._write(
             lambda transaction: outbox.forget_published(transaction, numbers), quiet=True, synchronous=False
+        )
+
+    async def take_traces(self, limit: int, leased_seconds: float) -> Sequence[TracedRun]:
+        if not await self._database.read(lambda connection: run_traces.wait(connection, self._clock())):
+            return ()
+        return await self._write(
+            lambda transaction: run_traces.take(transaction, limit, leased_seconds),
+            quiet=True,
+            synchronous=False,
+        )
+
+    async def traced(self, run_ids: Sequence[str]) -> None:
+        await self._write(
+            lambda transaction: run_traces.remove(transaction, run_ids), quiet=True, synchronous=False
         )
 
     async def purge(self, older_than_seconds: float, limit: int) -> Purged:

@@ -35,6 +35,7 @@ def variables_of(execution: Execution, workspace: str) -> dict[str, str]:
     return {
         "LANG": "C.UTF-8",
         "CI": "true",
+        **({} if execution.traceparent is None else {"TRACEPARENT": execution.traceparent}),
         **execution.spec.env,
         "SOLSTICE": "true",
         "SOLSTICE_ATTEMPT": str(execution.attempt),

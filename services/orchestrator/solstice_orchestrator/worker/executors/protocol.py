@@ -63,6 +63,8 @@ class Execution:
     attempt: int
     spec: JobSpec
     request: JobRequestV1
+    traceparent: str | None = None
+    """The context that the job's own spans join; None while nothing is traced."""
     secrets: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     """The secrets that the spec names, by name. The caller masks them in the output."""
     service_log: ServiceLogWriter = field(default=not_logged, repr=False)

@@ -17,7 +17,7 @@ def test_a_store_that_is_opened_without_more_follows_the_rules_that_hold_without
     of_stores = {each.name: each.default for each in inspect.signature(open_store).parameters.values()}
     shared = of_rules.keys() & of_stores.keys()
     assert {name: of_rules[name] for name in shared} == {name: of_stores[name] for name in shared}
-    assert len(shared) == 6
+    assert len(shared) == 7
 
 
 def test_without_more_nothing_but_slots_limits_starts() -> None:

@@ -1,0 +1,1 @@
+"""Makes spans of what the services did, and sends them to an OpenTelemetry collector."""
