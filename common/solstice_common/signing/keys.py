@@ -52,6 +52,15 @@ class KeyScope:
     """Globs of `repo_urls.name_of`, as in SECRETS_CONFIG: `forge.example/river/*`."""
     rights: frozenset[Right]
 
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether a key with it may sign every message."""
+        return (
+            EVERYTHING in self.repositories
+            and self.sources.issuperset(Source)
+            and self.rights.issuperset(Right)
+        )
+
     def covers(self, source: Source, repository: str, full_name: str | None) -> bool:
         """Whether it may ask for builds of this repository (by `repo_urls.name_of`).
 

@@ -37,7 +37,11 @@ def grow_tree(bodies: Sequence[bytes], above: str = "") -> tuple[bytes, list[str
     """
     levels = [[sha256(_OF_BODY + body).digest() for body in bodies]]
     while len(below := levels[-1]) > 1:
-        level = [_parent(left, right) for left, right in zip(below[::2], below[1::2], strict=False)]
+        # As `_parent`, without its call.
+        level = [
+            sha256(_OF_NODE + left + right).digest()
+            for left, right in zip(below[::2], below[1::2], strict=False)
+        ]
         levels.append(level + below[2 * len(level) :])
     paths = [above]
     for level in reversed(levels[:-1]):

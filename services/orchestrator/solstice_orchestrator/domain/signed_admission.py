@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import compress
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from solstice_common.broker.delivery import Refuse
@@ -34,6 +35,14 @@ class Verified(NamedTuple, Generic[M]):
 
     message: M
     key_name: str
+
+
+class _Group(NamedTuple):
+    """Deliveries of a batch whose signatures have one JWS, with the body and path of each."""
+
+    deliveries: list[Delivery]
+    bodies: list[bytes]
+    paths: list[str]
 
 
 def rights_for(request: JobRequestV1, v1_trust: AbstractSet[Source]) -> frozenset[Right]:
@@ -95,8 +104,10 @@ class SignedExaminer:
         self._max_age_seconds = max_age_seconds
         self._trees: dict[str, tuple[str, ProvenTree] | None] = {}
         """By the JWS of a group: its key's name, and its tree."""
+        self._unlimited = frozenset(name for name, key in keys.items() if key.scope.is_unlimited)
+        """The keys whose requests may say everything."""
         self._allowed: set[tuple[object, ...]] = set()
-        """What requests of a key said that they may say."""
+        """What requests of another key said that they may say."""
 
     def of_batch(
         self, deliveries: Sequence[Delivery], now: float
@@ -116,7 +127,9 @@ class SignedExaminer:
             request = examine(delivery.body, now)
             if (
                 isinstance(request, Refuse)
-                or _claims_of(key_name, request) not in self._allowed
+                or (
+                    key_name not in self._unlimited and _claims_of(key_name, request) not in self._allowed
+                )
                 or request.submitted_at[:_TO_THE_DAY] <= last_old_day
             ):
                 return self._alone(delivery, now)
@@ -130,28 +143,25 @@ class SignedExaminer:
 
         The messages of a tree are verified together.
         """
-        groups: dict[str, list[tuple[Delivery, str]]] = {}
+        groups: dict[str, _Group] = {}
+        group, beginning = _Group([], [], []), ""
         for delivery in deliveries:
-            text = delivery.headers.get(SIGNATURE_HEADER)
-            if (
-                isinstance(text, str)
-                and len(text) <= MAX_CHARACTERS
-                and len(delivery.body) <= MAX_MESSAGE_BYTES
-            ):
-                jws, _, path = text.partition(BEFORE_PATH)
-                groups.setdefault(jws, []).append((delivery, path))
+            text, body = delivery.headers.get(SIGNATURE_HEADER), delivery.body
+            if not isinstance(text, str) or len(text) > MAX_CHARACTERS or len(body) > MAX_MESSAGE_BYTES:
+                continue
+            # Most deliveries have the JWS of the one before them.
+            if not beginning or not text.startswith(beginning):
+                jws = text.partition(BEFORE_PATH)[0]
+                group, beginning = groups.setdefault(jws, _Group([], [], [])), jws + BEFORE_PATH
+            group.deliveries.append(delivery)
+            group.bodies.append(body)
+            group.paths.append(text[len(beginning) :])
         key_names: dict[int, str] = {}
-        for jws, group in groups.items():
+        for jws, each in groups.items():
             if (signed := self._tree(jws)) is not None:
                 key_name, tree = signed
-                proven = tree.proves_each(
-                    [delivery.body for delivery, _ in group], [path for _, path in group]
-                )
-                key_names.update(
-                    (id(delivery), key_name)
-                    for (delivery, _), is_proven in zip(group, proven, strict=True)
-                    if is_proven
-                )
+                proven = compress(each.deliveries, tree.proves_each(each.bodies, each.paths))
+                key_names.update(dict.fromkeys(map(id, proven), key_name))
         return key_names
 
     def _tree(self, jws: str) -> tuple[str, ProvenTree] | None:

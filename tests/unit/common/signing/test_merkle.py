@@ -118,11 +118,11 @@ def test_of_a_batch_in_order_each_node_is_computed_once_and_hardly_a_step_is_rea
     bodies = [b"%d" % number for number in range(size)]
     root, paths = grow_tree(bodies)
     with (
-        mock.patch.object(merkle, "_parent", wraps=merkle._parent) as parent,
+        mock.patch.object(merkle, "sha256", wraps=sha256) as hashing,
         mock.patch.object(merkle, "_read_step", wraps=merkle._read_step) as read,
     ):
         assert all(tree_of(root).proves_each(bodies, paths))
-    assert parent.call_count == size - 1
+    assert hashing.call_count == 2 * size - 1
     # Only those between the whole subtrees: none of a whole tree.
     assert read.call_count < MAX_LEVELS
     assert read.call_count == 0 or size not in {2, 64, MAX_BODIES}

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,7 +28,7 @@ from solstice_orchestrator.domain.signed_admission import (
 )
 from solstice_orchestrator.domain.trust import V1_TRUST
 from tests.builders import job_cancel, job_request
-from tests.signing import KeyPair, delivered
+from tests.signing import EVERYWHERE, KeyPair, delivered
 
 NOW = parse_timestamp("2026-03-01T12:00:30Z").timestamp()
 PAIR, FOREIGN = KeyPair(), KeyPair("foreign")
@@ -204,6 +205,66 @@ def test_a_message_with_a_wrong_path_spoils_no_other_of_its_group(path: str) -> 
         "solstice_orchestrator.domain.signed_admission.examine_signed", side_effect=AssertionError
     ):
         assert len(examined_by(examiner, group)) == len(group)
+
+
+@pytest.mark.parametrize(
+    ("limit", "is_refused"),
+    [
+        ({}, False),
+        ({"sources": frozenset(Source) - {Source.GITLAB}}, True),
+        ({"rights": frozenset(Right) - {Right.PRIORITY}}, True),
+        ({"repositories": ("forge.example/**", "*/**")}, False),
+    ],
+    ids=["unlimited", "a source", "a right", "a pattern"],
+)
+def test_only_a_key_that_may_say_everything_is_not_asked_what_it_may_say(
+    limit: dict[str, Any], is_refused: bool
+) -> None:
+    pair = KeyPair("forge", replace(EVERYWHERE, **limit))
+    bodies = [
+        job_request(trusted=True, source=source, priority=priority).encode()
+        for source, priority in (
+            (Source.FORGEJO, None),
+            (Source.FORGEJO, None),
+            (Source.GITLAB, Priority.HIGH),
+        )
+    ]
+    batch = list(map(delivered, bodies, sign(bodies, JobRequestV1.VERSION, pair.signing)))
+    with mock.patch(
+        "solstice_orchestrator.domain.signed_admission.examine_signed", wraps=examine_signed
+    ) as asked:
+        answers = examined_by(examiner_of(pair.known), batch)
+    assert [isinstance(each, Refuse) for each in answers] == [False, False, is_refused]
+    assert asked.call_count == (2 if limit else 0)
+
+
+def test_what_is_proven_of_two_groups_counts_for_no_mixture_of_them() -> None:
+    """Neither in one batch with genuine messages, nor after them."""
+    one, other = signed_group(), signed_group()
+    texts = [[str(each.headers[SIGNATURE_HEADER]) for each in group] for group in (one, other)]
+    (jws, _, path), (other_jws, _, other_path) = (text[0].partition("~") for text in texts)
+    wrong = [
+        delivered(body, text)
+        for body in (one[0].body, other[0].body, one[1].body)
+        for text in (
+            f"{jws}~{other_path}",
+            f"{other_jws}~{path}",
+            jws,
+            f"{jws}~",
+            f"{jws}~~{path}",
+            f"{jws}~{path}~{path}",
+            f"{jws}~{path[STEP_CHARACTERS:]}",
+            f"{jws}~{path}{other_path}",
+            f"{jws}{other_jws}~{path}",
+        )
+    ]
+    examiner = examiner_of(PAIR.known)
+    for at_once in (1, 3, 100):
+        mixed = [each for three in zip(one, wrong, other, strict=False) for each in three] + wrong
+        answers = examined_by(examiner, mixed, at_once)
+        for delivery, answer in zip(mixed, answers, strict=True):
+            assert isinstance(answer, Refuse) == (delivery in wrong)
+    assert examiner.signed_by == {"forge": 3 * (len(one) + len(other))}
 
 
 def test_groups_that_come_mixed_are_verified_without_reading_their_paths() -> None:
