@@ -38,7 +38,7 @@ class Verified(NamedTuple, Generic[M]):
 
 
 class _Group(NamedTuple):
-    """Deliveries of a batch whose signatures have one JWS, with the body and path of each."""
+    """The deliveries of a batch whose signatures have one JWS."""
 
     deliveries: list[Delivery]
     bodies: list[bytes]
