@@ -120,6 +120,13 @@ class Delivery(Protocol):
     @property
     def headers(self) -> Mapping[str, object]: ...
 
+    def header(self, name: str) -> object:
+        """Return one of the headers; None where it is missing.
+
+        Where it is the only one that is asked for, the others may not even be read.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Delivered:
@@ -135,6 +142,9 @@ class Delivered:
     headers: Mapping[str, object] = field(default_factory=lambda: NO_HEADERS)
     redelivered: bool = False
     omitted_bytes: int = 0
+
+    def header(self, name: str) -> object:
+        return self.headers.get(name)
 
 
 class Consumer(Protocol):

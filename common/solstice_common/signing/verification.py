@@ -24,7 +24,7 @@ def signer_of(delivery: Delivery, version: str, keys: Mapping[str, VerifyKey]) -
 
     `keys` are those of VERIFY_KEYS, by name.
     """
-    sent = delivery.headers.get(SIGNATURE_HEADER)
+    sent = delivery.header(SIGNATURE_HEADER)
     if sent is None:
         return _refused(
             SignatureReason.UNSIGNED,

@@ -106,6 +106,9 @@ class JetStreamDelivery:
             headers["x-delivery-count"] = self.count - 1
         return headers
 
+    def header(self, name: str) -> object:
+        return self.headers.get(name)
+
 
 Decision = tuple[JetStreamDelivery, bytes]
 """A delivery, and the answer to the server about it."""

@@ -101,7 +101,7 @@ class RabbitMQConsumer:
 
     def _requeue_later(self, delivery: ReceivedDelivery) -> None:
         # The publisher put a count on a first delivery.
-        count = delivery.headers.get("x-delivery-count") if delivery.redelivered else 0
+        count = delivery.header("x-delivery-count") if delivery.redelivered else 0
         pause = retry_seconds(count if isinstance(count, int) else 0, self._rng)
         asyncio.get_running_loop().call_later(
             pause, delivery.subscription.settle_soon, {delivery.tag: AckAction.REQUEUE}

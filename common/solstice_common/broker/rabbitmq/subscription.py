@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from aiormq.abc import DeliveredMessage
@@ -159,6 +159,7 @@ class ReceivedDelivery:
         "_frame",
         "_header",
         "_headers",
+        "_last",
         "_properties",
         "body",
         "omitted_bytes",
@@ -177,6 +178,8 @@ class ReceivedDelivery:
         self._header = header
         self._properties: spec.Basic.Properties | None = None
         self._headers: Mapping[str, object] | None = None
+        self._last: tuple[str, object] = "", None
+        """The header that was read alone, by its name."""
         self._claimed = False
 
     def claim(self) -> bool:
@@ -218,44 +221,13 @@ class ReceivedDelivery:
     @property
     def headers(self) -> Mapping[str, object]:
         if self._headers is None:
-            self._headers = HeadersOnDemand(self._header)
+            self._headers = self._header.read_headers()
         return self._headers
 
-
-class HeadersOnDemand(Mapping[str, object]):
-    """The headers of a delivery: one that is asked for by name is read alone.
-
-    Of most messages none is asked for, or the signature alone.
-    """
-
-    __slots__ = ("_header", "_last", "_read")
-
-    def __init__(self, header: UnreadHeader) -> None:
-        self._header = header
-        self._last: tuple[str, object] = "", None
-        self._read: Mapping[str, object] | None = None
-
-    def get(self, name: str, default: object = None) -> object:
-        if self._read is not None:
-            return self._read.get(name, default)
+    def header(self, name: str) -> object:
         if self._last[0] != name:
             self._last = name, self._header.read_header(name)
-        value = self._last[1]
-        return default if value is None else value
-
-    def __getitem__(self, name: str) -> object:
-        return self._all()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def _all(self) -> Mapping[str, object]:
-        if self._read is None:
-            self._read = self._header.read_headers()
-        return self._read
+        return self._last[1]
 
 
 async def _never_called(message: DeliveredMessage) -> None:

@@ -156,6 +156,9 @@ class StreamDelivery:
             self._headers = headers
         return self._headers
 
+    def header(self, name: str) -> object:
+        return self.headers.get(name)
+
     def _text(self, name: str) -> str | None:
         value = self._read_meta().get(name)
         return value if isinstance(value, str) else None

@@ -146,7 +146,7 @@ class SignedExaminer:
         groups: dict[str, _Group] = {}
         group, beginning = _Group([], [], []), ""
         for delivery in deliveries:
-            text, body = delivery.headers.get(SIGNATURE_HEADER), delivery.body
+            text, body = delivery.header(SIGNATURE_HEADER), delivery.body
             if not isinstance(text, str) or len(text) > MAX_CHARACTERS or len(body) > MAX_MESSAGE_BYTES:
                 continue
             # Most deliveries have the JWS of the one before them.

@@ -110,7 +110,7 @@ class _RequestHandler:
         # All of a batch are examined before one is saved.
         while self.signatures.signed_by:
             self.metrics.signed_by(*self.signatures.signed_by.popitem())
-        signatures = [str(delivery.headers.get(SIGNATURE_HEADER)) for delivery in deliveries]
+        signatures = [str(delivery.header(SIGNATURE_HEADER)) for delivery in deliveries]
         return await self.store.admit(messages, bodies, signatures)
 
     def on_saved(self, messages: Sequence[JobRequestV1], results: Sequence[Admission]) -> None:
