@@ -127,9 +127,7 @@ class SignedExaminer:
             request = examine(delivery.body, now)
             if (
                 isinstance(request, Refuse)
-                or (
-                    key_name not in self._unlimited and _claims_of(key_name, request) not in self._allowed
-                )
+                or (key_name not in self._unlimited and _claims_of(key_name, request) not in self._allowed)
                 or request.submitted_at[:_TO_THE_DAY] <= last_old_day
             ):
                 return self._alone(delivery, now)
