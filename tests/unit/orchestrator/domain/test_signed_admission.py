@@ -217,7 +217,7 @@ def test_a_message_with_a_wrong_path_spoils_no_other_of_its_group(path: str) -> 
     ],
     ids=["unlimited", "a source", "a right", "a pattern"],
 )
-def test_only_a_key_that_may_say_everything_is_not_asked_what_it_may_say(
+def test_a_key_that_may_say_everything_needs_no_check_of_what_its_requests_say(
     limit: dict[str, Any], is_refused: bool
 ) -> None:
     pair = KeyPair("forge", replace(EVERYWHERE, **limit))
@@ -232,10 +232,10 @@ def test_only_a_key_that_may_say_everything_is_not_asked_what_it_may_say(
     batch = list(map(delivered, bodies, sign(bodies, JobRequestV1.VERSION, pair.signing)))
     with mock.patch(
         "solstice_orchestrator.domain.signed_admission.examine_signed", wraps=examine_signed
-    ) as asked:
+    ) as full_check:
         answers = examined_by(examiner_of(pair.known), batch)
     assert [isinstance(each, Refuse) for each in answers] == [False, False, is_refused]
-    assert asked.call_count == (2 if limit else 0)
+    assert full_check.call_count == (2 if limit else 0)
 
 
 def test_what_is_proven_of_two_groups_counts_for_no_mixture_of_them() -> None:
