@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from solstice_orchestrator.worker.executors.vms.qemu_launcher import open_qemu
 from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.builders import execution, job, job_request
 from tests.repositories import Repository
-from tests.servers.podman import IMAGE, SERVER, PodmanStore
+from tests.servers.podman import IMAGE, SERVER, PodmanStore, podman_store
 from tests.servers.vm_image import vm_image, why_no_vm
 from tests.vm_jobs import vm_rules
 
@@ -147,8 +147,15 @@ def image_of_vms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return vm_image(tmp_path_factory.mktemp("vm") / "image")
 
 
+@pytest.fixture(scope="module")
+def podman_of_guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodmanStore]:
+    """A podman with the one image that jobs have where none has services."""
+    with podman_store(tmp_path_factory.mktemp("podman") / "store", (IMAGE,)) as store:
+        yield store
+
+
 def backend_for(kind: str, request: pytest.FixtureRequest) -> Backend:
-    fixtures = {"podman": "podman", "qemu": "image_of_vms"}
+    fixtures = {"podman": "podman_of_guest" if IN_GUEST else "podman", "qemu": "image_of_vms"}
     return request.getfixturevalue(fixtures[kind]) if kind in fixtures else None
 
 
@@ -292,7 +299,8 @@ async def test_a_log_that_is_slow_loses_nothing(subject: ExecutorSetup) -> None:
 
 async def test_jobs_run_beside_each_other(subject: ExecutorSetup) -> None:
     stop = asyncio.Event()
-    waiting = asyncio.ensure_future(subject.run(subject.hang, stop=stop))
+    # It is stopped when the others have ended, however long their containers or VMs take.
+    waiting = asyncio.ensure_future(subject.run(subject.hang, stop=stop, seconds=1000.0))
     ends = await asyncio.gather(
         *(subject.run(subject.say(f"number {n}"), f"exit {n}") for n in range(subject.beside))
     )

@@ -53,16 +53,18 @@ def why_no_guest() -> str | None:
 def run_in_guest(script: Path, *, seconds: float) -> str:
     """Run a script of /bin/sh in a new guest, and return what was written there.
 
-    Raises TimeoutExpired.
+    While it runs, that is in a file beside the script, with the suffix `.console`. Raises TimeoutExpired.
     """
     folder = GUEST_KERNEL.folder()
     archive = script.with_name(f"{script.name}.initramfs")
     archive.write_bytes(gzip.compress(_initramfs(folder), compresslevel=1))
+    console = script.with_name(f"{script.name}.console")
     command = (
         *("setpriv", "--pdeathsig", "KILL", QEMU),
         *("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "qemu64,+rdrand"),
         *("-smp", "2", "-m", str(MEMORY_MIB), "-nodefaults", "-no-user-config", "-no-reboot"),
-        *("-display", "none", "-nic", "none", "-serial", "stdio", "-kernel", str(folder / KERNEL), "-initrd"),
+        *("-display", "none", "-nic", "none", "-serial", f"file:{console}"),
+        *("-kernel", str(folder / KERNEL), "-initrd"),
         *(
             str(archive),
             "-append",
@@ -71,10 +73,17 @@ def run_in_guest(script: Path, *, seconds: float) -> str:
         *("-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"),
         *("-device", "virtio-9p-pci,fsdev=host,mount_tag=host"),
     )
-    ran = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=True
-    )
-    return ran.stdout.replace("\r\n", "\n")
+    nowhere = subprocess.DEVNULL
+    try:
+        subprocess.run(command, stdin=nowhere, stdout=nowhere, timeout=seconds, check=True)
+    except subprocess.TimeoutExpired as late:
+        late.add_note(_lines_of(console))
+        raise
+    return _lines_of(console)
+
+
+def _lines_of(console: Path) -> str:
+    return console.read_text(errors="replace").replace("\r\n", "\n")
 
 
 def _initramfs(folder: Path) -> bytes:

@@ -1,7 +1,7 @@
 """Runs a hostile job that reaches its limits, as root and as another user.
 
-`guest_program ARCHIVE`, in a guest, prints how each ended. Its processors are simulated, so it starts as few programs as it can: Python imports
-everything once, and then forks.
+`guest_program ARCHIVE`, in a guest, prints how each ended; `guest_program limits` does what guest_enclosures.py says. Its processors are
+simulated, so it starts as few programs as it can: Python imports everything once, and then forks.
 """
 
 import asyncio
@@ -10,6 +10,8 @@ import json
 import os
 import time
 import traceback
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,9 +22,9 @@ from solstice_orchestrator.worker.executors.containers.container_facts import ju
 from tests.builders import job_request
 from tests.container_jobs import container_jobs
 from tests.escapes import tried
+from tests.integration.orchestrator.worker.guest_enclosures import RESULT, print_ends
 from tests.servers.podman import IMAGE, QUICK_RUNTIME, configured_store
 
-RESULT = "RESULT "
 USER = 2000
 HOMES = {0: "/mnt/root", USER: "/mnt/user"}
 GROUP = "/sys/fs/cgroup/user"
@@ -51,18 +53,19 @@ GROWS = "dd if=/dev/zero of=/dev/null bs=80M count=1 || { echo killed ${EPOCHREA
 
 
 def main(archive: str) -> None:
-    users = [os.fork() or _run_as(user, archive) for user in HOMES]
+    runs = print_ends if archive == "limits" else partial(_run, archive=archive)
+    users = [os.fork() or _run_as(user, runs) for user in HOMES]
     for child in users:
         os.waitpid(child, 0)
 
 
-def _run_as(user: int, archive: str) -> NoReturn:
+def _run_as(user: int, runs: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
     try:
         if user:
             _become(user)
         home = HOMES[user]
         os.environ.update(HOME=home, TMPDIR=f"{home}/tmp")
-        asyncio.run(_run(Path(home), archive))
+        asyncio.run(runs())
     except Exception:  # noqa: BLE001  it is told, and the other user's job goes on
         traceback.print_exc()
     # Without clearing up: the guest ends, and all that is in it.
@@ -79,7 +82,8 @@ def _become(user: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
-async def _run(home: Path, archive: str) -> None:
+async def _run(archive: str) -> None:
+    home = Path(os.environ["HOME"])
     moments = {"python": time.monotonic()}
     known = list[float]()
 

@@ -1,4 +1,4 @@
-"""Runs `guest_jobs` without the packages that its jobs do not use.
+"""Runs `guest_jobs`, or pytest, without the packages that jobs do not use.
 
 Python imports hundreds of modules for a job in a container, most of them for what this job does not do: fetches, stores,
 brokers, metrics. In a guest whose processors are simulated that takes longer than the job.
@@ -60,4 +60,6 @@ class _Unused(MetaPathFinder, Loader):
 
 if __name__ == "__main__":
     sys.meta_path.insert(0, _Unused())
+    if sys.argv[1] == "pytest":
+        sys.exit(importlib.import_module("pytest").main(sys.argv[2:]))
     importlib.import_module("tests.integration.orchestrator.worker.guest_jobs").main(*sys.argv[1:])
