@@ -28,7 +28,7 @@ from typing import Any, Final
 FILE: Final = "services.json"
 DIED: Final = "died"
 PREFIX: Final = "JOB_"
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 120.0
 PAUSE_SECONDS: Final = 0.25
 PROBE_SECONDS: Final = 10.0
 NOTED_SECONDS: Final = 5.0

@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 PREFIX: Final = "JOB_"
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 120.0
+"""As any other call of podman has (`podman.py`): a busy machine has needed more than a minute."""
 BREAK_SECONDS: Final = 0.3
 ENDING_SECONDS: Final = 1.0
 """How long a process without a limit may take to end: with version 1, one that ends has left its groups before."""

@@ -10,6 +10,7 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, ServiceSpec
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.processes import container_services, container_step
+from solstice_orchestrator.worker.executors.containers import podman
 from solstice_orchestrator.worker.executors.containers.container_facts import ContainerFacts, judged
 from solstice_orchestrator.worker.executors.containers.container_plan import (
     MIB,
@@ -168,6 +169,8 @@ def test_the_start_of_containers_has_time_for_each_of_them() -> None:
     alone, beside = start_seconds(plan()), start_seconds(plan(replace(DB, ready_seconds=77.0)))
     assert alone > container_step.START_SECONDS
     assert beside - alone == container_services.START_SECONDS + 77.0
+    # A start takes podman as long as its other calls do.
+    assert container_step.START_SECONDS == container_services.START_SECONDS == podman.SECONDS
 
 
 def test_a_service_writes_in_its_volumes_and_in_its_layer_if_there_is_one() -> None:
