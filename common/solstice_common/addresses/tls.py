@@ -1,7 +1,7 @@
 """Verifies servers and sends them our certificate, in the same way for every broker."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -67,6 +67,16 @@ class TlsFiles(Value, frozen=True, kw_only=True):
             except (OSError, ssl.SSLError, _KeyEncrypted) as error:
                 raise _unusable_pair(self.certfile, self.keyfile, error) from None
         return context
+
+
+def check_tls_scheme(options: Mapping[str, str], scheme: str, names: Collection[str] = TLS_OPTIONS) -> None:
+    """Raise ConfigurationError for options of TLS, which count only with another scheme. Pure.
+
+    `names` are such options, and `scheme` is the one to write.
+    """
+    given = sorted(name for name in names if options.get(name))
+    if given:
+        raise ConfigurationError(f"AMQP_URL: {', '.join(given)}: such options need TLS: write {scheme}://")
 
 
 def tls_files(options: Mapping[str, str]) -> TlsFiles:

@@ -167,8 +167,15 @@ SENT = (
         ),
         (("solstice", "simulate", "generate", "--out="), "--out must name a file"),
         (("solstice", "simulate", "record", "--out=."), "--out must name a file"),
+        *(
+            (
+                ("solstice", "dlq", "list", "--amqp-url", f"{scheme}://127.0.0.1:9?cafile=/ca.pem"),
+                f"AMQP_URL: cafile: such options need TLS: write {with_tls}://",
+            )
+            for scheme, with_tls in (("amqp", "amqps"), ("redis", "rediss"), ("nats", "tls"))
+        ),
     ],
-    ids=["a host", "another scheme", "a short commit", "no file", "a folder"],
+    ids=["a host", "another scheme", "a short commit", "no file", "a folder", "amqp", "redis", "nats"],
 )
 def test_what_no_type_checks_is_explained_too(
     line: tuple[str, ...], reported: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -29,6 +29,7 @@ T = TypeVar("T")
 API_SECONDS: Final = 5.0
 """The longest wait for an answer of JetStream's API."""
 CLOSE_SECONDS: Final = 1.0
+_SILENCE: Final = ("no answer", "empty response")
 WATCH_SECONDS: Final = 1.0
 """How long a connection that nats-py has closed silently may go unnoticed."""
 NO_JETSTREAM: Final = (
@@ -247,7 +248,7 @@ async def open_connection_at(address: NatsAddress, host: Host, name: str) -> Asy
                     token=address.token,
                     tls=tls,
                     tls_hostname=address.tls.server_name,
-                    tls_handshake_first=address.tls_only and public_only("nats"),
+                    tls_handshake_first=address.handshake_first or (address.tls_only and public_only("nats")),
                     error_cb=on_error,
                     closed_cb=on_closed,
                     allow_reconnect=False,
@@ -264,13 +265,14 @@ async def open_connection_at(address: NatsAddress, host: Host, name: str) -> Asy
                 connections.append(connection)
                 await connection.listen()
         except TimeoutError:
-            raise NatsLost(
-                described(reported[-1]) if reported else f"no answer within {CONNECT_SECONDS:g} s"
-            ) from None
+            reasons = [error for error in reported if not isinstance(error, TimeoutError)]
+            why = described(reasons[-1]) if reasons else f"no answer within {CONNECT_SECONDS:g} s"
+            raise NatsLost(_silence_explained(why, address)) from None
         except (nats.errors.Error, OSError) as error:
             # nats-py reports only that no servers are left; it passed the reason to the callback before.
             why = described(reported[-1] if reported else error)
-            raise NatsLost(explained(why, None if tls is None else address.tls)) from None
+            why = explained(why, None if tls is None else address.tls)
+            raise NatsLost(_silence_explained(why, address)) from None
         watching = asyncio.create_task(connection.watch(), name=f"{name} watches its connection")
         yield connection
     finally:
@@ -289,6 +291,11 @@ def described(error: BaseException) -> str:
         return f"{error.description} ({error.err_code})" if error.err_code else str(error.description)
     text = " ".join(str(error).split()).removeprefix("nats: ").strip("'\"")
     return with_remedy(text or type(error).__name__)
+
+
+def _silence_explained(text: str, address: NatsAddress) -> str:
+    """Explain the reason of a failed connection where the server has said nothing. Pure."""
+    return f"{text}; {address.remedy_of_silence}" if text.startswith(_SILENCE) else text
 
 
 def _client(address: NatsAddress) -> "Client | NatsClient":

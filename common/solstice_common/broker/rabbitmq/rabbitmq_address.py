@@ -8,7 +8,7 @@ from yarl import URL
 from solstice_common.addresses.broker_urls import check_options, parsed_url, shown_url
 from solstice_common.addresses.hosts import Host, read_hosts
 from solstice_common.addresses.password_file import check_password_file, read_password
-from solstice_common.addresses.tls import TLS_OPTIONS, TlsFiles, tls_files
+from solstice_common.addresses.tls import TLS_OPTIONS, TlsFiles, check_tls_scheme, tls_files
 from solstice_common.errors import ConfigurationError
 
 PORTS: Final[Mapping[str, int]] = {"amqp": 5672, "amqps": 5671}
@@ -54,6 +54,8 @@ def rabbitmq_address(url: str) -> RabbitMQAddress:
     """Return the address that an `amqp://` or `amqps://` URL names; ConfigurationError never repeats it."""
     parsed = parsed_url(url, schemes=PORTS, form=_FORM)
     _check_options(parsed.query)
+    if parsed.scheme == "amqp":
+        check_tls_scheme(parsed.query, "amqps", {*TLS_OPTIONS, *_AIORMQ_ALONE})
     return RabbitMQAddress(parsed, read_hosts(url, default_port=PORTS[parsed.scheme], form=_FORM))
 
 

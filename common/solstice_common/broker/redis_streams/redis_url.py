@@ -5,7 +5,7 @@ from typing import Any, Final
 from solstice_common.addresses.broker_urls import check_options, parsed_url, shown_url
 from solstice_common.addresses.hosts import Host, read_hosts
 from solstice_common.addresses.password_file import check_password_file, read_password
-from solstice_common.addresses.tls import TLS_OPTIONS, TlsFiles, tls_files
+from solstice_common.addresses.tls import TLS_OPTIONS, TlsFiles, check_tls_scheme, tls_files
 from solstice_common.errors import ConfigurationError
 from solstice_common.values.value import Value
 
@@ -66,6 +66,8 @@ def redis_address(url: str) -> RedisAddress:
             f"AMQP_URL: {address.path!r} is no database of Redis; write its number, as /0"
         )
     check_options(address.query, _OPTIONS, "Redis")
+    if address.scheme == "redis":
+        check_tls_scheme(address.query, "rediss")
     hosts = read_hosts(url, default_port=DEFAULT_PORT, form=_FORM)
     return RedisAddress(
         hosts=hosts,

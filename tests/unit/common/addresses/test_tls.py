@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from solstice_common.addresses.tls import TlsFiles, explained, tls_files, with_remedy
+from solstice_common.addresses.tls import TlsFiles, check_tls_scheme, explained, tls_files, with_remedy
 from solstice_common.errors import ConfigurationError
 
 
@@ -34,6 +34,16 @@ def test_a_key_needs_its_certificate() -> None:
     assert tls_files({"certfile": "/both.pem"}) == TlsFiles(certfile="/both.pem")
     with pytest.raises(ConfigurationError, match="AMQP_URL: a keyfile needs a certfile"):
         tls_files({"keyfile": "/k.pem"})
+
+
+def test_options_of_tls_in_a_url_without_it_are_named_with_the_scheme_to_write() -> None:
+    check_tls_scheme({"cafile": "", "lease": "3"}, "b")
+    with pytest.raises(
+        ConfigurationError, match=r"^AMQP_URL: cafile, keyfile: such options need TLS: write b://$"
+    ):
+        check_tls_scheme({"keyfile": "/k", "lease": "3", "cafile": "/ca"}, "b")
+    with pytest.raises(ConfigurationError, match="lease: such"):
+        check_tls_scheme({"lease": "3"}, "b", {"lease"})
 
 
 def test_a_context_verifies_names_and_refuses_old_protocols() -> None:

@@ -24,6 +24,7 @@ from solstice_common.topology import QueueType, Route, full_topology
 from tests.architecture_tables import ROOT
 from tests.fences import asks_for_inside
 from tests.garbage import LOST_CONNECTIONS, garbage_of_this_test
+from tests.polling import wait_until
 from tests.servers.certificates import authority
 from tests.servers.nats_server import NatsServer, with_credentials
 from tests.servers.versions import NATS_2_10
@@ -576,6 +577,30 @@ async def test_server_without_tls_gets_no_password_when_tls_was_asked_for(server
     async with open_broker(server.url.replace("nats://", "tls://otter:planted@"), name="test") as broker:
         with pytest.raises(BrokerUnavailable, match="offers no TLS"):
             await broker.ready(3)
+
+
+@asks_for_inside("nats")
+async def test_server_that_wants_the_handshake_first_gets_it_when_asked_and_else_says_how(
+    certificates: Path, nats_flavour: str
+) -> None:
+    files = (
+        f"cafile={certificates}/ca.pem&certfile={certificates}/client.pem&keyfile={certificates}/client.key"
+    )
+    with NatsServer(
+        settings=tls_lines(certificates, more=", handshake_first: true"), flavour=nats_flavour
+    ) as first:
+        url = first.url.replace("nats://", "tls://")
+        async with (
+            open_broker(first.url, name="plain") as plain,
+            open_broker(f"{url}?{files}", name="late") as late,
+        ):
+            # The server hangs up after its two seconds for a handshake.
+            await wait_until(
+                lambda: "write tls:// and the option handshake_first=true" in plain.health.detail
+            )
+            await wait_until(lambda: "write handshake_first=true" in late.health.detail)
+        async with connected(f"{url}?{files}&handshake_first=true") as broker:
+            await publish(broker, order(b"1"))
 
 
 async def test_by_its_public_interface_tls_asks_for_a_handshake_first(

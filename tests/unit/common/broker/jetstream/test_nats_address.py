@@ -17,6 +17,7 @@ def test_hosts_credentials_and_options_are_read() -> None:
     assert address.hosts == (Host("one.example", 4222), Host("two.example", 4333))
     assert (address.user, address.password, address.token) == ("ot@ter", "s/cret", None)
     assert (address.tls_only, address.tls.server_name, address.replicas) == (True, "nats", 3)
+    assert not address.handshake_first
     assert address.shown == "tls://ot%40ter@one.example:4222,two.example:4333"
 
 
@@ -107,10 +108,30 @@ def test_a_user_with_an_empty_password_is_a_user() -> None:
 
 
 @pytest.mark.parametrize("option", ["cafile", "certfile"])
-def test_files_of_tls_are_verified_with_under_either_scheme(option: str) -> None:
-    for scheme in ("nats", "tls"):
-        with pytest.raises(ConfigurationError, match=f"{option} /nowhere cannot be used"):
-            read_address(f"{scheme}://host?{option}=/nowhere").check()
+def test_files_of_tls_are_verified_with(option: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{option} /nowhere cannot be used"):
+        read_address(f"tls://host?{option}=/nowhere").check()
+
+
+@pytest.mark.parametrize("option", ["cafile", "certfile", "keyfile", "server_name", "handshake_first"])
+def test_options_of_tls_need_the_scheme_that_insists_on_it(option: str) -> None:
+    """With `nats://` a server without TLS would get the password in the clear."""
+    with pytest.raises(
+        ConfigurationError, match=f"^AMQP_URL: {option}: such options need TLS: write tls://$"
+    ):
+        read_address(f"nats://user:planted@host?{option}=true")
+
+
+def test_the_handshake_is_first_where_the_url_says_so() -> None:
+    first = read_address("tls://host?handshake_first=true")
+    assert first.handshake_first
+    assert first.remedy_of_silence.endswith("has no handshake_first: leave it out")
+    second = read_address("tls://host?handshake_first=false")
+    assert not second.handshake_first
+    assert second.remedy_of_silence.endswith("has handshake_first: write handshake_first=true")
+    for neither in ("", "yes", "True"):
+        with pytest.raises(ConfigurationError, match=r"^AMQP_URL: handshake_first must be true or false$"):
+            read_address(f"tls://host?handshake_first={neither}")
 
 
 @pytest.mark.parametrize("replicas", ["0", "6", "", "-1"])
@@ -124,5 +145,5 @@ def test_an_unknown_option_is_named_beside_those_there_are() -> None:
         read_address("nats://host?zeta=1&alpha=2")
     assert str(raised.value) == (
         "AMQP_URL: unknown option 'alpha', 'zeta'; "
-        "NATS takes cafile, certfile, keyfile, password_file, replicas, server_name"
+        "NATS takes cafile, certfile, handshake_first, keyfile, password_file, replicas, server_name"
     )

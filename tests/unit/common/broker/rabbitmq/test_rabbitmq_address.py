@@ -44,7 +44,7 @@ def test_password_in_a_file_is_read_at_each_connection(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "reads_certificates"),
     [
-        ("amqp://one?cafile=/ca", False),
+        ("amqp://one?cafile=", False),
         ("amqps://one?cafile=/ca", True),
         ("amqps://one", True),
         ("amqps://one?cafile=/ca&no_verify_ssl=1", False),
@@ -73,6 +73,8 @@ def test_certificates_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         ("heartbeat=70000", "the option heartbeat must be"),
         ("timeout=-1", "the option timeout must be whole seconds"),
         ("auth=kerberos", "the option auth must be one of plain, external"),
+        ("cafile=/ca&keyfile=/k", "AMQP_URL: cafile, keyfile: such options need TLS: write amqps://"),
+        ("no_verify_ssl=1", "AMQP_URL: no_verify_ssl: such options need TLS: write amqps://"),
     ],
 )
 def test_an_option_that_the_client_would_ignore_is_named(options: str, words: str) -> None:

@@ -42,6 +42,7 @@ def test_everything_that_a_url_may_say_is_read_and_no_secret_is_shown() -> None:
         ("redis://[::1", "cannot be taken apart"),
         ("redis://h/solstice", "'/solstice' is no database of Redis"),
         ("redis://h/0?timeout=5", "unknown option 'timeout'; Redis takes cafile, certfile"),
+        ("redis://h?cafile=/ca&server_name=n", "cafile, server_name: such options need TLS: write rediss://"),
         ("redis://h?lease=0", "lease=0: write the seconds"),
         ("redis://h?lease=inf", "lease=inf: write the seconds"),
         ("redis://h?lease=nan", "lease=nan: write the seconds"),
@@ -70,7 +71,7 @@ def test_several_hosts_share_what_the_url_says() -> None:
 
 
 def test_tls_is_what_the_scheme_says() -> None:
-    assert redis_address("redis://h?cafile=/ca.pem").tls is None
+    assert redis_address("redis://h?cafile=").tls is None
     assert redis_address("rediss://h").tls == TlsFiles()
 
 
