@@ -47,7 +47,7 @@ class Exit(IntEnum):
 _CLIENT_ERRORS: Final = frozenset({400, 401, 403, 404, 422})
 """HTTP statuses which mean that the command names what is not there, or that it or the token is wrong."""
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT})
-BOXED_HELP_COLUMNS: Final = 100
+BOXED_HELP_COLUMNS: Final = 120
 
 
 class Commands(TyperGroup):

@@ -21,6 +21,8 @@ ELSEWHERE = {
     "solstice_cancels_total",
     "solstice_expected_start_error_seconds",
     "solstice_schedule_ticks_total",
+    "solstice_trace_spans_total",
+    "solstice_forge_trace_spans_total",
 }
 """Metrics without a curve."""
 

@@ -293,7 +293,7 @@ def test_every_command_that_prints_an_answer_has_json(words: tuple[str, ...]) ->
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("columns", [60, 80, 100])
+@pytest.mark.parametrize("columns", [60, 80, 100, 120])
 @pytest.mark.parametrize("words", [pytest.param(words, id=" ".join(words)) for words in COMMANDS])
 def test_help_cuts_no_flag(
     words: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
