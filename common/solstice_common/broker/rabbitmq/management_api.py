@@ -3,6 +3,7 @@
 AMQP itself shows none of that. Source: rabbitmq.com/docs/management#http-api; the same on 3.10 to 4.3.
 """
 
+import ssl
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import httpx2
 from yarl import URL
 
 from solstice_common.addresses.broker_urls import ESCAPES
-from solstice_common.addresses.system_errors import system_words
+from solstice_common.addresses.tls import TlsFiles, with_remedy
 from solstice_common.broker.rabbitmq.rabbitmq_address import rabbitmq_address
 from solstice_common.broker.topology_check import (
     FoundExchange,
@@ -155,6 +156,7 @@ async def _opened(
     async with httpx2.AsyncClient(
         base_url=str(base.with_user(None)).rstrip("/") + "/api/",
         auth=(name, password),
+        verify=address.tls is None or _verification(address.tls, is_named=management_url is not None),
         timeout=httpx2.Timeout(ANSWER_SECONDS, connect=connect_seconds),
         trust_env=False,
     ) as http:
@@ -202,9 +204,22 @@ class _ManagementApi:
         except httpx2.HTTPError as error:
             raise BrokerUnavailable(
                 self._where,
-                f"its management API does not answer ({system_words(str(error))}): enable it (rabbitmq-plugins enable "
+                f"its management API does not answer ({with_remedy(str(error))}): enable it (rabbitmq-plugins enable "
                 "rabbitmq_management), or name it with --management-url",
             ) from None
+
+
+def _verification(tls: TlsFiles, *, is_named: bool) -> ssl.SSLContext:
+    """Verify as the broker is, and by the system's authorities, too.
+
+    An API that has an address of its own has that name. ConfigurationError names a file that cannot be used.
+    """
+    name = None if is_named else tls.server_name
+    context = TlsFiles(
+        cafile=tls.cafile, certfile=tls.certfile, keyfile=tls.keyfile, server_name=name
+    ).context()
+    context.load_default_certs()
+    return context
 
 
 def _given(management_url: str) -> URL:

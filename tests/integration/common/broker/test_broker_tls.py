@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from solstice_common.broker import Broker, open_broker
+from solstice_common.broker import Broker, open_broker, read_topology
 from solstice_common.errors import BrokerUnavailable
 from tests.fences import asks_for_inside
 from tests.garbage import LOST_CONNECTIONS, garbage_of_this_test
@@ -24,7 +24,7 @@ from tests.servers.proxy import fault_proxy
 from tests.servers.rabbitmq import Vhost, rabbitmq_here
 from tests.servers.rabbitmq_node import RabbitMQNode
 from tests.servers.redis_server import RedisServer
-from tests.traffic import connected, drain, order
+from tests.traffic import ROUTE, TOPOLOGY, connected, drain, order
 
 __all__ = ["garbage_of_this_test"]
 
@@ -192,6 +192,22 @@ async def test_expired_certificate_before_rabbitmq_is_refused_until_it_is_renewe
             await wait_until(lambda: "renew the certificate of the server" in broker.health.detail)
             shown.load_cert_chain(*good)
             await broker.ready(30)
+
+
+async def test_management_api_is_verified_with_the_authority_of_the_broker(
+    rabbitmq_vhost: Vhost, trusted: Authority, foreign_authority: Authority, good: tuple[Path, Path]
+) -> None:
+    shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    shown.load_cert_chain(*good)
+    api, url = rabbitmq_vhost.server.management_url, rabbitmq_vhost.url.replace("amqp://", "amqps://")
+    async with connected(rabbitmq_vhost.url), fault_proxy(api, tls=shown) as proxy:
+        at = proxy.url(api).replace("http://", "https://")
+        known = f"{url}?cafile={trusted.certificate}&server_name=broker.example"
+        found = await read_topology(known, TOPOLOGY, management_url=at)
+        assert found.queues.keys() >= {ROUTE.queue, ROUTE.dlq}
+        for unknown in (url, f"{url}?cafile={foreign_authority.certificate}"):
+            with pytest.raises(BrokerUnavailable, match="name the authority that signed the server's"):
+                await read_topology(unknown, TOPOLOGY, management_url=at)
 
 
 @pytest.mark.parametrize("scheme", ["amqps", "rediss"])
