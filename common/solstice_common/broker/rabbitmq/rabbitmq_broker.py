@@ -30,13 +30,14 @@ from solstice_common.broker.rabbitmq.link_errors import LinkLost
 from solstice_common.broker.rabbitmq.properties import of_message
 from solstice_common.broker.rabbitmq.publisher import Envelope, Publisher
 from solstice_common.broker.rabbitmq.rabbitmq_address import rabbitmq_address
-from solstice_common.broker.rabbitmq.wire import open_wire_at
+from solstice_common.broker.rabbitmq.wire import Wire, open_wire_at
+from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Topology
 
 CAPABILITIES: Final = Capabilities(
     transport="rabbitmq",
     durable_on_confirm=Certainty.YES,
-    durable_when="always",
+    durable_when="with quorum queues; before RabbitMQ 4 with classic ones, too",
     failover_safe=True,
     delayed_retry=DelayedRetry.HELD,
     # Quorum queues deliver priorities above 4 first, from 4.0.
@@ -50,6 +51,13 @@ CAPABILITIES: Final = Capabilities(
     atomic_group=False,
     queue_measures=(),
     backpressure="alarms of memory and disk; a queue's length limit",
+)
+
+UNSYNCED_CLASSIC_SINCE: Final = 4
+"""The major version whose classic queues (version 2 of their index) confirm what was written, without an fsync."""
+UNSYNCED: Final = (
+    "not durable, RabbitMQ 4 confirms messages of classic queues before it syncs them; "
+    "set AMQP_QUEUE_TYPE=quorum (solstice topology migrate)"
 )
 
 log = structlog.get_logger(__name__)
@@ -66,13 +74,16 @@ class RabbitMQBroker:
         hosts = HostChoice(address.hosts)
         self._rng = rng
         self.declared = DeclaredTopologies(topology_declaration.declare, log=log)
+        self._server_major = 0
+        self._logged: str | None = None
+        """Of what it has warned."""
         self._publishing, self._consuming = (
             SupervisedLink(
                 partial(open_wire_at, address),
                 hosts=hosts,
                 shown_url=self._url,
                 name=f"{name} ({purpose})",
-                prepare=self.declared.again,
+                prepare=self._prepare,
                 rng=rng,
             )
             for purpose in ("publish", "consume")
@@ -108,6 +119,7 @@ class RabbitMQBroker:
         return BrokerHealth(
             connected=not down,
             blocked=None if publishing is None else publishing.blocked,
+            degraded=self._degraded,
             detail=trouble or "",
             transport=CAPABILITIES.transport,
             host=self._consuming.host,
@@ -116,8 +128,8 @@ class RabbitMQBroker:
     @property
     def capabilities(self) -> Capabilities:
         """See `protocol.Broker.capabilities`. A classic queue lives on one node alone."""
-        quorum = all(queue.arguments.get("x-queue-type") == "quorum" for queue in self.declared.queues())
-        return replace(CAPABILITIES, failover_safe=quorum)
+        durable = Certainty.YES if self._degraded is None else Certainty.NO
+        return replace(CAPABILITIES, failover_safe=self._has_quorum_queues, durable_on_confirm=durable)
 
     async def ready(self, timeout_seconds: float) -> None:
         """See `protocol.Broker.ready`."""
@@ -132,6 +144,7 @@ class RabbitMQBroker:
             await self.declared.declare(wire, topology)
         except LinkLost as lost:
             raise lost.at(self._url) from lost
+        self._warn()
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[Published]:
         """See `protocol.Broker.publish`."""
@@ -155,6 +168,26 @@ class RabbitMQBroker:
             return await topology_declaration.depth(wire, queue)
         except LinkLost as lost:
             raise lost.at(self._url) from lost
+
+    @property
+    def _has_quorum_queues(self) -> bool:
+        return all(queue.arguments.get("x-queue-type") == "quorum" for queue in self.declared.queues())
+
+    @property
+    def _degraded(self) -> str | None:
+        is_durable = self._server_major < UNSYNCED_CLASSIC_SINCE or self._has_quorum_queues
+        return None if is_durable else UNSYNCED
+
+    async def _prepare(self, wire: Wire) -> None:
+        self._server_major = wire.server_major
+        await self.declared.again(wire)
+        self._warn()
+
+    def _warn(self) -> None:
+        """Log once why a confirm is no promise."""
+        before, self._logged = self._logged, self._degraded
+        if self._logged and self._logged != before:
+            log.warning(LogEvent.BROKER_DEGRADED, url=self._url, detail=self._logged)
 
 
 def _envelope(message: Message) -> Envelope:

@@ -187,6 +187,12 @@ class Wire:
         self._channels: dict[int, WireChannel] = {}
 
     @property
+    def server_major(self) -> int:
+        """The server's major version; 0 where it says none."""
+        major = str(self._connection.server_properties.get("version", "")).partition(".")[0]
+        return int(major) if major.isdecimal() else 0
+
+    @property
     def header_bytes(self) -> int:
         """The largest content header the broker takes: a frame minus its eight bytes."""
         return max(self._connection.connection_tune.frame_max, LEAST_FRAME_BYTES) - 8

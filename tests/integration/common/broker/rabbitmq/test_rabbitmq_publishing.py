@@ -6,11 +6,14 @@ Each trap is listed in test_rabbitmq_traps.
 import asyncio
 from urllib.parse import urlsplit
 
+import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from solstice_common.broker import Published, PublishStatus
+from solstice_common.broker.capabilities import Certainty
 from solstice_common.telemetry.log_events import LogEvent
+from solstice_common.topology import QueueType
 from tests.polling import wait_until
 from tests.servers.proxy import FaultProxy, fault_proxy
 from tests.servers.rabbitmq import Vhost
@@ -187,6 +190,20 @@ async def test_a_publish_waits_for_a_link_that_comes_in_time(rabbitmq_vhost: Vho
         call = asyncio.create_task(broker.publish([order(0)]))
         proxy.pass_through()
         assert statuses(list(await call)) == [CONFIRMED]
+
+
+@pytest.mark.parametrize("queue_type", QueueType)
+async def test_a_confirm_that_promises_nothing_is_told_and_logged(
+    rabbitmq_vhost: Vhost, queue_type: QueueType
+) -> None:
+    is_unsynced = queue_type is QueueType.CLASSIC and rabbitmq_vhost.server.major >= 4
+    with capture_logs() as events:
+        async with connected(rabbitmq_vhost.url, topology=ROUTE.topology(queue_type)) as broker:
+            durable, degraded = broker.capabilities.durable_on_confirm, broker.health.degraded
+    assert durable is (Certainty.NO if is_unsynced else Certainty.YES)
+    assert ("set AMQP_QUEUE_TYPE=quorum" in str(degraded)) is is_unsynced
+    logged = [each["detail"] for each in events if each["event"] == LogEvent.BROKER_DEGRADED]
+    assert logged == ([degraded] if is_unsynced else [])
 
 
 async def test_the_management_page_shows_everything_a_person_wants(rabbitmq_vhost: Vhost) -> None:

@@ -151,6 +151,9 @@ TRAPS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
             "test_headers_above_the_frame_are_refused_and_cost_no_connection",
         ),
     ),
+    "classic queues of RabbitMQ 4 confirm before they sync, and a power cut loses what was confirmed": (
+        (PUBLISHING, "test_a_confirm_that_promises_nothing_is_told_and_logged"),
+    ),
     "a killed consumer": ((CONSUMING, "test_what_a_killed_consumer_held_comes_again_once"),),
     "the socket of a client that reconnects takes the port of the stopped server": (
         (WIRE, "test_a_socket_that_reached_itself_is_refused"),
