@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from solstice_common.messages import Source
+from tests.servers.stream_server import stream_server
 
 TOKEN: Final = "invented-token"
 
@@ -626,10 +627,9 @@ async def forge_api(
 ) -> AsyncIterator[ForgeApi]:
     """A forge of that kind that listens on 127.0.0.1. `clock` and `sleep` give its time."""
     forge = ForgeApi(origin, clock=clock, sleep=sleep)
-    server = await asyncio.start_server(forge.serve, "127.0.0.1", 0)
-    forge.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        yield forge
-    finally:
-        server.close()
-        await forge.close()
+    async with stream_server(forge.serve) as port:
+        forge.url = f"http://127.0.0.1:{port}"
+        try:
+            yield forge
+        finally:
+            await forge.close()

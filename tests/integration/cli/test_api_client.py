@@ -10,6 +10,7 @@ from solstice_common.cli.api_client import OrchestratorClient
 from solstice_common.cli.following import follow_job, follow_run
 from solstice_common.errors import ServiceRefused, ServiceUnavailable
 from tests.servers.ports import free_ports
+from tests.servers.stream_server import stream_server
 
 JOB = "0193cccc-0000-7000-8000-000000000003"
 RUN = "0193aaaa-0000-7000-8000-000000000001"
@@ -28,9 +29,8 @@ async def served(answer: Answer, port: int = 0) -> AsyncIterator[int]:
         writer.close()
         await writer.wait_closed()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", port)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    async with stream_server(serve, port=port) as served_port:
+        yield served_port
 
 
 def reply(body: str, *, status: str = "200 OK", content_type: str = "application/json") -> bytes:

@@ -24,6 +24,7 @@ from tests.servers.proxy import fault_proxy
 from tests.servers.rabbitmq import Vhost, rabbitmq_here
 from tests.servers.rabbitmq_node import RabbitMQNode
 from tests.servers.redis_server import RedisServer
+from tests.servers.stream_server import stream_server
 from tests.traffic import ROUTE, TOPOLOGY, connected, drain, order
 
 __all__ = ["garbage_of_this_test"]
@@ -219,10 +220,10 @@ async def test_server_without_tls_gets_nothing_in_the_clear(scheme: str) -> None
         writer.write(b"AMQP\x00\x00\x09\x01")
         writer.close()
 
-    plain = await asyncio.start_server(listen, "127.0.0.1", 0)
-    port = plain.sockets[0].getsockname()[1]
-    url = f"{scheme}://otter:planted@127.0.0.1:{port}"
-    async with plain, open_broker(url, name="test") as broker:
+    async with (
+        stream_server(listen) as port,
+        open_broker(f"{scheme}://otter:planted@127.0.0.1:{port}", name="test") as broker,
+    ):
         await wait_until(lambda: received and broker.health.detail != "not connected yet")
         assert "speaks no TLS at that port" in broker.health.detail
     assert received[:1] == b"\x16"  # a handshake of TLS

@@ -26,6 +26,7 @@ from tests.servers.git_servers import answering, git_backend, http_server
 from tests.servers.hostile_git_host import BODIES, hostile, packet
 from tests.servers.http_proxy import http_proxy, https_server
 from tests.servers.socks_proxy import socks_proxy
+from tests.servers.stream_server import stream_server
 
 PATHS = [".solstice/job.sh"]
 
@@ -271,9 +272,7 @@ async def test_a_strange_answer_is_left_to_git_in_bounded_time_and_memory(
     monkeypatch.setattr(small_fetches, "FETCH_SECONDS", 1.0)
     sending = Sending(head, piece, times, pause)
     async with asyncio.timeout(20):
-        server = await asyncio.start_server(sending.serve, "127.0.0.1", 0)
-        async with server:
-            port = server.sockets[0].getsockname()[1]
+        async with stream_server(sending.serve) as port:
             with pytest.raises(LeftToGit):
                 await from_url(f"http://127.0.0.1:{port}/x.git", "1" * 40, tmp_path, policy)
             await sending.ended.wait()

@@ -36,6 +36,7 @@ from solstice_orchestrator.workflow.job_plan import PlanningRules, plan_jobs
 from tests.builders import job_request
 from tests.polling import wait_until
 from tests.repositories import Repository
+from tests.servers.stream_server import stream_server
 from tests.stores import retries_after, wait_for_stored
 
 WORKFLOW = """
@@ -173,15 +174,11 @@ async def test_a_commit_that_appears_a_little_later_is_planned(
 async def test_a_run_whose_planning_is_cut_short_is_handed_back(setup: PlanningSetup) -> None:
     stranger = asyncio.Event()
 
-    async def never_answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def never_answer(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         stranger.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            writer.close()
+        await asyncio.Event().wait()
 
-    async with await asyncio.start_server(never_answer, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with stream_server(never_answer) as port:
         request = setup.commit({}, repo_url=f"http://127.0.0.1:{port}/harbour")
         async with setup.planning(git=GitPolicy(protocols=("http",))):
             run_id = await setup.admit(request)

@@ -13,6 +13,7 @@ import pytest
 from solstice_common.runtime import public_interfaces
 from solstice_common.storage.postgresql_connections import Connection
 from solstice_common.storage.postgresql_transaction import TransactionMode, transaction
+from tests.servers.stream_server import stream_server
 
 if TYPE_CHECKING:
     Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
@@ -50,9 +51,10 @@ class ScriptedServer:
 @pytest.fixture
 async def scripted() -> AsyncIterator["tuple[ScriptedServer, Pool]"]:
     script = ScriptedServer()
-    server = await asyncio.start_server(script.serve, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()
-    async with server, asyncpg.create_pool(f"postgresql://x@{host}:{port}/x", min_size=1, ssl=False) as pool:
+    async with (
+        stream_server(script.serve) as port,
+        asyncpg.create_pool(f"postgresql://x@127.0.0.1:{port}/x", min_size=1, ssl=False) as pool,
+    ):
         yield script, pool
 
 

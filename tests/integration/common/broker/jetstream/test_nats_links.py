@@ -27,6 +27,7 @@ from tests.garbage import LOST_CONNECTIONS, garbage_of_this_test
 from tests.polling import wait_until
 from tests.servers.certificates import authority
 from tests.servers.nats_server import NatsServer, with_credentials
+from tests.servers.stream_server import stream_server
 from tests.servers.versions import NATS_2_10
 
 __all__ = ["garbage_of_this_test"]
@@ -568,9 +569,10 @@ async def test_server_without_tls_gets_no_password_when_tls_was_asked_for(server
         received.extend(await reader.read())
         writer.close()
 
-    strange = await asyncio.start_server(listen, "127.0.0.1", 0)
-    port = strange.sockets[0].getsockname()[1]
-    async with strange, open_broker(f"tls://otter:planted@127.0.0.1:{port}", name="test") as broker:
+    async with (
+        stream_server(listen) as port,
+        open_broker(f"tls://otter:planted@127.0.0.1:{port}", name="test") as broker,
+    ):
         with pytest.raises(BrokerUnavailable, match="offers no TLS"):
             await broker.ready(3)
     assert bytes(received) == b""

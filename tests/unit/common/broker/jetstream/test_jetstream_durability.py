@@ -6,6 +6,7 @@ import pytest
 
 from solstice_common.broker.capabilities import Certainty
 from solstice_common.broker.jetstream.jetstream_durability import DurabilityProbe, lacking, read_varz
+from tests.servers.stream_server import stream_server
 
 MODERN = (2, 15)
 
@@ -62,9 +63,7 @@ async def test_what_the_monitoring_port_says_counts(monkeypatch: pytest.MonkeyPa
         await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with stream_server(answer) as port:
         probe = DurabilityProbe(f"http://127.0.0.1:{port}/", sync_always=False)
         assert "it was not asked yet" in (probe.degraded(MODERN) or "")
         await probe.probe()
