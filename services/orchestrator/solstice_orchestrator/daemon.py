@@ -34,7 +34,7 @@ from solstice_orchestrator.stages.planning import run_planning
 from solstice_orchestrator.stages.queue_reports import QueueReports, run_queue_reports
 from solstice_orchestrator.stages.rescue_sweep import run_rescue, run_sweep
 from solstice_orchestrator.stages.retention import run_retention
-from solstice_orchestrator.stages.run_spans import TracePlaces
+from solstice_orchestrator.stages.run_spans import RunSurroundings
 from solstice_orchestrator.stages.schedule_ticks import ScheduleRunner
 from solstice_orchestrator.stages.trace_backlog import RunTraceBacklog
 from solstice_orchestrator.worker.execution import execute
@@ -266,9 +266,11 @@ def _traces(components: Components) -> Mapping[str, Coroutine[None, None, None]]
     settings, sampler = components.settings, components.settings.trace_sampler
     if components.exporter is None or sampler is None:
         return {}
-    places = TracePlaces(settings.amqp_queue, known_broker_url(settings.amqp_url), settings.pages_url)
+    surroundings = RunSurroundings(
+        settings.amqp_queue, known_broker_url(settings.amqp_url), settings.pages_url
+    )
     export = TraceExport(
-        RunTraceBacklog(store=components.store, sampler=sampler, places=places),
+        RunTraceBacklog(store=components.store, sampler=sampler, surroundings=surroundings),
         components.exporter,
         count=components.metrics.spans,
         events=TraceEvents(

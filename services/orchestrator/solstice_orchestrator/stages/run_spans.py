@@ -29,7 +29,7 @@ RESULTS: Final[Mapping[str, str]] = {
 _FAILURES: Final = frozenset({"failure", "error", "timeout"})
 
 
-class TracePlaces(NamedTuple):
+class RunSurroundings(NamedTuple):
     """What spans say of the surroundings of a run."""
 
     queue: str
@@ -39,7 +39,7 @@ class TracePlaces(NamedTuple):
     """Where readers find the pages, without a trailing slash."""
 
 
-def run_spans(ended: TracedRun, sampler: Sampler, places: TracePlaces) -> Sequence[Span]:
+def run_spans(ended: TracedRun, sampler: Sampler, surroundings: RunSurroundings) -> Sequence[Span]:
     """Return all spans of a run, each behind its parent."""
     subject = read_subject(ended.request)
     trace = run_trace(subject, sampler)
@@ -47,20 +47,22 @@ def run_spans(ended: TracedRun, sampler: Sampler, places: TracePlaces) -> Sequen
     for attempt in ended.attempts:
         attempts.setdefault(attempt.job_id, []).append(attempt)
     run_id = run_span_id(trace, ended.run.run_id)
-    process = _process(ended, subject, trace, places)
-    spans = [process, _run(ended.run, subject, trace, parent_id=process.span_id, places=places)]
+    process = _process(ended, subject, trace, surroundings)
+    spans = [process, _run(ended.run, subject, trace, parent_id=process.span_id, surroundings=surroundings)]
     for job in ended.jobs:
-        spans += _job_spans(job, attempts.get(job.job_id, []), trace, parent_id=run_id, places=places)
+        spans += _job_spans(
+            job, attempts.get(job.job_id, []), trace, parent_id=run_id, surroundings=surroundings
+        )
     return spans
 
 
-def _process(ended: TracedRun, subject: StatusSubject, trace: Trace, places: TracePlaces) -> Span:
+def _process(ended: TracedRun, subject: StatusSubject, trace: Trace, surroundings: RunSurroundings) -> Span:
     run = ended.run
     planned_at = min((job.created_at for job in ended.jobs), default=run.finished_at or run.created_at)
     not_planned = not ended.jobs and run.state is RunState.ERRORED
     return Span(
         type=SpanType.PROCESS,
-        name=f"process {places.queue}",
+        name=f"process {surroundings.queue}",
         trace_id=trace.trace_id,
         span_id=trace.span_id("process", run.run_id),
         parent_id=trace.parent_id,
@@ -68,10 +70,10 @@ def _process(ended: TracedRun, subject: StatusSubject, trace: Trace, places: Tra
         ended_at=planned_at,
         attributes=present(
             {
-                "messaging.system": places.broker,
+                "messaging.system": surroundings.broker,
                 "messaging.operation.name": "process",
                 "messaging.operation.type": "process",
-                "messaging.destination.name": places.queue,
+                "messaging.destination.name": surroundings.queue,
                 "messaging.message.conversation_id": subject.request_id,
                 "messaging.message.body.size": len(ended.request),
                 "error.type": "not_planned" if not_planned else None,
@@ -81,7 +83,9 @@ def _process(ended: TracedRun, subject: StatusSubject, trace: Trace, places: Tra
     )
 
 
-def _run(run: RunView, subject: StatusSubject, trace: Trace, *, parent_id: str, places: TracePlaces) -> Span:
+def _run(
+    run: RunView, subject: StatusSubject, trace: Trace, *, parent_id: str, surroundings: RunSurroundings
+) -> Span:
     result = RESULTS[run.state.value]
     name = run.repo_full_name or run.repo_url
     return Span(
@@ -97,7 +101,8 @@ def _run(run: RunView, subject: StatusSubject, trace: Trace, *, parent_id: str, 
                 "cicd.pipeline.name": name,
                 "cicd.pipeline.action.name": "RUN",
                 "cicd.pipeline.run.id": run.run_id,
-                "cicd.pipeline.run.url.full": places.pages_url and f"{places.pages_url}/runs/{run.run_id}",
+                "cicd.pipeline.run.url.full": surroundings.pages_url
+                and f"{surroundings.pages_url}/runs/{run.run_id}",
                 "cicd.pipeline.result": result,
                 "error.type": run.state.value if result in _FAILURES else None,
                 "vcs.repository.url.full": subject.repo_url,
@@ -112,7 +117,7 @@ def _run(run: RunView, subject: StatusSubject, trace: Trace, *, parent_id: str, 
 
 
 def _job_spans(
-    job: JobView, attempts: Sequence[Attempt], trace: Trace, *, parent_id: str, places: TracePlaces
+    job: JobView, attempts: Sequence[Attempt], trace: Trace, *, parent_id: str, surroundings: RunSurroundings
 ) -> Iterator[Span]:
     result = RESULTS[job.state.value]
     span = Span(
@@ -128,8 +133,8 @@ def _job_spans(
                 "cicd.pipeline.task.name": job.name,
                 "cicd.pipeline.task.run.id": job.job_id,
                 "cicd.pipeline.task.run.result": result,
-                "cicd.pipeline.task.run.url.full": places.pages_url
-                and f"{places.pages_url}/jobs/{job.job_id}",
+                "cicd.pipeline.task.run.url.full": surroundings.pages_url
+                and f"{surroundings.pages_url}/jobs/{job.job_id}",
                 "error.type": job.reason.value if result in _FAILURES else None,
                 "solstice.label": job.runs_on,
                 "solstice.priority": job.priority.value,

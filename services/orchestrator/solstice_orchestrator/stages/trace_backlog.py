@@ -6,7 +6,7 @@ from functools import partial
 
 from solstice_common.tracing.samplers import Sampler
 from solstice_common.tracing.trace_export import TracedItem
-from solstice_orchestrator.stages.run_spans import TracePlaces, run_spans
+from solstice_orchestrator.stages.run_spans import RunSurroundings, run_spans
 from solstice_orchestrator.store.traced_runs import RunTraces
 
 
@@ -16,11 +16,11 @@ class RunTraceBacklog:
 
     store: RunTraces
     sampler: Sampler
-    places: TracePlaces
+    surroundings: RunSurroundings
 
     async def take(self, limit: int, leased_seconds: float) -> Sequence[TracedItem[str]]:
         return [
-            TracedItem(key=ended.run.run_id, spans=partial(run_spans, ended, self.sampler, self.places))
+            TracedItem(key=ended.run.run_id, spans=partial(run_spans, ended, self.sampler, self.surroundings))
             for ended in await self.store.take_traces(limit, leased_seconds)
         ]
 

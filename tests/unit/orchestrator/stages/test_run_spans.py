@@ -11,7 +11,7 @@ from solstice_common.tracing.run_trace import attempt_traceparent, run_tracepare
 from solstice_common.tracing.samplers import Sampler
 from solstice_common.tracing.spans import Span, SpanType
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.stages.run_spans import RESULTS, TracePlaces, attempt_outcome, run_spans
+from solstice_orchestrator.stages.run_spans import RESULTS, RunSurroundings, attempt_outcome, run_spans
 from solstice_orchestrator.store.records.changes import Attempt
 from solstice_orchestrator.store.traced_runs import TracedRun
 from solstice_orchestrator.store.views import JobView, RunView
@@ -19,7 +19,7 @@ from tests.builders import SHA, job_request
 from tests.span_table import type_of, undeclared
 
 ALL = Sampler(ratio=1.0, follows_parent=True)
-PLACES = TracePlaces(queue="solstice.jobs.v1", broker="rabbitmq", pages_url="https://ci.example")
+SURROUNDINGS = RunSurroundings(queue="solstice.jobs.v1", broker="rabbitmq", pages_url="https://ci.example")
 REQUEST = job_request(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", change_number=17)
 
 
@@ -78,7 +78,7 @@ WHOLE = TracedRun(run=run_view(), request=REQUEST.encode(), jobs=[job_view()], a
 
 
 def spans(ended: TracedRun = WHOLE) -> list[Span]:
-    return list(run_spans(ended, ALL, PLACES))
+    return list(run_spans(ended, ALL, SURROUNDINGS))
 
 
 def times(found: list[Span]) -> list[tuple[str, float, float]]:

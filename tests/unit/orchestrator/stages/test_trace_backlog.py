@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from solstice_orchestrator.stages.trace_backlog import RunTraceBacklog
 from solstice_orchestrator.store.traced_runs import TracedRun
-from tests.unit.orchestrator.stages.test_run_spans import ALL, PLACES, WHOLE, spans
+from tests.unit.orchestrator.stages.test_run_spans import ALL, SURROUNDINGS, WHOLE, spans
 
 
 class OneRun:
@@ -23,7 +23,7 @@ class OneRun:
 
 async def test_a_run_is_taken_with_its_spans_and_removed_by_its_id() -> None:
     store = OneRun()
-    backlog = RunTraceBacklog(store=store, sampler=ALL, places=PLACES)
+    backlog = RunTraceBacklog(store=store, sampler=ALL, surroundings=SURROUNDINGS)
     (work,) = await backlog.take(7, 15.0)
     assert (work.key, list(work.spans())) == ("run-1", spans())
     await backlog.traced([work.key])
