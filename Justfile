@@ -104,6 +104,11 @@ install:
         cat .tools/python requirements.txt pyproject.toml > .venv/installed; \
     fi
 
+# A wheel in dist/ that works without this checkout, for pip and `uv tool install`
+[group("set up")]
+wheel *ARGS: install
+    @python -m hatchling build --target wheel "$@"
+
 # Resolve the newest versions that fit pyproject.toml and pin them with hashes
 [group("set up")]
 lock *ARGS: install

@@ -23,6 +23,7 @@ RECIPES = {
     "soak",
     "docs",
     "install",
+    "wheel",
     "lock",
     "clean",
 }
