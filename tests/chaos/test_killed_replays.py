@@ -5,6 +5,7 @@ there are fewer.
 """
 
 import asyncio
+import logging
 import os
 import random
 import sqlite3
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import structlog
 
 from solstice_common.broker import open_broker
 from solstice_orchestrator.store import open_store
@@ -58,6 +60,8 @@ class Watched:
 @pytest.mark.timeout(max(120, COUNT // 10))  # a full run takes minutes, on a busy machine many
 async def test_killed_replays_lose_nothing_and_nothing_counts_twice(broker_url: str, tmp_path: Path) -> None:
     rng, database = random.Random(20260301), tmp_path / "s.db"
+    # Among the ids of all requests, the figures would be hard to find.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     async with (
         open_broker(broker_url, name="test") as broker,
         open_store(f"sqlite:///{database}") as store,

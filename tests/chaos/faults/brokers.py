@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import nats
+from nats.js import JetStreamContext
 
 from solstice_common.broker.jetstream.jetstream_names import stream_of
 from solstice_common.settings import BrokerSettings
@@ -63,7 +64,7 @@ class EmbeddedUnderFaults(BrokerUnderFaults):
 class ServerUnderFaults(BrokerUnderFaults, ABC):
     """A server behind a proxy."""
 
-    faults = frozenset(Fault) - OF_CLUSTERS - {Fault.MEMORY_ALARM}
+    faults = frozenset(Fault) - OF_CLUSTERS
 
     def __init__(self, url: str, server: Server, proxy: FaultProxy) -> None:
         super().__init__(url)
@@ -116,8 +117,9 @@ class ServerUnderFaults(BrokerUnderFaults, ABC):
         await asyncio.sleep(seconds)
         await asyncio.to_thread(self.set_password, PASSWORD)
 
+    @abstractmethod
     async def _alarm(self, seconds: float) -> None:
-        raise AssertionError(f"{type(self).__name__} has no alarm, and does not name it among its faults")
+        """Let the server take no messages for so long."""
 
     def _start(self) -> None:
         self._server.start()
@@ -129,8 +131,6 @@ class ServerUnderFaults(BrokerUnderFaults, ABC):
 
 class RabbitMQUnderFaults(ServerUnderFaults):
     """RabbitMQ on one node."""
-
-    faults = frozenset(Fault) - OF_CLUSTERS
 
     def __init__(self, server: RabbitMQServer, proxy: FaultProxy) -> None:
         super().__init__(f"amqp://{USER}:{PASSWORD}@127.0.0.1:{proxy.port}/%2f", server, proxy)
@@ -159,8 +159,6 @@ class RabbitMQUnderFaults(ServerUnderFaults):
 
 class RedisUnderFaults(ServerUnderFaults):
     """Redis, whose alarm is its memory limit."""
-
-    faults = frozenset(Fault) - OF_CLUSTERS
 
     def __init__(self, server: RedisServer, proxy: FaultProxy) -> None:
         super().__init__(f"redis://{USER}:{PASSWORD}@127.0.0.1:{proxy.port}/0", server, proxy)
@@ -206,7 +204,10 @@ class RedisUnderFaults(ServerUnderFaults):
 
 
 class NatsUnderFaults(ServerUnderFaults):
-    """NATS; its configuration has the password, so a changed one takes a restart."""
+    """NATS; its configuration has the password, so a changed one takes a restart.
+
+    Its alarm is a limit of its streams: it has none of memory.
+    """
 
     def __init__(self, server: NatsServer, proxy: FaultProxy) -> None:
         super().__init__(f"nats://{USER}:{PASSWORD}@127.0.0.1:{proxy.port}", server, proxy)
@@ -218,9 +219,25 @@ class NatsUnderFaults(ServerUnderFaults):
         self._server.start()
 
     async def delete_queue(self, queue: str) -> None:
+        async with self._jetstream() as jetstream:
+            await jetstream.delete_stream(stream_of(queue))
+
+    async def _alarm(self, seconds: float) -> None:
+        await self._limit_streams(1)
+        await asyncio.sleep(seconds)
+        await self._limit_streams(-1)
+
+    async def _limit_streams(self, most: int) -> None:
+        async with self._jetstream() as jetstream:
+            for stream in await jetstream.streams_info():
+                if not str(stream.config.name).startswith("KV_"):  # not the bucket of the topology
+                    await jetstream.update_stream(stream.config.evolve(max_msgs=most))
+
+    @asynccontextmanager
+    async def _jetstream(self) -> AsyncIterator[JetStreamContext]:
         client = await nats.connect(with_credentials(self._nats.url, f"{USER}:{PASSWORD}"))
         try:
-            await client.jetstream().delete_stream(stream_of(queue))
+            yield client.jetstream()
         finally:
             await client.close()
 

@@ -19,10 +19,10 @@ DEAD_LETTERS: Final = ("solstice.jobs.v1.dlq", "solstice.cancels.v1.dlq", "solst
 def topology(*arguments: str, check: int) -> str:
     """Run `solstice topology ARGUMENTS`; it must end with the exit code `check`."""
     done = CliRunner().invoke(app, [*arguments], env={"AMQP_URL": None, "SOLSTICE_HOME": None})
-    error = type(done.exception).__name__
-    code = 2 if error == "ConfigurationError" else done.exit_code
+    codes = {"ConfigurationError": 2, "BrokerUnavailable": 3}
+    code = codes.get(type(done.exception).__name__, done.exit_code)
     assert code == check, (done.exit_code, done.exception, done.stdout)
-    return done.stdout
+    return str(done.exception) if code > 1 else done.stdout
 
 
 class Drifted:
@@ -212,7 +212,8 @@ def test_a_user_without_a_right_is_named_with_what_it_may_not(drifted: Drifted) 
         # Nor may it ask for itself: that needs a tag, and the error says which.
         own = urlsplit(server.management_url)
         url = own._replace(netloc=f"{quote(vhost)}:p@{own.hostname}:{own.port}").geturl()
-        topology("check", "--amqp-url", drifted.vhost.url, "--management-url", url, check=2)
+        refused = topology("check", "--amqp-url", drifted.vhost.url, "--management-url", url, check=2)
+        assert "give it the tag 'management'" in refused
     finally:
         server.api("DELETE", f"users/{vhost}")
 
@@ -245,4 +246,8 @@ def test_the_embedded_broker_is_compared_too(tmp_path: Path) -> None:
 
 
 def test_without_a_management_api_the_error_says_how_to_enable_or_name_it(drifted: Drifted) -> None:
-    topology("check", "--amqp-url", drifted.vhost.url, "--management-url", "http://127.0.0.1:1", check=1)
+    away = ("--management-url", "http://127.0.0.1:1")
+    error = topology("check", "--amqp-url", drifted.vhost.url, *away, check=3)
+    assert (
+        "enable it (rabbitmq-plugins enable rabbitmq_management), or name it with --management-url" in error
+    )

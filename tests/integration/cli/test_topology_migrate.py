@@ -1,22 +1,27 @@
 """`solstice topology migrate` on real brokers: plan, refusals, another name, dead letters."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from solstice_cli.commands.topology import app
-from solstice_common.broker import Message
+from solstice_common.broker import Broker, Message
+from solstice_common.broker.delivery import Ack
 from solstice_common.broker.rabbitmq.tools.tool_connection import tool_connection
 from solstice_common.messages import Priority
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import QueueType, full_topology, split_jobs_route
+from tests.polling import wait_until
 from tests.raw_amqp import field, long, nested, properties, raw_publisher
-from tests.servers.rabbitmq import Vhost
+from tests.servers.rabbitmq import DEFAULT, Vhost
 from tests.traffic import connected, drain, numbers
 
 JOBS, DEAD = "solstice.jobs.v1", "solstice.jobs.v1.dlq"
@@ -27,9 +32,10 @@ def run(url: str, *arguments: str, code: int) -> str:
     done = CliRunner().invoke(
         app, ["migrate", "--amqp-url", url, *arguments], env={"AMQP_URL": None, "SOLSTICE_HOME": None}
     )
-    found = 2 if type(done.exception).__name__ == "ConfigurationError" else done.exit_code
+    codes = {"ConfigurationError": 2, "BrokerError": 3}
+    found = codes.get(type(done.exception).__name__, done.exit_code)
     assert found == code, (done.exit_code, done.exception, done.output)
-    return done.stdout
+    return str(done.exception) if code > 1 else done.stdout
 
 
 def migrate(vhost: Vhost, *arguments: str, code: int = 0) -> str:
@@ -108,6 +114,61 @@ def test_another_name_takes_the_messages_with_it(rabbitmq_vhost: Vhost) -> None:
     assert JOBS not in {row["name"] for row in rabbitmq_vhost.api("GET", "queues")}
 
 
+@pytest.mark.parametrize("rabbitmq_flavour", [DEFAULT], scope="session")
+async def test_another_name_is_given_under_load_and_the_old_queue_goes_with_its_last_reader(
+    rabbitmq_vhost: Vhost,
+) -> None:
+    old = BrokerSettings(amqp_queue_type="classic")
+    new = old.model_copy(update={"amqp_queue": "solstice.jobs.v2"})
+    options = ("--amqp-queue-type", "classic", "--amqp-queue", new.amqp_queue, "--queue", new.amqp_queue)
+    again = partial(document, rabbitmq_vhost, *options, "--from", JOBS, "--yes", "--counts-lag", "3")
+    confirmed, seen, stop = set[int](), set[int](), asyncio.Event()
+
+    async def publish(broker: Broker) -> None:
+        for number in itertools.count():
+            message = Message(
+                exchange="solstice.jobs", routing_key="jobrequest.v1", body=b"%d" % number, type="t"
+            )
+            (outcome,) = await broker.publish([message])
+            assert outcome.confirmed, outcome
+            confirmed.add(number)
+            if stop.is_set():
+                return
+
+    async def consume(settings: BrokerSettings) -> None:
+        async with (
+            connected(rabbitmq_vhost.url, topology=full_topology(settings)) as broker,
+            broker.consume(settings.amqp_queue, prefetch=8) as consumer,
+        ):
+            while True:
+                batch = await consumer.batch()
+                seen.update(int(delivery.body) for delivery in batch)
+                await consumer.settle([(delivery, Ack()) for delivery in batch])
+
+    # What the brokers log would stand among the output of the command.
+    with capture_logs():
+        async with (
+            connected(rabbitmq_vhost.url, topology=full_topology(old)) as broker,
+            asyncio.TaskGroup() as tasks,
+        ):
+            publishing, reading = tasks.create_task(publish(broker)), tasks.create_task(consume(old))
+            await wait_until(lambda: len(seen) > 20)
+            (moved,) = (await asyncio.to_thread(again, code=1))["migrated"]
+            assert moved["consumers_left"] == 1
+            reading.cancel()
+            await asyncio.wait([reading])
+            reading = tasks.create_task(consume(new))
+            (moved,) = (await asyncio.to_thread(again, code=0))["migrated"]
+            assert moved["consumers_left"] == 0
+            stop.set()
+            await publishing
+            await wait_until(lambda: seen >= confirmed)
+            reading.cancel()
+    names = {row["name"] for row in rabbitmq_vhost.api("GET", "queues")}
+    assert new.amqp_queue in names
+    assert JOBS not in names
+
+
 def test_an_unreadable_message_moves_with_the_others(rabbitmq_vhost: Vhost) -> None:
     put(rabbitmq_vhost, QueueType.CLASSIC, "solstice.dlx", "jobrequest.v1", 2)
     with raw_publisher(rabbitmq_vhost.url) as publisher:
@@ -126,7 +187,8 @@ def test_while_another_command_holds_the_lock_it_says_so(rabbitmq_vhost: Vhost) 
         async with tool_connection(rabbitmq_vhost.url, "another") as (connection, _):
             channel = await connection.channel()
             await channel.declare_queue(f"{JOBS}.migrating.lock", exclusive=True)
-            await asyncio.to_thread(migrate, rabbitmq_vhost, "--queue", JOBS, "--yes", code=1)
+            error = await asyncio.to_thread(migrate, rabbitmq_vhost, "--queue", JOBS, "--yes", code=3)
+            assert f"another 'solstice topology migrate' works on {JOBS}: wait for its end" in error
 
     asyncio.run(work())
     assert f"{JOBS}.migrating" not in {row["name"] for row in rabbitmq_vhost.api("GET", "queues")}
