@@ -117,6 +117,11 @@ class RabbitMQNode(RabbitMQServer):
         """The port of AMQP."""
         return self._amqp
 
+    @property
+    def pid(self) -> int:
+        """The process of the node while it runs."""
+        return int((self.directory / "pid").read_text())
+
     def start(self) -> None:
         """Start the node and return when both its AMQP and its management port answer."""
         command = self._installation.command(self.directory, "rabbitmq-server")

@@ -45,6 +45,11 @@ class RedisServer(Server):
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def client(self, **options: Any) -> "redis.Redis":
         """A plain client, which sends nothing twice."""
         return redis.Redis(

@@ -153,6 +153,10 @@ TRAPS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     ),
     "classic queues of RabbitMQ 4 confirm before they sync, and a power cut loses what was confirmed": (
         (PUBLISHING, "test_a_confirm_that_promises_nothing_is_told_and_logged"),
+        (
+            "integration/common/broker/test_synced_confirms.py",
+            "test_each_message_is_synced_before_its_confirm_exactly_where_that_is_declared",
+        ),
     ),
     "a killed consumer": ((CONSUMING, "test_what_a_killed_consumer_held_comes_again_once"),),
     "the socket of a client that reconnects takes the port of the stopped server": (
